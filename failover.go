@@ -1,0 +1,168 @@
+package worqr
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// FailWorker gives a worker up for dead, whether it is or not: from now on it
+// changes nothing any more, and its tasks are at the front of their queues. It
+// returns how many. A worker that lives will notice, stop what it runs, and
+// come back under another id.
+//
+// It looks at every queue, and blocks until all is done or ctx ends; it may be
+// repeated. A worker that is not known has nothing returned.
+func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
+	if worker == "" {
+		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrBadOption))
+	}
+	for q, err := range p.queues(ctx) {
+		if err != nil {
+			return returned, wrap("fail worker", err)
+		}
+		_, n, err := script.Fail(ctx, p.calls, q.keys, worker)
+		returned += n
+		if err != nil {
+			return returned, q.wrap("fail worker", err)
+		}
+	}
+	p.counts.returned.Add(int64(returned))
+	return returned, wrap("fail worker", p.unregister(ctx, worker))
+}
+
+// Sweep looks at every queue now, once, and returns the workers that it has
+// failed: those that had lapsed when somebody looked at least a third of a
+// lease earlier, and still have. Peers that run do this with every beat; it is
+// for tools, and for fleets of which nobody else is left.
+func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
+	seen := map[string]bool{}
+	for q, err := range p.queues(ctx) {
+		if err != nil {
+			return failed, wrap("sweep", err)
+		}
+		for again := true; again; {
+			look, err := script.Sweep(ctx, p.calls, q.keys, p.opts.beat())
+			if err != nil {
+				return failed, q.wrap("sweep", err)
+			}
+			p.swept(ctx, q, look)
+			for _, w := range look.Failed {
+				if !seen[w] {
+					failed = append(failed, w)
+				}
+				seen[w] = true
+			}
+			again = look.Again
+		}
+	}
+	return failed, nil
+}
+
+// queues yields a handle to each queue.
+func (p *Peer) queues(ctx context.Context) func(func(*Queue, error) bool) {
+	return func(yield func(*Queue, error) bool) {
+		for name, err := range p.Queues(ctx) {
+			if !yield(p.Queue(name), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// swept takes in what a look has found, and returns the time until the next
+// look should follow.
+func (p *Peer) swept(ctx context.Context, q *Queue, look script.Look) time.Duration {
+	p.counts.swept.Add(int64(len(look.Failed)))
+	p.counts.returned.Add(int64(look.Returned))
+	for _, id := range look.Failed {
+		p.log.Warn("worqr: a worker was given up for dead", "queue", q.name, "worker", id)
+		if err := p.unregister(ctx, id); err != nil {
+			p.log.Debug("worqr: removing a dead worker's registration", "worker", id, "err", err)
+		}
+	}
+	if look.Returned > 0 {
+		p.log.Info("worqr: tasks of dead workers are back at the front", "queue", q.name, "tasks", look.Returned)
+	}
+	switch {
+	case look.Again:
+		return 5 * time.Millisecond // others get their turn with Redis
+	case look.Due >= 0:
+		return max(look.Due+time.Millisecond, 5*time.Millisecond)
+	}
+	return time.Hour
+}
+
+// evicted is called by whoever learns that the worker is no member any more.
+func (p *Peer) evicted(id string) {
+	w := p.present()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.id == id && !w.closing {
+		w.evicted = true
+		w.hurry()
+	}
+}
+
+// ousted ends the rounds of a worker that a beat found to be no member.
+func (r *rounds) ousted() {
+	r.mu.Lock()
+	closing := r.closing
+	r.mu.Unlock()
+	if !closing {
+		r.end(ErrEvicted)
+		r.queue.peer.evicted(r.worker)
+	}
+}
+
+// comeBack brings an evicted worker back under a new id. Whatever it held is
+// dropped; others have it, or will: what it still holds on queues where it was
+// not failed is given back.
+func (w *worker) comeBack(ctx context.Context) error {
+	p := w.peer
+	w.mu.Lock()
+	if !w.evicted || w.closing {
+		w.mu.Unlock()
+		return nil
+	}
+	old := w.id
+	members := w.members
+	w.members = map[string]*rounds{}
+	w.id = newID()
+	id := w.id
+	w.evicted = false
+	w.mu.Unlock()
+	p.mu.Lock()
+	p.id = id
+	p.mu.Unlock()
+
+	p.counts.evicted.Add(1)
+	p.log.Warn("worqr: this worker was given up for dead; it comes back under a new id", "worker", old, "new", id)
+	for _, r := range members {
+		r.end(ErrEvicted)
+		r.unlisten()
+	}
+	w.steady = time.Time{}
+	for _, r := range members {
+		if _, err := script.Leave(ctx, p.control, r.queue.keys, old); err != nil {
+			p.log.Debug("worqr: leaving under the old id", "queue", r.queue.name, "err", err)
+		}
+	}
+	if err := p.unregister(ctx, old); err != nil {
+		p.log.Debug("worqr: removing the old registration", "err", err)
+	}
+	return w.register(ctx, id)
+}
+
+// exclusive is how long after it was renewed a lease is certain to hold.
+func (p *Peer) exclusive() time.Duration {
+	if p.opts.Lease < 0 {
+		return 1<<63 - 1
+	}
+	return p.opts.Lease * 9 / 10
+}

@@ -1,0 +1,178 @@
+// Package keys names every key and channel that worqr uses in Redis. Nothing
+// else in the module spells one out.
+//
+// With the prefix "worqr" and {q} standing for the queue's name in braces (so
+// that all keys of a queue share one Redis Cluster slot):
+//
+//	key                             type                what it holds
+//	worqr:queues:{q}                list                waiting payloads; the tail is the front
+//	worqr:process:{q}:<process>     list of one         the payload being worked on
+//	worqr:working:{q}:<worker>      zset process→token  what a worker runs on the queue
+//	worqr:workers:{q}               zset worker→ms      who serves the queue, and until when its lease holds
+//	worqr:idle:{q}                  zset worker→ms      workers with free slots and nothing to do, since when
+//	worqr:suspects:{q}              zset worker→ms      lapsed workers and when to fail them; 0 or less: failed, its return under way
+//	worqr:rounds:{q}                hash worker→n       the last round of each worker; older requests come too late
+//	worqr:token:{q}                 string              the last token given to a start or a cancel
+//	worqr:canceled:{q}              zset digest→token   the cancel log, kept while a covered task may run
+//	worqr:cancel:{q}:<digest>       hash                who must still acknowledge a cancel, and what became of its tasks
+//	worqr:unique:{q}                hash digest→where   content locks
+//	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
+//	worqr:paused:{q}                string              present while the queue is paused
+//	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
+//	worqr:workers                   set                 the ids of registered peers
+//	worqr:registry                  set                 names of queues ever served or filled
+//
+// The second lane will add worqr:schedule:{q}, worqr:keyed:{q}:…,
+// worqr:ledger:{q} and worqr:failed:{q}…; the names are reserved.
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DefaultPrefix is the namespace used when none is chosen.
+const DefaultPrefix = "worqr"
+
+// MaxName is the longest allowed queue name or prefix, in bytes.
+const MaxName = 255
+
+// CheckName reports why name cannot be the name of a queue.
+func CheckName(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	return check(name)
+}
+
+// CheckPrefix reports why prefix cannot be a namespace.
+func CheckPrefix(prefix string) error {
+	return check(prefix)
+}
+
+func check(name string) error {
+	if len(name) > MaxName {
+		return fmt.Errorf("the name has %d bytes; %d are allowed", len(name), MaxName)
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '{' || c == '}':
+			return fmt.Errorf("the name %q contains a brace", name)
+		case c == ' ':
+			return fmt.Errorf("the name %q contains a space", name)
+		case c < ' ' || c == 0x7f:
+			return fmt.Errorf("the name %q contains a control byte", name)
+		}
+	}
+	return nil
+}
+
+// A Space is the namespace of one fleet.
+type Space struct{ prefix string }
+
+// NewSpace returns the namespace of prefix, which CheckPrefix accepts.
+func NewSpace(prefix string) Space {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	return Space{prefix}
+}
+
+// Registry is the set of queue names.
+func (s Space) Registry() string { return s.prefix + ":registry" }
+
+// Workers is the set of registered peers.
+func (s Space) Workers() string { return s.prefix + ":workers" }
+
+// Worker is the registration of one peer.
+func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
+
+// Queue returns the names of one queue, which CheckName accepts.
+func (s Space) Queue(name string) Queue { return Queue{s.prefix, name} }
+
+// A Queue names the keys and channels of one queue.
+type Queue struct{ prefix, name string }
+
+func (q Queue) key(kind string) string { return q.prefix + ":" + kind + ":{" + q.name + "}" }
+
+// Waiting is the raw list.
+func (q Queue) Waiting() string { return q.key("queues") }
+
+// Process is the processing list of one process.
+func (q Queue) Process(id string) string { return q.key("process") + ":" + id }
+
+// Working is what one worker runs.
+func (q Queue) Working(worker string) string { return q.key("working") + ":" + worker }
+
+// Workers is who serves the queue.
+func (q Queue) Workers() string { return q.key("workers") }
+
+// Idle is who waits for work.
+func (q Queue) Idle() string { return q.key("idle") }
+
+// Suspects is who is about to be failed, or being returned.
+func (q Queue) Suspects() string { return q.key("suspects") }
+
+// Rounds is the last round of each worker.
+func (q Queue) Rounds() string { return q.key("rounds") }
+
+// Token is the last token.
+func (q Queue) Token() string { return q.key("token") }
+
+// Canceled is the cancel log.
+func (q Queue) Canceled() string { return q.key("canceled") }
+
+// Cancel is the record of one cancel.
+func (q Queue) Cancel(digest string) string { return q.key("cancel") + ":" + digest }
+
+// Unique is the content locks.
+func (q Queue) Unique() string { return q.key("unique") }
+
+// Once is the mark of one nonce.
+func (q Queue) Once(nonce string) string { return q.key("once") + ":" + nonce }
+
+// Paused is present while the queue is paused.
+func (q Queue) Paused() string { return q.key("paused") }
+
+// Kind says what a channel carries.
+type Kind string
+
+// The kinds of channel. Their messages: KindWork a count, from producers that
+// push on their own; KindEnqueue a count, from this library; KindDone a JSON
+// object with workerId, task and result; KindCancel a payload; KindDelete
+// nothing.
+const (
+	KindWork    Kind = "work"
+	KindEnqueue Kind = "enqueue"
+	KindDone    Kind = "done"
+	KindCancel  Kind = "cancel"
+	KindDelete  Kind = "delete"
+)
+
+// Channel is the channel of one kind of event.
+func (q Queue) Channel(k Kind) string { return q.prefix + "_{" + q.name + "}_" + string(k) }
+
+// Wake is the channel on which one worker is woken.
+func (q Queue) Wake(worker string) string { return q.Channel("wake") + ":" + worker }
+
+// Pattern matches the channels of one kind of every queue.
+func (s Space) Pattern(k Kind) string { return globEscape.Replace(s.prefix) + "_{*}_" + string(k) }
+
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
+
+// ParseChannel is the inverse of Channel and Wake: it returns the queue's name
+// and the kind. For a wake channel the kind is "wake". Names contain no
+// braces, so there is only one way to read a channel.
+func (s Space) ParseChannel(channel string) (queue string, k Kind, ok bool) {
+	rest, ok := strings.CutPrefix(channel, s.prefix+"_{")
+	if !ok {
+		return "", "", false
+	}
+	queue, rest, ok = strings.Cut(rest, "}_")
+	if !ok {
+		return "", "", false
+	}
+	kind, _, _ := strings.Cut(rest, ":")
+	return queue, Kind(kind), true
+}

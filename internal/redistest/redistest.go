@@ -1,0 +1,395 @@
+// Package redistest gives tests a real Redis: one server for each test binary,
+// or one of a test's own that it may stop, kill and restart, and links to it
+// that can be cut.
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// Env names the environment variable with the URL of a Redis to use when no
+// server is installed.
+const Env = "WORQR_TEST_REDIS"
+
+var errNone = errors.New("the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port")
+
+var shared string // URL
+
+// Main runs the tests of a package with a Redis, and fails if goroutines of
+// this module are left behind. TestMain calls it with m.Run.
+func Main(run func() int) (code int) {
+	server, err := start(nil)
+	switch {
+	case err == nil:
+		defer server.stop()
+		shared = server.URL()
+	case os.Getenv(Env) != "":
+		shared = os.Getenv(Env)
+	default:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code = run()
+	if left := leaked(); left != "" && code == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
+		return 1
+	}
+	return code
+}
+
+// leaked waits for the goroutines of this module to end, and returns the
+// stacks of those that do not.
+func leaked() (stacks string) {
+	for range 100 {
+		buf := make([]byte, 1<<22)
+		buf = buf[:runtime.Stack(buf, true)]
+		var left []string
+		for _, g := range strings.Split(string(buf), "\n\n") {
+			if strings.Contains(g, "worqr/worqr") && !strings.Contains(g, "redistest.") {
+				left = append(left, g)
+			}
+		}
+		if len(left) == 0 {
+			return ""
+		}
+		stacks = strings.Join(left, "\n\n")
+		time.Sleep(20 * time.Millisecond) // between two looks, no synchronisation
+	}
+	return stacks
+}
+
+// URL is that of the shared server.
+func URL() string { return shared }
+
+// Prefix returns a namespace of the test's own. What is left of it is removed
+// in the end.
+func Prefix(t testing.TB) string {
+	prefix := fmt.Sprintf("t%08x", rand.Uint32())
+	t.Cleanup(func() {
+		c, err := redis.DialURL(shared)
+		if err != nil {
+			return // the test had a server of its own
+		}
+		defer func() { _ = c.Close() }()
+		for _, key := range Keys(t, c, prefix) {
+			_, _ = c.Do("DEL", key) // tidying up
+		}
+	})
+	return prefix
+}
+
+// Conn returns a connection to the shared server.
+func Conn(t testing.TB) redis.Conn { return Dial(t, shared) }
+
+// Dial returns a connection that is closed in the end.
+func Dial(t testing.TB, url string) redis.Conn {
+	t.Helper()
+	c, err := redis.DialURL(url, redis.DialReadTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Keys returns the keys of a namespace, sorted.
+func Keys(t testing.TB, c redis.Conn, prefix string) []string {
+	t.Helper()
+	var keys []string
+	for cursor := "0"; ; {
+		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", prefix+":*", "COUNT", 10000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var some []string
+		if _, err := redis.Scan(reply, &cursor, &some); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, some...)
+		if cursor == "0" {
+			break
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// A Server is a redis-server of a test's own.
+type Server struct {
+	dir  string
+	port int
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start starts a server with the given further arguments. It is killed in the
+// end. The test is skipped when no server is installed.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := start(args)
+	if errors.Is(err, errNone) {
+		t.Skip("needs redis-server or valkey-server in PATH, to stop and restart it")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+func start(args []string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "worqr-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, args: args}
+	for range 5 { // the port may be taken between here and there
+		if s.port, err = freePort(); err != nil {
+			break
+		}
+		if err = s.launch(); err == nil || errors.Is(err, errNone) {
+			break
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// launch starts the process and waits until it accepts connections.
+func (s *Server) launch() error {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		binary, err = exec.LookPath("valkey-server")
+	}
+	if err != nil {
+		return errNone
+	}
+	args := append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--unixsocket", filepath.Join(s.dir, "redis.sock"),
+	}, s.args...)
+	s.cmd = exec.Command(binary, args...)
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	s.cmd.SysProcAttr = dieWithParent()
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	var said strings.Builder
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "eady to accept connections") {
+			go func() {
+				for lines.Scan() { // so that it never blocks on its log
+				}
+			}()
+			return nil
+		}
+		fmt.Fprintln(&said, lines.Text())
+	}
+	_ = s.cmd.Wait()
+	return fmt.Errorf("%s did not start:\n%s", binary, said.String())
+}
+
+// Addr is the host and port.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL is the address as a URL.
+func (s *Server) URL() string { return "redis://" + s.Addr() }
+
+// Socket is the path of the Unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
+
+// Signal sends the server a signal.
+func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill kills the server.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// Restart starts a killed server again on the same port.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *Server) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	s.Kill()
+	_ = os.RemoveAll(s.dir)
+}
+
+// A Link is a TCP proxy to a server that can be cut, stalled, or made to lose
+// replies.
+type Link struct {
+	to       string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex // protects the fields below
+	conns map[net.Conn]bool
+	lose  int // replies to lose, each with its connection
+	deaf  bool
+	gone  bool
+}
+
+// NewLink returns a link to the address.
+func NewLink(t testing.TB, to string) *Link {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := &Link{to: to, listener: l, conns: map[net.Conn]bool{}}
+	link.wg.Go(link.accept)
+	t.Cleanup(func() {
+		link.mu.Lock()
+		link.gone = true
+		link.mu.Unlock()
+		_ = l.Close()
+		link.Cut()
+		link.wg.Wait()
+	})
+	return link
+}
+
+// URL is where the link listens.
+func (l *Link) URL() string { return "redis://" + l.listener.Addr().String() }
+
+// Cut closes every connection. New ones may be made.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// LoseReplies has the next n replies lost: the request reaches the server, and
+// the connection ends instead of the reply.
+func (l *Link) LoseReplies(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose = n
+}
+
+// Deafen has everything that the server says be lost, on connections that stay
+// open, until it is called with false.
+func (l *Link) Deafen(deaf bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaf = deaf
+}
+
+func (l *Link) accept() {
+	for {
+		c, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		l.wg.Go(func() { l.serve(c) })
+	}
+}
+
+func (l *Link) serve(c net.Conn) {
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s, err := d.DialContext(ctx, "tcp", l.to)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	l.mu.Lock()
+	l.conns[c], l.conns[s] = true, true
+	gone := l.gone
+	l.mu.Unlock()
+	end := func() { _ = c.Close(); _ = s.Close() }
+	if gone {
+		end()
+	}
+	var both sync.WaitGroup
+	both.Go(func() { l.copy(s, c, false); end() })
+	both.Go(func() { l.copy(c, s, true); end() })
+	both.Wait()
+	l.mu.Lock()
+	delete(l.conns, c)
+	delete(l.conns, s)
+	l.mu.Unlock()
+}
+
+func (l *Link) copy(to, from net.Conn, reply bool) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if reply && l.drops() {
+				return
+			}
+			if !(reply && l.isDeaf()) {
+				if _, err := to.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (l *Link) drops() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lose > 0 {
+		l.lose--
+		return true
+	}
+	return false
+}
+
+func (l *Link) isDeaf() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deaf
+}

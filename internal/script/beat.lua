@@ -1,0 +1,39 @@
+-- beat: renew a worker's lease on a queue and, if it may judge, look for
+-- workers whose lease has lapsed.
+--
+-- ARGV[5] worker  id
+-- ARGV[6] lease   ms until it lapses; 0 never
+-- ARGV[7] grace   ms between suspecting and failing; 0 does not look
+-- Uses lib_queue, lib_wake, lib_settle, lib_return.
+--
+-- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
+-- again, due}: 1 if the lease had lapsed; how many tasks wait; how many
+-- processes the worker holds; its place among the idle workers or -1; the
+-- token of the last cancel in the log; then what look returns.
+-- Fails with EVICTED when the worker is no member.
+local worker, lease, grace = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
+if not deadline then
+  return redis.error_reply('EVICTED the worker is no member of the queue')
+end
+first_write()
+redis.call('ZREM', q.suspects, worker)
+redis.call('ZADD', q.workers, deadline_after(lease), worker)
+
+local failed, returned, again, due = {}, 0, 0, -1
+if grace > 0 then
+  failed, returned, again, due = look(grace, 200)
+  keep_offset()
+end
+
+local waiting = redis.pcall('LLEN', q.waiting)
+local rank = redis.pcall('ZRANK', q.idle, worker)
+local canceled = canceling and redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
+return {
+  deadline < now and 1 or 0,
+  type(waiting) == 'number' and waiting or 0,
+  redis.call('ZCARD', q.working .. worker),
+  type(rank) == 'number' and rank or -1,
+  tonumber(canceled or 0),
+  failed, returned, again, due,
+}

@@ -1,0 +1,28 @@
+-- enqueue_unique: enqueue a payload unless an equal one that was enqueued so
+-- still waits or runs. How locks follow their payload: lib_settle.
+--
+-- KEYS[1] waiting  list     payloads; the tail is the front
+-- KEYS[2] idle     zset     worker → idle since, ms
+-- KEYS[3] unique   hash     digest → "w:position" or "p:process"; offset → position of the front
+-- ARGV[1] wake     channel  prefix, with a worker appended
+-- ARGV[2] enqueue  channel  told the count, for observers
+-- ARGV[3] payload  one
+-- Uses lib_wake, lib_push.
+--
+-- Fails with DUPLICATE.
+local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
+local digest = redis.sha1hex(payload)
+local offset = tonumber(redis.call('HGET', unique, 'offset') or 0)
+local length = redis.call('LLEN', waiting)
+local where = redis.call('HGET', unique, digest)
+if where then
+  local position = tonumber(string.match(where, '^w:(.+)'))
+  -- A lock on a place outside the list is stale: the payload was removed by
+  -- somebody who does not know of locks.
+  if not position or position >= offset and position < offset + length then
+    return redis.error_reply('DUPLICATE an equal unique task waits or runs')
+  end
+end
+push(waiting, KEYS[2], ARGV[1], ARGV[2], 3)
+redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length)
+return 1

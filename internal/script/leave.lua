@@ -1,0 +1,19 @@
+-- leave: stop being a member. All that the worker holds goes to the front.
+-- To be repeated until nothing is left.
+--
+-- ARGV[5] worker  id
+-- Uses lib_queue, lib_wake, lib_settle, lib_return.
+--
+-- Returns {returned, left}.
+local worker = ARGV[5]
+first_write()
+local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
+if redis.call('ZSCORE', q.workers, worker) then
+  fence(worker, -1)
+elseif mark > 0 then
+  return { 0, 0 }
+end
+local returned, _, left = take_back(worker, 200)
+keep_offset()
+wake(q.idle, q.wake, returned)
+return { returned, left }

@@ -1,0 +1,21 @@
+-- lib_wake: wake idle workers, each on a channel of its own. A message that
+-- reaches nobody does not count: that worker is gone, the next is tried. The
+-- registry of idle workers is only a hint, so trouble with it stops nothing.
+local WAKE_AT_MOST = 64
+
+local function wake(idle, channel, n)
+  local woken = 0
+  for _ = 1, WAKE_AT_MOST do
+    if woken >= n then
+      break
+    end
+    local worker = redis.pcall('ZPOPMIN', idle)
+    if worker.err or #worker == 0 then
+      break
+    end
+    if redis.call('PUBLISH', channel .. worker[1], n) > 0 then
+      woken = woken + 1
+    end
+  end
+  return woken
+end

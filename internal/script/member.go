@@ -1,0 +1,242 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+var (
+	join  = load("join")
+	step  = load("step")
+	beat  = load("beat")
+	sweep = load("sweep")
+	leave = load("leave")
+	fail  = load("fail")
+)
+
+// shared and prefixes are what lib_queue.lua names.
+func shared(q keys.Queue) []string {
+	return []string{
+		q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
+	}
+}
+
+func prefixes(q keys.Queue, args ...any) []any {
+	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake("")}, args...)
+}
+
+// Join makes the worker a member for the lease (0: for ever), unless the
+// request arrives after the given Redis time; then, or when the worker was
+// failed, it fails with ErrEvicted.
+func Join(ctx context.Context, r Runner, q keys.Queue, worker string, lease time.Duration, before int64) error {
+	_, err := do(ctx, r, join.Call([]string{q.Workers(), q.Suspects()}, worker, lease.Milliseconds(), before))
+	return err
+}
+
+// A Verb says how a process ends.
+type Verb string
+
+// The verbs: Finish for good; Drop for good, as canceled and without the event;
+// Stop returns the task to the front.
+const (
+	Finish Verb = "finish"
+	Drop   Verb = "drop"
+	Stop   Verb = "stop"
+)
+
+// An Outcome ends one process.
+type Outcome struct {
+	Process string
+	Token   int64
+	Verb    Verb
+	Result  []byte // nil: none
+}
+
+// A Cancellation is an entry of the cancel log.
+type Cancellation struct {
+	Digest string // SHA-1 of the payload, in hex
+	Token  int64  // covers every process started before
+}
+
+// A Round is one request of a worker to a queue.
+type Round struct {
+	Worker   string
+	Number   int64 // rises by one; the same again repeats the last
+	Lease    time.Duration
+	Seen     int64 // the last cancel told of
+	Idle     bool  // wait to be woken when the answer comes back short
+	Outcomes []Outcome
+	Acks     []Cancellation // cancels of which nothing is left
+	Start    []string       // ids of the processes to start
+}
+
+// Settled is what became of an outcome.
+type Settled string
+
+// What becomes of an outcome: it was applied; the task was to stop and a cancel
+// had come; the worker had settled the process before; the queue's key is not a
+// list, nothing was done.
+const (
+	OK       Settled = "ok"
+	Canceled Settled = "canceled"
+	Gone     Settled = "gone"
+	Refused  Settled = "refused"
+)
+
+// A Start is a started process; it has the id of the same place in the request.
+type Start struct {
+	Payload []byte
+	Token   int64
+}
+
+// An Answer is what a round was answered.
+type Answer struct {
+	Settled []Settled
+	Started []Start
+	Cancels []Cancellation
+	Seen    int64
+	Rank    int    // place among the idle workers; -1 when not among them
+	Again   bool   // there is more to do at once
+	Trouble string // why nothing could be started
+}
+
+// Step makes one round. It fails with ErrEvicted when the worker is no member
+// of the queue.
+func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, error) {
+	idle := 0
+	if round.Idle {
+		idle = 1
+	}
+	args := make([]any, 0, 13+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Start))
+	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""),
+		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, idle,
+		q.Paused(), q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks))
+	for _, o := range round.Outcomes {
+		var result []byte
+		if o.Result != nil {
+			result = append([]byte{'='}, o.Result...)
+		}
+		args = append(args, o.Process, o.Token, string(o.Verb), result)
+	}
+	for _, a := range round.Acks {
+		args = append(args, a.Digest, a.Token)
+	}
+	for _, id := range round.Start {
+		args = append(args, id)
+	}
+
+	d := decode(do(ctx, r, step.Call(shared(q), args...)))
+	a := &Answer{}
+	settled, started, cancels := d.list(), d.list(), d.list()
+	settled.each(func() { a.Settled = append(a.Settled, Settled(settled.string())) })
+	started.each(func() { a.Started = append(a.Started, Start{started.bytes(), started.int()}) })
+	cancels.each(func() { a.Cancels = append(a.Cancels, Cancellation{cancels.string(), cancels.int()}) })
+	d.join(settled)
+	d.join(started)
+	d.join(cancels)
+	a.Seen, a.Rank, a.Again, a.Trouble = d.int(), int(d.int()), d.int() == 1, d.string()
+	return a, d.err
+}
+
+// A Look is what a look for lapsed workers found.
+type Look struct {
+	Failed   []string      // workers failed
+	Returned int           // tasks put back to the front
+	Again    bool          // there is more to do at once
+	Due      time.Duration // until the next suspect is due; negative when there is none
+}
+
+func (d *decoder) look() (l Look) {
+	failed := d.list()
+	failed.each(func() { l.Failed = append(l.Failed, failed.string()) })
+	d.join(failed)
+	l.Returned, l.Again = int(d.int()), d.int() == 1
+	l.Due = time.Duration(d.int()) * time.Millisecond
+	return l
+}
+
+// A Pulse is what a beat was answered.
+type Pulse struct {
+	Lapsed   bool  // the lease had lapsed
+	Waiting  int   // tasks
+	Held     int   // processes of the worker
+	Rank     int   // place among the idle workers; -1 when not among them
+	Canceled int64 // token of the last cancel in the log
+	Look
+}
+
+// BeatCall is the call of one beat; several travel together. A grace of 0 does
+// not look for lapsed workers.
+func BeatCall(q keys.Queue, worker string, lease, grace time.Duration) redisconn.Call {
+	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds())...)
+}
+
+// ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
+// worker is no member of the queue.
+func ReadBeat(r redisconn.Reply) (*Pulse, error) {
+	d := decode(r.Value, refusal(r.Err))
+	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
+	p.Look = d.look()
+	return p, d.err
+}
+
+// Sweep looks once for lapsed workers.
+func Sweep(ctx context.Context, r Runner, q keys.Queue, grace time.Duration) (Look, error) {
+	d := decode(do(ctx, r, sweep.Call(shared(q), prefixes(q, grace.Milliseconds())...)))
+	return d.look(), d.err
+}
+
+// Leave returns all that the worker holds to the front and ends its
+// membership.
+func Leave(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
+	for last := int64(math.MaxInt64); ; {
+		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker)...)))
+		n, left := int(d.int()), d.int()
+		returned += n
+		if d.err != nil || left == 0 {
+			return returned, d.err
+		}
+		if left >= last {
+			return returned, errStuck
+		}
+		last = left
+	}
+}
+
+// errStuck is why a return makes no progress. Any peer goes on with it once
+// the key is a list again.
+var errStuck = errors.New("WRONGTYPE the queue's key is not a list, so tasks cannot be returned to it")
+
+// Fail fences the worker and returns its tasks. Known tells whether it served
+// the queue.
+func Fail(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
+	for last := int64(math.MaxInt64); ; {
+		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker)...)))
+		k, n, left := d.int(), int(d.int()), d.int()
+		known = known || k == 1
+		returned += n
+		if d.err != nil || left == 0 {
+			return known, returned, d.err
+		}
+		if left >= last {
+			return known, returned, errStuck
+		}
+		last = left
+	}
+}
+
+// Now is the time of Redis, in ms.
+func Now(ctx context.Context, r Runner) (int64, error) {
+	v, err := redis.Int64s(do(ctx, r, redisconn.Command("TIME")))
+	if err != nil || len(v) != 2 {
+		return 0, err
+	}
+	return v[0]*1000 + v[1]/1000, nil
+}

@@ -1,0 +1,10 @@
+-- sweep: look once for workers whose lease has lapsed, on behalf of nobody.
+--
+-- ARGV[5] grace  ms between suspecting and failing
+-- Uses lib_queue, lib_wake, lib_settle, lib_return.
+--
+-- Returns {failed, returned, again, due}, as look does.
+first_write()
+local failed, returned, again, due = look(tonumber(ARGV[5]), 200)
+keep_offset()
+return { failed, returned, again, due }

@@ -1,0 +1,155 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Run joins the queues that have handlers, serves them, looks after the other
+// peers, and blocks until ctx ends or Shutdown is called. Then it drains: it
+// takes no more tasks, lets handlers go on for Options.Drain while it still
+// beats, ends the contexts of those that are left with ErrShutdown, puts what
+// remains back to the front, and leaves. After it has returned no goroutine of
+// the peer exists, except of handlers that ignore their context for longer than
+// their Grace; then it returns an error.
+//
+// It outlives every failure of Redis: it keeps trying, and logs the first and
+// each changed error once. It returns nil after a clean end, and an error when
+// it could not leave cleanly (then peers return its tasks once its lease has
+// lapsed), when it has never reached Redis, or was called before. It is made of
+// StartWorker, StartWork, StartTasks, Finish, Stop and StopWorker.
+func (p *Peer) Run(ctx context.Context) error {
+	if p.bad != nil {
+		return wrap("run", p.bad)
+	}
+	if err := p.begin(ctx); err != nil {
+		return wrap("run", err)
+	}
+	defer close(p.ended)
+	fetch, stop := context.WithCancel(ctx) // ends when there is to be no more work
+	defer stop()
+	defer context.AfterFunc(p.shutdown, stop)()
+
+	if err := p.persist(fetch); err != nil {
+		return err
+	}
+	w := p.present()
+	for _, s := range p.services {
+		w.want(s.queue)
+	}
+	<-fetch.Done()
+	stuck := p.drain(w)
+
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := p.StopWorker(leave)
+	if stuck > 0 {
+		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers ignore that their context has ended, and were left behind", stuck))
+	}
+	return err
+}
+
+// begin makes this the run of the peer.
+func (p *Peer) begin(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ran {
+		return fmt.Errorf("%w: a peer runs once; make another", ErrBadOption)
+	}
+	for _, s := range p.services {
+		if s.queue.bad != nil {
+			return s.queue.bad
+		}
+		s.base = context.WithoutCancel(ctx)
+	}
+	p.ran = true
+	return nil
+}
+
+// persist starts the worker, however long that takes.
+func (p *Peer) persist(ctx context.Context) error {
+	var upset complaint
+	for retry := newBackoff(); ; {
+		err := p.StartWorker(ctx)
+		if err == nil {
+			upset.about(p.log, "cannot start", nil)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		upset.about(p.log, "cannot start", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retry.next()):
+		}
+	}
+}
+
+// drain takes no more tasks and waits for the handlers, in the end with force.
+// It returns how many are left.
+func (p *Peer) drain(w *worker) (stuck int64) {
+	grace := time.Duration(0)
+	var rounds []*rounds
+	for _, s := range p.services {
+		s.drain()
+		grace = max(grace, s.opts.Grace)
+		if r, err := s.queue.rounds(); err == nil {
+			r.poke() // to be taken off the idle workers
+			rounds = append(rounds, r)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		for _, s := range p.services {
+			s.handlers.Wait()
+		}
+		close(done)
+	}()
+	select {
+	case <-done:
+		return 0
+	case <-time.After(max(p.opts.Drain, 0)):
+	}
+	for _, r := range rounds {
+		r.interrupt()
+	}
+	select {
+	case <-done:
+		return 0
+	case <-time.After(grace):
+		return p.counts.running.Load()
+	}
+}
+
+// interrupt ends the contexts of all tasks: the time to drain is over.
+func (r *rounds) interrupt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.held {
+		t.cancel(ErrShutdown)
+	}
+}
+
+// Shutdown has Run drain and return, and waits for that; when ctx ends first it
+// returns the context's error, and Run goes on draining. It may be called more
+// than once, by anybody. Before Run, it has Run end as soon as it is called; it
+// does not wait then.
+func (p *Peer) Shutdown(ctx context.Context) error {
+	p.shut()
+	p.mu.Lock()
+	ran := p.ran
+	p.mu.Unlock()
+	if !ran {
+		return nil
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return wrap("shutdown", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,423 @@
+package worqr
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/google/uuid"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// Limits of one call.
+const (
+	// MaxPayload is the size of the largest payload, in bytes.
+	MaxPayload = 512 << 20
+	// MaxBatch is how many payloads one call may enqueue.
+	MaxBatch = 100_000
+
+	nonceWindow = 10 * time.Minute
+	page        = 100 // items read at a time
+)
+
+// Enqueue adds the payloads to the back of the queue, in their order: all of
+// them, or none if it fails. It wakes as many idle workers. The payloads may be
+// changed once it has returned. Any bytes are a payload, and so is no byte.
+//
+// It blocks until Redis has answered or ctx ends. When the reply was lost it
+// fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
+// It fails with ErrBadOption when there is no payload, more than MaxBatch, or
+// one larger than MaxPayload.
+func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
+	return q.wrap("enqueue", q.produce(payloads, func(payloads [][]byte) error {
+		return script.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+	}))
+}
+
+// EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
+// first call with the nonce enqueues, whatever it is given. Fresh is true for
+// the call that did.
+func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
+	if nonce == "" {
+		return false, q.wrap("enqueue", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
+	}
+	err = q.produce(payloads, func(payloads [][]byte) (err error) {
+		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, payloads)
+		return err
+	})
+	return fresh, q.wrap("enqueue", err)
+}
+
+// EnqueueUnique adds the payload to the back of the queue. It fails with
+// ErrDuplicate while an equal payload that was enqueued by EnqueueUnique waits
+// or runs. Copies added by Enqueue neither lock nor are locked out.
+func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
+	return q.wrap("enqueue", q.produce([][]byte{payload}, func(payloads [][]byte) error {
+		return script.EnqueueUnique(ctx, q.peer.calls, q.keys, payloads[0])
+	}))
+}
+
+// produce checks the payloads, hands copies of them to send, and makes sure
+// that the queue is listed.
+func (q *Queue) produce(payloads [][]byte, send func([][]byte) error) error {
+	switch {
+	case q.bad != nil:
+		return q.bad
+	case len(payloads) == 0:
+		return fmt.Errorf("%w: there is no payload", ErrBadOption)
+	case len(payloads) > MaxBatch:
+		return fmt.Errorf("%w: %d payloads at once; at most %d, so split them", ErrBadOption, len(payloads), MaxBatch)
+	}
+	// The connection may read the bytes after a call that was cut short has
+	// returned, when they are the caller's again.
+	copies := make([][]byte, len(payloads))
+	for i, p := range payloads {
+		if len(p) > MaxPayload {
+			return fmt.Errorf("%w: a payload of %d bytes; at most %d, so store it elsewhere and enqueue where", ErrBadOption, len(p), MaxPayload)
+		}
+		copies[i] = slices.Clone(p)
+	}
+	if err := send(copies); err != nil {
+		return err
+	}
+	q.list()
+	return nil
+}
+
+// list puts the queue's name into the registry, once for each peer. Whoever
+// serves the queue does so too, so nothing is lost when this fails.
+func (q *Queue) list() {
+	if _, known := q.peer.known.LoadOrStore(q.name, true); known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name)); err != nil {
+		q.peer.known.Delete(q.name)
+	}
+}
+
+// A Task is one start of a task: a process. Finish and Stop end it.
+type Task struct {
+	ID      string // of the process, a UUIDv7
+	Queue   string
+	Payload []byte // raw
+	Token   int64  // rises with every start on the queue; for fencing downstream
+	Result  []byte // set it before the end; it is published with the event "done"
+
+	rounds *rounds
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	digest func() string
+
+	mu    sync.Mutex // protects the fields below
+	tried script.Verb
+}
+
+func newTask(r *rounds, id string, s script.Start) *Task {
+	t := &Task{ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, rounds: r}
+	t.ctx, t.cancel = context.WithCancelCause(r.base)
+	t.digest = sync.OnceValue(func() string { return digest(t.Payload) })
+	return t
+}
+
+// digest is the identity of a payload: SHA-1, in hex.
+func digest(payload []byte) string {
+	sum := sha1.Sum(payload)
+	return hex.EncodeToString(sum[:])
+}
+
+// Context ends when the task is no longer to be worked on. Its cause is then
+// ErrCanceled, ErrEvicted or ErrShutdown, or context.Canceled once the task has
+// ended. A handler's context is derived from it.
+func (t *Task) Context() context.Context { return t.ctx }
+
+// StartTask takes the task at the front of the queue. It fails with ErrNoTask
+// when there is none or the queue is paused, and with ErrNotWorking unless
+// StartWork was called. If ctx ends while the start is under way, a task that
+// was nevertheless taken is put back.
+func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
+	tasks, err := q.startTasks(ctx, 1)
+	if err != nil {
+		return nil, q.wrap("start task", err)
+	}
+	return tasks[0], nil
+}
+
+// StartTasks takes up to n tasks from the front of the queue, in their order,
+// in one call. It returns at least one, or an error as StartTask does.
+func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
+	tasks, err := q.startTasks(ctx, n)
+	return tasks, q.wrap("start tasks", err)
+}
+
+func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	if n < 1 || n > maxStarts {
+		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrBadOption, n, maxStarts)
+	}
+	r, err := q.rounds()
+	if err != nil {
+		return nil, err
+	}
+	return r.start(ctx, n)
+}
+
+// Finish ends the task for good, and publishes the event "done". It fails with
+// ErrLost when the task is no longer ours; then others may be running it. When
+// it fails otherwise it may be repeated, also after ErrUnknown: a finish that
+// was carried out and is repeated succeeds.
+func (t *Task) Finish(ctx context.Context) error {
+	return t.wrap("finish task", t.settle(ctx, script.Finish))
+}
+
+// Stop ends this attempt and puts the task back to the front of the queue,
+// unless it has been canceled meanwhile. Errors are those of Finish.
+func (t *Task) Stop(ctx context.Context) error {
+	return t.wrap("stop task", t.settle(ctx, script.Stop))
+}
+
+func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(verb, err) }
+
+// settle ends the process. An end whose reply was lost may be repeated: if the
+// worker is still a member and does not hold the process, nobody but itself
+// can have ended it. So it was this end, if no other was tried before.
+func (t *Task) settle(ctx context.Context, verb script.Verb) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	settled, err := t.rounds.settle(ctx, t, verb)
+	switch {
+	case errors.Is(err, redisconn.ErrUnknown):
+		t.tried = verb
+		return err
+	case err != nil:
+		return err
+	case settled == script.Gone && t.tried != verb:
+		if t.tried == "" {
+			t.rounds.queue.peer.counts.lost.Add(1)
+		}
+		return ErrLost
+	}
+	t.tried = verb
+	return nil
+}
+
+// Len returns how many tasks wait.
+func (q *Queue) Len(ctx context.Context) (int, error) {
+	n, err := redis.Int(q.read(ctx, "LLEN", q.keys.Waiting()))
+	return n, q.wrap("count", err)
+}
+
+// Peek returns the payload at the front, and leaves it there. It fails with
+// ErrNoTask when nothing waits.
+func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
+	payload, err := redis.Bytes(q.read(ctx, "LINDEX", q.keys.Waiting(), -1))
+	if errors.Is(err, redis.ErrNil) {
+		err = ErrNoTask
+	}
+	return payload, q.wrap("peek", err)
+}
+
+// Tasks yields the waiting payloads, front first. It reads a page at a time, so
+// it is no snapshot: tasks that are taken or returned meanwhile may be left out
+// or come twice. It ends after the first error.
+func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for read := 0; ; read += page {
+			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", q.keys.Waiting(), -read-page, -read-1))
+			if err != nil {
+				yield(nil, q.wrap("list tasks", err))
+				return
+			}
+			for _, p := range slices.Backward(payloads) {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if len(payloads) < page {
+				return
+			}
+		}
+	}
+}
+
+// A RunningTask is a task that a worker holds.
+type RunningTask struct {
+	Process string
+	Worker  string
+	Payload []byte
+	Token   int64
+	Since   time.Time // by the clock of the peer that took it
+}
+
+// Running yields the tasks that workers hold, worker by worker, oldest first.
+// It is no snapshot, and ends after the first error.
+func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
+	return func(yield func(RunningTask, error) bool) {
+		for worker, err := range q.holders(ctx) {
+			if err != nil {
+				yield(RunningTask{}, q.wrap("list running tasks", err))
+				return
+			}
+			for from := 0; ; from += page {
+				tasks, n, err := q.held(ctx, worker, from)
+				if err != nil {
+					yield(RunningTask{}, q.wrap("list running tasks", err))
+					return
+				}
+				for _, t := range tasks {
+					if !yield(t, nil) {
+						return
+					}
+				}
+				if n < page {
+					break
+				}
+			}
+		}
+	}
+}
+
+// holders yields the workers that may hold tasks: members, and those whose
+// tasks are being returned.
+func (q *Queue) holders(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		seen := map[string]bool{}
+		for _, key := range []string{q.keys.Workers(), q.keys.Suspects()} {
+			for from := 0; ; from += page {
+				workers, err := redis.Strings(q.read(ctx, "ZRANGE", key, from, from+page-1))
+				if err != nil {
+					yield("", err)
+					return
+				}
+				for _, w := range workers {
+					if !seen[w] && !yield(w, nil) {
+						return
+					}
+					seen[w] = true
+				}
+				if len(workers) < page {
+					break
+				}
+			}
+		}
+	}
+}
+
+// held reads one page of what a worker holds, and tells the size of the page;
+// tasks that end meanwhile are left out.
+func (q *Queue) held(ctx context.Context, worker string, from int) (tasks []RunningTask, n int, err error) {
+	pairs, err := redis.Strings(q.read(ctx, "ZRANGE", q.keys.Working(worker), from, from+page-1, "WITHSCORES"))
+	if err != nil || len(pairs) == 0 {
+		return nil, 0, err
+	}
+	var calls []redisconn.Call
+	for i := 0; i < len(pairs); i += 2 {
+		calls = append(calls, redisconn.Command("LINDEX", q.keys.Process(pairs[i]), 0))
+	}
+	for i, reply := range q.peer.calls.Do(ctx, calls...) {
+		payload, err := redis.Bytes(reply.Value, reply.Err)
+		if errors.Is(err, redis.ErrNil) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		token, err := strconv.ParseFloat(pairs[2*i+1], 64)
+		if err != nil {
+			return nil, 0, err
+		}
+		t := RunningTask{Process: pairs[2*i], Worker: worker, Payload: payload, Token: int64(token)}
+		if id, err := uuid.Parse(t.Process); err == nil {
+			t.Since = time.Unix(id.Time().UnixTime())
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks, len(calls), nil
+}
+
+// QueueStats are counts of one queue.
+type QueueStats struct {
+	Waiting int
+	Running int
+	Workers int // that serve the queue
+	Idle    int // of these, with free slots and nothing to do
+	Paused  bool
+}
+
+// Stats reads counts of the queue. They are read together, but what workers
+// hold is added up after the rest.
+func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
+	if q.bad != nil {
+		return QueueStats{}, q.wrap("stats", q.bad)
+	}
+	replies := q.peer.calls.Do(ctx,
+		redisconn.Command("LLEN", q.keys.Waiting()),
+		redisconn.Command("ZCARD", q.keys.Workers()),
+		redisconn.Command("ZCARD", q.keys.Idle()),
+		redisconn.Command("EXISTS", q.keys.Paused()))
+	var n [4]int
+	for i, r := range replies {
+		var err error
+		if n[i], err = redis.Int(r.Value, r.Err); err != nil {
+			return QueueStats{}, q.wrap("stats", err)
+		}
+	}
+	s := QueueStats{Waiting: n[0], Workers: n[1], Idle: n[2], Paused: n[3] == 1}
+	for worker, err := range q.holders(ctx) {
+		if err != nil {
+			return QueueStats{}, q.wrap("stats", err)
+		}
+		held, err := redis.Int(q.read(ctx, "ZCARD", q.keys.Working(worker)))
+		if err != nil {
+			return QueueStats{}, q.wrap("stats", err)
+		}
+		s.Running += held
+	}
+	return s, nil
+}
+
+// Pause keeps every worker from starting tasks of the queue until Resume. What
+// runs goes on.
+func (q *Queue) Pause(ctx context.Context) error {
+	_, err := q.read(ctx, "SET", q.keys.Paused(), 1)
+	return q.wrap("pause", err)
+}
+
+// Resume ends a pause and wakes idle workers.
+func (q *Queue) Resume(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("resume", q.bad)
+	}
+	return q.wrap("resume", script.Resume(ctx, q.peer.calls, q.keys))
+}
+
+// Delete drops all that waits, with its locks, and publishes the event
+// "delete". What runs is not touched: it finishes, or is put back. A pause
+// stays.
+func (q *Queue) Delete(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("delete", q.bad)
+	}
+	return q.wrap("delete", script.Delete(ctx, q.peer.calls, q.keys))
+}
+
+// read makes one plain call.
+func (q *Queue) read(ctx context.Context, name string, args ...any) (any, error) {
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	return q.peer.calls.One(ctx, redisconn.Command(name, args...))
+}

@@ -1,0 +1,516 @@
+package worqr
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// StartWorker registers the peer, has it beat and listen, for use without Run.
+// It returns once the registration is stored; when it fails, nothing has been
+// started. It does nothing when the worker is started.
+//
+// From then on the worker outlives every outage of Redis. When it was given up
+// for dead it comes back under a new id, and works on the same queues.
+func (p *Peer) StartWorker(ctx context.Context) error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.bad != nil {
+		return wrap("start worker", p.bad)
+	}
+	if p.present() != nil {
+		return nil
+	}
+	w := newWorker(p)
+	if err := w.register(ctx, w.id); err != nil {
+		return wrap("start worker", err)
+	}
+	p.mu.Lock()
+	p.id, p.worker = w.id, w
+	p.mu.Unlock()
+	p.background.Go(w.keep)
+	return nil
+}
+
+// StopWorker returns all tasks to the front of their queues, leaves and stops
+// beating. After it returns, no goroutine of the worker exists. The contexts of
+// tasks end with ErrShutdown. When ctx ends or Redis fails first, it stops all
+// the same and returns the error; then peers return the tasks once the lease
+// has lapsed. It fails with ErrNotStarted when the worker is not started.
+func (p *Peer) StopWorker(ctx context.Context) error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	w := p.present()
+	if w == nil {
+		return wrap("stop worker", ErrNotStarted)
+	}
+	err := w.leave(ctx)
+	p.background.Wait()
+	p.mu.Lock()
+	p.worker = nil
+	p.mu.Unlock()
+	return wrap("stop worker", err)
+}
+
+// present is the started worker, or nil.
+func (p *Peer) present() *worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.worker
+}
+
+// StartWork joins those who serve the queue, so that StartTask may be called.
+// It fails with ErrNotStarted when the worker is not started, and does nothing
+// when it works on the queue.
+func (q *Queue) StartWork(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("start work", q.bad)
+	}
+	w := q.peer.present()
+	if w == nil {
+		return q.wrap("start work", ErrNotStarted)
+	}
+	return q.wrap("start work", w.join(ctx, q))
+}
+
+// StopWork returns our running tasks of the queue to its front and leaves those
+// who serve it. The contexts of the tasks end with ErrShutdown. It fails with
+// ErrNotWorking when the worker does not work on the queue; when it fails
+// otherwise, peers return the tasks once the lease has lapsed.
+func (q *Queue) StopWork(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("stop work", q.bad)
+	}
+	w := q.peer.present()
+	if w == nil {
+		return q.wrap("stop work", ErrNotWorking)
+	}
+	return q.wrap("stop work", w.part(ctx, q.name))
+}
+
+// rounds is the conversation of the present worker with the queue.
+func (q *Queue) rounds() (*rounds, error) {
+	w := q.peer.present()
+	if w == nil {
+		return nil, ErrNotWorking
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch r := w.members[q.name]; {
+	case r != nil:
+		return r, nil
+	case w.wanted[q.name] != nil:
+		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
+	}
+	return nil, ErrNotWorking
+}
+
+// A worker is a started peer: its registration and its beats. Its id changes
+// each time it was evicted; everything else stays.
+type worker struct {
+	peer    *Peer
+	ctx     context.Context
+	stop    context.CancelFunc
+	turn    chan struct{} // has the keeper look at once; holds one
+	kept    chan struct{} // closed when the keeper has ended
+	started time.Time
+	upset   complaint
+
+	joining sync.Mutex // held during a join or a leave, before mu
+
+	mu      sync.Mutex // protects the fields below
+	id      string
+	evicted bool
+	closing bool
+	wanted  map[string]*Queue // to be served, whatever happens
+	members map[string]*rounds
+
+	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
+	beaten time.Time // when the last answered beat was sent; likewise
+}
+
+func newWorker(p *Peer) *worker {
+	w := &worker{
+		peer: p, id: newID(), started: time.Now(),
+		turn: make(chan struct{}, 1), kept: make(chan struct{}),
+		wanted: map[string]*Queue{}, members: map[string]*rounds{},
+	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+// register writes the registration, which is there for people and tools to see.
+func (w *worker) register(ctx context.Context, id string) error {
+	p := w.peer
+	w.mu.Lock()
+	queues, _ := json.Marshal(slices.Sorted(maps.Keys(w.wanted))) // strings always marshal
+	w.mu.Unlock()
+	host, _ := os.Hostname()
+	key := p.space.Worker(id)
+	calls := []redisconn.Call{
+		redisconn.Command("HSET", key, "name", p.opts.Name, "host", host, "pid", os.Getpid(),
+			"started", w.started.UnixMilli(), "version", Version, "queues", queues),
+		redisconn.Command("SADD", p.space.Workers(), id),
+	}
+	if p.opts.Lease > 0 {
+		calls = append(calls, redisconn.Command("PEXPIRE", key, p.opts.Lease.Milliseconds()))
+	}
+	for _, r := range p.control.Do(ctx, calls...) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// unregister removes a registration.
+func (p *Peer) unregister(ctx context.Context, id string) error {
+	for _, r := range p.control.Do(ctx,
+		redisconn.Command("DEL", p.space.Worker(id)),
+		redisconn.Command("SREM", p.space.Workers(), id)) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// want has the keeper join the queue and stay joined.
+func (w *worker) want(q *Queue) {
+	w.mu.Lock()
+	w.wanted[q.name] = q
+	w.mu.Unlock()
+	w.hurry()
+}
+
+// hurry has the keeper look at once.
+func (w *worker) hurry() {
+	select {
+	case w.turn <- struct{}{}:
+	default:
+	}
+}
+
+// join makes the worker a member of the queue.
+func (w *worker) join(ctx context.Context, q *Queue) error {
+	w.joining.Lock()
+	defer w.joining.Unlock()
+	w.mu.Lock()
+	id, closing, joined := w.id, w.closing, w.members[q.name] != nil
+	w.mu.Unlock()
+	switch {
+	case closing:
+		return ErrNotStarted
+	case joined:
+		return nil
+	}
+	p := w.peer
+	now, err := script.Now(ctx, p.control)
+	if err != nil {
+		return err
+	}
+	// A copy of the request that arrives later must not bring back a worker
+	// that was failed meanwhile.
+	late := cmp.Or(p.opts.granted(), 10*time.Second)
+	if err := script.Join(ctx, p.control, q.keys, id, p.opts.granted(), now+late.Milliseconds()); err != nil {
+		return err
+	}
+	q.list()
+
+	p.mu.Lock()
+	serve := p.services[q.name]
+	p.mu.Unlock()
+	r := newRounds(q, id, serve)
+	w.mu.Lock()
+	if w.id != id || w.evicted || w.closing { // evicted meanwhile
+		w.mu.Unlock()
+		r.end(ErrEvicted)
+		return ErrEvicted
+	}
+	w.members[q.name], w.wanted[q.name] = r, q
+	w.mu.Unlock()
+	r.listen()
+	if serve != nil {
+		r.poke()
+	}
+	if err := w.register(ctx, id); err != nil {
+		p.log.Debug("worqr: the registration is not up to date", "err", err)
+	}
+	return nil
+}
+
+// part leaves one queue.
+func (w *worker) part(ctx context.Context, queue string) error {
+	w.joining.Lock()
+	defer w.joining.Unlock()
+	w.mu.Lock()
+	r := w.members[queue]
+	wanted := w.wanted[queue] != nil
+	delete(w.wanted, queue)
+	w.mu.Unlock()
+	if r == nil {
+		if wanted {
+			return nil // evicted, and not to come back
+		}
+		return ErrNotWorking
+	}
+	err := r.leave(ctx)
+	w.mu.Lock()
+	if w.members[queue] == r {
+		delete(w.members, queue)
+	}
+	w.mu.Unlock()
+	r.unlisten()
+	if err := w.register(ctx, r.worker); err != nil {
+		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
+	}
+	return err
+}
+
+// leave leaves every queue, still beating meanwhile, and ends the worker.
+func (w *worker) leave(ctx context.Context) error {
+	w.mu.Lock()
+	w.closing = true
+	members := slices.Collect(maps.Values(w.members))
+	w.mu.Unlock()
+	errs := make([]error, len(members)+1)
+	var leaving sync.WaitGroup
+	for i, r := range members {
+		leaving.Go(func() { errs[i] = r.leave(ctx) })
+	}
+	leaving.Wait()
+	w.stop()
+	<-w.kept
+	for _, r := range members {
+		r.unlisten()
+	}
+	errs[len(members)] = w.peer.unregister(ctx, w.id)
+	return errors.Join(errs...)
+}
+
+// keep beats until the worker ends, and brings it back when it was evicted.
+func (w *worker) keep() {
+	defer close(w.kept)
+	retry := newBackoff()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-timer.C:
+		case <-w.turn:
+		}
+		next, err := w.round()
+		switch {
+		case w.ctx.Err() != nil:
+			return
+		case err != nil:
+			next = min(retry.next(), next)
+		default:
+			retry.reset()
+		}
+		w.upset.about(w.peer.log, "beats fail", err, "worker", w.peer.ID())
+		timer.Reset(next)
+	}
+}
+
+// round is one turn of the keeper: come back, join what is to be joined, beat.
+// It returns the time until the next.
+func (w *worker) round() (next time.Duration, err error) {
+	next = jitter(w.peer.opts.beat()/5) + w.peer.opts.beat()*4/5
+	ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
+	defer cancel()
+	if err := w.comeBack(ctx); err != nil {
+		return next, err
+	}
+	err = w.joinAll(ctx)
+	at, beatErr := w.beat(ctx)
+	return min(next, at), errors.Join(err, beatErr)
+}
+
+// joinAll joins the wanted queues of which the worker is no member.
+func (w *worker) joinAll(ctx context.Context) error {
+	w.mu.Lock()
+	var missing []*Queue
+	for name, q := range w.wanted {
+		if w.members[name] == nil && !w.closing {
+			missing = append(missing, q)
+		}
+	}
+	w.mu.Unlock()
+	var errs []error
+	for _, q := range missing {
+		if err := w.join(ctx, q); err != nil && !errors.Is(err, ErrNotStarted) {
+			errs = append(errs, q.wrap("start work", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// beat renews the lease on every queue in one exchange, and looks for workers
+// whose lease has lapsed. It returns when to beat again at the latest.
+func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
+	p := w.peer
+	w.mu.Lock()
+	id := w.id
+	members := slices.Collect(maps.Values(w.members))
+	w.mu.Unlock()
+
+	// Nobody judges who has not itself beaten without a gap for a lease: then
+	// it may be Redis that was away.
+	var grace time.Duration
+	sent := time.Now()
+	if !w.beaten.IsZero() && sent.Sub(w.beaten) > 2*p.opts.beat() {
+		w.steady = sent
+	}
+	if !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat() {
+		grace = p.opts.beat()
+	}
+	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), max(p.opts.Lease, time.Second).Milliseconds())}
+	if p.opts.Lease < 0 {
+		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
+	}
+	for _, r := range members {
+		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), grace))
+	}
+	replies := p.control.Do(ctx, calls...)
+
+	next = time.Duration(1<<63 - 1)
+	lapsed, answered := false, false
+	for i, r := range members {
+		pulse, e := script.ReadBeat(replies[i+1])
+		switch {
+		case errors.Is(e, script.ErrEvicted):
+			r.ousted()
+			answered = true
+		case e != nil:
+			err = r.queue.wrap("beat", e)
+		default:
+			answered = true
+			lapsed = lapsed || pulse.Lapsed
+			r.pulse(pulse, sent)
+			next = min(next, p.swept(ctx, r.queue, pulse.Look))
+		}
+	}
+	there, e := redis.Int(replies[0].Value, replies[0].Err)
+	switch {
+	case e != nil:
+		err = cmp.Or(err, e)
+	case there == 0:
+		err = cmp.Or(err, w.register(ctx, id))
+	}
+	if len(members) == 0 {
+		answered = e == nil
+	}
+	if answered {
+		w.beaten = sent
+		if lapsed || w.steady.IsZero() {
+			w.steady = sent
+		}
+	}
+	return next, err
+}
+
+// A Worker is a registered peer.
+type Worker struct {
+	ID      string
+	Name    string
+	Host    string
+	PID     int
+	Started time.Time // by the clock of the peer
+	Version string    // of this library
+	Queues  []string  // that it serves
+}
+
+// Workers yields the registered peers. Those that have not been heard of for a
+// lease are left out. It ends after the first error.
+func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
+	return func(yield func(Worker, error) bool) {
+		for id, err := range p.scan(ctx, p.space.Workers()) {
+			if err != nil {
+				yield(Worker{}, wrap("list workers", err))
+				return
+			}
+			fields, err := redis.StringMap(p.calls.One(ctx, redisconn.Command("HGETALL", p.space.Worker(id))))
+			if err != nil {
+				yield(Worker{}, wrap("list workers", err))
+				return
+			}
+			if len(fields) == 0 {
+				continue
+			}
+			w := Worker{ID: id, Name: fields["name"], Host: fields["host"], Version: fields["version"]}
+			w.PID, _ = strconv.Atoi(fields["pid"]) // what people wrote there is shown as far as it can be read
+			if ms, err := strconv.ParseInt(fields["started"], 10, 64); err == nil {
+				w.Started = time.UnixMilli(ms)
+			}
+			_ = json.Unmarshal([]byte(fields["queues"]), &w.Queues)
+			if !yield(w, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Queues yields the names of the queues that were ever served or filled by
+// this library, in no order. It ends after the first error.
+func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for name, err := range p.scan(ctx, p.space.Registry()) {
+			if err != nil {
+				yield("", wrap("list queues", err))
+				return
+			}
+			if keys.CheckName(name) == nil && !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields the members of a set, each once.
+func (p *Peer) scan(ctx context.Context, key string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if p.bad != nil {
+			yield("", p.bad)
+			return
+		}
+		seen := map[string]bool{}
+		for cursor := "0"; ; {
+			reply, err := redis.Values(p.calls.One(ctx, redisconn.Command("SSCAN", key, cursor, "COUNT", page)))
+			var names []string
+			if err == nil {
+				_, err = redis.Scan(reply, &cursor, &names)
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, n := range names {
+				if !seen[n] && !yield(n, nil) {
+					return
+				}
+				seen[n] = true
+			}
+			if cursor == "0" {
+				return
+			}
+		}
+	}
+}

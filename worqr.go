@@ -1,0 +1,390 @@
+// Package worqr is a peer-to-peer work queue on Redis. Every replica of a
+// service embeds it; there is no server but Redis.
+//
+// # Terms
+//
+// A task is something to be done: raw bytes, never wrapped. A queue is a first
+// in, first out list of tasks. A worker, or peer, is one registered member of
+// the fleet, normally one for each process. A process is a task being worked
+// on; its id is chosen by the worker before it asks for the task.
+//
+// # Quick start
+//
+//	peer, err := worqr.Open("redis://localhost:6379", nil)
+//	emails := peer.Queue("emails")
+//	emails.Handle(send, &worqr.HandleOptions{Concurrency: 16})
+//	err = peer.Run(ctx) // until ctx ends; then drains and leaves
+//
+// and in this process or any other:
+//
+//	err = emails.Enqueue(ctx, []byte("hello"))
+//
+// # Guarantees
+//
+// Delivery is at least once. A task runs again if its worker died, or was cut
+// off, before the task's end was stored. Each start of a task has a token, and
+// for each token at most one end is ever accepted: a worker that was given up
+// for dead changes nothing any more, and is told so.
+//
+// Tasks start in the order in which they were enqueued. Tasks of a worker that
+// died, left or stopped them go back to the front, in the order in which they
+// had been started.
+//
+// A worker is given up when Redis has answered others twice, a third of a
+// lease apart, and has not heard from it; an outage of Redis alone fails
+// nobody. Tasks of a killed process start again within 4.5 s at the defaults.
+//
+// A canceled task never runs again, wherever it was.
+//
+// # Concurrency
+//
+// All methods are safe for concurrent use. Methods that take a context block
+// until Redis has answered or the context ends. A call that was cut off by its
+// context, or whose reply was lost, may have been carried out; then its error
+// is ErrUnknown.
+//
+// # Redis
+//
+// Redis 6.2 or later, or Valkey. All keys and channels begin with the prefix;
+// docs/protocol.md describes them, and how other languages take part.
+package worqr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/google/uuid"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// Version is the version of this library, as shown in a worker's registration.
+const Version = "0.1.0"
+
+// The errors to be matched with errors.Is. Errors of Redis itself are wrapped
+// as they are.
+var (
+	// ErrNoTask: the queue is empty, or paused.
+	ErrNoTask = errors.New("worqr: no task")
+	// ErrDuplicate: an equal unique task waits or runs.
+	ErrDuplicate = errors.New("worqr: an equal unique task waits or runs")
+	// ErrNotStarted: call StartWorker (or Run) first.
+	ErrNotStarted = errors.New("worqr: the worker is not started")
+	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
+	ErrNotWorking = errors.New("worqr: not working on the queue")
+	// ErrLost: the task is no longer ours; others may be running it.
+	ErrLost = errors.New("worqr: the task is no longer ours")
+	// ErrEvicted: this worker was given up for dead. It comes back by itself
+	// under a new id.
+	ErrEvicted = errors.New("worqr: the worker was given up for dead")
+	// ErrCanceled: the task was canceled.
+	ErrCanceled = errors.New("worqr: the task was canceled")
+	// ErrTimeout: the attempt took too long.
+	ErrTimeout = errors.New("worqr: the attempt took too long")
+	// ErrShutdown: the peer is shutting down, or has.
+	ErrShutdown = errors.New("worqr: the peer is shutting down")
+	// ErrBadName: a queue's name or a prefix is not allowed.
+	ErrBadName = errors.New("worqr: bad name")
+	// ErrBadOption: an option or an argument makes no sense.
+	ErrBadOption = errors.New("worqr: bad option")
+	// ErrUnknown: the call was sent and its reply was lost, so it may have been
+	// carried out. Calls on a task, and EnqueueOnce, may be repeated.
+	ErrUnknown = errors.New("worqr: the outcome is unknown")
+)
+
+// A Pool hands out connections to Redis. *redis.Pool is one.
+//
+// A peer keeps a few connections for as long as it lives: one for beats, one
+// for rounds of work, one for everything else, and one that is subscribed. A
+// *redis.Pool is asked to dial them, so that they do not count against its
+// limits; any other Pool is asked for them by GetContext.
+type Pool interface {
+	GetContext(ctx context.Context) (redis.Conn, error)
+}
+
+// Options are what a peer can be told. Nil and the zero value are valid.
+type Options struct {
+	// Prefix is the namespace of every key and channel; "" is "worqr".
+	Prefix string
+	// Name is for people: it is shown beside the worker's id. "" is host:pid.
+	Name string
+	// Lease is the silence after which other peers take our tasks; 0 is 3 s,
+	// and at least 150 ms. A beat is sent every third of it. A peer that dies
+	// is noticed after two thirds of a lease at the earliest, and after one and
+	// a third, plus a beat, at the latest: shorter leases recover faster and
+	// bear shorter pauses. All peers of a queue should have the same. A
+	// negative lease never lapses: only FailWorker ends it.
+	Lease time.Duration
+	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s,
+	// negative is not at all.
+	Drain time.Duration
+	// Logger is told what people should know. Nil is slog.Default. Payloads
+	// are never logged.
+	Logger *slog.Logger
+}
+
+const (
+	defaultLease = 3 * time.Second
+	defaultDrain = 25 * time.Second
+	shortest     = 150 * time.Millisecond // lease
+)
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	host, _ := os.Hostname() // for people only
+	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s:%d", host, os.Getpid()))
+	c.Lease = cmp.Or(c.Lease, defaultLease)
+	c.Drain = cmp.Or(c.Drain, defaultDrain)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+func (o *Options) check() error {
+	if err := keys.CheckPrefix(o.Prefix); err != nil {
+		return fmt.Errorf("%w: prefix: %w", ErrBadName, err)
+	}
+	if o.Lease > 0 && o.Lease < shortest {
+		return fmt.Errorf("%w: a lease of %v is too short; the least is %v", ErrBadOption, o.Lease, shortest)
+	}
+	return nil
+}
+
+// beat is the time between two beats.
+func (o *Options) beat() time.Duration {
+	if o.Lease < 0 {
+		return defaultLease / 3
+	}
+	return o.Lease / 3
+}
+
+// granted is how long a beat keeps the lease from lapsing; 0 is for ever.
+func (o *Options) granted() time.Duration {
+	if o.Lease < 0 {
+		return 0
+	}
+	return o.Lease * 2 / 3
+}
+
+// A Peer is one member of the fleet.
+type Peer struct {
+	opts  Options
+	bad   error // why the peer cannot be used
+	space keys.Space
+	log   *slog.Logger
+
+	calls   *redisconn.Line // what producers and read-outs send
+	work    *redisconn.Line // rounds
+	control *redisconn.Line // beats, joins, leaves: never behind payloads
+	sub     *subscriber
+	counts  counters
+	known   sync.Map // names of queues that are in the registry
+
+	background sync.WaitGroup // all goroutines of a started worker
+
+	shutdown context.Context // ends when Shutdown is called
+	shut     context.CancelFunc
+	ended    chan struct{} // closed when Run has returned
+
+	starting sync.Mutex // held while the worker starts or stops
+
+	mu       sync.Mutex // protects the fields below
+	id       string
+	ran      bool                // Run was called
+	services map[string]*service // by queue
+	worker   *worker             // nil while not started
+}
+
+// Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
+// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O; the first call
+// that needs a connection makes it. It fails when the URL or an option is not
+// valid. Close releases the connections.
+func Open(url string, opts *Options) (*Peer, error) {
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("worqr: open: %w", err)
+	}
+	p := newPeer(dial, opts)
+	if p.bad != nil {
+		return nil, fmt.Errorf("worqr: open: %w", p.bad)
+	}
+	return p, nil
+}
+
+// New returns a peer that gets its connections from pool. It does no I/O and
+// starts nothing. It panics if pool is nil; other bad options are reported by
+// every method that can fail.
+func New(pool Pool, opts *Options) *Peer {
+	if pool == nil {
+		panic("worqr: New needs a pool")
+	}
+	return newPeer(redisconn.FromPool(pool), opts)
+}
+
+func newPeer(dial redisconn.Dial, opts *Options) *Peer {
+	p := &Peer{
+		opts:     opts.withDefaults(),
+		services: map[string]*service{},
+		ended:    make(chan struct{}),
+		id:       newID(),
+	}
+	p.bad = p.opts.check()
+	p.space = keys.NewSpace(p.opts.Prefix)
+	p.log = p.opts.Logger
+	p.calls = redisconn.NewLine(dial, 0).Verified()
+	p.work = redisconn.NewLine(dial, 0)
+	p.control = redisconn.NewLine(dial, p.opts.beat())
+	p.sub = newSubscriber(dial, p.log)
+	p.shutdown, p.shut = context.WithCancel(context.Background())
+	return p
+}
+
+// newID returns a UUIDv7.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// ID returns the worker id of the present incarnation. It changes when the
+// peer was given up for dead and has come back.
+func (p *Peer) ID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id
+}
+
+// Close stops the worker if it still runs, as StopWorker does, and closes the
+// connections that the peer has opened; a Pool that was given stays open. Calls
+// made afterwards fail. It blocks until what is under way has ended. It does
+// not end Run; that is what its context and Shutdown are for.
+func (p *Peer) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := p.StopWorker(ctx)
+	if errors.Is(err, ErrNotStarted) {
+		err = nil
+	}
+	p.calls.Close()
+	p.work.Close()
+	p.control.Close()
+	return err
+}
+
+// A Queue is a handle to one queue. Handles are cheap and may be made anywhere.
+type Queue struct {
+	peer *Peer
+	name string
+	keys keys.Queue
+	bad  error
+}
+
+// Queue returns a handle to the queue. It does no I/O. Names are not empty, at
+// most 255 bytes, and contain no braces, spaces or control bytes; the methods
+// of a handle with another name fail with ErrBadName.
+func (p *Peer) Queue(name string) *Queue {
+	q := &Queue{peer: p, name: name, keys: p.space.Queue(name), bad: p.bad}
+	if err := keys.CheckName(name); err != nil && q.bad == nil {
+		q.bad = fmt.Errorf("%w: queue: %w", ErrBadName, err)
+	}
+	return q
+}
+
+// Name returns the name of the queue.
+func (q *Queue) Name() string { return q.name }
+
+// wrap makes err an error of the verb on the queue. It is called once, at the
+// exported edge.
+func (q *Queue) wrap(verb string, err error) error {
+	return wrap(fmt.Sprintf("%s on %q", verb, q.name), err)
+}
+
+func wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &verbError{verb, public(err)}
+}
+
+// A verbError says what could not be done.
+type verbError struct {
+	verb string
+	err  error
+}
+
+func (e *verbError) Error() string {
+	return "worqr: " + e.verb + ": " + strings.ReplaceAll(e.err.Error(), "worqr: ", "")
+}
+
+func (e *verbError) Unwrap() error { return e.err }
+
+// public adds the sentinel that stands for an internal error.
+func public(err error) error {
+	switch {
+	case errors.Is(err, redisconn.ErrUnknown):
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
+		return ErrEvicted
+	case errors.Is(err, script.ErrDuplicate):
+		return ErrDuplicate
+	}
+	return err
+}
+
+// Stats are counters of what a peer has done since it was made.
+type Stats struct {
+	Started  int64 // tasks taken from queues
+	Finished int64
+	Stopped  int64 // put back to the front
+	Canceled int64 // ended because they were canceled
+	Lost     int64 // taken away from us, or ended by us too late
+	Failures int64 // handlers that returned an error or panicked
+	Swept    int64 // workers that this peer has failed
+	Returned int64 // tasks put back to the front for failed workers
+	Evicted  int64 // times that this peer was given up for dead
+	Running  int64 // handlers running now
+}
+
+type counters struct {
+	started, finished, stopped, canceled, lost, failures, swept, returned, evicted, running atomic.Int64
+}
+
+// Stats returns the counters of this process. It does no I/O.
+func (p *Peer) Stats() Stats {
+	c := &p.counts
+	return Stats{
+		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
+		Canceled: c.canceled.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
+		Swept: c.swept.Load(), Returned: c.returned.Load(), Evicted: c.evicted.Load(),
+		Running: c.running.Load(),
+	}
+}
+
+// A complaint logs an error that repeats: once, and again when it changes or
+// is over.
+type complaint struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (c *complaint) about(log *slog.Logger, what string, err error, attrs ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil && c.last != "":
+		log.Info("worqr: over: "+what, attrs...)
+		c.last = ""
+	case err != nil && c.last != err.Error():
+		log.Warn("worqr: "+what, append(attrs, "err", err)...)
+		c.last = err.Error()
+	}
+}
