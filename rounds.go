@@ -224,6 +224,9 @@ func (r *rounds) converse() {
 		sent := time.Now()
 		answer, err := script.Step(r.ctx, r.queue.peer.work, r.queue.keys, &e.Round)
 		switch {
+		case r.ctx.Err() != nil:
+			r.abandon(e)
+			return
 		case err == nil:
 			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.name)
 			retry.reset()
@@ -253,9 +256,23 @@ func (r *rounds) converse() {
 		}
 		select {
 		case <-r.ctx.Done():
+			r.abandon(e)
+			return
 		case <-time.After(retry.next()):
 		}
 	}
+}
+
+// abandon ends a talk whose rounds were ended meanwhile: nobody knows whether
+// the last one was carried out.
+func (r *rounds) abandon(e *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.hush()
+	if e == nil {
+		return
+	}
+	r.answer(e, fmt.Errorf("%w: %w", r.ended, redisconn.ErrUnknown))
 }
 
 // evicted ends the rounds: the worker is no member any more.
@@ -280,11 +297,8 @@ func (r *rounds) evicted(e *exchange) {
 func (r *rounds) persist(e *exchange) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil && (e != nil || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0) {
+	if e != nil || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 {
 		return true
-	}
-	if e != nil {
-		r.answer(e, r.ended)
 	}
 	r.hush()
 	return false
@@ -349,7 +363,7 @@ func (r *rounds) release(e *exchange, err error) {
 // answer tells the callers of a round that it failed. r.mu is held.
 func (r *rounds) answer(e *exchange, err error) {
 	end := err
-	if errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking) {
+	if r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking) {
 		end = lost(err)
 	}
 	for _, s := range e.outcomes {

@@ -60,6 +60,8 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 		return wrap("stop worker", ErrNotStarted)
 	}
 	err := w.leave(ctx)
+	p.work.Abort()
+	p.control.Abort()
 	p.background.Wait()
 	p.mu.Lock()
 	p.worker = nil
@@ -372,22 +374,19 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
 
-	// Nobody judges who has not itself beaten without a gap for a lease: then
-	// it may be Redis that was away.
-	var grace time.Duration
+	// Nobody judges who has not itself beaten without a gap for a lease: it may
+	// be Redis that was away.
 	sent := time.Now()
 	if !w.beaten.IsZero() && sent.Sub(w.beaten) > 2*p.opts.beat() {
 		w.steady = sent
 	}
-	if !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat() {
-		grace = p.opts.beat()
-	}
+	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
 	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), max(p.opts.Lease, time.Second).Milliseconds())}
 	if p.opts.Lease < 0 {
 		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
 	}
 	for _, r := range members {
-		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), grace))
+		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), judge))
 	}
 	replies := p.control.Do(ctx, calls...)
 
@@ -405,7 +404,9 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			answered = true
 			lapsed = lapsed || pulse.Lapsed
 			r.pulse(pulse, sent)
-			next = min(next, p.swept(ctx, r.queue, pulse.Look))
+			if due := p.swept(ctx, r.queue, pulse.Look); judge {
+				next = min(next, due)
+			}
 		}
 	}
 	there, e := redis.Int(replies[0].Value, replies[0].Err)
@@ -422,6 +423,9 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		w.beaten = sent
 		if lapsed || w.steady.IsZero() {
 			w.steady = sent
+		}
+		if wait := 3*p.opts.beat() - time.Since(w.steady); !judge {
+			next = min(next, max(wait, 5*time.Millisecond))
 		}
 	}
 	return next, err

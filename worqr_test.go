@@ -1,56 +1,452 @@
 package worqr_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) {
+	if config := os.Getenv(childEnv); config != "" {
+		child(config)
+		return
+	}
+	os.Exit(redistest.Main(m.Run))
+}
 
-func TestSmoke(t *testing.T) {
+// patience bounds every wait for something that must happen. It is far longer
+// than anything takes, so that only a hang fails.
+const patience = 30 * time.Second
+
+// open returns a peer on the shared Redis, in a namespace of the test's own
+// unless opts names one.
+func open(t testing.TB, opts worqr.Options) *worqr.Peer {
+	t.Helper()
+	return openAt(t, redistest.URL(), opts)
+}
+
+func openAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
+	t.Helper()
+	if opts.Prefix == "" {
+		opts.Prefix = redistest.Prefix(t)
+	}
+	opts.Drain = cmp.Or(opts.Drain, time.Second)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	p, err := worqr.Open(url, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// run runs the peer. The returned function ends it and checks that it ended
+// well; it is called in the end if the test does not.
+func run(t testing.TB, p *worqr.Peer) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ran:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// working starts the peer's worker on the queue, without Run.
+func working(t testing.TB, p *worqr.Peer, queue string) *worqr.Queue {
+	t.Helper()
+	must(t, p.StartWorker(t.Context()))
+	q := p.Queue(queue)
+	must(t, q.StartWork(t.Context()))
+	return q
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func enqueue(t testing.TB, q *worqr.Queue, payloads ...string) {
+	t.Helper()
+	bs := make([][]byte, len(payloads))
+	for i, p := range payloads {
+		bs[i] = []byte(p)
+	}
+	must(t, q.Enqueue(t.Context(), bs...))
+}
+
+func numbers(prefix string, n int) []string {
+	s := make([]string, n)
+	for i := range s {
+		s[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return s
+}
+
+// receive takes n values from a channel.
+func receive[T any](t testing.TB, from <-chan T, n int) []T {
+	t.Helper()
+	var got []T
+	deadline := time.After(patience)
+	for len(got) < n {
+		select {
+		case v := <-from:
+			got = append(got, v)
+		case <-deadline:
+			t.Fatalf("%d of %d came: %v", len(got), n, got)
+		}
+	}
+	return got
+}
+
+// eventually waits until what holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came about that %s", what)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}
+
+// waiting lists what waits, front first.
+func waiting(t testing.TB, q *worqr.Queue) []string {
+	t.Helper()
+	var all []string
+	for payload, err := range q.Tasks(t.Context()) {
+		must(t, err)
+		all = append(all, string(payload))
+	}
+	return all
+}
+
+func payloads(tasks []*worqr.Task) []string {
+	var all []string
+	for _, t := range tasks {
+		all = append(all, string(t.Payload))
+	}
+	return all
+}
+
+// left lists the keys of the namespace.
+func left(t testing.TB, prefix string) []string {
+	return redistest.Keys(t, redistest.Conn(t), prefix)
+}
+
+// nothingLeft checks that an idle, empty, unserved queue leaves nothing but
+// its name and its token counter.
+func nothingLeft(t testing.TB, prefix, queue string) {
+	t.Helper()
+	keys := slices.DeleteFunc(left(t, prefix), func(k string) bool {
+		return k == prefix+":registry" || k == prefix+":token:{"+queue+"}"
+	})
+	if len(keys) > 0 {
+		t.Errorf("left behind: %q", keys)
+	}
+}
+
+func TestEnqueueAndHandleInOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: redistest.Prefix(t)})
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	got := make(chan string, 300)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		got <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	stop := run(t, p)
+	var want []string
+	for i := range 100 { // one, and many
+		s := numbers(fmt.Sprint(i, "/"), 1+i%3)
+		enqueue(t, q, s...)
+		want = append(want, s...)
+	}
+	is.Equal(receive(t, got, len(want)), want)
+	stop()
+	is.Equal(p.Stats().Finished, int64(len(want)))
+	is.Equal(p.Stats().Running, int64(0))
+	nothingLeft(t, prefix, "q")
+}
+
+// The zero options, as most people use them, including the namespace.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p, err := worqr.Open(server.URL(), nil)
 	is.NoErr(err)
 	defer p.Close()
 	q := p.Queue("q")
-	var mu sync.Mutex
-	var got []string
-	all := make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		mu.Lock()
-		defer mu.Unlock()
-		got = append(got, string(t.Payload))
-		if len(got) == 100 {
-			close(all)
-		}
+	got := make(chan string, 1)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		got <- string(t.Payload)
 		return nil
-	}, &worqr.HandleOptions{Concurrency: 1})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
-	for i := range 100 {
-		is.NoErr(q.Enqueue(ctx, fmt.Appendf(nil, "%d", i)))
+	}, nil)
+	stop := run(t, p)
+	must(t, q.Enqueue(t.Context(), []byte("hello")))
+	is.Equal(receive(t, got, 1), []string{"hello"})
+	stop()
+	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:registry", "worqr:token:{q}"})
+}
+
+func TestEnqueueOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := open(t, worqr.Options{}).Queue("q")
+	for i := range 3 {
+		fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b"))
+		is.NoErr(err)
+		is.Equal(fresh, i == 0)
 	}
-	select {
-	case <-all:
-	case <-time.After(5 * time.Second):
-		t.Fatal(p.Stats())
+	fresh, err := q.EnqueueOnce(t.Context(), "other", []byte("c"))
+	is.NoErr(err)
+	is.True(fresh)
+	is.Equal(waiting(t, q), []string{"a", "b", "c"})
+}
+
+func TestEnqueueUnique(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
+	take := func() *worqr.Task {
+		task, err := q.StartTask(t.Context())
+		must(t, err)
+		return task
 	}
-	cancel()
-	is.NoErr(<-ran)
-	is.Equal(p.Stats().Finished, int64(100))
-	c := redistest.Conn(t)
-	for _, k := range redistest.Keys(t, c, "t") {
-		t.Log(k)
+	enqueue(t, q, "u") // a plain twin, in front
+	is.NoErr(unique())
+	is.True(is_(unique(), worqr.ErrDuplicate))
+	is.NoErr(take().Finish(t.Context()))
+	is.True(is_(unique(), worqr.ErrDuplicate)) // it was the twin that finished
+	task := take()
+	is.True(is_(unique(), worqr.ErrDuplicate)) // it runs
+	is.NoErr(task.Stop(t.Context()))
+	is.True(is_(unique(), worqr.ErrDuplicate)) // it waits again
+	is.NoErr(take().Finish(t.Context()))
+	is.NoErr(unique())
+	_, err := q.Cancel(t.Context(), []byte("u"))
+	is.NoErr(err)
+	is.NoErr(unique())
+	is.NoErr(q.Delete(t.Context()))
+	is.NoErr(unique())
+}
+
+// Verbs without Run.
+func TestVerbs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Name: "someone"})
+	q := p.Queue("q")
+	ctx := t.Context()
+
+	_, err := q.StartTask(ctx)
+	is.True(is_(err, worqr.ErrNotWorking))
+	is.True(is_(q.StartWork(ctx), worqr.ErrNotStarted))
+	is.True(is_(p.StopWorker(ctx), worqr.ErrNotStarted))
+	is.NoErr(p.StartWorker(ctx))
+	is.NoErr(p.StartWorker(ctx)) // does nothing
+	_, err = q.StartTask(ctx)
+	is.True(is_(err, worqr.ErrNotWorking))
+	is.NoErr(q.StartWork(ctx))
+	is.NoErr(q.StartWork(ctx)) // does nothing
+	_, err = q.StartTask(ctx)
+	is.True(is_(err, worqr.ErrNoTask))
+	_, err = q.Peek(ctx)
+	is.True(is_(err, worqr.ErrNoTask))
+
+	enqueue(t, q, "a", "b", "c", "d")
+	front, err := q.Peek(ctx)
+	is.NoErr(err)
+	is.Equal(string(front), "a")
+	tasks, err := q.StartTasks(ctx, 3)
+	is.NoErr(err)
+	is.Equal(payloads(tasks), []string{"a", "b", "c"})
+	is.True(tasks[0].Token < tasks[1].Token && tasks[1].Token < tasks[2].Token)
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	stats, err := q.Stats(ctx)
+	is.NoErr(err)
+	is.Equal(stats, worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
+
+	var running []string
+	for r, err := range q.Running(ctx) {
+		is.NoErr(err)
+		is.Equal(r.Worker, p.ID())
+		is.True(time.Since(r.Since) < time.Hour)
+		running = append(running, string(r.Payload))
+	}
+	is.Equal(running, []string{"a", "b", "c"})
+
+	is.NoErr(tasks[0].Finish(ctx))
+	is.NoErr(tasks[0].Finish(ctx)) // says the same again
+	is.True(is_(tasks[0].Stop(ctx), worqr.ErrLost))
+	is.NoErr(tasks[1].Stop(ctx))
+	is.True(is_(tasks[1].Finish(ctx), worqr.ErrLost))
+	is.Equal(waiting(t, q), []string{"b", "d"}) // the front
+
+	var workers []worqr.Worker
+	for w, err := range p.Workers(ctx) {
+		is.NoErr(err)
+		workers = append(workers, w)
+	}
+	is.Equal(len(workers), 1)
+	is.Equal(workers[0].Name, "someone")
+	is.Equal(workers[0].ID, p.ID())
+	is.Equal(workers[0].PID, os.Getpid())
+	is.Equal(workers[0].Queues, []string{"q"})
+	var queues []string
+	for name, err := range p.Queues(ctx) {
+		is.NoErr(err)
+		queues = append(queues, name)
+	}
+	is.Equal(queues, []string{"q"})
+
+	is.NoErr(q.Pause(ctx))
+	_, err = q.StartTask(ctx)
+	is.True(is_(err, worqr.ErrNoTask))
+	is.NoErr(q.Resume(ctx))
+
+	is.NoErr(q.StopWork(ctx))
+	is.Equal(context.Cause(tasks[2].Context()), worqr.ErrShutdown)
+	is.True(is_(tasks[2].Finish(ctx), worqr.ErrLost))
+	is.Equal(waiting(t, q), []string{"c", "b", "d"})
+	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
+
+	is.NoErr(q.StartWork(ctx))
+	tasks, err = q.StartTasks(ctx, 10)
+	is.NoErr(err)
+	is.Equal(payloads(tasks), []string{"c", "b", "d"})
+	is.NoErr(p.StopWorker(ctx)) // puts them back, in their order
+	is.Equal(waiting(t, q), []string{"c", "b", "d"})
+
+	is.NoErr(p.StartWorker(ctx)) // and once more
+	is.NoErr(q.StartWork(ctx))
+	is.NoErr(q.Delete(ctx))
+	is.Equal(waiting(t, q), nil)
+	is.NoErr(p.StopWorker(ctx))
+	nothingLeft(t, prefix, "q")
+}
+
+// Two peers on one queue: failing one leaves the other's tasks alone.
+func TestFailWorkerTouchesNobodyElse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	qa, qb := working(t, a, "q"), working(t, b, "q")
+	enqueue(t, qa, numbers("", 6)...)
+	ta, err := qa.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	tb, err := qb.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	old := a.ID()
+
+	n, err := b.FailWorker(t.Context(), old)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"})
+	err = ta[0].Finish(t.Context())
+	is.True(is_(err, worqr.ErrLost))
+	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing happened
+	is.NoErr(tb[0].Finish(t.Context()))
+	is.NoErr(tb[1].Finish(t.Context()))
+
+	// The failed one comes back by itself, under a new id.
+	eventually(t, "the failed worker is back", func() bool {
+		task, err := qa.StartTask(t.Context())
+		return err == nil && string(task.Payload) == "0"
+	})
+	is.True(a.ID() != old)
+	is.Equal(context.Cause(ta[1].Context()), worqr.ErrEvicted)
+	is.Equal(a.Stats().Evicted, int64(1))
+
+	n, err = b.FailWorker(t.Context(), "nobody")
+	is.NoErr(err)
+	is.Equal(n, 0)
+}
+
+// More tasks than one call returns at a time keep their order.
+func TestReturnInChunks(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	q := working(t, a, "q")
+	want := numbers("", 1000)
+	enqueue(t, q, append(want, "last")...)
+	_, err := q.StartTasks(t.Context(), 1000)
+	is.NoErr(err)
+	n, err := b.FailWorker(t.Context(), a.ID())
+	is.NoErr(err)
+	is.Equal(n, 1000)
+	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
+}
+
+// A pool that the application has already.
+func TestExistingPool(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]worqr.Pool{
+		"redigo": &redis.Pool{
+			DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, redistest.URL()) },
+			MaxActive:   1, // the peer's long-lived connections must not use it up
+			Wait:        true,
+		},
+		"another": otherPool{&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			p := worqr.New(pool, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
+			defer p.Close()
+			got := make(chan string, 1)
+			p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+				got <- string(t.Payload)
+				return nil
+			}, nil)
+			stop := run(t, p)
+			for i := range 10 {
+				enqueue(t, p.Queue("q"), fmt.Sprint(i))
+				is.Equal(receive(t, got, 1), []string{fmt.Sprint(i)})
+			}
+			stop()
+			nothingLeft(t, prefix, "q")
+		})
 	}
 }
+
+type otherPool struct{ pool *redis.Pool }
+
+func (o otherPool) GetContext(ctx context.Context) (redis.Conn, error) { return o.pool.GetContext(ctx) }

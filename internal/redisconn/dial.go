@@ -40,7 +40,29 @@ func FromPool(pool Pool) Dial {
 			return func(context.Context) (redis.Conn, error) { return p.Dial() }
 		}
 	}
-	return pool.GetContext
+	return func(ctx context.Context) (redis.Conn, error) {
+		c, err := pool.GetContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pooledConn{c}, nil
+	}
+}
+
+// A pooledConn belongs to a pool: it must not be closed while it is in use.
+type pooledConn struct{ redis.Conn }
+
+// DoWithTimeout and ReceiveWithTimeout make it a redis.ConnWithTimeout, as far
+// as the pool's connection is one.
+func (c pooledConn) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, name, args...)
+}
+
+func (c pooledConn) ReceiveWithTimeout(d time.Duration) (any, error) {
+	if _, ok := c.Conn.(redis.ConnWithTimeout); !ok {
+		return c.Receive()
+	}
+	return redis.ReceiveWithTimeout(c.Conn, d)
 }
 
 var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]")

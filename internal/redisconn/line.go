@@ -92,11 +92,11 @@ type Line struct {
 	timeout time.Duration // for a reply
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 
-	conn    redis.Conn // owned by the exchange under way
-	used    time.Time  // when conn last answered; likewise
+	used    time.Time // when conn last answered; owned by the exchange under way
 	working sync.WaitGroup
 
 	mu      sync.Mutex // protects the fields below
+	conn    redis.Conn // changed only by the exchange under way
 	waiting []*bundle
 	busy    bool // an exchange is under way
 	closed  bool
@@ -168,6 +168,19 @@ func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	r := l.Do(ctx, c)[0]
 	return r.Value, r.Err
+}
+
+// Abort closes the connection, whatever is under way, and waits for the calls
+// that are to fail. The next call dials again. A connection that belongs to a
+// pool cannot be closed while it is in use, so then the calls time out.
+func (l *Line) Abort() {
+	l.mu.Lock()
+	if _, pooled := l.conn.(pooledConn); l.conn != nil && !pooled {
+		_ = l.conn.Close() // the exchange notices
+	}
+	l.mu.Unlock()
+	l.working.Wait()
+	l.drop()
 }
 
 // Close closes the connection once the exchange under way has ended, and waits
@@ -291,16 +304,14 @@ func (l *Line) roundTrip(calls []Call, replies []*Reply, timeout time.Duration) 
 	l.used = time.Now()
 }
 
-// connect makes sure that there is a connection.
+// connect makes sure that there is a connection that answers. What is sent on a
+// link on which requests arrive and replies do not would be carried out, again
+// and again, by a peer that hears nothing of it.
 func (l *Line) connect() error {
-	if l.conn != nil && l.verify && time.Since(l.used) > idleCheck {
-		var pong Reply
-		l.roundTrip([]Call{Command("PING")}, []*Reply{&pong}, l.timeout)
-		if pong.Err != nil {
-			l.drop()
-		}
+	if l.conn != nil && (!l.verify || time.Since(l.used) <= idleCheck) {
+		return nil
 	}
-	if l.conn != nil {
+	if l.conn != nil && l.ping() == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
@@ -309,13 +320,31 @@ func (l *Line) connect() error {
 	if err != nil {
 		return err
 	}
-	l.conn, l.used = conn, time.Now()
-	return nil
+	l.mu.Lock()
+	l.conn = conn
+	l.mu.Unlock()
+	return l.ping()
+}
+
+// ping drops a connection that does not answer.
+func (l *Line) ping() error {
+	var pong Reply
+	l.roundTrip([]Call{Command("PING")}, []*Reply{&pong}, l.timeout)
+	switch {
+	case errors.Is(pong.Err, ErrUnknown):
+		return fmt.Errorf("there is no answer: %v", pong.Err) // nothing but the PING is unknown
+	case pong.Err != nil:
+		l.drop()
+	}
+	return pong.Err
 }
 
 func (l *Line) drop() {
-	if l.conn != nil {
-		_ = l.conn.Close() // it has failed, or nobody wants it
-		l.conn = nil
+	l.mu.Lock()
+	conn := l.conn
+	l.conn = nil
+	l.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // it has failed, or nobody wants it
 	}
 }

@@ -1,9 +1,10 @@
--- beat: renew a worker's lease on a queue and, if it may judge, look for
--- workers whose lease has lapsed.
+-- beat: renew a worker's lease on a queue, and look for workers whose lease has
+-- lapsed. Whoever has not itself beaten for a while may suspect, not judge.
 --
 -- ARGV[5] worker  id
 -- ARGV[6] lease   ms until it lapses; 0 never
--- ARGV[7] grace   ms between suspecting and failing; 0 does not look
+-- ARGV[7] grace   ms between suspecting and failing
+-- ARGV[8] judge   1 if the worker may fail others
 -- Uses lib_queue, lib_wake, lib_settle, lib_return.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
@@ -11,7 +12,7 @@
 -- processes the worker holds; its place among the idle workers or -1; the
 -- token of the last cancel in the log; then what look returns.
 -- Fails with EVICTED when the worker is no member.
-local worker, lease, grace = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local worker, lease, grace, judge = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
@@ -20,11 +21,8 @@ first_write()
 redis.call('ZREM', q.suspects, worker)
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
-local failed, returned, again, due = {}, 0, 0, -1
-if grace > 0 then
-  failed, returned, again, due = look(grace, 200)
-  keep_offset()
-end
+local failed, returned, again, due = look(grace, judge, 200)
+keep_offset()
 
 local waiting = redis.pcall('LLEN', q.waiting)
 local rank = redis.pcall('ZRANK', q.idle, worker)

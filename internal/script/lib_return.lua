@@ -51,10 +51,11 @@ end
 
 -- Look for workers whose lease has lapsed. One that is seen lapsed for the
 -- first time becomes a suspect; one that was suspected grace ms ago and has
--- not been heard of since is failed. Bounded by limit tasks a call. Returns
--- the workers failed, whether there is more to do at once, and the ms until
--- the next suspect is due (-1 if there is none).
-local function look(grace, limit)
+-- not been heard of since is failed, if the caller may judge. Bounded by limit
+-- tasks a call. Returns the workers failed, the number of tasks put back,
+-- whether there is more to do at once, and the ms until the next suspect is
+-- due (-1 if there is none).
+local function look(grace, judge, limit)
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', q.workers, '-inf', '(' .. now, 'LIMIT', 0, 100)) do
     redis.call('ZADD', q.suspects, 'NX', now + grace, worker)
   end
@@ -64,12 +65,12 @@ local function look(grace, limit)
     local worker, mark = due[i], tonumber(due[i + 1])
     if mark > 0 then
       local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
-      if deadline and deadline < now then
+      if not deadline or deadline >= now then
+        redis.call('ZREM', q.suspects, worker)
+      elseif judge then
         fence(worker, 0)
         failed[#failed + 1] = worker
         mark = 0
-      else
-        redis.call('ZREM', q.suspects, worker)
       end
     end
     if mark <= 0 and limit > 0 then

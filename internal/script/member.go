@@ -172,10 +172,14 @@ type Pulse struct {
 	Look
 }
 
-// BeatCall is the call of one beat; several travel together. A grace of 0 does
-// not look for lapsed workers.
-func BeatCall(q keys.Queue, worker string, lease, grace time.Duration) redisconn.Call {
-	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds())...)
+// BeatCall is the call of one beat; several travel together. Workers that are
+// seen lapsed are suspected, and failed a grace later by a beat that may judge.
+func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge bool) redisconn.Call {
+	may := 0
+	if judge {
+		may = 1
+	}
+	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), may)...)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the

@@ -5,6 +5,6 @@
 --
 -- Returns {failed, returned, again, due}, as look does.
 first_write()
-local failed, returned, again, due = look(tonumber(ARGV[5]), 200)
+local failed, returned, again, due = look(tonumber(ARGV[5]), true, 200)
 keep_offset()
 return { failed, returned, again, due }

@@ -1,0 +1,200 @@
+package worqr_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// Peers in processes of their own: the test binary runs itself again with the
+// peer's configuration in this variable.
+const childEnv = "WORQR_TEST_CHILD"
+
+func is_(err, target error) bool { return errors.Is(err, target) }
+
+// A childConfig says what a peer in a process of its own does.
+type childConfig struct {
+	URL, Prefix, Queue string
+	Lease              time.Duration
+	Concurrency        int
+	Hold               bool // handlers run until their context ends, or "finish" is said
+	Exclusive          bool
+}
+
+// A report is what a child says, a line each.
+type report struct {
+	What    string // ready, start, end, finished
+	Worker  string
+	Payload string
+	Token   int64
+	Err     string // of end: the cause; of finished: the kind of error
+	At      time.Time
+}
+
+// child is the main function of a peer process. It serves the queue until
+// SIGTERM. With Hold, "finish" on its input has it finish every task it runs,
+// in the order of their tokens, whether they are still its own or not.
+func child(config string) {
+	var c childConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		panic(err)
+	}
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	p, err := worqr.Open(c.URL, &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		panic(err)
+	}
+	say := func(r report) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.Worker, r.At = p.ID(), time.Now()
+		_ = out.Encode(r) // the parent has gone
+	}
+	finish := make(chan struct{})
+	p.Queue(c.Queue).Handle(func(ctx context.Context, t *worqr.Task) error {
+		say(report{What: "start", Payload: string(t.Payload), Token: t.Token})
+		if !c.Hold {
+			return nil
+		}
+		select {
+		case <-finish:
+			err := t.Finish(context.Background())
+			kind := "nil"
+			switch {
+			case is_(err, worqr.ErrLost):
+				kind = "lost"
+			case err != nil:
+				kind = err.Error()
+			}
+			say(report{What: "finished", Payload: string(t.Payload), Err: kind})
+			return err
+		case <-ctx.Done():
+			say(report{What: "end", Payload: string(t.Payload), Err: context.Cause(ctx).Error()})
+			return ctx.Err()
+		}
+	}, &worqr.HandleOptions{Concurrency: c.Concurrency, Exclusive: c.Exclusive})
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			if lines.Text() == "finish" {
+				close(finish)
+			}
+		}
+	}()
+	go func() { // served once it is a member
+		for {
+			s, err := p.Queue(c.Queue).Stats(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil && s.Workers > 0 {
+				for w := range p.Workers(ctx) {
+					if w.ID == p.ID() && len(w.Queues) > 0 {
+						say(report{What: "ready"})
+						return
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+	}()
+	if err := p.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A process is a running child.
+type process struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	reports chan report
+	exited  chan struct{}
+}
+
+// spawn starts a peer in a process of its own and waits until it serves.
+func spawn(t testing.TB, c childConfig) *process {
+	t.Helper()
+	config, err := json.Marshal(c)
+	must(t, err)
+	binary, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
+	var said strings.Builder
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	p := &process{t, cmd, in, make(chan report, 10000), make(chan struct{})}
+	go func() {
+		defer close(p.exited)
+		for d := json.NewDecoder(out); ; {
+			var r report
+			if d.Decode(&r) != nil {
+				break
+			}
+			p.reports <- r
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		p.kill()
+		if t.Failed() {
+			t.Logf("a peer said:\n%s", said.String())
+		}
+	})
+	p.next("ready")
+	return p
+}
+
+// next takes the next report, which must be of the given kind.
+func (p *process) next(what string) report {
+	p.t.Helper()
+	r := receive(p.t, p.reports, 1)[0]
+	if r.What != what {
+		p.t.Fatalf("the peer reports %+v, want %q", r, what)
+	}
+	return r
+}
+
+// starts takes the next n reports, which must be starts, and returns the
+// payloads.
+func (p *process) starts(n int) []string {
+	p.t.Helper()
+	var all []string
+	for range n {
+		all = append(all, p.next("start").Payload)
+	}
+	return all
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Signal(sig))
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}

@@ -1,0 +1,44 @@
+// Command verbs takes tasks one by one, without Run and without handlers.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/worqr/worqr"
+)
+
+func main() {
+	ctx := context.Background()
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	photos := peer.Queue("photos")
+	check(photos.Enqueue(ctx, []byte("cat"), []byte("dog")))
+
+	check(peer.StartWorker(ctx)) // from here on the peer beats
+	check(photos.StartWork(ctx)) // and serves the queue
+
+	task := must(photos.StartTask(ctx))
+	fmt.Printf("stop %s\n", task.Payload)
+	check(task.Stop(ctx)) // back to the front
+	for range 2 {
+		task = must(photos.StartTask(ctx))
+		fmt.Printf("finish %s\n", task.Payload)
+		check(task.Finish(ctx))
+	}
+	fmt.Println("wait:", must(photos.Len(ctx)))
+	check(peer.StopWorker(ctx)) // what we still hold goes back, and we leave
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

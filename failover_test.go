@@ -1,0 +1,355 @@
+package worqr_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// recovery is how long it takes at most, with the default lease, from the death
+// of a worker until its tasks run elsewhere: 2 s until its lease lapses, 1 s
+// until somebody looks, 1 s until they may look again, and some for a busy
+// machine.
+const recovery = 4500 * time.Millisecond
+
+// A killed process: its tasks go to the front, in the order in which they had
+// started, and nobody else is disturbed.
+func TestKilledPeer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true, Lease: time.Second}
+	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
+	tasks, theirs, behind := numbers("", 10), numbers("theirs", 6), numbers("behind", 4)
+
+	victim := spawn(t, c)
+	enqueue(t, q, tasks...)
+	is.Equal(sorted(victim.starts(10)), tasks)
+	c.Concurrency = 3
+	one, two := spawn(t, c), spawn(t, c)
+	enqueue(t, q, append(theirs, behind...)...)
+	is.Equal(sorted(append(one.starts(3), two.starts(3)...)), theirs)
+
+	victim.kill()
+	want := append(slices.Clone(tasks), behind...)
+	eventually(t, "the tasks are back", func() bool { return len(waiting(t, q)) == len(want) })
+	is.Equal(waiting(t, q), want)
+	is.Equal(len(one.reports)+len(two.reports), 0) // undisturbed
+
+	_, err := fmt.Fprintln(one.in, "finish")
+	is.NoErr(err)
+	for started := 0; started < 11; { // now it finishes whatever it takes
+		if r := receive(t, one.reports, 1)[0]; r.What == "start" {
+			is.Equal(r.Payload != "", true)
+			started++
+		} else {
+			is.Equal(r.Err, "nil")
+		}
+	}
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.SortFunc(s, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return s
+}
+
+// Three processes, one is killed that holds ten tasks: all ten run elsewhere in
+// time, the first started first.
+func TestKilledPeerRecoversInTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true}
+	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
+	tasks := numbers("", 10)
+	victim := spawn(t, c)
+	enqueue(t, q, tasks...)
+	is.Equal(sorted(victim.starts(10)), tasks)
+	c.Concurrency = 1
+	one, two := spawn(t, c), spawn(t, c)
+
+	// At once: the others have not been there for long.
+	victim.kill()
+	died := time.Now()
+	first := make(chan report, 20)
+	for _, p := range []*process{one, two} {
+		go func() { first <- <-p.reports }()
+	}
+	for _, r := range receive(t, first, 2) {
+		is.True(r.Payload == "0" || r.Payload == "1")
+		if took := r.At.Sub(died); took > recovery {
+			t.Errorf("a task of the killed peer ran again after %v", took)
+		}
+	}
+	is.Equal(waiting(t, q), tasks[2:])
+}
+
+// A paused process: what it does late is refused, its handlers' contexts end,
+// and it is back at work by itself, under a new id.
+func TestPausedPeer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: time.Second}
+	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
+	zombie := spawn(t, c)
+	enqueue(t, q, "a", "b", "c")
+	zombie.starts(3)
+	other := spawn(t, c)
+
+	zombie.signal(syscall.SIGSTOP)
+	is.Equal(sorted(other.starts(3)), []string{"a", "b", "c"}) // taken over
+	old := ""
+	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
+		is.NoErr(err)
+		old += w.ID + " "
+	}
+	_, err := fmt.Fprintln(zombie.in, "finish") // it will see this before anything else
+	is.NoErr(err)
+	zombie.signal(syscall.SIGCONT)
+	for range 3 {
+		switch r := receive(t, zombie.reports, 1)[0]; r.What {
+		case "finished":
+			is.Equal(r.Err, "lost")
+		case "end":
+			is.Equal(r.Err, worqr.ErrEvicted.Error())
+		default:
+			t.Fatalf("unexpected: %+v", r)
+		}
+	}
+	enqueue(t, q, "d") // the other one is full
+	r := zombie.next("start")
+	is.Equal(r.Payload, "d")
+	is.True(!strings.Contains(old, r.Worker)) // a new id
+}
+
+// Redis stands still for longer than any lease: nobody is failed, nothing
+// starts twice.
+func TestRedisStall(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	var peers []*worqr.Peer
+	starts := make(chan string, 100)
+	finish := make(chan struct{})
+	for range 3 {
+		p := openAt(t, server.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+			starts <- string(t.Payload)
+			select {
+			case <-finish:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, &worqr.HandleOptions{Concurrency: 4})
+		run(t, p)
+		peers = append(peers, p)
+	}
+	q := peers[0].Queue("q")
+	eventually(t, "all are there", func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == 3
+	})
+	tasks := numbers("", 12)
+	enqueue(t, q, tasks...)
+	is.Equal(sorted(receive(t, starts, 12)), tasks)
+
+	for range 3 {
+		server.Signal(t, syscall.SIGSTOP)
+		time.Sleep(2500 * time.Millisecond) // the stall itself
+		server.Signal(t, syscall.SIGCONT)
+		// Long enough for whoever would be failed to be failed.
+		answered := make(chan struct{})
+		go func() {
+			time.Sleep(2 * time.Second)
+			close(answered)
+		}()
+		<-answered
+	}
+	for _, p := range peers {
+		is.Equal(p.Stats().Evicted, int64(0))
+		is.Equal(p.Stats().Swept, int64(0))
+	}
+	close(finish)
+	eventually(t, "all are finished", func() bool {
+		var n int64
+		for _, p := range peers {
+			n += p.Stats().Finished
+		}
+		return n == 12
+	})
+	is.Equal(len(starts), 0) // nothing started twice
+}
+
+// Redis dies and comes back empty: the peers notice, stop what they run, and
+// serve again.
+func TestRedisLosesEverything(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Lease: 300 * time.Millisecond, Prefix: "p"})
+	q := p.Queue("q")
+	starts, ends := make(chan string, 10), make(chan error, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		if string(t.Payload) == "after" {
+			return nil
+		}
+		<-ctx.Done()
+		ends <- context.Cause(ctx)
+		return ctx.Err()
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "before")
+	receive(t, starts, 1)
+	server.Kill()
+	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // at once
+	server.Restart(t)
+	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
+	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
+	is.Equal(receive(t, starts, 1), []string{"after"})
+}
+
+// A restart that keeps the data, with everything running: handlers go on and
+// nothing starts twice.
+func TestRedisRestart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	p := openAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
+	q := p.Queue("q")
+	starts := make(chan string, 10)
+	finish := make(chan struct{})
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		select {
+		case <-finish:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "a")
+	receive(t, starts, 1)
+	server.Kill()
+	close(finish) // its end has to wait for Redis
+	server.Restart(t)
+	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	is.Equal(len(starts), 0)
+	is.Equal(p.Stats().Evicted, int64(0))
+}
+
+// Exclusive handlers are stopped before anybody else may start their task,
+// whether Redis can be reached or not; others go on.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+	type end struct {
+		queue string
+		cause error
+		at    time.Time
+	}
+	started, ends := make(chan string, 10), make(chan end, 10)
+	handler := func(ctx context.Context, t *worqr.Task) error {
+		started <- t.Queue
+		<-ctx.Done()
+		ends <- end{t.Queue, context.Cause(ctx), time.Now()}
+		return ctx.Err()
+	}
+	p.Queue("exclusive").Handle(handler, &worqr.HandleOptions{Exclusive: true})
+	p.Queue("other").Handle(handler, nil)
+	run(t, p)
+	enqueue(t, p.Queue("exclusive"), "a")
+	enqueue(t, p.Queue("other"), "a")
+	receive(t, started, 2)
+
+	other := openAt(t, server.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+	taken := make(chan time.Time, 1)
+	other.Queue("exclusive").Handle(func(context.Context, *worqr.Task) error {
+		taken <- time.Now()
+		return nil
+	}, nil)
+	run(t, other)
+	link.Deafen(true) // the first one hears nothing any more
+	e := receive(t, ends, 1)[0]
+	is.Equal(e.queue, "exclusive")
+	is.Equal(e.cause, worqr.ErrEvicted)
+	is.True(e.at.Before(receive(t, taken, 1)[0]))
+	is.Equal(len(ends), 0)
+	link.Deafen(false)
+	link.Cut()
+	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
+}
+
+// A worker that never lapses is failed by hand only.
+func TestNegativeLease(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	_, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	c := redistest.Conn(t)
+	deadline, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.ID()))
+	is.NoErr(err)
+	is.True(deadline > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
+	failed, err := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context())
+	is.NoErr(err)
+	is.Equal(len(failed), 0)
+	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.ID())
+	is.NoErr(err)
+	is.Equal(n, 1)
+}
+
+// Sweep, for fleets of which nobody is left.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
+	victim := spawn(t, c)
+	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	q := p.Queue("q")
+	enqueue(t, q, "a", "b", "c")
+	victim.starts(2)
+	failed, err := p.Sweep(t.Context())
+	is.NoErr(err)
+	is.Equal(len(failed), 0) // it lives
+	victim.kill()
+	eventually(t, "it is swept", func() bool {
+		failed, err := p.Sweep(t.Context())
+		is.NoErr(err)
+		return len(failed) == 1
+	})
+	is.Equal(waiting(t, q), []string{"a", "b", "c"})
+	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}")
+}
+
+func nothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
+	t.Helper()
+	for _, k := range left(t, prefix) {
+		k = strings.TrimPrefix(k, prefix)
+		if k != ":registry" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
+			t.Errorf("left behind: %s", k)
+		}
+	}
+}
