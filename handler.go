@@ -122,6 +122,12 @@ func (s *service) release() {
 	s.queue.peer.counts.running.Add(-1)
 }
 
+func (s *service) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
 // drain has nothing be taken any more.
 func (s *service) drain() {
 	s.mu.Lock()
@@ -172,15 +178,18 @@ func (s *service) settle(t *Task, err error) {
 		}
 		cause = context.Cause(t.ctx)
 	}
-	end := t.Stop
+	s.release() // before the end is told, so that the same round asks for the next task
 	switch {
 	case err == nil:
-		end = t.Finish
+		s.insist(t, t.Finish)
 	case errors.Is(cause, ErrCanceled):
-		end = t.drop
+		s.insist(t, t.drop)
+	case s.isDraining():
+		// It stays ours until the worker leaves, which puts all that is left
+		// back in its order.
+	default:
+		s.insist(t, t.Stop)
 	}
-	s.release() // before the end is told, so that the same round asks for the next task
-	s.insist(t, end)
 	s.queue.freed(t.rounds)
 }
 

@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -315,6 +316,18 @@ func (r *rounds) compose() *exchange {
 	e := &exchange{}
 	n := min(len(r.outcomes), maxOutcomes)
 	e.outcomes, r.outcomes = r.outcomes[:n:n], slices.Clone(r.outcomes[n:])
+	// What goes back goes newest first, so that the oldest ends foremost.
+	slices.SortStableFunc(e.outcomes, func(a, b *settlement) int {
+		switch stopA, stopB := a.verb == script.Stop, b.verb == script.Stop; {
+		case stopA && stopB:
+			return cmp.Compare(b.task.Token, a.task.Token)
+		case stopA:
+			return 1
+		case stopB:
+			return -1
+		}
+		return 0
+	})
 	for _, s := range e.outcomes {
 		e.Outcomes = append(e.Outcomes, script.Outcome{Process: s.task.ID, Token: s.task.Token, Verb: s.verb, Result: s.task.Result})
 	}

@@ -53,6 +53,9 @@ func (p *Peer) Run(ctx context.Context) error {
 
 // begin makes this the run of the peer.
 func (p *Peer) begin(ctx context.Context) error {
+	if p.shutdown.Err() != nil {
+		return ErrShutdown
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ran {

@@ -1,0 +1,265 @@
+package worqr_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// held serves a queue with handlers that run until their context ends, and
+// reports what they do.
+func held(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan string, causes chan error) {
+	starts, causes = make(chan string, 1000), make(chan error, 1000)
+	p.Queue(queue).Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, o)
+	run(t, p)
+	return starts, causes
+}
+
+func cancel(t testing.TB, q *worqr.Queue, payload string) *worqr.CancelReport {
+	t.Helper()
+	report, err := q.Cancel(t.Context(), []byte(payload))
+	must(t, err)
+	return report
+}
+
+func wait(t testing.TB, report *worqr.CancelReport) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must(t, report.Wait(ctx))
+}
+
+func TestCancelWaiting(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	enqueue(t, q, "a", "b", "a", "c", "a")
+	report := cancel(t, q, "a")
+	is.Equal(report.Removed, 3)
+	wait(t, report)
+	is.Equal(report.Stopped+report.Finished, 0)
+	is.Equal(waiting(t, q), []string{"b", "c"})
+	is.Equal(cancel(t, q, "nothing").Removed, 0)
+	nothingLeftBut(t, prefix, "q", ":queues:{q}")
+}
+
+// Running copies are stopped wherever they run, other tasks go on, and a copy
+// that is enqueued afterwards is not touched.
+func TestCancelRunning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	sa, ca := held(t, a, "q", &worqr.HandleOptions{Concurrency: 2})
+	sb, cb := held(t, b, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
+	started := make(chan string, 10)
+	forward := func(from chan string) {
+		for s := range from {
+			started <- s
+		}
+	}
+	go forward(sa)
+	go forward(sb)
+	t.Cleanup(func() { close(sa); close(sb) })
+	enqueue(t, q, "x", "y", "x", "x", "x")
+	receive(t, started, 4)
+
+	report := cancel(t, q, "x")
+	is.Equal(report.Removed, 1) // the fifth waited
+	wait(t, report)
+	is.Equal(report.Stopped, 3)
+	is.Equal(report.Finished, 0)
+	is.Equal(len(ca)+len(cb), 3)
+	for range 3 {
+		select {
+		case cause := <-ca:
+			is.Equal(cause, worqr.ErrCanceled)
+		case cause := <-cb:
+			is.Equal(cause, worqr.ErrCanceled)
+		}
+	}
+	enqueue(t, q, "x") // again: it is another task now
+	is.Equal(receive(t, started, 1), []string{"x"})
+	is.Equal(len(ca)+len(cb), 0)
+	is.Equal(a.Stats().Canceled+b.Stats().Canceled, int64(3))
+}
+
+// A handler that finishes in spite of it has finished first.
+func TestCancelFinished(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started := make(chan string, 1)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- ""
+		<-ctx.Done()
+		return nil
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "a")
+	receive(t, started, 1)
+	report := cancel(t, q, "a")
+	wait(t, report)
+	is.Equal(report.Finished, 1)
+	is.Equal(report.Stopped, 0)
+}
+
+// Cancels that hit tasks in the moment of their start.
+func TestCancelStarting(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
+	q := p.Queue("q")
+	removed, stopped := 0, 0
+	for range 200 {
+		enqueue(t, q, "a")
+		report := cancel(t, q, "a")
+		wait(t, report)
+		is.Equal(report.Removed+report.Stopped, 1) // one or the other, and not both
+		removed, stopped = removed+report.Removed, stopped+report.Stopped
+	}
+	is.Equal(len(causes), stopped)
+	is.Equal(len(starts), stopped)
+	s, err := q.Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s.Running+s.Waiting, 0)
+	t.Logf("%d were removed and %d stopped", removed, stopped)
+}
+
+// A message that is lost costs a beat: the log says the same.
+func TestCancelWithoutMessage(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
+	is.NoErr(err)
+	p := openAt(t, "redis://mute:x@"+server.Addr(), worqr.Options{Prefix: prefix})
+	_, _ = c.Do("ACL", "SETUSER", "mute", "&"+prefix+"_nothing")
+	starts, causes := held(t, p, "q", nil)
+	other := openAt(t, server.URL(), worqr.Options{Prefix: prefix})
+	_, err = c.Do("ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
+	is.NoErr(err)
+	enqueue(t, other.Queue("q"), "a")
+	receive(t, starts, 1)
+	report := cancel(t, other.Queue("q"), "a")
+	wait(t, report)
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	is.Equal(report.Stopped, 1)
+}
+
+// What a killed peer held is dropped, not returned.
+func TestCancelHeldByTheDead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
+	victim := spawn(t, c)
+	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	q := p.Queue("q")
+	enqueue(t, q, "a", "b", "a")
+	victim.starts(3)
+	victim.kill()
+	report := cancel(t, q, "a")
+	is.Equal(report.Removed, 0)
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 3})
+	wait(t, report)
+	is.Equal(report.Stopped, 2)
+	is.Equal(receive(t, starts, 1), []string{"b"})
+	is.Equal(len(starts), 0)
+}
+
+// Tasks that were taken by hand are told through their context, and dropped
+// when they are stopped.
+func TestCancelTakenByHand(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	report := cancel(t, q, "a")
+	<-tasks[0].Context().Done()
+	is.Equal(context.Cause(tasks[0].Context()), worqr.ErrCanceled)
+	is.NoErr(tasks[1].Context().Err())
+	is.NoErr(tasks[0].Stop(t.Context()))
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	is.Equal(waiting(t, q), nil)
+}
+
+// Wait ends with its context when a handler does not stop, and may be called
+// again; another payload's cancel is not held up.
+func TestCancelOfAStubbornHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started, release := make(chan string, 2), make(chan struct{})
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- ""
+		if string(t.Payload) == "stubborn" {
+			<-release
+		} else {
+			<-ctx.Done()
+		}
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Concurrency: 2})
+	run(t, p)
+	enqueue(t, q, "stubborn", "nice")
+	receive(t, started, 2)
+	stubborn, nice := cancel(t, q, "stubborn"), cancel(t, q, "nice")
+	wait(t, nice)
+	is.Equal(nice.Stopped, 1)
+	ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	is.True(is_(stubborn.Wait(ctx), context.DeadlineExceeded))
+	close(release)
+	wait(t, stubborn)
+	is.Equal(stubborn.Stopped, 1)
+}
+
+// Many cancels at once, of the same and of different payloads.
+func TestCancelConcurrently(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
+	q := p.Queue("q")
+	enqueue(t, q, numbers("", 64)...)
+	receive(t, starts, 64)
+	var all sync.WaitGroup
+	for _, payload := range append(numbers("", 64), numbers("", 64)...) {
+		all.Go(func() {
+			report, err := q.Cancel(t.Context(), []byte(payload))
+			if err == nil {
+				err = report.Wait(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s, err := q.Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s.Running, 0)
+	is.Equal(p.Stats().Canceled, int64(64))
+}
