@@ -102,7 +102,7 @@ func (q *Queue) list() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name)); err != nil {
+	if script.List(ctx, q.peer.calls, q.peer.space, q.name) != nil {
 		q.peer.known.Delete(q.name)
 	}
 }

@@ -163,21 +163,9 @@ func (w *worker) register(ctx context.Context, id string) error {
 	queues, _ := json.Marshal(slices.Sorted(maps.Keys(w.wanted))) // strings always marshal
 	w.mu.Unlock()
 	host, _ := os.Hostname()
-	key := p.space.Worker(id)
-	calls := []redisconn.Call{
-		redisconn.Command("HSET", key, "name", p.opts.Name, "host", host, "pid", os.Getpid(),
-			"started", w.started.UnixMilli(), "version", Version, "queues", queues),
-		redisconn.Command("SADD", p.space.Workers(), id),
-	}
-	if p.opts.Lease > 0 {
-		calls = append(calls, redisconn.Command("PEXPIRE", key, p.opts.Lease.Milliseconds()))
-	}
-	for _, r := range p.control.Do(ctx, calls...) {
-		if r.Err != nil {
-			return r.Err
-		}
-	}
-	return nil
+	return script.Register(ctx, p.control, p.space, id, max(p.opts.Lease, 0), script.Registration{
+		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues),
+	})
 }
 
 // unregister removes a registration.

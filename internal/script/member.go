@@ -19,6 +19,9 @@ var (
 	sweep = load("sweep")
 	leave = load("leave")
 	fail  = load("fail")
+
+	register = load("register")
+	enlist   = load("enlist")
 )
 
 // shared and prefixes are what lib_queue.lua names.
@@ -234,6 +237,34 @@ func Fail(ctx context.Context, r Runner, q keys.Queue, worker string) (known boo
 		}
 		last = left
 	}
+}
+
+// A Registration is what a peer says of itself.
+type Registration struct {
+	Name, Host, Version string
+	PID                 int
+	Started             time.Time
+	Queues              string // JSON array
+}
+
+// Register writes the registration and lists the worker. A ttl of 0 never
+// ends.
+func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
+	for _, reply := range r.Do(ctx,
+		register.Call([]string{s.Worker(worker)}, ttl.Milliseconds(), reg.Name, reg.Host, reg.PID,
+			reg.Started.UnixMilli(), reg.Version, reg.Queues),
+		enlist.Call([]string{s.Workers()}, worker)) {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
+}
+
+// List puts the name of a queue into the registry.
+func List(ctx context.Context, r Runner, s keys.Space, queue string) error {
+	_, err := do(ctx, r, enlist.Call([]string{s.Registry()}, queue))
+	return err
 }
 
 // Now is the time of Redis, in ms.

@@ -46,7 +46,7 @@ redis.call('ZREM', q.suspects, worker)
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 redis.call('HSET', q.rounds, worker, round)
 
-local settled = {}
+local settled, trouble = {}, ''
 for i = 1, outcomes do
   local id, started, verb, result = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   at = at + 4
@@ -55,7 +55,7 @@ for i = 1, outcomes do
   elseif verb == 'stop' then
     local moved = give_back(working, id, started)
     if moved == nil then
-      settled[i] = 'refused'
+      settled[i], trouble = 'refused', 'WRONGTYPE the key of the queue is not a list'
     else
       settled[i] = moved and 'ok' or 'canceled'
     end
@@ -81,7 +81,7 @@ for _ = 1, acks do
 end
 
 -- Returned tasks start before waiting ones, so a return under way goes first.
-local started, trouble = {}, ''
+local started = {}
 local wanted = #ARGV - at + 1
 local open, again = resume_return(200)
 open = open and redis.call('EXISTS', paused) == 0

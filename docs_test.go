@@ -1,0 +1,237 @@
+package worqr_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// documents are the texts that are held to the code.
+var documents = []string{"README.md", "docs/protocol.md"}
+
+func contents(t testing.TB, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+func matching(t testing.TB, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("nothing matches %s", pattern)
+	}
+	return files
+}
+
+// fenced returns the code blocks in a language.
+func fenced(text, language string) []string {
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(text, -1) {
+		blocks = append(blocks, m[1])
+	}
+	return blocks
+}
+
+// flush is text with its indentation removed.
+func flush(text string) string {
+	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
+}
+
+// The Go code in the documents is code that is compiled and run: the first
+// block of the README is a whole example, the others are lines of one.
+func TestReadmeCode(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	blocks := fenced(contents(t, "README.md"), "go")
+	is.True(len(blocks) >= 2)
+	is.Equal(blocks[0], contents(t, "examples/minimal/main.go"))
+	_, main, found := strings.Cut(blocks[0], "\nfunc main() {")
+	is.True(found)
+	if n := strings.Count(main, "\n"); n > 20 {
+		t.Errorf("main has %d lines; a first program has 20 at most", n)
+	}
+	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go")...))
+	for _, doc := range documents {
+		for _, block := range fenced(contents(t, doc), "go") {
+			if !strings.Contains(sources, flush(block)) {
+				t.Errorf("%s: no example has these lines:\n%s", doc, block)
+			}
+		}
+	}
+}
+
+// What the documents name is there: files, tests, scripts, keys and channels.
+func TestDocsNames(t *testing.T) {
+	t.Parallel()
+	for _, doc := range documents {
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(contents(t, doc), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s: %v", doc, err)
+			}
+		}
+	}
+	protocol := contents(t, "docs/protocol.md")
+	tests := contents(t, matching(t, "*_test.go")...)
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(protocol, -1) {
+		if !strings.Contains(tests, "func "+name[1]+"(") {
+			t.Errorf("docs/protocol.md names %s, which is not there", name[1])
+		}
+	}
+	for _, file := range matching(t, "internal/script/*.lua") {
+		verb := strings.TrimSuffix(filepath.Base(file), ".lua")
+		if !strings.HasPrefix(verb, "lib_") && !strings.Contains(protocol, "\n### "+verb+"\n") {
+			t.Errorf("docs/protocol.md has no section on %s", verb)
+		}
+	}
+	keys := contents(t, "internal/keys/keys.go")
+	table := regexp.MustCompile(`(?m)^//\t(worqr:\S+)`).FindAllStringSubmatch(keys, -1)
+	channels := regexp.MustCompile(`Kind\w+\s+Kind = "(\w+)"`).FindAllStringSubmatch(keys, -1)
+	if len(table) < 10 || len(channels) < 5 {
+		t.Fatalf("%d keys and %d channels found", len(table), len(channels))
+	}
+	for _, key := range table {
+		if !strings.Contains(protocol, "\n| `"+key[1]+"` |") {
+			t.Errorf("docs/protocol.md has no row on the key %s", key[1])
+		}
+	}
+	for _, channel := range channels {
+		if !strings.Contains(protocol, "\n| `worqr_{q}_"+channel[1]+"` |") {
+			t.Errorf("docs/protocol.md has no row on the channel of %s", channel[1])
+		}
+	}
+	seen := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(worqr:[^`]+)` \\|").FindAllStringSubmatch(protocol, -1) {
+		seen[row[1]] = true
+		if !strings.Contains(keys, "\t"+row[1]+" ") {
+			t.Errorf("docs/protocol.md has a row on %s, which is no key", row[1])
+		}
+	}
+	if len(seen) != len(table) {
+		t.Errorf("docs/protocol.md has %d keys of %d", len(seen), len(table))
+	}
+}
+
+// The commands by which other languages produce reach a handler.
+func TestDocsProducer(t *testing.T) {
+	t.Parallel()
+	for _, doc := range documents {
+		t.Run(doc, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t) // the commands have the default prefix
+			peer, err := worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}) // so that no beat helps
+			is.NoErr(err)
+			defer peer.Close()
+			q := peer.Queue("emails")
+			got := make(chan string, 10)
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				got <- string(t.Payload)
+				return nil
+			}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- peer.Run(ctx) }()
+			for {
+				s, err := q.Stats(ctx)
+				is.NoErr(err)
+				if s.Idle == 1 {
+					break
+				}
+				time.Sleep(5 * time.Millisecond) // between two looks
+			}
+			conn := redistest.Dial(t, server.URL())
+			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
+				words := strings.Fields(m[1])
+				var args []any
+				for _, w := range words[1:] {
+					args = append(args, w)
+				}
+				n, err := conn.Do(words[0], args...)
+				is.NoErr(err)
+				is.Equal(n, int64(1)) // pushed; heard
+			}
+			select {
+			case payload := <-got:
+				is.Equal(payload, "hello")
+			case <-time.After(20 * time.Second):
+				t.Error("the task never ran")
+			}
+			cancel()
+			is.NoErr(<-ran)
+		})
+	}
+}
+
+// Every example does what it says, on a Redis of its own.
+func TestDocsExamples(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	want := map[string]string{
+		"minimal": "sending hello\n", // then it serves until it is interrupted
+		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
+		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
+		"events":  "tasks enqueued: 1\na hat: shipped\n",
+	}
+	bin := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./examples/...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	built, err := os.ReadDir(bin)
+	is.NoErr(err)
+	is.Equal(len(built), len(want))
+	for _, program := range built {
+		t.Run(program.Name(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(bin, program.Name()))
+			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
+			cmd.Stderr = os.Stderr
+			stdout, err := cmd.StdoutPipe()
+			is.NoErr(err)
+			is.NoErr(cmd.Start())
+			said := bufio.NewReader(stdout)
+			var all strings.Builder
+			if program.Name() == "minimal" {
+				line, err := said.ReadString('\n')
+				is.NoErr(err)
+				all.WriteString(line)
+				is.NoErr(cmd.Process.Signal(syscall.SIGINT))
+			}
+			_, err = io.Copy(&all, said)
+			is.NoErr(err)
+			is.NoErr(cmd.Wait())
+			is.Equal(all.String(), want[program.Name()])
+		})
+	}
+}

@@ -1,0 +1,391 @@
+package worqr_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// counting serves a queue and reports when each task started.
+func counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan time.Time, stop func()) {
+	starts = make(chan time.Time, 10000)
+	p.Queue(queue).Handle(func(context.Context, *worqr.Task) error {
+		starts <- time.Now()
+		return nil
+	}, o)
+	return starts, run(t, p)
+}
+
+// idle waits until n workers of the queue are idle.
+func idle(t testing.TB, q *worqr.Queue, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d workers are idle", n), func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == n && s.Idle == n
+	})
+}
+
+// Somebody who knows nothing but two Redis commands.
+func TestForeignProducer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, _ := counting(t, p, "q", nil)
+	other := open(t, worqr.Options{Prefix: prefix})
+	starts2, _ := counting(t, other, "q", nil)
+	idle(t, p.Queue("q"), 2)
+	c := redistest.Conn(t)
+	var waits []time.Duration
+	for range 20 {
+		pushed := time.Now()
+		_, err := c.Do("LPUSH", prefix+":queues:{q}", "x")
+		is.NoErr(err)
+		_, err = c.Do("PUBLISH", prefix+"_{q}_work", "1")
+		is.NoErr(err)
+		select {
+		case at := <-starts:
+			waits = append(waits, at.Sub(pushed))
+		case at := <-starts2:
+			waits = append(waits, at.Sub(pushed))
+		case <-time.After(patience):
+			t.Fatal("a task does not start")
+		}
+	}
+	slices.Sort(waits)
+	if median := waits[len(waits)/2]; median > 100*time.Millisecond { // a beat would take 500 on average
+		t.Errorf("tasks start after %v; is nobody listening?", median)
+	}
+}
+
+// The commands of the original worqr, given the queue name in braces.
+func TestOriginalWorqr(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	started, causes := make(chan string, 10), make(chan error, 10)
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 2})
+	run(t, p)
+	idle(t, q, 1)
+	c := redistest.Conn(t)
+	do := func(name string, args ...any) any {
+		t.Helper()
+		v, err := c.Do(name, args...)
+		must(t, err)
+		return v
+	}
+	list := prefix + ":queues:{q}"
+	// enqueue(['a', 'b', 'c', 'd'])
+	do("MULTI")
+	do("LPUSH", list, "a", "b", "c", "d")
+	do("PUBLISH", prefix+"_{q}_work", "4")
+	do("EXEC")
+	is.Equal(sorted(receive(t, started, 2)), []string{"a", "b"})
+	// countQueue, peekQueue, getTasks, getQueues
+	is.Equal(do("LLEN", list), int64(2))
+	is.Equal(string(do("LINDEX", list, -1).([]byte)), "c")
+	tasks, err := redis.Strings(do("LRANGE", list, 0, -1), nil)
+	is.NoErr(err)
+	is.Equal(tasks, []string{"d", "c"})
+	queues, err := redis.Strings(do("KEYS", prefix+":queues*"), nil)
+	is.NoErr(err)
+	is.Equal(queues, []string{list})
+	// cancelTasks('c'), which waits, and 'a', which runs
+	for _, payload := range []string{"c", "a"} {
+		do("MULTI")
+		do("LREM", list, 0, payload)
+		do("PUBLISH", prefix+"_{q}_cancel", payload)
+		do("EXEC")
+	}
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	is.Equal(receive(t, started, 1), []string{"d"})
+	// a copy enqueued after the cancel is not touched
+	enqueue(t, q, "a")
+	do("MULTI")
+	do("LREM", list, 0, "b")
+	do("PUBLISH", prefix+"_{q}_cancel", "b")
+	do("EXEC")
+	receive(t, causes, 1)
+	is.Equal(receive(t, started, 1), []string{"a"})
+	// deleteQueue
+	enqueue(t, q, "x")
+	do("MULTI")
+	do("DEL", list)
+	do("PUBLISH", prefix+"_{q}_delete", "")
+	do("EXEC")
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 0)
+	is.Equal(len(causes), 0)
+}
+
+// All subscriptions die while tasks arrive.
+func TestSubscriptionsKilled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	q := p.Queue("q")
+	starts, _ := counting(t, p, "q", nil)
+	idle(t, q, 1)
+	c := redistest.Dial(t, server.URL())
+	for range 5 {
+		killed, err := redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub"))
+		is.NoErr(err)
+		is.Equal(killed, 1) // one subscriber connection a peer
+		at := time.Now()
+		enqueue(t, q, "x")
+		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
+			t.Errorf("a task started %v after the subscriptions were killed", took)
+		}
+		eventually(t, "it is subscribed again", func() bool {
+			n, err := redis.Int(c.Do("PUBSUB", "NUMPAT"))
+			is.NoErr(err)
+			m, err := redis.Strings(c.Do("PUBSUB", "CHANNELS"))
+			is.NoErr(err)
+			return n+len(m) == 3
+		})
+	}
+}
+
+// What a task costs Redis does not depend on how many peers are idle.
+func TestCommandsPerTask(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const tasks = 300
+	var perTask []float64
+	for _, peers := range []int{1, 8, 32} {
+		server := redistest.Start(t)
+		starts := make(chan time.Time, tasks)
+		var q *worqr.Queue
+		var stops []func()
+		for range peers {
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Minute}) // beats apart
+			p.Queue("q").Handle(func(context.Context, *worqr.Task) error {
+				starts <- time.Now()
+				return nil
+			}, &worqr.HandleOptions{Concurrency: 4})
+			stops = append(stops, run(t, p))
+			q = p.Queue("q")
+		}
+		idle(t, q, peers)
+		c := redistest.Dial(t, server.URL())
+		count := func() int {
+			info, err := redis.String(c.Do("INFO", "commandstats"))
+			is.NoErr(err)
+			total := 0
+			for line := range strings.Lines(info) {
+				_, rest, ok := strings.Cut(line, "calls=")
+				if !ok || strings.HasPrefix(line, "cmdstat_info") {
+					continue
+				}
+				n, _, _ := strings.Cut(rest, ",")
+				calls, err := strconv.Atoi(n)
+				is.NoErr(err)
+				total += calls
+			}
+			return total
+		}
+		before := count()
+		for range tasks {
+			enqueue(t, q, "x")
+			receive(t, starts, 1)
+		}
+		eventually(t, "all are finished", func() bool {
+			s, err := q.Stats(t.Context())
+			return err == nil && s.Running == 0
+		})
+		perTask = append(perTask, float64(count()-before)/tasks)
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	t.Logf("commands a task with 1, 8 and 32 peers: %.1f", perTask)
+	is.True(slices.Max(perTask) < 1.2*slices.Min(perTask))
+}
+
+// A trickle of single tasks with every handler busy but one peer's.
+func TestWakePassesOn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	got := make(chan string, 100)
+	release := make(chan struct{})
+	for range 4 {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // beats do not help
+		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+			got <- string(t.Payload)
+			<-release
+			return nil
+		}, &worqr.HandleOptions{Concurrency: 5})
+		run(t, p)
+	}
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	idle(t, q, 4)
+	tasks := numbers("", 20) // exactly as many as there are slots
+	enqueue(t, q, tasks...)
+	is.Equal(sorted(receive(t, got, 20)), tasks)
+	enqueue(t, q, tasks...)
+	close(release)
+	is.Equal(sorted(receive(t, got, 20)), tasks)
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	binary := []byte("\x00\xff{\"\\\n€")
+	for _, queues := range [][]string{{"q"}, nil} { // one, and all
+		ctx, end := context.WithCancel(t.Context())
+		events, ended := make(chan worqr.Event, 100), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for e, err := range p.Events(ctx, queues...) {
+				if err != nil {
+					t.Error(err)
+				}
+				events <- e
+			}
+		}()
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventSync})
+		q := working(t, p, "q")
+		must(t, q.Enqueue(t.Context(), []byte("a"), binary))
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
+		tasks, err := q.StartTasks(t.Context(), 2)
+		is.NoErr(err)
+		is.NoErr(tasks[0].Finish(t.Context()))
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: []byte("a")})
+		tasks[1].Result = binary
+		is.NoErr(tasks[1].Finish(t.Context()))
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: binary, Result: binary})
+		cancel(t, q, "gone")
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone")})
+		is.NoErr(q.Delete(t.Context()))
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
+		_, err = redistest.Conn(t).Do("PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
+		is.NoErr(err)
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 7})
+		end()
+		receiveClosed(t, ended)
+	}
+	for _, err := range p.Events(t.Context(), "bad name") {
+		is.True(is_(err, worqr.ErrBadName))
+	}
+}
+
+func receiveClosed(t testing.TB, c chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
+// A reader that is too slow, and one whose connection breaks, are told that
+// they have missed something.
+func TestEventsGap(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
+	c := redistest.Dial(t, server.URL())
+	publish := func(n int) {
+		for i := range n {
+			_, err := c.Do("PUBLISH", "p_{q}_work", i)
+			is.NoErr(err)
+		}
+	}
+	syncs, last, errs := 0, -1, 0
+	for e, err := range p.Events(t.Context(), "q") {
+		switch {
+		case err != nil:
+			errs++
+		case e.Kind == worqr.EventSync:
+			syncs++
+			switch syncs {
+			case 1:
+				publish(3000) // while we do not read
+			case 2:
+				// Read on: the newest come.
+			case 3:
+				publish(1)
+				last = -1
+			}
+		default:
+			last = e.Count
+		}
+		if syncs == 2 && last == 2999 {
+			link.Cut()
+		}
+		if syncs == 3 && last == 0 {
+			break
+		}
+	}
+	is.True(errs > 0)
+}
+
+// Enqueue to start on an idle peer, beside the round trip of one command in the
+// same run. Wide bounds: this is no benchmark.
+func TestLatency(t *testing.T) {
+	is := is.New(t) // not parallel: it measures
+	p := open(t, worqr.Options{})
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	c := redistest.Conn(t)
+	var trips, waits []time.Duration
+	for range 300 {
+		at := time.Now()
+		_, err := c.Do("PUBLISH", "nobody", "x")
+		is.NoErr(err)
+		trips = append(trips, time.Since(at))
+		at = time.Now()
+		enqueue(t, q, "x")
+		waits = append(waits, receive(t, starts, 1)[0].Sub(at))
+	}
+	slices.Sort(trips)
+	slices.Sort(waits)
+	t.Logf("enqueue to start: median %v, p99 %v; a PUBLISH: median %v", waits[150], waits[297], trips[150])
+	is.True(waits[150] < trips[150]+20*time.Millisecond)
+}
+
+// What a waiting task of 100 bytes costs Redis.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	c := redistest.Dial(t, server.URL())
+	used := func() int {
+		n, err := redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0))
+		is.NoErr(err)
+		return n
+	}
+	batch := slices.Repeat([][]byte{make([]byte, 100)}, 1000)
+	for range 100 {
+		is.NoErr(q.Enqueue(t.Context(), batch...))
+	}
+	per := float64(used()) / 100_000
+	t.Logf("%.1f bytes a task", per)
+	is.True(per <= 110)
+}
