@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -145,7 +146,7 @@ func TestDocsProducer(t *testing.T) {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			server := redistest.Start(t) // the commands have the default prefix
+			server := redistest.Start(t)                                            // the commands have the default prefix
 			peer, err := worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}) // so that no beat helps
 			is.NoErr(err)
 			defer peer.Close()
@@ -158,15 +159,14 @@ func TestDocsProducer(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ran := make(chan error, 1)
 			go func() { ran <- peer.Run(ctx) }()
-			for {
+			conn := redistest.Dial(t, server.URL())
+			eventually(t, "it is idle and listens", func() bool {
 				s, err := q.Stats(ctx)
 				is.NoErr(err)
-				if s.Idle == 1 {
-					break
-				}
-				time.Sleep(5 * time.Millisecond) // between two looks
-			}
-			conn := redistest.Dial(t, server.URL())
+				heard, err := redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work"))
+				is.NoErr(err)
+				return s.Idle == 1 && heard["worqr_{emails}_work"] == 1
+			})
 			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
 				words := strings.Fields(m[1])
 				var args []any
@@ -177,12 +177,7 @@ func TestDocsProducer(t *testing.T) {
 				is.NoErr(err)
 				is.Equal(n, int64(1)) // pushed; heard
 			}
-			select {
-			case payload := <-got:
-				is.Equal(payload, "hello")
-			case <-time.After(20 * time.Second):
-				t.Error("the task never ran")
-			}
+			is.Equal(receive(t, got, 1), []string{"hello"})
 			cancel()
 			is.NoErr(<-ran)
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -20,7 +21,7 @@ func examplePeer(opts *worqr.Options) *worqr.Peer {
 }
 
 func exampleFleet() *worqr.Options {
-	return &worqr.Options{Prefix: "example-" + uuid.NewString()}
+	return &worqr.Options{Prefix: "example-" + uuid.NewString(), Logger: slog.New(slog.DiscardHandler)}
 }
 
 func value[T any](v T, err error) T {

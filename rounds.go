@@ -623,7 +623,7 @@ func (r *rounds) reconcile(known int64) {
 func (r *rounds) leave(ctx context.Context) error {
 	r.mu.Lock()
 	r.closing = true
-	r.look = true // to be taken off the idle workers
+	r.look = r.serve != nil // to be taken off the idle workers
 	r.kick()
 	r.mu.Unlock()
 	if err := r.quiet(ctx); err != nil {
@@ -631,6 +631,9 @@ func (r *rounds) leave(ctx context.Context) error {
 		return err
 	}
 	n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
+	if errors.Is(err, redisconn.ErrUnknown) { // it may be repeated
+		n, err = script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
+	}
 	r.queue.peer.counts.stopped.Add(int64(n))
 	r.end(ErrNotWorking)
 	return err

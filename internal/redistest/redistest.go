@@ -268,7 +268,8 @@ type Link struct {
 
 	mu    sync.Mutex // protects the fields below
 	conns map[net.Conn]bool
-	lose  int // replies to lose, each with its connection
+	lose  string // the reply to the next request that contains this is lost
+	lost  chan struct{}
 	deaf  bool
 	gone  bool
 }
@@ -305,12 +306,14 @@ func (l *Link) Cut() {
 	}
 }
 
-// LoseReplies has the next n replies lost: the request reaches the server, and
-// the connection ends instead of the reply.
-func (l *Link) LoseReplies(n int) {
+// LoseReplyTo has the reply to the next request that contains the given bytes
+// lost: the request reaches the server, and the connection ends instead of the
+// reply. The returned channel is closed when that has happened.
+func (l *Link) LoseReplyTo(request string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lose = n
+	l.lose, l.lost = request, make(chan struct{})
+	return l.lost
 }
 
 // Deafen has everything that the server says be lost, on connections that stay
@@ -349,8 +352,9 @@ func (l *Link) serve(c net.Conn) {
 		end()
 	}
 	var both sync.WaitGroup
-	both.Go(func() { l.copy(s, c, false); end() })
-	both.Go(func() { l.copy(c, s, true); end() })
+	doomed := make(chan struct{}, 1) // the next reply is to be lost
+	both.Go(func() { l.requests(s, c, doomed); end() })
+	both.Go(func() { l.replies(c, s, doomed); end() })
 	both.Wait()
 	l.mu.Lock()
 	delete(l.conns, c)
@@ -358,18 +362,19 @@ func (l *Link) serve(c net.Conn) {
 	l.mu.Unlock()
 }
 
-func (l *Link) copy(to, from net.Conn, reply bool) {
+func (l *Link) requests(server, client net.Conn, doomed chan<- struct{}) {
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := from.Read(buf)
+		n, err := client.Read(buf)
 		if n > 0 {
-			if reply && l.drops() {
-				return
+			l.mu.Lock()
+			if l.lose != "" && strings.Contains(string(buf[:n]), l.lose) {
+				l.lose = ""
+				doomed <- struct{}{}
 			}
-			if !(reply && l.isDeaf()) {
-				if _, err := to.Write(buf[:n]); err != nil {
-					return
-				}
+			l.mu.Unlock()
+			if _, err := server.Write(buf[:n]); err != nil {
+				return
 			}
 		}
 		if err != nil {
@@ -378,14 +383,29 @@ func (l *Link) copy(to, from net.Conn, reply bool) {
 	}
 }
 
-func (l *Link) drops() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lose > 0 {
-		l.lose--
-		return true
+func (l *Link) replies(client, server net.Conn, doomed <-chan struct{}) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		if n > 0 {
+			select {
+			case <-doomed:
+				l.mu.Lock()
+				close(l.lost)
+				l.mu.Unlock()
+				return
+			default:
+			}
+			if !l.isDeaf() {
+				if _, err := client.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
 	}
-	return false
 }
 
 func (l *Link) isDeaf() bool {
