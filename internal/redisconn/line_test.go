@@ -1,0 +1,242 @@
+package redisconn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+func line(t testing.TB, url string) *redisconn.Line {
+	t.Helper()
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := redisconn.NewLine(dial, 0)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// Concurrent callers share a connection, and each gets its own reply.
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			for j := range 20 {
+				want := fmt.Sprint(i, "/", j)
+				got, err := redis.String(l.One(t.Context(), redisconn.Command("ECHO", want)))
+				if err != nil || got != want {
+					t.Errorf("got %q, %v; want %q", got, err, want)
+				}
+			}
+		})
+	}
+	all.Wait()
+	info, err := redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients"))
+	is.NoErr(err)
+	is.True(strings.Contains(info, "connected_clients:2")) // it and us
+}
+
+// Errors are told apart, and do not hurt the neighbours.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l := line(t, redistest.URL())
+	replies := l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", "b"))
+	is.Equal(string(replies[0].Value.([]byte)), "a")
+	_, isReply := errors.AsType[redis.Error](replies[1].Err)
+	is.True(isReply && !errors.Is(replies[1].Err, redisconn.ErrUnknown))
+	is.Equal(string(replies[2].Value.([]byte)), "b")
+	l.Close()
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.True(errors.Is(err, redisconn.ErrClosed))
+}
+
+// Scripts are loaded when Redis does not know them, in the middle of a
+// pipeline too.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	s := redisconn.NewScript("return ARGV[1]")
+	c := redistest.Dial(t, server.URL())
+	for range 3 {
+		replies := l.Do(t.Context(), s.Call(nil, "a"), redisconn.Command("ECHO", "b"), s.Call([]string{"k"}, "c"))
+		for i, want := range []string{"a", "b", "c"} {
+			got, err := redis.String(replies[i].Value, replies[i].Err)
+			is.NoErr(err)
+			is.Equal(got, want)
+		}
+		_, err := c.Do("SCRIPT", "FLUSH")
+		is.NoErr(err)
+	}
+}
+
+// A call that its context cuts off before it is sent was not made; afterwards
+// nobody knows.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	over, end := context.WithCancel(t.Context())
+	end()
+	_, err := l.One(over, redisconn.Command("INCR", "n"))
+	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
+
+	c := redistest.Dial(t, server.URL())
+	_, err = c.Do("CLIENT", "PAUSE", 300)
+	is.NoErr(err)
+	first, end1 := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end1()
+	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, no reply yet
+	is.True(errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redisconn.ErrUnknown))
+	second, end2 := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end2()
+	_, err = l.One(second, redisconn.Command("INCR", "n")) // behind it, not sent
+	is.True(errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("GET", "n")))
+	is.NoErr(err)
+	is.Equal(n, 1)
+}
+
+// A lost reply is unknown, what was behind it too, and the next call works.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	l := line(t, link.URL())
+	link.LoseReplyTo("INCR")
+	for _, r := range l.Do(t.Context(), redisconn.Command("INCR", "n"), redisconn.Command("INCR", "n")) {
+		is.True(errors.Is(r.Err, redisconn.ErrUnknown))
+	}
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
+	is.NoErr(err)
+	is.Equal(n, 3)
+}
+
+// Nothing is sent on a connection that does not answer.
+func TestDeafLink(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	dial, err := redisconn.FromURL(link.URL())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, 100*time.Millisecond)
+	defer l.Close()
+	link.Deafen(true)
+	for range 3 {
+		_, err := l.One(t.Context(), redisconn.Command("INCR", "n"))
+		is.True(err != nil && !errors.Is(err, redisconn.ErrUnknown))
+	}
+	link.Deafen(false)
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
+	is.NoErr(err)
+	is.Equal(n, 1)
+}
+
+// A connection that was idle is tried before it is used for what cannot be
+// repeated.
+func TestVerified(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL()).Verified()
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+	time.Sleep(1100 * time.Millisecond) // the idle time itself
+	_, err = redistest.Dial(t, server.URL()).Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	is.NoErr(err)
+	_, err = l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+}
+
+// Replies that say that the connection leads astray have it dropped.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	id := func() int {
+		n, err := redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID")))
+		is.NoErr(err)
+		return n
+	}
+	first := id()
+	is.Equal(id(), first)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
+	is.NoErr(err)
+	_, err = l.One(t.Context(), redisconn.Command("SET", "a", "b"))
+	is.True(strings.HasPrefix(err.Error(), "READONLY"))
+	is.True(id() != first)
+}
+
+// Abort fails what is under way at once.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+	c := redistest.Dial(t, server.URL())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.One(context.Background(), redisconn.Command("BLPOP", "nothing", 60))
+		failed <- err
+	}()
+	for blocked := 0; blocked == 0; { // until it waits there
+		info, err := redis.String(c.Do("INFO", "clients"))
+		is.NoErr(err)
+		if strings.Contains(info, "blocked_clients:1") {
+			blocked = 1
+		}
+	}
+	l.Abort()
+	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
+	_, err = l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+}
+
+// Errors of URLs never repeat them.
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://:hunter2@host:x", "hunter2", "redis:hunter2", "redis://h/hunter2", "unix://", "unix:///s?db=hunter2"} {
+		_, err := redisconn.FromURL(url)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+func FuzzURL(f *testing.F) {
+	f.Add("redis://", "@localhost:6379/0")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const canary = "c4n4ryp4ssw0rd"
+		_, err := redisconn.FromURL(before + ":" + canary + after)
+		if err != nil && strings.Contains(err.Error(), canary) {
+			t.Error(err)
+		}
+	})
+}
