@@ -148,6 +148,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 		r.unlisten()
 	}
 	w.steady = time.Time{}
+	p.known.Clear() // Redis may have lost everything
 	for _, r := range members {
 		if _, err := script.Leave(ctx, p.control, r.queue.keys, old); err != nil {
 			p.log.Debug("worqr: leaving under the old id", "queue", r.queue.name, "err", err)

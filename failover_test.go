@@ -222,6 +222,12 @@ func TestRedisLosesEverything(t *testing.T) {
 	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
 	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
 	is.Equal(receive(t, starts, 1), []string{"after"})
+	var queues []string
+	for name, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		queues = append(queues, name)
+	}
+	is.Equal(queues, []string{"q"})
 }
 
 // A restart that keeps the data, with everything running: handlers go on and

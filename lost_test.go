@@ -50,8 +50,8 @@ func TestLostReplies(t *testing.T) {
 	is.True(is_(lose("p:suspects:{q}", func() error { return q.StartWork(ctx) }), worqr.ErrUnknown))
 	is.NoErr(q.StartWork(ctx)) // again
 
-	is.True(is_(lose("one", func() error { return q.Enqueue(ctx, []byte("one")) }), worqr.ErrUnknown))
-	is.Equal(waiting(t, q), []string{"one"})
+	is.True(is_(lose("uno", func() error { return q.Enqueue(ctx, []byte("uno")) }), worqr.ErrUnknown))
+	is.Equal(waiting(t, q), []string{"uno"})
 	_, err = q.EnqueueOnce(ctx, "nonce", []byte("two"), []byte("three"))
 	is.NoErr(err)
 	once := func() error {
@@ -61,12 +61,12 @@ func TestLostReplies(t *testing.T) {
 	}
 	is.True(is_(lose("four", once), worqr.ErrUnknown))
 	is.NoErr(once()) // may be repeated
-	is.Equal(waiting(t, q), []string{"one", "two", "three", "four"})
+	is.Equal(waiting(t, q), []string{"uno", "two", "three", "four"})
 
 	step := "p:working:{q}:"
 	var tasks []*worqr.Task
 	is.NoErr(lose(step, func() (err error) { tasks, err = q.StartTasks(ctx, 3); return err }))
-	is.Equal(payloads(tasks), []string{"one", "two", "three"})
+	is.Equal(payloads(tasks), []string{"uno", "two", "three"})
 	is.Equal(waiting(t, q), []string{"four"})
 	is.NoErr(lose(step, func() error { return tasks[0].Finish(ctx) }))
 	is.NoErr(tasks[0].Finish(ctx))

@@ -22,7 +22,6 @@ type model struct {
 	next    int             // number of the next copy
 	copies  []int           // of waiting, the number of each copy
 	paused  bool
-	done    map[string]int // outcomes, for the log
 }
 
 // held1 is a task that a worker holds.

@@ -5,15 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -62,30 +57,6 @@ type rounds struct {
 	renewed  time.Time // when the last answered round or beat was sent
 	fence    *time.Timer
 	strays   int // beats in a row that found a different number held
-}
-
-// A settlement is the wish to end a process.
-type settlement struct {
-	task *Task
-	verb script.Verb
-	done chan settled // gets one answer
-}
-
-type settled struct {
-	what script.Settled
-	err  error
-}
-
-// A want is the wish for up to n tasks.
-type want struct {
-	n    int
-	got  chan taken // gets one answer
-	gone bool       // nobody waits any more; protected by rounds.mu
-}
-
-type taken struct {
-	tasks []*Task
-	err   error
 }
 
 func newRounds(q *Queue, worker string, serve *service) *rounds {
@@ -204,15 +175,6 @@ func (r *rounds) due() bool {
 	return len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 || r.look
 }
 
-// An exchange is a round with those who wait for its answer.
-type exchange struct {
-	script.Round
-	outcomes []*settlement
-	wants    []*want
-	asked    int  // tasks for the handler, beyond those for wants
-	repeated bool // it may have been answered before, and the reply lost
-}
-
 func (r *rounds) converse() {
 	retry := newBackoff()
 	var e *exchange
@@ -246,7 +208,7 @@ func (r *rounds) converse() {
 			}
 			r.release(e, err)
 		case e.repeated: // was carried out, or not, the first time
-			r.release(e, fmt.Errorf("%w: %w", redisconn.ErrUnknown, err))
+			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", redisconn.ErrUnknown, err))
 		default:
 			r.restore(e, err)
 			e = nil
@@ -358,42 +320,6 @@ func (r *rounds) free() int {
 	return r.serve.free()
 }
 
-// restore undoes a round that was not carried out. Callers get the error.
-func (r *rounds) restore(e *exchange, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.acks = append(e.Acks, r.acks...)
-	r.answer(e, err)
-}
-
-// release lets the callers of a round go whose answer is still to come.
-func (r *rounds) release(e *exchange, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answer(e, err)
-}
-
-// answer tells the callers of a round that it failed. r.mu is held.
-func (r *rounds) answer(e *exchange, err error) {
-	end := err
-	if r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking) {
-		end = lost(err)
-	}
-	for _, s := range e.outcomes {
-		select {
-		case s.done <- settled{err: end}:
-		default:
-		}
-	}
-	for _, w := range e.wants {
-		w.gone = true
-		select {
-		case w.got <- taken{err: err}:
-		default:
-		}
-	}
-}
-
 // apply takes in the answer to a round that was sent at the given time.
 func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	r.mu.Lock()
@@ -438,184 +364,6 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	}
 	r.renew(sent)
 	r.look = r.look || a.Again || e.asked > 0 && full && r.free() > 0
-}
-
-// settled answers one wish to end a process. r.mu is held.
-func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trouble string) {
-	c := &r.queue.peer.counts
-	if what == script.Gone && repeated {
-		what = script.OK // the first copy of the round did it
-	}
-	if what == script.Refused {
-		s.done <- settled{err: errors.New(trouble)}
-		return
-	}
-	switch {
-	case what == script.Gone:
-	case what == script.Canceled || s.verb == script.Drop:
-		c.canceled.Add(1)
-	case s.verb == script.Finish:
-		c.finished.Add(1)
-	default:
-		c.stopped.Add(1)
-	}
-	if t := r.held[s.task.ID]; t != nil && t.Token == s.task.Token {
-		delete(r.held, t.ID)
-		t.cancel(context.Canceled)
-	}
-	select {
-	case s.done <- settled{what: what}:
-	default: // the caller was let go
-	}
-}
-
-// distribute gives tasks to those who asked for some, and returns the rest.
-// r.mu is held.
-func (r *rounds) distribute(e *exchange, tasks []*Task, trouble string) []*Task {
-	for _, w := range e.wants {
-		if w.gone {
-			continue
-		}
-		n := min(w.n, len(tasks))
-		t := taken{tasks: tasks[:n:n]}
-		switch {
-		case n == 0 && trouble != "":
-			t.err = errors.New(trouble)
-		case n == 0:
-			t.err = ErrNoTask
-		}
-		tasks = tasks[n:]
-		w.got <- t
-	}
-	return tasks
-}
-
-// hand gives tasks to the handler, and what it cannot take back to the queue.
-// r.mu is held.
-func (r *rounds) hand(tasks []*Task) {
-	n := 0
-	if r.serve != nil && !r.closing {
-		n = r.serve.reserve(len(tasks))
-	}
-	for _, t := range tasks[:n] {
-		r.serve.take(t)
-	}
-	for _, t := range tasks[n:] {
-		r.outcomes = append(r.outcomes, &settlement{t, script.Stop, make(chan settled, 1)})
-	}
-}
-
-// hear takes in a message from a channel of the queue.
-func (r *rounds) hear(kind keys.Kind, message []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch kind {
-	case "wake":
-		r.look = true
-	case keys.KindWork:
-		// From a producer that only pushes and publishes. Everybody hears it;
-		// the worker that was longest idle answers for all.
-		r.look = r.look || time.Now().Before(r.listens)
-	case keys.KindCancel:
-		if len(r.held) == 0 && r.silence == nil {
-			return
-		}
-		r.cancels.hear(message, r.held, r.number+1)
-		r.look = true
-	}
-	r.kick()
-}
-
-// resync follows a confirmed subscription: messages may have been missed.
-func (r *rounds) resync() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cancels.missed()
-	r.look = true
-	r.kick()
-}
-
-// pulse takes in the answer to a beat that was sent at the given time.
-func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.renew(sent)
-	if p.Rank == 0 {
-		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
-	}
-	r.look = r.look || p.Canceled > r.seen || p.Waiting > 0 && r.free() > 0
-	r.kick()
-	if p.Held == len(r.held) {
-		r.strays = 0
-		return
-	}
-	if r.strays++; r.strays == 2 {
-		r.strays = 0
-		known := r.applied
-		r.queue.peer.background.Go(func() { r.reconcile(known) })
-	}
-}
-
-// renew notes that the lease was renewed by something sent at the given time.
-// r.mu is held.
-func (r *rounds) renew(sent time.Time) {
-	if sent.After(r.renewed) {
-		r.renewed = sent
-		if r.fence != nil && r.ended == nil {
-			r.fence.Reset(time.Until(sent.Add(r.queue.peer.exclusive())))
-		}
-	}
-}
-
-// unsure ends the contexts of what an exclusive handler runs: from now on
-// others may be running it.
-func (r *rounds) unsure() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.renewed) < r.queue.peer.exclusive() {
-		return // renewed meanwhile
-	}
-	for _, t := range r.held {
-		t.cancel(ErrEvicted)
-	}
-}
-
-// reconcile compares what Redis believes this worker to hold with what it
-// holds, after two beats found that the numbers differ: what we do not know of
-// goes back to the front, what is no longer ours ends. Rounds are under way
-// meanwhile; only starts up to the token known, which were taken in before,
-// are looked at.
-func (r *rounds) reconcile(known int64) {
-	theirs := map[string]int64{}
-	for from := 0; ; from += page {
-		pairs, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGE", r.queue.keys.Working(r.worker), from, from+page-1, "WITHSCORES"))
-		if err != nil {
-			return // the next beats will find the same
-		}
-		maps.Copy(theirs, pairs)
-		if len(pairs) < page {
-			break
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	log := r.queue.peer.log
-	for id, token := range theirs {
-		if r.held[id] == nil && token <= known {
-			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.name, "process", id)
-			stray := &Task{ID: id, Queue: r.queue.name, Token: token, rounds: r}
-			r.outcomes = append(r.outcomes, &settlement{stray, script.Stop, make(chan settled, 1)})
-		}
-	}
-	for id, t := range r.held {
-		if _, ok := theirs[id]; !ok && t.Token <= known {
-			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.name, "process", id)
-			r.queue.peer.counts.lost.Add(1)
-			delete(r.held, id)
-			t.cancel(ErrEvicted)
-		}
-	}
-	r.kick()
 }
 
 // leave says what is still to be said, returns all tasks to the front and ends
@@ -683,22 +431,4 @@ func (r *rounds) end(err error) {
 		t.cancel(cause)
 	}
 	clear(r.held)
-}
-
-// A backoff is the time between tries: doubling from 50 ms to a second, full
-// jitter.
-type backoff struct{ last time.Duration }
-
-func newBackoff() *backoff { return &backoff{} }
-
-func (b *backoff) reset() { b.last = 0 }
-
-func (b *backoff) next() time.Duration {
-	b.last = min(max(50*time.Millisecond, 2*b.last), time.Second)
-	return jitter(b.last)
-}
-
-// jitter is a random time from half of d to d.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1)
 }

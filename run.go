@@ -18,7 +18,8 @@ import (
 // It outlives every failure of Redis: it keeps trying, and logs the first and
 // each changed error once. It returns nil after a clean end, and an error when
 // it could not leave cleanly (then peers return its tasks once its lease has
-// lapsed), when it has never reached Redis, or was called before. It is made of
+// lapsed), when it has never reached Redis, or was called before. After
+// Shutdown it returns ErrShutdown at once. It is made of
 // StartWorker, StartWork, StartTasks, Finish, Stop and StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
@@ -139,8 +140,8 @@ func (r *rounds) interrupt() {
 
 // Shutdown has Run drain and return, and waits for that; when ctx ends first it
 // returns the context's error, and Run goes on draining. It may be called more
-// than once, by anybody. Before Run, it has Run end as soon as it is called; it
-// does not wait then.
+// than once, by anybody. Before Run, it has Run fail with ErrShutdown when it is
+// called.
 func (p *Peer) Shutdown(ctx context.Context) error {
 	p.shut()
 	p.mu.Lock()

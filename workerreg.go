@@ -220,7 +220,9 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	if err := script.Join(ctx, p.control, q.keys, id, p.opts.granted(), now+late.Milliseconds()); err != nil {
 		return err
 	}
-	q.list()
+	if err := script.List(ctx, p.control, p.space, q.name); err != nil {
+		p.log.Debug("worqr: the queue is not listed", "queue", q.name, "err", err)
+	}
 
 	p.mu.Lock()
 	serve := p.services[q.name]

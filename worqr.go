@@ -56,6 +56,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,10 +122,10 @@ type Options struct {
 	Name string
 	// Lease is the silence after which other peers take our tasks; 0 is 3 s,
 	// and at least 150 ms. A beat is sent every third of it. A peer that dies
-	// is noticed after two thirds of a lease at the earliest, and after one and
-	// a third, plus a beat, at the latest: shorter leases recover faster and
-	// bear shorter pauses. All peers of a queue should have the same. A
-	// negative lease never lapses: only FailWorker ends it.
+	// is given up two thirds of a lease later at the earliest, and one and a
+	// third at the latest: shorter leases recover faster and bear shorter
+	// pauses. All peers of a queue should have the same. A negative lease never
+	// lapses: only FailWorker ends it.
 	Lease time.Duration
 	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s,
 	// negative is not at all.
@@ -369,6 +370,11 @@ func (p *Peer) Stats() Stats {
 	}
 }
 
+// gist is what stays the same of an error that repeats: not the ports.
+func gist(err error) string { return digits.ReplaceAllString(err.Error(), "") }
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
 // A complaint logs an error that repeats: once, and again when it changes or
 // is over.
 type complaint struct {
@@ -383,8 +389,8 @@ func (c *complaint) about(log *slog.Logger, what string, err error, attrs ...any
 	case err == nil && c.last != "":
 		log.Info("worqr: over: "+what, attrs...)
 		c.last = ""
-	case err != nil && c.last != err.Error():
+	case err != nil && c.last != gist(err):
 		log.Warn("worqr: "+what, append(attrs, "err", err)...)
-		c.last = err.Error()
+		c.last = gist(err)
 	}
 }

@@ -17,9 +17,14 @@ local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber(string.match(where, '^w:(.+)'))
-  -- A lock on a place outside the list is stale: the payload was removed by
-  -- somebody who does not know of locks.
   if not position or position >= offset and position < offset + length then
+    return redis.error_reply('DUPLICATE an equal unique task waits or runs')
+  end
+  -- A lock on a place outside the list: somebody who does not know of locks has
+  -- removed tasks. It moves to where the payload is, if it is still there.
+  local place = redis.call('LPOS', waiting, payload, 'RANK', -1)
+  if place then
+    redis.call('HSET', unique, digest, 'w:' .. offset + length - 1 - place)
     return redis.error_reply('DUPLICATE an equal unique task waits or runs')
   end
 end

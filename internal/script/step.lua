@@ -2,7 +2,7 @@
 -- what is due in the second lane goes here, before the raw list.
 --
 -- ARGV[5]  worker    id
--- ARGV[6]  round     rises by one; the same again repeats the last, an older one is refused
+-- ARGV[6]  round     rises by one; the same again tells of the last, an older one is refused
 -- ARGV[7]  lease     ms until it lapses; 0 never
 -- ARGV[8]  seen      token of the last cancel that the worker has been told of
 -- ARGV[9]  idle      1: when it comes back short, the worker waits to be woken
@@ -89,14 +89,16 @@ if open and wanted > 0 then
   local scores = {}
   for i = at, #ARGV do
     local id = ARGV[i]
-    local before = round == last and redis.call('ZSCORE', working, id)
-    local payload
-    if before then
-      payload = redis.call('LINDEX', q.process .. id, 0)
-      started[#started + 1] = payload
-      started[#started + 1] = tonumber(before)
+    if round == last then
+      -- A copy of the last round: it may come late, when nobody waits for its
+      -- answer any more, so it tells what was started and starts nothing.
+      local before = redis.call('ZSCORE', working, id)
+      if before then
+        started[#started + 1] = redis.call('LINDEX', q.process .. id, 0)
+        started[#started + 1] = tonumber(before)
+      end
     else
-      payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
+      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) == 'table' then
         trouble = payload.err or 'the queue cannot be read'
         break
@@ -122,15 +124,17 @@ keep_offset()
 -- Come back short: wait to be woken. Otherwise there may be more: let another
 -- one have it, which does the same.
 local rank = -1
-if idle and #started < wanted * 2 then
+local more = redis.pcall('LLEN', q.waiting)
+more = open and type(more) == 'number' and more > 0
+again = again or more and round == last
+if idle and #started < wanted * 2 and not again then
   redis.pcall('ZADD', q.idle, now, worker)
   local place = redis.pcall('ZRANK', q.idle, worker)
   rank = type(place) == 'number' and place or -1
 else
   redis.pcall('ZREM', q.idle, worker)
 end
-local more = redis.pcall('LLEN', q.waiting)
-if open and type(more) == 'number' and more > 0 then
+if more then
   wake(q.idle, q.wake, 1)
 end
 

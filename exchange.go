@@ -1,0 +1,142 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A settlement is the wish to end a process.
+type settlement struct {
+	task *Task
+	verb script.Verb
+	done chan settled // gets one answer
+}
+
+type settled struct {
+	what script.Settled
+	err  error
+}
+
+// A want is the wish for up to n tasks.
+type want struct {
+	n    int
+	got  chan taken // gets one answer
+	gone bool       // nobody waits any more; protected by rounds.mu
+}
+
+type taken struct {
+	tasks []*Task
+	err   error
+}
+
+// An exchange is a round with those who wait for its answer.
+type exchange struct {
+	script.Round
+	outcomes []*settlement
+	wants    []*want
+	asked    int  // tasks for the handler, beyond those for wants
+	repeated bool // it may have been answered before, and the reply lost
+}
+
+// restore undoes a round that was not carried out. Callers get the error.
+func (r *rounds) restore(e *exchange, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acks = append(e.Acks, r.acks...)
+	r.answer(e, err)
+}
+
+// release lets the callers of a round go whose answer is still to come.
+func (r *rounds) release(e *exchange, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer(e, err)
+}
+
+// answer tells the callers of a round that it failed. r.mu is held.
+func (r *rounds) answer(e *exchange, err error) {
+	end := err
+	if r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking) {
+		end = lost(err)
+	}
+	for _, s := range e.outcomes {
+		select {
+		case s.done <- settled{err: end}:
+		default:
+		}
+	}
+	for _, w := range e.wants {
+		w.gone = true
+		select {
+		case w.got <- taken{err: err}:
+		default:
+		}
+	}
+}
+
+// settled answers one wish to end a process. r.mu is held.
+func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trouble string) {
+	c := &r.queue.peer.counts
+	if what == script.Gone && repeated {
+		what = script.OK // the first copy of the round did it
+	}
+	if what == script.Refused {
+		s.done <- settled{err: errors.New(trouble)}
+		return
+	}
+	switch {
+	case what == script.Gone:
+	case what == script.Canceled || s.verb == script.Drop:
+		c.canceled.Add(1)
+	case s.verb == script.Finish:
+		c.finished.Add(1)
+	default:
+		c.stopped.Add(1)
+	}
+	if t := r.held[s.task.ID]; t != nil && t.Token == s.task.Token {
+		delete(r.held, t.ID)
+		t.cancel(context.Canceled)
+	}
+	select {
+	case s.done <- settled{what: what}:
+	default: // the caller was let go
+	}
+}
+
+// distribute gives tasks to those who asked for some, and returns the rest.
+// r.mu is held.
+func (r *rounds) distribute(e *exchange, tasks []*Task, trouble string) []*Task {
+	for _, w := range e.wants {
+		if w.gone {
+			continue
+		}
+		n := min(w.n, len(tasks))
+		t := taken{tasks: tasks[:n:n]}
+		switch {
+		case n == 0 && trouble != "":
+			t.err = errors.New(trouble)
+		case n == 0:
+			t.err = ErrNoTask
+		}
+		tasks = tasks[n:]
+		w.got <- t
+	}
+	return tasks
+}
+
+// hand gives tasks to the handler, and what it cannot take back to the queue.
+// r.mu is held.
+func (r *rounds) hand(tasks []*Task) {
+	n := 0
+	if r.serve != nil && !r.closing {
+		n = r.serve.reserve(len(tasks))
+	}
+	for _, t := range tasks[:n] {
+		r.serve.take(t)
+	}
+	for _, t := range tasks[n:] {
+		r.outcomes = append(r.outcomes, &settlement{t, script.Stop, make(chan settled, 1)})
+	}
+}
