@@ -258,6 +258,8 @@ func TestFullRedis(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
+	is.NoErr(q.Pause(t.Context()))
+	is.NoErr(q.Resume(t.Context()))
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	oq := working(t, other, "q") // a new member, and one that will be failed
 	_, err = oq.StartTasks(t.Context(), 10)

@@ -392,8 +392,10 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 // Pause keeps every worker from starting tasks of the queue until Resume. What
 // runs goes on.
 func (q *Queue) Pause(ctx context.Context) error {
-	_, err := q.read(ctx, "SET", q.keys.Paused(), 1)
-	return q.wrap("pause", err)
+	if q.bad != nil {
+		return q.wrap("pause", q.bad)
+	}
+	return q.wrap("pause", script.Pause(ctx, q.peer.calls, q.keys))
 }
 
 // Resume ends a pause and wakes idle workers.

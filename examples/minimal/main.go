@@ -1,32 +1,23 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"log"
 	"os"
-	"os/signal"
 
 	"github.com/worqr/worqr"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil)
+	peer, err := worqr.Open(os.Getenv("REDIS_URL"), nil) // redis://localhost:6379
 	if err != nil {
 		log.Fatal(err)
 	}
-	emails := peer.Queue("emails")
+	emails, ctx := peer.Queue("emails"), context.Background()
 	emails.Handle(func(ctx context.Context, t *worqr.Task) error {
-		fmt.Printf("sending %s\n", t.Payload)
+		log.Printf("sending %s", t.Payload)
 		return nil
 	}, nil)
-	if err := emails.Enqueue(ctx, []byte("hello")); err != nil {
-		log.Fatal(err)
-	}
-	if err := peer.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
+	log.Fatal(errors.Join(emails.Enqueue(ctx, []byte("hello")), peer.Run(ctx)))
 }

@@ -14,6 +14,7 @@ var (
 	enqueueOnce   = load("enqueue_once")
 	enqueueUnique = load("enqueue_unique")
 	cancel        = load("cancel")
+	pause         = load("pause")
 	resume        = load("resume")
 	deleteQueue   = load("delete")
 )
@@ -54,6 +55,12 @@ func with(payloads [][]byte, args ...any) []any {
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (removed int, token int64, err error) {
 	d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload)...)))
 	return int(d.int()), d.int(), d.err
+}
+
+// Pause keeps every worker from starting tasks.
+func Pause(ctx context.Context, r Runner, q keys.Queue) error {
+	_, err := do(ctx, r, pause.Call([]string{q.Paused()}))
+	return err
 }
 
 // Resume ends a pause and wakes idle workers.
