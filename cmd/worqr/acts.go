@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// When things happen, in parts of the whole time. A peer that dies is given up
+// after one and a half leases at the latest.
+const (
+	killAt   = 0.25
+	cancelAt = 0.66
+	stopAt   = 0.76
+)
+
+// act is the story.
+func (p *play) act(ctx context.Context) error {
+	begun := time.Now()
+	at := func(part float64) time.Time { return begun.Add(time.Duration(part * float64(p.total))) }
+	if err := p.enqueue(ctx, film); err != nil {
+		return err
+	}
+	f, err := p.tally.await(ctx, film.id, func(f fate) bool { return f.peer != 0 })
+	if err != nil {
+		return err
+	}
+	p.journal.add(plainly, "", "%v starts on %s; it would take an hour", film, peerName(f.peer))
+
+	produced := make(chan struct{})
+	go func() {
+		defer close(produced)
+		p.produce(ctx, at(stopAt))
+	}()
+	defer func() { <-produced }() // so that the tally has all
+	if err := until(ctx, at(killAt)); err != nil {
+		return err
+	}
+	if err := p.kill(ctx, f.peer); err != nil {
+		return err
+	}
+	if err := until(ctx, at(cancelAt)); err != nil {
+		return err
+	}
+	if err := p.cancel(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-produced:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return p.drain(ctx, at(1))
+}
+
+func until(ctx context.Context, t time.Time) error {
+	select {
+	case <-time.After(time.Until(t)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// bounded is for calls that Ctrl-C must not cut off, since then nobody would
+// know whether they were carried out.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+}
+
+func (p *play) enqueue(ctx context.Context, jobs ...job) error {
+	payloads := make([][]byte, len(jobs))
+	for i, j := range jobs {
+		payloads[i] = j.payload()
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if err := p.queue.Enqueue(ctx, payloads...); err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		p.tally.enqueued(j.id)
+	}
+	return nil
+}
+
+// produce enqueues photos, more than two peers can keep up with.
+func (p *play) produce(ctx context.Context, end time.Time) {
+	ticks := time.NewTicker(200 * time.Millisecond)
+	defer ticks.Stop()
+	id, count := film.id+1, 2*peers*slots // so that all have something to do from the beginning
+	for time.Now().Before(end) {
+		var jobs []job
+		for range count {
+			jobs = append(jobs, photo(id))
+			id++
+		}
+		count = 6 + id%3
+		if err := p.enqueue(ctx, jobs...); err != nil {
+			p.fail(err)
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	p.journal.add(plainly, "", "the producer stops, with %s still to be done", tasks(p.tally.sum().open()))
+}
+
+// kill kills the peer that runs the film, and waits until the film runs again.
+func (p *play) kill(ctx context.Context, number int) error {
+	p.children[number-1].kill()
+	p.crew.killed(number)
+	held := 0
+	calling, cancel := bounded(ctx)
+	defer cancel()
+	for t, err := range p.queue.Running(calling) {
+		if err != nil {
+			return err
+		}
+		if j, err := readJob(t.Payload); err == nil && p.crew.number(t.Worker) == number {
+			p.tally.orphaned(j.id)
+			held++
+		}
+	}
+	p.journal.add(bad, "kill -9", "%s is killed, with %s in its hands", peerName(number), tasks(held))
+	_, err := p.tally.await(ctx, film.id, func(f fate) bool { return f.returned })
+	return err
+}
+
+// cancel cancels the film, wherever it runs now.
+func (p *play) cancel(ctx context.Context) error {
+	p.journal.add(special, "cancel", "%v is canceled", film)
+	began := time.Now()
+	ctx, done := bounded(ctx)
+	defer done()
+	report, err := p.queue.Cancel(ctx, film.payload())
+	if err != nil {
+		return err
+	}
+	if err := report.Wait(ctx); err != nil {
+		return err
+	}
+	if report.Removed+report.Stopped > 0 {
+		p.tally.canceled(film.id)
+	}
+	p.journal.add(special, "", "%d ms later it runs nowhere: %d stopped, %d removed, %d finished",
+		time.Since(began).Milliseconds(), report.Stopped, report.Removed, report.Finished)
+	return nil
+}
+
+// drain waits until all is done, or it is the end.
+func (p *play) drain(ctx context.Context, end time.Time) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, end, errEnd)
+	defer cancel()
+	err := p.tally.until(ctx, func() bool { return p.tally.add().open() == 0 })
+	switch {
+	case errors.Is(err, errEnd):
+		p.journal.add(plainly, "", "that is all; the peers finish what they run, and leave")
+		return nil
+	case err == nil:
+		p.journal.add(good, "", "all is done; the peers leave")
+	}
+	return err
+}
+
+var errEnd = errors.New("the time is over")

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A broker is the Redis of the demo: one in this process, or one that was
+// given, in which the demo keeps to a prefix of its own.
+type broker struct {
+	url    string
+	prefix string
+	where  string // in words
+	own    *miniredis.Miniredis
+}
+
+func openBroker(given string) (*broker, error) {
+	b := &broker{url: given, prefix: fmt.Sprintf("worqr-demo-%08x", rand.Uint32())}
+	if given != "" {
+		u, err := url.Parse(given)
+		if err != nil {
+			return nil, errors.New("the URL of Redis cannot be read") // the error would show a password
+		}
+		b.where = "Redis at " + u.Redacted()
+		return b, nil
+	}
+	b.own = miniredis.NewMiniRedis()
+	b.own.ClockTTL(true) // registrations of dead peers expire, as they do in Redis
+	if err := b.own.Start(); err != nil {
+		return nil, fmt.Errorf("start a Redis in this process: %w", err)
+	}
+	b.url = "redis://" + b.own.Addr()
+	b.where = "an in-memory Redis inside this process"
+	return b, nil
+}
+
+// close ends the Redis in this process.
+func (b *broker) close() {
+	if b.own != nil {
+		b.own.Close()
+	}
+}
+
+// clean removes every key of the demo from a Redis that was given. The library
+// has no call for that: what it keeps of an idle queue, it keeps for a reason.
+func (b *broker) clean() (err error) {
+	if b.own != nil {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("remove the keys %s:*: %w", b.prefix, err)
+		}
+	}()
+	dial, err := redisconn.FromURL(b.url)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
+	defer cancel()
+	c, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	for cursor := "0"; ; {
+		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", b.prefix+":*", "COUNT", 1000))
+		if err != nil {
+			return err
+		}
+		var keys []string
+		if _, err := redis.Scan(reply, &cursor, &keys); err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if _, err := c.Do("DEL", redis.Args{}.AddFlat(keys)...); err != nil {
+				return err
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
+	}
+}

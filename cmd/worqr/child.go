@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A child is a peer of the demo as its parent sees it: this program, started
+// once more.
+type child struct {
+	number int
+	cmd    *exec.Cmd
+	in     io.Closer
+	said   bytes.Buffer // on the error output; to be read after exited
+	exited chan struct{}
+
+	mu     sync.Mutex // protects the fields below
+	ending bool       // it is meant to end
+}
+
+// patience is how long a child may take to drain and leave.
+const patience = 8 * time.Second
+
+// spawn starts a child. Its reports go to hear, from one goroutine; failed is
+// called when it ends and was not meant to.
+func spawn(number int, redis, prefix string, lease time.Duration, hear func(*child, report), failed func(error)) (*child, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start a peer: %w", err)
+	}
+	c := &child{number: number, exited: make(chan struct{})}
+	c.cmd = exec.Command(program, "peer", "--prefix", prefix, "--name", c.name(), "--lease", lease.String())
+	c.cmd.Env = append(os.Environ(), "REDIS_URL="+redis)
+	c.cmd.Stderr = &c.said
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start a peer: %w", err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a peer: %w", err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a peer: %w", err)
+	}
+	go func() {
+		defer close(c.exited)
+		err := c.listen(out, hear)
+		if c.meant() {
+			return
+		}
+		failed(fmt.Errorf("%s has ended by itself: %w\n%s", c.name(), err, strings.TrimSpace(c.said.String())))
+	}()
+	return c, nil
+}
+
+func (c *child) name() string { return peerName(c.number) }
+
+func peerName(number int) string { return fmt.Sprintf("peer %d", number) }
+
+// listen hears the child out, and waits for its end.
+func (c *child) listen(out io.Reader, hear func(*child, report)) error {
+	var err error
+	for d := json.NewDecoder(out); err == nil; {
+		var r report
+		if err = d.Decode(&r); err == nil {
+			hear(c, r)
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // a kill may cut off a line
+		err = nil
+	}
+	return errors.Join(err, c.cmd.Wait())
+}
+
+func (c *child) meant() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ending
+}
+
+// end notes that the child is meant to end, and reports whether it was not
+// before.
+func (c *child) end() (first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first, c.ending = !c.ending, true
+	return first
+}
+
+// kill ends the child as nothing else does: it cannot say a last word, not to
+// Redis either. It returns once all that the child has said is heard.
+func (c *child) kill() {
+	c.end()
+	_ = c.cmd.Process.Kill() // or it has ended already
+	<-c.exited
+}
+
+// leave has the child drain and leave, and waits for that.
+func (c *child) leave() error {
+	if !c.end() {
+		<-c.exited
+		return nil
+	}
+	_ = c.in.Close() // or it has ended already
+	select {
+	case <-c.exited:
+	case <-time.After(patience):
+		c.kill()
+		return fmt.Errorf("%s did not leave within %v", c.name(), patience)
+	}
+	if !c.cmd.ProcessState.Success() {
+		return fmt.Errorf("%s could not leave: %v\n%s", c.name(), c.cmd.ProcessState, strings.TrimSpace(c.said.String()))
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/worqr/worqr"
+)
+
+// A crew is who works in the demo, as shown: what each peer holds is what Redis
+// says.
+type crew struct {
+	mu    sync.Mutex // protects the fields below
+	seats []seat     // by the number of the peer, from 1
+	ids   map[string]int
+}
+
+// A seat is one peer.
+type seat struct {
+	killed bool
+	tasks  [slots]string // each keeps its place, so that the eye can follow; "" is free
+}
+
+func newCrew(size int) *crew {
+	return &crew{seats: make([]seat, size), ids: map[string]int{}}
+}
+
+// is notes the number of the peer with a worker's id. A peer that was given up
+// and has come back has another id.
+func (c *crew) is(worker string, number int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids[worker] = number
+}
+
+// number returns that of the peer with a worker's id, or 0.
+func (c *crew) number(worker string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ids[worker]
+}
+
+func (c *crew) killed(number int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seats[number-1].killed = true
+}
+
+// seat takes in what runs now.
+func (c *crew) seat(running []worqr.RunningTask) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holds := make([][]string, len(c.seats))
+	for _, t := range running {
+		if n, j, err := c.holder(t); err == nil && n > 0 {
+			holds[n-1] = append(holds[n-1], j.String())
+		}
+	}
+	for i := range c.seats {
+		s := &c.seats[i]
+		for k, task := range s.tasks {
+			if !slices.Contains(holds[i], task) {
+				s.tasks[k] = ""
+			}
+		}
+		for _, task := range holds[i] {
+			if free := slices.Index(s.tasks[:], ""); free >= 0 && !slices.Contains(s.tasks[:], task) {
+				s.tasks[free] = task
+			}
+		}
+	}
+}
+
+func (c *crew) holder(t worqr.RunningTask) (int, job, error) {
+	j, err := readJob(t.Payload)
+	return c.ids[t.Worker], j, err
+}
+
+func (c *crew) all() []seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.seats)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+)
+
+type demoCommand struct {
+	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use, under a prefix of the demo's own that is removed afterwards. Without it, one runs inside the demo."`
+	Seconds float64 `default:"14" help:"How long it takes at most."`
+	Plain   bool    `help:"Print lines instead of drawing on the terminal."`
+}
+
+// Validate is called by kong.
+func (c *demoCommand) Validate() error {
+	if c.Seconds < 3 || c.Seconds > 3600 {
+		return errors.New("--seconds is from 3 to 3600")
+	}
+	return nil
+}
+
+// Run shows the demo, and fails when a task was lost.
+func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
+	f, ok := out.(*os.File)
+	live := ok && !c.Plain && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+	var on stage = &log{out: out, next: time.Second}
+	if live {
+		on = openScreen(f)
+	}
+	s, story, err := c.show(ctx, on)
+	on.close()
+	st := styleFor(live)
+	if live && len(story) > 0 { // the other screen is gone, and the story with it
+		w, _, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			w = 80
+		}
+		fmt.Fprintf(out, "\n%s\n", tell(story, w, st)) // whether that works, the summary finds out
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.print(out, st); err != nil {
+		return err
+	}
+	if s.Lost > 0 {
+		return errLost
+	}
+	return nil
+}

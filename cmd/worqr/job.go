@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A job is what a task of the demo asks for. Its id is in the payload, so that
+// every task can be told from every other, and counted.
+type job struct {
+	id    int
+	kind  string
+	takes time.Duration
+}
+
+// film is the long task: too long for anybody to wait for.
+var film = job{1, "film", time.Hour}
+
+// photo is a short task. The times differ, and are the same in each demo.
+func photo(id int) job {
+	return job{id, "photo", time.Duration(100+id*73%300) * time.Millisecond}
+}
+
+func (j job) payload() []byte {
+	return fmt.Appendf(nil, "%d %s %v", j.id, j.kind, j.takes)
+}
+
+func readJob(payload []byte) (job, error) {
+	fields := strings.Fields(string(payload))
+	if len(fields) != 3 {
+		return job{}, fmt.Errorf("the payload has %d words, not 3", len(fields))
+	}
+	id, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return job{}, fmt.Errorf("the id of a job: %w", err)
+	}
+	takes, err := time.ParseDuration(fields[2])
+	if err != nil {
+		return job{}, fmt.Errorf("the duration of a job: %w", err)
+	}
+	return job{id, fields[1], takes}, nil
+}
+
+func (j job) String() string { return fmt.Sprintf("%s %03d", j.kind, j.id) }

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A note is something that happened, in words.
+type note struct {
+	at   time.Duration // since the demo began
+	tone tone
+	text string
+	mark string // one word for the time line; "" is not worth it
+}
+
+// A tone says how a note is meant.
+type tone int
+
+const (
+	plainly tone = iota
+	bad
+	good
+	special
+)
+
+// A journal holds the notes.
+type journal struct {
+	began time.Time
+	tell  func(note) // is told each note, one at a time
+
+	mu    sync.Mutex // protects notes
+	notes []note
+}
+
+func (j *journal) add(t tone, mark, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := note{time.Since(j.began), t, fmt.Sprintf(format, args...), mark}
+	j.notes = append(j.notes, n)
+	j.tell(n)
+}
+
+// all returns the notes so far. They are not changed any more.
+func (j *journal) all() []note {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.notes[:len(j.notes):len(j.notes)]
+}
+
+// tasks says how many.
+func tasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprintf("%d tasks", n)
+}

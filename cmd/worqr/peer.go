@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+const (
+	queueName = "media"
+	slots     = 4 // tasks that a peer runs at once
+)
+
+// A peerCommand is one peer of the demo, in a process of its own. It ends when
+// its input does: so it also ends when the demo was killed.
+type peerCommand struct {
+	Redis  string        `env:"REDIS_URL" required:""` // not in the arguments, where others would see a password
+	Prefix string        `required:""`
+	Name   string        `required:""`
+	Lease  time.Duration `required:""`
+}
+
+// A report is what a peer tells the demo, one JSON object a line.
+type report struct {
+	Kind    reportKind
+	Worker  string
+	Payload []byte `json:",omitempty"`
+	Count   int    `json:",omitempty"`
+}
+
+type reportKind string
+
+const (
+	reportStarted  reportKind = "started"  // the handler has begun Payload
+	reportCanceled reportKind = "canceled" // the handler of Payload has seen ErrCanceled
+	reportReturned reportKind = "returned" // Count tasks of a dead peer were put back
+)
+
+// Run serves the queue until the input ends.
+func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
+	signal.Ignore(os.Interrupt) // Ctrl-C goes to all processes at the terminal; the demo decides
+	p, err := worqr.Open(c.Redis, &worqr.Options{
+		Prefix: c.Prefix, Name: c.Name, Lease: c.Lease, Drain: time.Second,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	m := &mouth{peer: p, out: json.NewEncoder(out)}
+	p.Queue(queueName).Handle(m.handle, &worqr.HandleOptions{Concurrency: slots, Grace: time.Second})
+
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, it has ended
+		end()
+	}()
+	var watching sync.WaitGroup
+	watching.Go(func() { m.watch(ctx) })
+	err = p.Run(ctx)
+	end()
+	watching.Wait()
+	return errors.Join(err, p.Close())
+}
+
+// A mouth tells the demo what its peer does.
+type mouth struct {
+	peer *worqr.Peer
+
+	mu  sync.Mutex // protects out
+	out *json.Encoder
+}
+
+// say writes a report. What it has written reaches the demo, also when this
+// process is killed right after. When nobody listens any more, the input ends
+// as well.
+func (m *mouth) say(r report) {
+	r.Worker = m.peer.ID()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.out.Encode(r)
+}
+
+// handle works on a task: it waits for as long as the job takes.
+func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
+	j, err := readJob(t.Payload)
+	if err != nil {
+		return fmt.Errorf("not a job: %w", err)
+	}
+	m.say(report{Kind: reportStarted, Payload: t.Payload})
+	select {
+	case <-time.After(j.takes):
+		return nil
+	case <-ctx.Done():
+		cause := context.Cause(ctx)
+		if errors.Is(cause, worqr.ErrCanceled) {
+			m.say(report{Kind: reportCanceled, Payload: t.Payload})
+		}
+		return cause
+	}
+}
+
+// watch tells of tasks that the peer has returned for others. The library
+// counts them and has no hook for it, so the count is looked at.
+func (m *mouth) watch(ctx context.Context) {
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	for seen := int64(0); ; {
+		if n := m.peer.Stats().Returned; n > seen {
+			m.say(report{Kind: reportReturned, Count: int(n - seen)})
+			seen = n
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}

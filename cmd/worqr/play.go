@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+const (
+	peers   = 3
+	samples = 60 // along the time line
+
+	// The lease is the library's default; in short demos, a part of the time.
+	longest = 3 * time.Second
+	shorter = 0.22
+)
+
+// A play is one run of the demo.
+type play struct {
+	total   time.Duration
+	broker  *broker
+	peer    *worqr.Peer // enqueues, cancels and looks; works on nothing
+	queue   *worqr.Queue
+	tally   *tally
+	crew    *crew
+	journal *journal
+	stage   stage
+	fenced  chan struct{} // closed when the fence was heard of
+	fail    context.CancelCauseFunc
+
+	children []*child // by number, from 1
+	comeback comeback
+}
+
+// fence is a payload that is canceled, and never enqueued, so that the event
+// tells that all earlier events have come.
+var fence = []byte("the end")
+
+// show runs the demo. It returns the notes too when it fails.
+func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []note, err error) {
+	b, err := openBroker(c.Redis)
+	if err != nil {
+		return s, nil, err
+	}
+	defer b.close()
+	peer, err := worqr.Open(b.url, &worqr.Options{Prefix: b.prefix, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return s, nil, err
+	}
+	defer func() { err = errors.Join(err, peer.Close()) }()
+	p := &play{
+		total:  time.Duration(c.Seconds * float64(time.Second)),
+		broker: b, peer: peer, queue: peer.Queue(queueName),
+		tally: newTally(), crew: newCrew(peers),
+		journal: &journal{began: time.Now(), tell: on.note},
+		stage:   on, fenced: make(chan struct{}),
+	}
+	if err := p.reach(ctx); err != nil {
+		return s, nil, err
+	}
+	defer func() { err = errors.Join(err, b.clean()) }()
+	s, err = p.run(ctx)
+	return s, p.journal.all(), err
+}
+
+// reach finds out whether there is a Redis, before anything is done with it.
+func (p *play) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := p.queue.Len(ctx); err != nil {
+		return fmt.Errorf("cannot use Redis: %w", err)
+	}
+	return nil
+}
+
+// run plays the whole. What looks on goes on until the last peer has left.
+func (p *play) run(outer context.Context) (summary, error) {
+	ctx, fail := context.WithCancelCause(outer)
+	defer fail(nil)
+	p.fail = fail
+	looking, leave := context.WithCancel(context.WithoutCancel(ctx))
+	var lookers sync.WaitGroup
+	defer lookers.Wait()
+	defer leave()
+
+	err := p.open(ctx, looking, &lookers)
+	if err == nil {
+		err = p.act(ctx)
+	}
+	if err != nil && outer.Err() != nil {
+		p.journal.add(plainly, "", "interrupted: the peers finish what they can, and leave")
+		err = nil
+	}
+	err = errors.Join(err, p.dismiss())
+	if err != nil {
+		return summary{}, err
+	}
+	closing, cancel := context.WithTimeout(looking, patience)
+	defer cancel()
+	return p.settle(closing)
+}
+
+// open raises the curtain: who looks on, and the peers.
+func (p *play) open(ctx, looking context.Context, lookers *sync.WaitGroup) error {
+	reach, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	listening := make(chan struct{})
+	lookers.Go(func() { p.listen(looking, listening) })
+	lookers.Go(func() { p.paint(looking) })
+	select {
+	case <-listening:
+	case <-reach.Done():
+		return fmt.Errorf("cannot subscribe: %w", context.Cause(reach))
+	}
+	lease := min(longest, time.Duration(shorter*float64(p.total)))
+	for n := range peers {
+		c, err := spawn(n+1, p.broker.url, p.broker.prefix, lease, p.hear, p.fail)
+		if err != nil {
+			return err
+		}
+		p.children = append(p.children, c)
+	}
+	return p.assemble(ctx)
+}
+
+// assemble waits until all peers serve the queue.
+func (p *play) assemble(ctx context.Context) error {
+	numbers := map[string]int{}
+	for n := range peers {
+		numbers[peerName(n+1)] = n + 1
+	}
+	looks := time.NewTicker(10 * time.Millisecond)
+	defer looks.Stop()
+	for {
+		there := 0
+		for w, err := range p.peer.Workers(ctx) {
+			if err != nil {
+				return err
+			}
+			if n := numbers[w.Name]; n > 0 && len(w.Queues) > 0 {
+				p.crew.is(w.ID, n)
+				there++
+			}
+		}
+		if there == peers {
+			p.journal.add(plainly, "", "three peers serve the queue, each a process of its own")
+			return nil
+		}
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// dismiss has the peers leave, all at once.
+func (p *play) dismiss() error {
+	errs := make([]error, len(p.children))
+	var leaving sync.WaitGroup
+	for i, c := range p.children {
+		leaving.Go(func() { errs[i] = c.leave() })
+	}
+	leaving.Wait()
+	return errors.Join(errs...)
+}
+
+// settle looks up what is left, once nobody works any more, and adds up.
+func (p *play) settle(ctx context.Context) (summary, error) {
+	if _, err := p.queue.Cancel(ctx, fence); err != nil {
+		return summary{}, err
+	}
+	select {
+	case <-p.fenced:
+	case <-ctx.Done():
+		p.tally.gap()
+	}
+	left := func(payload []byte, waits bool) {
+		if j, err := readJob(payload); err == nil {
+			p.tally.left(j.id, waits)
+		}
+	}
+	for payload, err := range p.queue.Tasks(ctx) {
+		if err != nil {
+			return summary{}, err
+		}
+		left(payload, true)
+	}
+	for t, err := range p.queue.Running(ctx) {
+		if err != nil {
+			return summary{}, err
+		}
+		left(t.Payload, false)
+	}
+	return p.tally.sum(), nil
+}

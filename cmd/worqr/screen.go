@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// A stage is where the demo is shown.
+type stage interface {
+	note(n note)      // has happened
+	paint(p *picture) // is how things are
+	close()           // leaves the terminal as it was
+}
+
+// A screen is a terminal, redrawn.
+type screen struct {
+	out  io.Writer
+	size func() (width, height int)
+	st   style
+}
+
+const (
+	enter = "\x1b[?1049h\x1b[?25l" // the other screen, no cursor
+	leave = "\x1b[?25h\x1b[?1049l"
+	home  = "\x1b[H"
+	clear = "\x1b[K" // to the end of the line
+	rest  = "\x1b[J" // to the end of the screen
+)
+
+func openScreen(f *os.File) *screen {
+	s := &screen{out: f, st: styleFor(true), size: func() (int, int) {
+		w, h, err := term.GetSize(int(f.Fd()))
+		if err != nil || w < 1 || h < 1 {
+			return 80, 24
+		}
+		return w, h
+	}}
+	s.write(enter)
+	return s
+}
+
+func (s *screen) note(note) {} // comes with the next picture
+
+func (s *screen) paint(p *picture) {
+	width, height := s.size()
+	s.write(home + strings.Join(p.render(width, height, s.st), clear+"\r\n") + clear + rest)
+}
+
+func (s *screen) close() { s.write(leave) }
+
+// write has nobody to tell that the terminal is gone: then the demo is killed
+// with it.
+func (s *screen) write(text string) { _, _ = io.WriteString(s.out, text) }
+
+// A log is a stage that is no terminal: a line for each note and each second.
+type log struct {
+	mu   sync.Mutex // protects the fields below
+	out  io.Writer
+	next time.Duration // when a picture is due
+}
+
+func (l *log) note(n note) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = fmt.Fprintf(l.out, "%5.1f s  %s\n", n.at.Seconds(), n.text) // as in screen.write
+}
+
+func (l *log) paint(p *picture) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.elapsed < l.next {
+		return
+	}
+	l.next = p.elapsed.Truncate(time.Second) + time.Second
+	running := 0
+	for _, s := range p.seats {
+		for _, t := range s.tasks {
+			if t != "" && !s.killed {
+				running++
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(l.out, "%5.1f s  %d waiting, %d running, %d finished, %d/s\n",
+		p.elapsed.Seconds(), p.waiting, running, p.sum.Finished, p.rate)
+}
+
+func (l *log) close() {}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// errLost ends a demo that has lost a task.
+var errLost = errors.New("tasks were lost")
+
+// A tally knows what became of every task. It counts ids, as they are in the
+// payloads, from what was really said: by Redis (accepted, finished), by the
+// peers (started), by the report of a cancel, and in the end by the queue.
+type tally struct {
+	mu       sync.Mutex // protects the fields below
+	changed  chan struct{}
+	fates    map[int]*fate
+	finishes []time.Time
+	gaps     int // in what Redis said: finishes may be missing
+}
+
+// A fate is what became of one task.
+type fate struct {
+	enqueued, finished, canceled, returned, left bool
+
+	peer   int  // number of the peer that started it last; 0: none has
+	orphan bool // that peer was killed holding it
+	twice  bool // started again because of that
+	other  bool // started again for another reason
+}
+
+func newTally() *tally {
+	return &tally{changed: make(chan struct{}), fates: map[int]*fate{}}
+}
+
+// note changes the fate of a task, and has those who wait for something look.
+func (t *tally) note(id int, change func(f *fate)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.fates[id]
+	if f == nil {
+		f = &fate{}
+		t.fates[id] = f
+	}
+	change(f)
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// enqueued: Redis has accepted the task.
+func (t *tally) enqueued(id int) { t.note(id, func(f *fate) { f.enqueued = true }) }
+
+// finished: Redis has accepted the end of the task.
+func (t *tally) finished(id int) {
+	t.note(id, func(f *fate) {
+		f.finished = true
+		t.finishes = append(t.finishes, time.Now())
+	})
+}
+
+// canceled: the cancel's report says that a copy was removed or stopped.
+func (t *tally) canceled(id int) { t.note(id, func(f *fate) { f.canceled = true }) }
+
+// orphaned: Redis says that a killed peer holds the task.
+func (t *tally) orphaned(id int) { t.note(id, func(f *fate) { f.orphan = true }) }
+
+// left: the task is still in the queue, or in the hands of a dead peer, in the
+// end.
+func (t *tally) left(id int, waits bool) {
+	t.note(id, func(f *fate) {
+		f.left = true
+		f.returned = f.returned || f.orphan && waits
+	})
+}
+
+// started: a peer has begun with the task. It reports whether the task had
+// been in the hands of a killed peer.
+func (t *tally) started(id, peer int) (returned bool) {
+	t.note(id, func(f *fate) {
+		returned = f.orphan
+		f.returned = f.returned || f.orphan
+		f.twice = f.twice || f.orphan && f.peer != 0
+		f.other = f.other || !f.orphan && f.peer != 0
+		f.peer, f.orphan = peer, false
+	})
+	return returned
+}
+
+// gap: something that Redis said was missed.
+func (t *tally) gap() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gaps++
+}
+
+// until waits until a condition is met, which is looked at with t.mu held.
+func (t *tally) until(ctx context.Context, met func() bool) error {
+	for {
+		t.mu.Lock()
+		is, changed := met(), t.changed
+		t.mu.Unlock()
+		if is {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// await waits until the fate of the task is as wished.
+func (t *tally) await(ctx context.Context, id int, wished func(f fate) bool) (f fate, err error) {
+	err = t.until(ctx, func() bool {
+		if known := t.fates[id]; known != nil {
+			f = *known
+		}
+		return wished(f)
+	})
+	return f, err
+}
+
+// rate is how many tasks were finished in the last second.
+func (t *tally) rate() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for i := len(t.finishes) - 1; i >= 0 && time.Since(t.finishes[i]) <= time.Second; i-- {
+		n++
+	}
+	return n
+}
+
+// A summary is the tally in numbers.
+type summary struct {
+	Enqueued, Finished, Canceled, Left, Lost int
+	Returned                                 int // from a killed peer to the front
+	Twice                                    int // started again because of the kill
+	Other                                    int // started again for another reason
+	Gaps                                     int
+}
+
+// open is how many accepted tasks have not ended.
+func (s summary) open() int { return s.Enqueued - s.Finished - s.Canceled }
+
+func (t *tally) sum() summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.add()
+}
+
+// add adds up. Lost is what was accepted, has not ended and is not left; it
+// means something only once it was looked up what is left. t.mu is held.
+func (t *tally) add() summary {
+	s := summary{Gaps: t.gaps}
+	count := func(n *int, is bool) {
+		if is {
+			*n++
+		}
+	}
+	for _, f := range t.fates {
+		count(&s.Enqueued, f.enqueued)
+		count(&s.Finished, f.finished)
+		count(&s.Canceled, f.canceled)
+		count(&s.Left, f.left)
+		count(&s.Lost, f.enqueued && !f.finished && !f.canceled && !f.left)
+		count(&s.Returned, f.returned)
+		count(&s.Twice, f.twice)
+		count(&s.Other, f.other)
+	}
+	return s
+}
+
+// print writes the summary for people.
+func (s summary) print(out io.Writer, st style) error {
+	lost := st.good
+	if s.Lost > 0 {
+		lost = st.bad
+	}
+	row := func(n int, label, remark string) string {
+		text := fmt.Sprintf("  %6d  %-14s", n, label)
+		return strings.TrimRight(text+st.dim(remark), " ") + "\n"
+	}
+	text := row(s.Enqueued, "enqueued", "") +
+		row(s.Finished, "finished", "") +
+		row(s.Canceled, "canceled", "while it ran") +
+		row(s.Left, "in the queue", "when the demo ended") +
+		st.bold(lost(fmt.Sprintf("  %6d  lost", s.Lost))) + "\n\n" +
+		row(s.Returned, "returned", "to the front, from the hands of the killed peer") +
+		row(s.Twice, "started twice", "because of the kill: delivery is at least once")
+	if s.Other > 0 {
+		text += row(s.Other, "more", "because a peer that lived was given up: this machine is busy")
+	}
+	if s.Gaps > 0 {
+		text += "\n  Some of what Redis said was missed, so finished may be too low.\n"
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}

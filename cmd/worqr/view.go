@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A style writes for terminals, or for what is none. Only the terminal's own
+// colors are used, and none that is pale on either ground.
+type style struct{ ansi bool }
+
+// styleFor respects https://no-color.org.
+func styleFor(terminal bool) style {
+	return style{terminal && os.Getenv("NO_COLOR") == ""}
+}
+
+func (s style) sgr(code int, text string) string {
+	if !s.ansi || text == "" {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
+}
+
+func (s style) bold(text string) string    { return s.sgr(1, text) }
+func (s style) dim(text string) string     { return s.sgr(2, text) }
+func (s style) bad(text string) string     { return s.sgr(31, text) }
+func (s style) good(text string) string    { return s.sgr(32, text) }
+func (s style) special(text string) string { return s.sgr(35, text) }
+
+func (s style) tone(t tone, text string) string {
+	switch t {
+	case bad:
+		return s.bad(text)
+	case good:
+		return s.good(text)
+	case special:
+		return s.special(text)
+	}
+	return text
+}
+
+// A picture is the demo at one moment.
+type picture struct {
+	elapsed, total time.Duration
+	where          string
+	waiting, rate  int
+	backlog, rates []int // since the beginning, to be drawn along the time line
+	seats          []seat
+	notes          []note
+	sum            summary
+}
+
+const (
+	margin = 2
+	gutter = 18 // what stands left of a time line or of a peer's tasks
+	below  = 2  // lines below the notes
+	busy   = 24 // a value of a time line that is worth its whole height
+)
+
+// render draws the picture in lines, none wider than width, no more than
+// height.
+func (p *picture) render(width, height int, st style) []string {
+	c := canvas{width: width - margin, st: st}
+	at := fmt.Sprintf("%.0f of %.0f s", p.elapsed.Seconds(), p.total.Seconds())
+	title := "worqr demo"
+	gap := max(c.width-margin-len(title)-len(at), 1) // all ASCII
+	c.line(span{title, st.bold}, span{strings.Repeat(" ", gap), nil}, span{at, st.dim})
+	c.line(span{"three peers, one queue, " + p.where, st.dim})
+	c.blank()
+	room := max(c.width-gutter, 1)
+	c.line(span{"waiting    ", nil}, span{fmt.Sprintf("%4d ", p.waiting), st.bold}, span{sparkline(p.backlog, busy, room), nil})
+	c.line(span{"finished/s ", nil}, span{fmt.Sprintf("%4d ", p.rate), st.bold}, span{sparkline(p.rates, busy, room), nil})
+	c.line(span{strings.Repeat(" ", gutter-margin) + timeline(p.notes, p.total, room), st.dim})
+	c.blank()
+	for i, s := range p.seats {
+		c.seat(peerName(i+1), s)
+	}
+	c.blank()
+	c.line(span{"what happened", st.dim})
+	c.notes(p.notes, max(height-len(c.lines)-below, 1))
+	for len(c.lines) < height-1 {
+		c.blank()
+	}
+	s := p.sum
+	c.line(span{fmt.Sprintf("%d enqueued  %d finished  %d returned  %d started twice  %d canceled",
+		s.Enqueued, s.Finished, s.Returned, s.Twice, s.Canceled), nil})
+	return c.lines[:min(len(c.lines), height)]
+}
+
+// A canvas gathers lines that fit.
+type canvas struct {
+	width int
+	st    style
+	lines []string
+}
+
+// A span is a piece of a line in one style.
+type span struct {
+	text  string
+	style func(string) string // nil is none
+}
+
+func (c *canvas) blank() { c.lines = append(c.lines, "") }
+
+// line cuts off what does not fit. Escapes take no room, so it is cut before
+// it is styled.
+func (c *canvas) line(spans ...span) {
+	var b strings.Builder
+	b.WriteString(strings.Repeat(" ", margin))
+	room := c.width - margin
+	for _, s := range spans {
+		text := fit(s.text, room)
+		room -= utf8.RuneCountInString(text)
+		if s.style != nil {
+			text = s.style(text)
+		}
+		b.WriteString(text)
+	}
+	c.lines = append(c.lines, b.String())
+}
+
+func fit(text string, room int) string {
+	if utf8.RuneCountInString(text) <= room {
+		return text
+	}
+	if room < 1 {
+		return ""
+	}
+	return string([]rune(text)[:room-1]) + "…"
+}
+
+func (c *canvas) seat(name string, s seat) {
+	tasks, held := "", 0
+	for _, t := range s.tasks {
+		if t != "" {
+			held++
+		}
+		tasks += fmt.Sprintf("%-13s", t)
+	}
+	state, shade := span{"works   ", c.st.good}, func(text string) string { return text }
+	switch {
+	case s.killed && held > 0:
+		state, shade = span{"killed  ", c.st.bad}, c.st.bad
+	case s.killed:
+		state, shade, tasks = span{"killed  ", c.st.bad}, c.st.dim, "others have its tasks"
+	case held == 0:
+		state, tasks = span{"idle    ", c.st.dim}, ""
+	}
+	c.line(span{name + "  ", c.st.bold}, state, span{tasks, shade})
+}
+
+// notes writes the last notes, as many as there is room for.
+func (c *canvas) notes(notes []note, room int) {
+	for _, n := range notes[max(len(notes)-room, 0):] {
+		tone := func(text string) string { return c.st.tone(n.tone, text) }
+		c.line(span{fmt.Sprintf("%5.1f s  ", n.at.Seconds()), c.st.dim}, span{n.text, tone})
+	}
+}
+
+// sparkline draws the values as bars. The highest value has the whole height,
+// but no value below least has.
+func sparkline(values []int, least, width int) string {
+	steps := []rune("▁▂▃▄▅▆▇█")
+	most := least
+	for _, v := range values {
+		most = max(most, v)
+	}
+	var b strings.Builder
+	for x := range min(len(values)*width/samples, width) {
+		v := values[min(x*samples/width, len(values)-1)]
+		b.WriteRune(steps[v*(len(steps)-1)/most])
+	}
+	return b.String()
+}
+
+// timeline writes the marks of notes below the moments at which they happened.
+func timeline(notes []note, total time.Duration, width int) string {
+	var b strings.Builder
+	for x := 0; len(notes) > 0; notes = notes[1:] {
+		n := notes[0]
+		at := int(n.at * time.Duration(width) / max(total, 1))
+		if n.mark == "" || at < x && x > 0 {
+			continue
+		}
+		text := "↑ " + n.mark
+		b.WriteString(strings.Repeat(" ", at-x) + text)
+		x = at + utf8.RuneCountInString(text) + 1
+		b.WriteByte(' ')
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// tell writes the whole story, for after the end.
+func tell(story []note, width int, st style) string {
+	c := canvas{width: width - margin, st: st}
+	c.notes(story, len(story))
+	return strings.Join(c.lines, "\n") + "\n"
+}
