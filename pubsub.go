@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,7 +28,8 @@ type subscriber struct {
 
 	mu        sync.Mutex // protects the fields below
 	listeners map[*listener]bool
-	stop      context.CancelFunc // nil while nobody listens
+	hear      map[string][]*listener // by channel or pattern
+	stop      context.CancelFunc     // nil while nobody listens
 	done      chan struct{}
 
 	write sync.Mutex // held by whoever sends on conn, and to change it
@@ -50,7 +52,7 @@ const (
 )
 
 func newSubscriber(dial redisconn.Dial, log *slog.Logger) *subscriber {
-	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}}
+	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}, hear: map[string][]*listener{}}
 }
 
 // add has the listener hear. It does not block on Redis; synced tells.
@@ -59,6 +61,9 @@ func (s *subscriber) add(l *listener) {
 	defer s.life.Unlock()
 	s.mu.Lock()
 	s.listeners[l] = true
+	for _, name := range slices.Concat(l.channels, l.patterns) {
+		s.hear[name] = append(s.hear[name][:len(s.hear[name]):len(s.hear[name])], l)
+	}
 	start := s.stop == nil
 	var ctx context.Context
 	if start {
@@ -118,27 +123,31 @@ func (s *subscriber) remove(l *listener) {
 	}
 }
 
-// unheard returns what only l heard. s.mu is held.
+// unheard forgets what the listener hears, and returns what only it heard. s.mu
+// is held.
 func (s *subscriber) unheard(l *listener) (channels, patterns []any) {
 	for _, c := range l.channels {
-		heard := false
-		for o := range s.listeners {
-			heard = heard || slices.Contains(o.channels, c)
-		}
-		if !heard {
+		if s.forget(c, l) {
 			channels = append(channels, c)
 		}
 	}
 	for _, c := range l.patterns {
-		heard := false
-		for o := range s.listeners {
-			heard = heard || slices.Contains(o.patterns, c)
-		}
-		if !heard {
+		if s.forget(c, l) {
 			patterns = append(patterns, c)
 		}
 	}
 	return channels, patterns
+}
+
+func (s *subscriber) forget(name string, l *listener) (last bool) {
+	// A copy, since dispatch may be going through the old one.
+	rest := slices.DeleteFunc(slices.Clone(s.hear[name]), func(o *listener) bool { return o == l })
+	if len(rest) > 0 {
+		s.hear[name] = rest
+		return false
+	}
+	delete(s.hear, name)
+	return true
 }
 
 // subscribe asks for what the listeners hear. Redis confirms each name, also
@@ -262,25 +271,24 @@ func (s *subscriber) ping(conn *redis.PubSubConn, over <-chan struct{}) {
 	}
 }
 
+// hearing returns who hears a channel or a pattern.
+func (s *subscriber) hearing(name string) []*listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hear[name]
+}
+
 func (s *subscriber) dispatch(m redis.Message) {
-	for _, l := range s.all() {
-		if m.Pattern == "" && slices.Contains(l.channels, m.Channel) || m.Pattern != "" && slices.Contains(l.patterns, m.Pattern) {
-			l.message(m.Channel, m.Data)
-		}
+	for _, l := range s.hearing(cmp.Or(m.Pattern, m.Channel)) {
+		l.message(m.Channel, m.Data)
 	}
 }
 
 // confirmed tells the listeners whose last name this is. Redis confirms in the
 // order of the requests.
 func (s *subscriber) confirmed(name string) {
-	for _, l := range s.all() {
-		last := ""
-		if len(l.channels) > 0 {
-			last = l.channels[len(l.channels)-1]
-		} else if len(l.patterns) > 0 {
-			last = l.patterns[len(l.patterns)-1]
-		}
-		if name == last {
+	for _, l := range s.hearing(name) {
+		if names := append(l.patterns[:len(l.patterns):len(l.patterns)], l.channels...); name == names[len(names)-1] {
 			l.synced()
 		}
 	}

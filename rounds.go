@@ -378,12 +378,21 @@ func (r *rounds) leave(ctx context.Context) error {
 		r.end(ErrNotWorking)
 		return err
 	}
-	n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
-	if errors.Is(err, redisconn.ErrUnknown) { // it may be repeated
-		n, err = script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
-	}
-	r.queue.peer.counts.stopped.Add(int64(n))
+	err := twice(func() error {
+		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
+		r.queue.peer.counts.stopped.Add(int64(n))
+		return err
+	})
 	r.end(ErrNotWorking)
+	return err
+}
+
+// twice repeats a call whose reply was lost, and which may be repeated.
+func twice(call func() error) error {
+	err := call()
+	if errors.Is(err, redisconn.ErrUnknown) {
+		err = call()
+	}
 	return err
 }
 

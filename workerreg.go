@@ -170,14 +170,16 @@ func (w *worker) register(ctx context.Context, id string) error {
 
 // unregister removes a registration.
 func (p *Peer) unregister(ctx context.Context, id string) error {
-	for _, r := range p.control.Do(ctx,
-		redisconn.Command("DEL", p.space.Worker(id)),
-		redisconn.Command("SREM", p.space.Workers(), id)) {
-		if r.Err != nil {
-			return r.Err
+	return twice(func() error {
+		for _, r := range p.control.Do(ctx,
+			redisconn.Command("DEL", p.space.Worker(id)),
+			redisconn.Command("SREM", p.space.Workers(), id)) {
+			if r.Err != nil {
+				return r.Err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // want has the keeper join the queue and stay joined.

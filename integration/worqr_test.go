@@ -1,0 +1,329 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration"
+)
+
+var (
+	url     string // of the Redis in the container
+	missing error  // why there is none
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	redis, err := integration.Start(10 * time.Minute)
+	switch {
+	case err == nil:
+	case errors.Is(err, integration.ErrNoDocker) && os.Getenv(integration.RequireEnv) != "1":
+		fmt.Println("skipped:", err)
+		missing = err
+		return m.Run()
+	default:
+		fmt.Println(err)
+		return 1
+	}
+	defer func() {
+		if err := redis.Remove(); err != nil {
+			fmt.Println("the container is left behind:", err)
+		}
+	}()
+	url = redis.URL
+	return m.Run()
+}
+
+// patience bounds every wait for something that must happen.
+const patience = 30 * time.Second
+
+// peers returns n peers in a namespace of their own.
+func peers(t *testing.T, n int) []*worqr.Peer {
+	t.Helper()
+	if missing != nil {
+		t.Skip(missing)
+	}
+	opts := &worqr.Options{
+		Prefix: fmt.Sprintf("t%08x", rand.Uint32()),
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	all := make([]*worqr.Peer, n)
+	for i := range all {
+		p, err := worqr.Open(url, opts)
+		must(t, err)
+		t.Cleanup(func() { must(t, p.Close()) })
+		all[i] = p
+	}
+	return all
+}
+
+// serve runs the peer until the returned function is called, or the test ends.
+func serve(t *testing.T, p *worqr.Peer) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := receive(t, ran); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// working starts the peer's worker on the queue "q", without Run.
+func working(t *testing.T, p *worqr.Peer) *worqr.Queue {
+	t.Helper()
+	must(t, p.StartWorker(t.Context()))
+	q := p.Queue("q")
+	must(t, q.StartWork(t.Context()))
+	return q
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		t.Error("what was waited for does not come")
+	}
+	return v
+}
+
+func list(t *testing.T, tasks iter.Seq2[[]byte, error]) (all []string) {
+	t.Helper()
+	for payload, err := range tasks {
+		must(t, err)
+		all = append(all, string(payload))
+	}
+	return all
+}
+
+func start(t *testing.T, q *worqr.Queue, n int) []*worqr.Task {
+	t.Helper()
+	tasks, err := q.StartTasks(t.Context(), n)
+	must(t, err)
+	if len(tasks) != n {
+		t.Fatalf("%d tasks instead of %d", len(tasks), n)
+	}
+	return tasks
+}
+
+func TestThreePeersKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const n = 300
+	fleet := peers(t, 3)
+	var all sync.WaitGroup // all peers have started a task
+	all.Add(len(fleet))
+	ran := make(chan *worqr.Task, n)
+	var stops []func()
+	for _, p := range fleet {
+		first := sync.OnceFunc(func() { all.Done(); all.Wait() })
+		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+			first()
+			ran <- t
+			return nil
+		}, &worqr.HandleOptions{Concurrency: 1})
+		stops = append(stops, serve(t, p))
+	}
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprint(i))
+		is.NoErr(fleet[i%3].Queue("q").Enqueue(t.Context(), []byte(want[i])))
+	}
+	var tasks []*worqr.Task
+	for range n {
+		tasks = append(tasks, receive(t, ran))
+	}
+	var finished int64
+	for i, stop := range stops {
+		stop()
+		finished += fleet[i].Stats().Finished
+	}
+	is.Equal(finished, int64(n))
+	slices.SortFunc(tasks, func(a, b *worqr.Task) int { return int(a.Token - b.Token) })
+	for i, task := range tasks {
+		is.Equal(string(task.Payload), want[i]) // in the order of their starts
+	}
+	stats, err := fleet[0].Queue("q").Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(stats, worqr.QueueStats{})
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fleet := peers(t, 2)
+	started, ended := make(chan string, 10), make(chan error, 10)
+	fleet[0].Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		if string(t.Payload) == "next" {
+			return nil
+		}
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 1})
+	serve(t, fleet[0])
+	q := fleet[1].Queue("q") // somebody else cancels
+	is.NoErr(q.Enqueue(t.Context(), []byte("running"), []byte("waiting"), []byte("running"), []byte("next")))
+	is.Equal(receive(t, started), "running")
+
+	report, err := q.Cancel(t.Context(), []byte("waiting"))
+	is.NoErr(err)
+	is.NoErr(report.Wait(t.Context()))
+	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 0, 0})
+
+	report, err = q.Cancel(t.Context(), []byte("running"))
+	is.NoErr(err)
+	is.NoErr(report.Wait(t.Context()))
+	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 1, 0})
+	is.Equal(receive(t, ended), worqr.ErrCanceled)
+	is.Equal(receive(t, started), "next")
+}
+
+func TestStopWorkerReturnsTasksToTheFront(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fleet := peers(t, 2)
+	q := working(t, fleet[0])
+	is.NoErr(q.Enqueue(t.Context(), []byte("a"), []byte("b"), []byte("c"), []byte("d")))
+	tasks := start(t, q, 3)
+	is.NoErr(tasks[1].Finish(t.Context()))
+	is.NoErr(fleet[0].StopWorker(t.Context()))
+	is.Equal(context.Cause(tasks[0].Context()), worqr.ErrShutdown)
+	other := fleet[1].Queue("q")
+	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
+	is.True(errors.Is(tasks[0].Finish(t.Context()), worqr.ErrLost))
+	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
+}
+
+func TestFailWorkerFences(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fleet := peers(t, 2)
+	type attempt struct {
+		worker      string
+		token       int64
+		cause, late error
+	}
+	started, attempts := make(chan string, 10), make(chan attempt, 10)
+	first := true // one handler at a time
+	fleet[0].Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+		a := attempt{worker: fleet[0].ID(), token: t.Token}
+		started <- a.worker
+		if first {
+			first = false
+			<-ctx.Done()
+			a.cause, a.late = context.Cause(ctx), t.Finish(context.Background())
+		}
+		attempts <- a
+		return a.late
+	}, &worqr.HandleOptions{Concurrency: 1})
+	serve(t, fleet[0])
+	q := fleet[1].Queue("q")
+	is.NoErr(q.Enqueue(t.Context(), []byte("task")))
+	failed := receive(t, started)
+	n, err := fleet[1].FailWorker(t.Context(), failed)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	one, two := receive(t, attempts), receive(t, attempts) // the failed worker comes back
+	is.Equal(one.cause, worqr.ErrEvicted)
+	is.True(errors.Is(one.late, worqr.ErrLost))
+	is.True(two.worker != failed)
+	is.True(two.token > one.token)
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fleet := peers(t, 2)
+	ran := make(chan string, 1)
+	fleet[0].Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		ran <- string(t.Payload)
+		return nil
+	}, nil)
+	serve(t, fleet[0])
+	q := working(t, fleet[1])
+	is.NoErr(q.Pause(t.Context()))
+	is.NoErr(q.Enqueue(t.Context(), []byte("task")))
+	_, err := q.StartTask(t.Context())
+	is.True(errors.Is(err, worqr.ErrNoTask))
+	stats, err := q.Stats(t.Context())
+	is.NoErr(err)
+	is.True(stats.Paused)
+	is.Equal(stats.Waiting, 1)
+	is.NoErr(q.Resume(t.Context()))
+	is.Equal(receive(t, ran), "task") // the idle handler was woken
+}
+
+func TestEnqueueUniqueAndOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, peers(t, 1)[0])
+	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
+	is.NoErr(unique())
+	is.True(errors.Is(unique(), worqr.ErrDuplicate)) // it waits
+	task := start(t, q, 1)[0]
+	is.True(errors.Is(unique(), worqr.ErrDuplicate)) // it runs
+	is.NoErr(task.Finish(t.Context()))
+	is.NoErr(unique())
+	for _, want := range []bool{true, false, false} {
+		fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b"))
+		is.NoErr(err)
+		is.Equal(fresh, want)
+	}
+	is.Equal(list(t, q.Tasks(t.Context())), []string{"u", "a", "b"})
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fleet := peers(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	next, stop := iter.Pull2(fleet[1].Events(ctx, "q"))
+	defer stop()
+	event := func() worqr.Event {
+		e, err, ok := next()
+		is.NoErr(err)
+		is.True(ok)
+		return e
+	}
+	is.Equal(event(), worqr.Event{Kind: worqr.EventSync})
+	q := working(t, fleet[0])
+	raw := []byte{0, 0xff, '\n', '"'}
+	is.NoErr(q.Enqueue(t.Context(), raw, []byte("b")))
+	is.Equal(event(), worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
+	task := start(t, q, 1)[0]
+	task.Result = []byte("result")
+	is.NoErr(task.Finish(t.Context()))
+	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: fleet[0].ID(), Payload: raw, Result: []byte("result")})
+	_, err := q.Cancel(t.Context(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b")})
+	is.NoErr(q.Delete(t.Context()))
+	is.Equal(event(), worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
+}
