@@ -103,7 +103,7 @@ func TestKilledPeerRecoversInTime(t *testing.T) {
 func TestPausedPeer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: time.Second}
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true}
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	zombie := spawn(t, c)
 	enqueue(t, q, "a", "b", "c")
@@ -111,6 +111,7 @@ func TestPausedPeer(t *testing.T) {
 	other := spawn(t, c)
 
 	zombie.signal(syscall.SIGSTOP)
+	awake := time.After(10 * time.Second)
 	is.Equal(sorted(other.starts(3)), []string{"a", "b", "c"}) // taken over
 	old := ""
 	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
@@ -119,6 +120,7 @@ func TestPausedPeer(t *testing.T) {
 	}
 	_, err := fmt.Fprintln(zombie.in, "finish") // it will see this before anything else
 	is.NoErr(err)
+	<-awake
 	zombie.signal(syscall.SIGCONT)
 	for range 3 {
 		switch r := receive(t, zombie.reports, 1)[0]; r.What {
@@ -146,7 +148,7 @@ func TestRedisStall(t *testing.T) {
 	starts := make(chan string, 100)
 	finish := make(chan struct{})
 	for range 3 {
-		p := openAt(t, server.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
 			starts <- string(t.Payload)
 			select {
@@ -168,18 +170,10 @@ func TestRedisStall(t *testing.T) {
 	enqueue(t, q, tasks...)
 	is.Equal(sorted(receive(t, starts, 12)), tasks)
 
-	for range 3 {
-		server.Signal(t, syscall.SIGSTOP)
-		time.Sleep(2500 * time.Millisecond) // the stall itself
-		server.Signal(t, syscall.SIGCONT)
-		// Long enough for whoever would be failed to be failed.
-		answered := make(chan struct{})
-		go func() {
-			time.Sleep(2 * time.Second)
-			close(answered)
-		}()
-		<-answered
-	}
+	server.Signal(t, syscall.SIGSTOP)
+	time.Sleep(10 * time.Second) // the stall itself
+	server.Signal(t, syscall.SIGCONT)
+	time.Sleep(recovery) // in which whoever were to be failed would be
 	for _, p := range peers {
 		is.Equal(p.Stats().Evicted, int64(0))
 		is.Equal(p.Stats().Swept, int64(0))

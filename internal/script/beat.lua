@@ -17,8 +17,7 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
-first_write()
-redis.call('ZREM', q.suspects, worker)
+redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
 local failed, returned, again, due = look(grace, judge, 200)

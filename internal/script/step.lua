@@ -41,8 +41,7 @@ if not token then
 end
 redis.call('ZCARD', working)
 
-first_write()
-redis.call('ZREM', q.suspects, worker)
+redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 redis.call('HSET', q.rounds, worker, round)
 

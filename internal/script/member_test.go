@@ -1,0 +1,126 @@
+package script
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
+	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
+		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
+	first := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
+	out := func(n int64, o ...Outcome) func(*env) string {
+		return steps(Round{Worker: "w1", Number: n, Outcomes: o})
+	}
+	run(t, []scenario{
+		{name: "not a member", seed: base, steps: []when{{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"p1"}}), want: "EVICTED"}}},
+		{name: "start, repeat, stale", seed: base, steps: []when{
+			{call: first, want: "started=a/1,b/2", state: two},
+			{call: first, want: "started=a/1,b/2 again"},
+			{call: out(2), state: two.with("rounds", "{w1=2}")},
+			{call: first, want: "STALE"},
+		}},
+		{name: "repeat while paused", seed: base, steps: []when{
+			{call: first, want: "started=a/1,b/2", state: two},
+			{call: puts("paused", "=1"), state: two.with("paused", "=1")},
+			{call: first, want: "started=a/1,b/2"},
+		}},
+		{name: "repeat during a return", seed: two.with("suspects", "(w9=0)", "working:w9", "(p9=0)", "process:p9", "[z]"), steps: []when{
+			{call: first, want: "started=a/1,b/2 again", state: two.with("queues", "[z c]")},
+		}},
+		{name: "more than there is, idle", seed: state{"queues": "[a]", "workers": "(w1=-5m)", "suspects": "(w1=+1m)"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1", "p2"}}), want: "started=a/1 rank=0",
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=1", "idle": "(w1=now)", "working:w1": "(p1=1)", "process:p1": "[a]"}},
+			{call: out(2, Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte{}}), want: "settled=ok", heard: []string{`done w1 a ""`},
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1"}},
+		}},
+		{name: "binary payloads", seed: state{"workers": "(w1=+60m)"}, steps: []when{
+			{call: enqueues("", "\x00", "\xff", "false"), want: "ok", heard: []string{"enqueue 4"},
+				state: state{"workers": "(w1=+60m)", "queues": `["" "\x00" "\xff" false]`}},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2", "p3", "p4", "p5"}}), want: `started=""/1,"\x00"/2,"\xff"/3,false/4`,
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=4", "working:w1": "(p1=1 p2=2 p3=3 p4=4)",
+					"process:p1": `[""]`, "process:p2": `["\x00"]`, "process:p3": `["\xff"]`, "process:p4": "[false]"}},
+		}},
+		{name: "outcomes", seed: two, steps: []when{
+			{call: out(2, Outcome{Process: "p1", Token: 9, Verb: Finish}, Outcome{Process: "p1", Token: 0, Verb: Stop}, Outcome{Process: "p7", Token: 1, Verb: Drop}),
+				want: "settled=gone,gone,gone", state: two.with("rounds", "{w1=2}")},
+			{call: out(3, Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte("r")}, Outcome{Process: "p2", Token: 2, Verb: Drop}),
+				want: "settled=ok,ok", heard: []string{`done w1 a "r"`}, state: state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=2"}},
+		}},
+		{name: "several stops keep the order of their starts", seed: two, steps: []when{
+			{call: out(2, Outcome{Process: "p1", Token: 1, Verb: Stop}, Outcome{Process: "p2", Token: 2, Verb: Stop}), want: "settled=ok,ok",
+				state: state{"queues": "[a b c]", "workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=2"}},
+		}},
+		{name: "cascade", alive: []string{"w2"}, seed: base.with("idle", "(w3=-2m w2=-1m)"), steps: []when{
+			{call: first, want: "started=a/1,b/2", heard: []string{"wake:w2 1"}, state: two},
+		}},
+		{name: "paused", alive: []string{"w2"}, seed: base.with("paused", "=1", "idle", "(w2=-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1"}}), want: "rank=1",
+				state: base.with("paused", "=1", "idle", "(w2=-1m w1=now)", "rounds", "{w1=1}")},
+		}},
+	})
+}
+
+func TestReturns(t *testing.T) {
+	t.Parallel()
+	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
+	suspected := one.with("suspects", "(w2=+60m)")
+	due := one.with("suspects", "(w2=-1m)")
+	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=2"}
+	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=450", "queues": "[z]"}
+	var held []string
+	for i := range 450 {
+		p := "p" + strings.Repeat("0", 3-len(itoa(i))) + itoa(i)
+		held = append(held, p+"="+itoa(i+1))
+		many["process:"+p] = "[t" + itoa(i) + "]"
+	}
+	many["working:w1"] = "(" + strings.Join(held, " ") + ")"
+	all := "[" + strings.Join(seq("t", 0, 450), " ") + " z]"
+	rest := state{"workers": "(w2=+60m)", "token": "=450", "queues": all}
+	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
+	part := func(left int) state {
+		s := begun.with("queues", "["+strings.Join(seq("t", left, 450), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}")
+		for i := left; i < 450; i++ {
+			p, _, _ := strings.Cut(held[i], "=")
+			delete(s, "process:"+p)
+		}
+		return s
+	}
+	wants := func(n int64) func(*env) string {
+		return steps(Round{Worker: "w2", Number: n, Start: []string{"q1"}})
+	}
+	run(t, []scenario{
+		{name: "the first look suspects, early ones do nothing", seed: one, steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=+60m", state: suspected},
+			{call: beats("w1", true), want: "waiting=1 due=+60m"},
+			{call: sweeps, want: "due=+60m"},
+			{call: beats("w2", true), want: "lapsed waiting=1 held=2", state: one.with("workers", "(w1=+60m w2=+60m)")},
+		}},
+		{name: "due", seed: due, steps: []when{
+			{call: beats("w1", false), want: "waiting=1 due=now"},
+			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+			{call: beats("w2", true), want: "EVICTED"},
+		}},
+		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
+			{call: sweeps, want: "failed=w2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
+		{name: "no grace", seed: one, steps: []when{{call: beatsFor("w1", true, 0), want: "waiting=1"}}},
+		{name: "unknown", seed: one, steps: []when{{call: leaves("w9"), want: "returned=0"}, {call: fails("w9"), want: "known=false returned=0"}}},
+		{name: "leave and rejoin", seed: state{"workers": "(w1=+60m)"}, steps: []when{
+			{call: leaves("w1"), want: "returned=0", state: state{}},
+			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)"}},
+			{call: joins("w2", -1), want: "EVICTED"}}},
+		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
+		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=450", state: rest}}},
+		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=450", state: rest}}},
+		{name: "interrupted, resumed by step", seed: begun, steps: []when{
+			{call: wants(1), want: "again", state: part(250)},
+			{call: beats("w2", false), want: "waiting=401 returned=200 again due=now", state: part(50)},
+			{call: wants(2), want: "started=t0/451", state: state{"workers": "(w2=+60m)", "token": "=451", "rounds": "{w2=2}",
+				"working:w2": "(q1=451)", "process:q1": "[t0]", "queues": "[" + strings.Join(seq("t", 1, 450), " ") + " z]"}}}},
+	})
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,98 @@
+package script
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestProduce(t *testing.T) {
+	t.Parallel()
+	many := seq("m", 0, 12000)
+	lock := state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}
+	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
+	run(t, []scenario{
+		{name: "one, nobody idle", alive: []string{"w1"}, steps: []when{
+			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]"}, heard: []string{"enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"enqueue 2"}}}},
+		{name: "more than one chunk", steps: []when{
+			{call: enqueues(many...), want: "ok", state: state{"queues": "[" + strings.Join(many, " ") + "]"}, heard: []string{"enqueue 12000"}}}},
+		{name: "who is gone is passed over", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]", "idle": "(w3=-1m)"}, heard: []string{"wake:w2 1", "enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"wake:w3 2", "enqueue 2"}}}},
+		{name: "once", steps: []when{
+			{call: enqueuesOnce("n", "a", "b"), want: "fresh", state: state{"queues": "[a b]", "once:n": "=1 +60m"}, heard: []string{"enqueue 2"}},
+			{call: enqueuesOnce("n", "a", "b"), want: "repeated"},
+			{call: enqueuesOnce("m", "a"), want: "fresh", state: state{"queues": "[a b a]", "once:n": "=1 +60m", "once:m": "=1 +60m"}, heard: []string{"enqueue 1"}}}},
+		{name: "resume", alive: []string{"w1", "w2"}, seed: idle.with("paused", "=1", "queues", "[a b]"), steps: []when{
+			{call: resumes, want: "ok", state: state{"queues": "[a b]", "idle": "(w3=-1m)"}, heard: []string{"wake:w1 2", "wake:w2 2"}}}},
+		{name: "unique", steps: []when{
+			{call: enqueuesUnique("a"), want: "ok", state: lock, heard: []string{"enqueue 1"}},
+			{call: enqueuesUnique("a"), want: "DUPLICATE"},
+			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "")},
+			{call: enqueuesUnique("a"), want: "ok", state: lock, heard: []string{"enqueue 1"}}}},
+		{name: "unique, removed by somebody else, others wait", seed: lock.with("queues", "[a b]"), steps: []when{
+			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "[b]")},
+			{call: enqueuesUnique("a"), want: "ok", state: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, heard: []string{"enqueue 1"}}}},
+		{name: "unique, somebody else removes what stands before it", seed: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{
+			{call: does("LREM", "queues", 0, "b"), state: state{"queues": "[a]", "unique": "{#a=w:1 offset=0}"}},
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
+			state: busy.with("queues", "", "unique", "{#b=p:p2 offset=3}")}}},
+		{name: "delete many locks", seed: state{"queues": "[" + strings.Join(seq("t", 0, 3000), " ") + "]", "unique": "{" + strings.Join(locks(3000), " ") + " offset=0}"},
+			steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
+	})
+}
+
+func locks(n int) (all []string) {
+	for i := range n {
+		all = append(all, "#t"+itoa(i)+"=w:"+itoa(i))
+	}
+	return all
+}
+
+// A lock follows its payload, and no other copy, through starts and returns.
+func TestUniqueFollows(t *testing.T) {
+	t.Parallel()
+	end := func(n int64, id string, token int64, v Verb) func(*env) string {
+		return steps(Round{Worker: "w1", Number: n, Outcomes: []Outcome{{Process: id, Token: token, Verb: v}}})
+	}
+	w := state{"workers": "(w1=+60m)"}
+	two := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
+	started := w.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[a]")
+	run(t, []scenario{
+		{name: "plain in front", seed: w.with("queues", "[a a]", "unique", "{#a=w:1 offset=0}"), steps: []when{
+			{call: two, want: "started=a/1,a/2", state: started.with("unique", "{#a=p:p2 offset=2}")},
+			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("unique", "{#a=p:p2 offset=2}", "process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")},
+			{call: enqueuesUnique("a"), want: "DUPLICATE"},
+			{call: end(3, "p2", 2, Stop), want: "settled=ok", state: w.with("queues", "[a]", "unique", "{#a=w:1 offset=1}", "rounds", "{w1=3}", "token", "=2")}}},
+		{name: "unique in front", seed: w.with("queues", "[a a]", "unique", "{#a=w:0 offset=0}"), steps: []when{
+			{call: two, want: "started=a/1,a/2", state: started.with("unique", "{#a=p:p1 offset=2}")},
+			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")}}},
+		{name: "crash", seed: started.with("unique", "{#a=p:p2 offset=2}"), steps: []when{
+			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=2", "unique": "{#a=w:1 offset=0}"}}}},
+		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
+			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:0 #c=w:1 #d=w:2 offset=0}"}}}},
+	})
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
+	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
+	told := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3 w:w1= w:w2=}")
+	again := told.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w2=}")
+	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4 w:w2=}")
+	a4 := []Cancellation{{Digest: digest("a"), Token: 4}}
+	run(t, []scenario{
+		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]")}}},
+		{name: "two holders", seed: held, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told},
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Acks: a4}), want: "settled=canceled seen=4", state: gone1},
+			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
+		{name: "started afterwards", seed: told.with("queues", "[a]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
+				state: told.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
+			{call: leaves("w1"), want: "returned=1", state: told.with("queues", "[a]", "token", "=4", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3 w:w2=}")}}},
+	})
+}
