@@ -17,6 +17,7 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
+local held = redis.call('ZCARD', q.working .. worker)
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
@@ -29,7 +30,7 @@ local canceled = canceling and redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSC
 return {
   deadline < now and 1 or 0,
   type(waiting) == 'number' and waiting or 0,
-  redis.call('ZCARD', q.working .. worker),
+  held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
   failed, returned, again, due,

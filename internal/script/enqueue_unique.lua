@@ -17,14 +17,20 @@ local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber(string.match(where, '^w:(.+)'))
-  if not position or position >= offset and position < offset + length then
-    return redis.error_reply('DUPLICATE an equal unique task waits or runs')
+  local held = not position -- it runs
+  if position and position >= offset and position < offset + length then
+    held = redis.call('LINDEX', waiting, offset - position - 1) == payload
   end
-  -- A lock on a place outside the list: somebody who does not know of locks has
-  -- removed tasks. It moves to where the payload is, if it is still there.
-  local place = redis.call('LPOS', waiting, payload, 'RANK', -1)
-  if place then
-    redis.call('HSET', unique, digest, 'w:' .. offset + length - 1 - place)
+  -- A lock on a place where the payload is not: somebody who does not know of
+  -- locks has removed tasks. It moves to where the payload is, if it is there.
+  if not held then
+    local place = redis.call('LPOS', waiting, payload, 'RANK', -1)
+    if place then
+      redis.call('HSET', unique, digest, 'w:' .. offset + length - 1 - place)
+      held = true
+    end
+  end
+  if held then
     return redis.error_reply('DUPLICATE an equal unique task waits or runs')
   end
 end

@@ -14,7 +14,7 @@ if redis.call('ZSCORE', q.workers, worker) then
 elseif mark > 0 then
   return { 0, 0, 0 }
 end
-local returned, _, left = take_back(worker, 200)
+local returned, _, left = take_back({ worker }, 200)
 keep_offset()
 wake(q.idle, q.wake, returned)
 return { 1, returned, left }

@@ -60,7 +60,7 @@ local function count_canceled(payload, token, field)
   if not canceled or token > canceled then
     return false
   end
-  redis.call('HINCRBY', q.cancel .. digest, field, 1)
+  redis.pcall('HINCRBY', q.cancel .. digest, field, 1) -- the count is only told
   return true
 end
 
@@ -68,29 +68,36 @@ end
 -- ends the cancel; its record stays a minute for those who wait for it.
 local function acknowledge(digest, worker)
   local record = q.cancel .. digest
-  if redis.call('HDEL', record, 'w:' .. worker) == 1 and redis.call('HLEN', record) == 3 then
+  if redis.pcall('HDEL', record, 'w:' .. worker) == 1 and redis.call('HLEN', record) == 3 then
     redis.call('ZREM', q.canceled, digest)
     redis.call('PEXPIRE', record, 60000)
   end
 end
 
--- The process ends for good. Returns its payload.
+-- The process ends for good. Returns its payload, or nil when its key is of
+-- another type, and nothing happens.
 local function remove(working, id, token, field)
+  local payload = redis.pcall('RPOP', q.process .. id)
+  if type(payload) == 'table' then
+    return nil
+  end
   redis.call('ZREM', working, id)
-  local payload = redis.call('RPOP', q.process .. id)
   if payload then
     count_canceled(payload, token, field)
     lock_released(payload, id)
   end
-  return payload
+  return payload or ''
 end
 
 -- The process goes back to the front (true), or ends if a cancel covers it
--- (false). When the queue's key is of another type, nothing happens (nil).
+-- (false). When a key is of another type, nothing happens (nil).
 local function give_back(working, id, token)
   local payload
   if offset or canceling then
-    payload = redis.call('LINDEX', q.process .. id, 0)
+    payload = redis.pcall('LINDEX', q.process .. id, 0)
+    if type(payload) == 'table' then
+      return nil
+    end
     if payload and count_canceled(payload, token, 'stopped') then
       redis.call('DEL', q.process .. id)
       redis.call('ZREM', working, id)

@@ -23,6 +23,9 @@ func TestProduce(t *testing.T) {
 			{call: enqueuesOnce("n", "a", "b"), want: "fresh", state: state{"queues": "[a b]", "once:n": "=1 +60m"}, heard: []string{"enqueue 2"}},
 			{call: enqueuesOnce("n", "a", "b"), want: "repeated"},
 			{call: enqueuesOnce("m", "a"), want: "fresh", state: state{"queues": "[a b a]", "once:n": "=1 +60m", "once:m": "=1 +60m"}, heard: []string{"enqueue 1"}}}},
+		{name: "pause", seed: idle, steps: []when{
+			{call: pauses, want: "ok", state: idle.with("paused", "=1")},
+			{call: pauses, want: "ok"}}},
 		{name: "resume", alive: []string{"w1", "w2"}, seed: idle.with("paused", "=1", "queues", "[a b]"), steps: []when{
 			{call: resumes, want: "ok", state: state{"queues": "[a b]", "idle": "(w3=-1m)"}, heard: []string{"wake:w1 2", "wake:w2 2"}}}},
 		{name: "unique", steps: []when{
@@ -90,9 +93,24 @@ func TestCancel(t *testing.T) {
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Acks: a4}), want: "settled=canceled seen=4", state: gone1},
 			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
+		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again}}},
+		{name: "told a page at a time", seed: page(150), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "seen=149 again", state: page(150).with("rounds", "{w1=1}")},
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
 		{name: "started afterwards", seed: told.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
 				state: told.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
 			{call: leaves("w1"), want: "returned=1", state: told.with("queues", "[a]", "token", "=4", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3 w:w2=}")}}},
 	})
+}
+
+// page is a log of n cancels, of which only the last is the worker's business.
+func page(n int) state {
+	var log []string
+	for i := range n {
+		log = append(log, "#t"+itoa(i)+"="+itoa(i+1))
+	}
+	return state{"workers": "(w1=+60m)", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
+		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + " w:w1=}"}
 }

@@ -6,4 +6,5 @@
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- Uses lib_wake.
 redis.call('DEL', KEYS[1])
-return wake(KEYS[3], ARGV[1], redis.call('LLEN', KEYS[2]))
+local waiting = redis.pcall('LLEN', KEYS[2])
+return wake(KEYS[3], ARGV[1], type(waiting) == 'number' and waiting or 0)

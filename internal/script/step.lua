@@ -60,21 +60,26 @@ for i = 1, outcomes do
     end
   else
     local payload = remove(working, id, started, verb == 'finish' and 'finished' or 'stopped')
-    if verb == 'finish' then
-      local message = { workerId = worker, task = payload or '' }
-      if result ~= '' then
-        message.result = string.sub(result, 2)
+    if not payload then
+      settled[i], trouble = 'refused', 'WRONGTYPE the key of the process is not a list'
+    else
+      if verb == 'finish' then
+        local message = { workerId = worker, task = payload }
+        if result ~= '' then
+          message.result = string.sub(result, 2)
+        end
+        redis.call('PUBLISH', done, cjson.encode(message))
       end
-      redis.call('PUBLISH', done, cjson.encode(message))
+      settled[i] = 'ok'
     end
-    settled[i] = 'ok'
   end
 end
 
 for _ = 1, acks do
   local digest, canceled = ARGV[at], tonumber(ARGV[at + 1])
   at = at + 2
-  if tonumber(redis.call('HGET', q.cancel .. digest, 'token') or nil) == canceled then
+  local known = redis.pcall('HGET', q.cancel .. digest, 'token')
+  if type(known) == 'string' and tonumber(known) == canceled then
     acknowledge(digest, worker)
   end
 end
@@ -84,34 +89,34 @@ local started = {}
 local wanted = #ARGV - at + 1
 local open, again = resume_return(200)
 open = open and redis.call('EXISTS', paused) == 0
-if open and wanted > 0 then
+if round == last then
+  -- A copy of the last round: it may come late, when nobody waits for its
+  -- answer any more, so it tells what was started and starts nothing.
+  for i = at, #ARGV do
+    local before = redis.call('ZSCORE', working, ARGV[i])
+    if before then
+      started[#started + 1] = redis.call('LINDEX', q.process .. ARGV[i], 0)
+      started[#started + 1] = tonumber(before)
+    end
+  end
+elseif open and wanted > 0 then
   local scores = {}
   for i = at, #ARGV do
     local id = ARGV[i]
-    if round == last then
-      -- A copy of the last round: it may come late, when nobody waits for its
-      -- answer any more, so it tells what was started and starts nothing.
-      local before = redis.call('ZSCORE', working, id)
-      if before then
-        started[#started + 1] = redis.call('LINDEX', q.process .. id, 0)
-        started[#started + 1] = tonumber(before)
-      end
-    else
-      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
-      if type(payload) == 'table' then
-        trouble = payload.err or 'the queue cannot be read'
-        break
-      end
-      if not payload then
-        break
-      end
-      token = token + 1
-      scores[#scores + 1] = token
-      scores[#scores + 1] = id
-      started[#started + 1] = payload
-      started[#started + 1] = token
-      lock_taken(payload, id)
+    local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
+    if type(payload) == 'table' then
+      trouble = payload.err or 'the queue cannot be read'
+      break
     end
+    if not payload then
+      break
+    end
+    token = token + 1
+    scores[#scores + 1] = token
+    scores[#scores + 1] = id
+    started[#started + 1] = payload
+    started[#started + 1] = token
+    lock_taken(payload, id)
   end
   if #scores > 0 then
     redis.call('ZADD', working, unpack(scores))
@@ -141,7 +146,7 @@ local cancels = {}
 if canceling then
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
-    if redis.call('HEXISTS', q.cancel .. new[i], 'w:' .. worker) == 1 then
+    if redis.pcall('HEXISTS', q.cancel .. new[i], 'w:' .. worker) == 1 then
       cancels[#cancels + 1] = new[i]
       cancels[#cancels + 1] = tonumber(new[i + 1])
     end

@@ -56,6 +56,8 @@ func TestForeignTypes(t *testing.T) {
 					switch {
 					case after[key] != foreign:
 						t.Errorf("answered %q and made the foreign key %q", got, after[key])
+					case strings.HasPrefix(key, "working:"), strings.HasPrefix(key, "process:"):
+						// What cannot be read stays where it is; the rest goes on.
 					case got == "WRONGTYPE" && !maps.Equal(before, after):
 						e.compare(1, before)
 					case got != "WRONGTYPE" && strings.Contains(got, "WRONGTYPE"):

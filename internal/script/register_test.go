@@ -1,0 +1,53 @@
+package script
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A registration is replaced whole, ends with its time, and lists the worker;
+// a queue is listed once. Both on a full Redis too.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	dial, err := redisconn.FromURL(server.URL())
+	is.NoErr(err)
+	line := redisconn.NewLine(dial, 0)
+	defer line.Close()
+	c := redistest.Dial(t, server.URL())
+	s := keys.NewSpace("p")
+	started := time.UnixMilli(1_700_000_000_000)
+	for _, full := range []string{"0", "1"} {
+		_, err := c.Do("CONFIG", "SET", "maxmemory", full)
+		is.NoErr(err)
+		_, err = c.Do("HDEL", s.Worker("w"), "name") // replaced below
+		is.NoErr(err)
+		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`}
+		is.NoErr(Register(t.Context(), line, s, "w", time.Hour, reg))
+		is.NoErr(List(t.Context(), line, s, "q"))
+		is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:worker:w", "p:workers"})
+		fields, err := redis.StringMap(c.Do("HGETALL", s.Worker("w")))
+		is.NoErr(err)
+		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`})
+		ttl, err := redis.Int(c.Do("TTL", s.Worker("w")))
+		is.NoErr(err)
+		is.True(ttl > 3000 && ttl <= 3600)
+		for _, set := range []string{s.Workers(), s.Registry()} {
+			members, err := redis.Strings(c.Do("SMEMBERS", set))
+			is.NoErr(err)
+			is.Equal(len(members), 1)
+		}
+	}
+	is.NoErr(Register(t.Context(), line, s, "w", 0, Registration{})) // never ends
+	ttl, err := redis.Int(c.Do("TTL", s.Worker("w")))
+	is.NoErr(err)
+	is.Equal(ttl, -1)
+}

@@ -1,0 +1,659 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+// A state is a whole keyspace in short notation. Keys stand without prefix and
+// queue ("process:p1", "cancel:#a"). Their values:
+//
+//	[a b "c d"]      list, front..back; the front is the tail in Redis
+//	(p1=1 w2=+60m)   zset, by score
+//	{w1=3 #a=w:0}    hash, by field
+//	=5               string
+//	<a b>            set
+//
+// followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the
+// payload a. Times are relative to the time of Redis and in whole minutes, so
+// that they can be compared exactly however slow a test is.
+type state map[string]string
+
+// A scenario is a seeded queue "q" and calls on it, one after the other.
+type scenario struct {
+	name  string
+	alive []string // the workers that listen to their wake channel
+	seed  state
+	steps []when
+}
+
+// A when is one call: what it answers, the whole keyspace after it, and all
+// that was published, in order. The state nil stands for "as before".
+type when struct {
+	call  func(e *env) string
+	want  string
+	state state
+	heard []string
+}
+
+// An env is the Redis of one scenario.
+type env struct {
+	t      testing.TB
+	ctx    context.Context
+	prefix string
+	q      keys.Queue
+	line   *redisconn.Line
+	conn   redis.Conn // for looking
+	ear    redis.PubSubConn
+}
+
+func newEnv(t testing.TB, url string, alive []string) *env {
+	t.Helper()
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{
+		t: t, ctx: t.Context(), prefix: redistest.Prefix(t),
+		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
+	}
+	t.Cleanup(e.line.Close)
+	e.q = keys.NewSpace(e.prefix).Queue("q")
+	e.ear = redis.PubSubConn{Conn: redistest.Dial(t, url)}
+	channels := []any{e.prefix + "_end"}
+	for _, k := range []keys.Kind{keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete, keys.KindWork} {
+		channels = append(channels, e.q.Channel(k))
+	}
+	for _, w := range alive {
+		channels = append(channels, e.q.Wake(w))
+	}
+	if err := e.ear.Subscribe(channels...); err != nil {
+		t.Fatal(err)
+	}
+	for range channels {
+		if _, ok := e.ear.Receive().(redis.Subscription); !ok {
+			t.Fatal("the subscription was not confirmed")
+		}
+	}
+	return e
+}
+
+func run(t *testing.T, scenarios []scenario) {
+	t.Helper()
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			newEnv(t, redistest.URL(), s.alive).play(s, nil)
+		})
+	}
+}
+
+// play seeds, makes the calls and compares all there is after each of them.
+func (e *env) play(s scenario, seeded func()) {
+	e.t.Helper()
+	e.seed(s.seed)
+	if seeded != nil {
+		seeded()
+	}
+	before := s.seed
+	for i, w := range s.steps {
+		got := w.call(e)
+		if got != w.want {
+			e.t.Errorf("call %d answered\n  %s\nwant\n  %s", i+1, short(got), short(w.want))
+		}
+		after := w.state
+		if after == nil {
+			after = before
+		}
+		e.compare(i+1, after)
+		if heard := e.heard(); !slices.Equal(heard, w.heard) {
+			e.t.Errorf("call %d published\n  %q\nwant\n  %q", i+1, heard, w.heard)
+		}
+		before = after
+	}
+}
+
+func (e *env) compare(call int, want state) {
+	e.t.Helper()
+	got := e.look()
+	for _, k := range slices.Sorted(maps.Keys(got)) {
+		if w, ok := want[k]; !ok {
+			e.t.Errorf("after call %d there is %s %s, want nothing", call, k, short(got[k]))
+		} else if w != got[k] {
+			e.t.Errorf("after call %d, %s is\n  %s\nwant\n  %s", call, k, short(got[k]), short(w))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := got[k]; !ok {
+			e.t.Errorf("after call %d there is no %s, want %s", call, k, short(want[k]))
+		}
+	}
+}
+
+func short(s string) string {
+	if len(s) > 600 {
+		return s[:300] + " … " + s[len(s)-300:]
+	}
+	return s
+}
+
+// heard is what was published since the last time. Messages of one connection
+// arrive in order, so all came before the one that ends them.
+func (e *env) heard() (all []string) {
+	e.t.Helper()
+	if _, err := e.conn.Do("PUBLISH", e.prefix+"_end", ""); err != nil {
+		e.t.Fatal(err)
+	}
+	for {
+		switch m := e.ear.ReceiveWithTimeout(time.Minute).(type) {
+		case redis.Message:
+			kind, ok := strings.CutPrefix(m.Channel, e.prefix+"_{q}_")
+			if !ok {
+				return all
+			}
+			if kind == string(keys.KindDone) {
+				all = append(all, "done "+done(m.Data))
+				continue
+			}
+			all = append(all, kind+" "+word(string(m.Data)))
+		case error:
+			e.t.Fatal(m)
+		}
+	}
+}
+
+// done renders a message about a finished task: its fields come in any order.
+func done(message []byte) string {
+	var m struct {
+		WorkerID, Task string
+		Result         *string
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		return err.Error()
+	}
+	if m.Result == nil {
+		return m.WorkerID + " " + word(m.Task)
+	}
+	return m.WorkerID + " " + word(m.Task) + " " + strconv.Quote(*m.Result)
+}
+
+// digests maps the digests of all payloads whose digest tests spell.
+var digests = func() map[string]string {
+	m := map[string]string{}
+	for c := 'a'; c <= 'z'; c++ {
+		m[digest(string(c))] = "#" + string(c)
+	}
+	for i := range 3000 {
+		m[digest(fmt.Sprint("t", i))] = fmt.Sprint("#t", i)
+	}
+	return m
+}()
+
+func digest(payload string) string {
+	sum := sha1.Sum([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+func name(s string) string { return cmp.Or(digests[s], word(s)) }
+
+var plain = regexp.MustCompile(`^[\w:.#-]+$`)
+
+func word(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// key is the full form of a key in short notation.
+func (e *env) key(k string) string {
+	kind, rest, ok := strings.Cut(k, ":")
+	kind = e.prefix + ":" + kind + ":{q}"
+	if !ok {
+		return kind
+	}
+	if d, ok := strings.CutPrefix(rest, "#"); ok {
+		rest = digest(d)
+	}
+	return kind + ":" + rest
+}
+
+func (e *env) must(v any, err error) any {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return v
+}
+
+// now is the time of Redis, in ms.
+func (e *env) now() int64 {
+	e.t.Helper()
+	now, err := Now(e.ctx, e.line)
+	e.must(nil, err)
+	return now
+}
+
+const never = 9007199254740991 // the score of a lease that does not end
+
+// look renders the whole keyspace.
+func (e *env) look() state {
+	e.t.Helper()
+	all := state{}
+	now := e.now()
+	for _, k := range redistest.Keys(e.t, e.conn, e.prefix) {
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(k, e.prefix+":"), ":{q}")
+		if rest != "" {
+			kind += ":" + name(rest[1:])
+		}
+		all[kind] = e.value(k, now)
+	}
+	return all
+}
+
+func (e *env) value(k string, now int64) (v string) {
+	e.t.Helper()
+	list := func(command string, args ...any) []string {
+		s, err := redis.Strings(e.conn.Do(command, append([]any{k}, args...)...))
+		e.must(nil, err)
+		return s
+	}
+	var words []string
+	switch kind, _ := redis.String(e.conn.Do("TYPE", k)); kind {
+	case "list":
+		for _, p := range slices.Backward(list("LRANGE", 0, -1)) {
+			words = append(words, word(p))
+		}
+		v = "[" + strings.Join(words, " ") + "]"
+	case "zset":
+		for pair := range slices.Chunk(list("ZRANGE", 0, -1, "WITHSCORES"), 2) {
+			words = append(words, name(pair[0])+"="+score(pair[1], now))
+		}
+		// Times that read the same differ by milliseconds: those go by name.
+		slices.SortStableFunc(words, func(a, b string) int {
+			_, x, _ := strings.Cut(a, "=")
+			_, y, _ := strings.Cut(b, "=")
+			if x != y || x == "" || !strings.HasSuffix(x, "m") && x != "now" {
+				return 0
+			}
+			return strings.Compare(a, b)
+		})
+		v = "(" + strings.Join(words, " ") + ")"
+	case "hash":
+		for pair := range slices.Chunk(list("HGETALL"), 2) {
+			words = append(words, name(pair[0])+"="+pair[1])
+		}
+		slices.Sort(words)
+		v = "{" + strings.Join(words, " ") + "}"
+	case "set":
+		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
+	case "string":
+		s, err := redis.String(e.conn.Do("GET", k))
+		e.must(nil, err)
+		v = "=" + s
+	}
+	ttl, err := redis.Int64(e.conn.Do("PTTL", k))
+	e.must(nil, err)
+	if ttl > 0 {
+		v += " " + minutes(ttl)
+	}
+	return v
+}
+
+// score renders tokens and marks as they are, times as relative to now.
+func score(s string, now int64) string {
+	f, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil:
+		return s
+	case f == never:
+		return "never"
+	case f < 1e12:
+		return strconv.FormatInt(int64(f), 10)
+	}
+	return minutes(int64(f) - now)
+}
+
+func minutes(ms int64) string {
+	m := int64(math.Round(float64(ms) / 60000))
+	if m == 0 {
+		return "now"
+	}
+	return fmt.Sprintf("%+dm", m)
+}
+
+// seed writes a keyspace.
+func (e *env) seed(s state) {
+	e.t.Helper()
+	now := e.now()
+	for k, v := range s {
+		e.put(k, v, now)
+	}
+}
+
+func (e *env) put(k, v string, now int64) {
+	e.t.Helper()
+	k = e.key(k)
+	e.must(e.conn.Do("DEL", k))
+	if rest, ok := strings.CutPrefix(v, "="); ok {
+		e.must(e.conn.Do("SET", k, rest))
+		return
+	}
+	command := map[byte]string{'[': "LPUSH", '(': "ZADD", '{': "HSET", '<': "SADD"}[v[0]]
+	end := strings.LastIndexAny(v, "])}>")
+	args := []any{k}
+	for _, w := range strings.Fields(v[1:end]) {
+		field, value, pair := strings.Cut(w, "=")
+		if d, ok := strings.CutPrefix(field, "#"); ok {
+			field = digest(d)
+		}
+		switch {
+		case !pair:
+			args = append(args, field)
+		case v[0] == '(':
+			args = append(args, at(value, now), field)
+		default:
+			args = append(args, field, value)
+		}
+	}
+	for part := range slices.Chunk(args[1:], 5000) {
+		e.must(e.conn.Do(command, append([]any{k}, part...)...))
+	}
+	if ttl := strings.TrimSpace(v[end+1:]); ttl != "" {
+		e.must(e.conn.Do("PEXPIRE", k, at(ttl, 0)))
+	}
+}
+
+// at is the score that a notation stands for.
+func at(s string, now int64) int64 {
+	if s == "now" {
+		return now
+	}
+	if s == "never" {
+		return never
+	}
+	if m, ok := strings.CutSuffix(s, "m"); ok {
+		n, err := strconv.ParseInt(m, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return now + n*60000
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// refused renders an error: the name of a refusal, or its first word.
+func refused(err error) string {
+	switch {
+	case errors.Is(err, ErrEvicted):
+		return "EVICTED"
+	case errors.Is(err, ErrStale):
+		return "STALE"
+	case errors.Is(err, ErrDuplicate):
+		return "DUPLICATE"
+	}
+	// An error raised inside a script may have the place before or after it.
+	for _, w := range []string{"WRONGTYPE", "OOM"} {
+		if strings.HasPrefix(err.Error(), w) {
+			return w
+		}
+	}
+	return err.Error()
+}
+
+// The calls. Each returns what was answered, in words; what is zero is left out.
+
+func payloads(p ...string) (all [][]byte) {
+	for _, s := range p {
+		all = append(all, []byte(s))
+	}
+	return all
+}
+
+func enqueues(p ...string) func(*env) string {
+	return func(e *env) string {
+		if err := Enqueue(e.ctx, e.line, e.q, payloads(p...)); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+func enqueuesOnce(nonce string, p ...string) func(*env) string {
+	return func(e *env) string {
+		fresh, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, payloads(p...))
+		switch {
+		case err != nil:
+			return refused(err)
+		case fresh:
+			return "fresh"
+		}
+		return "repeated"
+	}
+}
+
+func enqueuesUnique(p string) func(*env) string {
+	return func(e *env) string {
+		if err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+func cancels(p string) func(*env) string {
+	return func(e *env) string {
+		removed, token, err := Cancel(e.ctx, e.line, e.q, []byte(p))
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("removed=%d token=%d", removed, token)
+	}
+}
+
+func pauses(e *env) string {
+	if err := Pause(e.ctx, e.line, e.q); err != nil {
+		return refused(err)
+	}
+	return "ok"
+}
+
+func resumes(e *env) string {
+	if err := Resume(e.ctx, e.line, e.q); err != nil {
+		return refused(err)
+	}
+	return "ok"
+}
+
+func deletes(e *env) string {
+	if err := Delete(e.ctx, e.line, e.q); err != nil {
+		return refused(err)
+	}
+	return "ok"
+}
+
+// joins asks for an hour, with a request that is good for the given minutes.
+func joins(worker string, good int64) func(*env) string {
+	return func(e *env) string {
+		if err := Join(e.ctx, e.line, e.q, worker, time.Hour, e.now()+good*60000); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+// steps makes a round; a lease of an hour unless it says otherwise.
+func steps(r Round) func(*env) string {
+	return func(e *env) string {
+		r.Lease = cmp.Or(r.Lease, time.Hour)
+		if r.Lease < 0 {
+			r.Lease = 0
+		}
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		if err != nil {
+			return refused(err)
+		}
+		var w words
+		for _, s := range a.Settled {
+			w.add("settled", string(s))
+		}
+		for _, s := range a.Started {
+			w.add("started", fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token))
+		}
+		for _, c := range a.Cancels {
+			w.add("cancels", fmt.Sprintf("%s/%d", name(c.Digest), c.Token))
+		}
+		w.num("seen", a.Seen, 0)
+		w.num("rank", int64(a.Rank), -1)
+		w.flag("again", a.Again)
+		if a.Trouble != "" {
+			w.add("trouble", strings.Fields(a.Trouble)[0])
+		}
+		return w.String()
+	}
+}
+
+// beats renews for an hour; suspects have another hour.
+func beats(worker string, judge bool) func(*env) string {
+	return func(e *env) string {
+		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, judge))[0])
+		if err != nil {
+			return refused(err)
+		}
+		var w words
+		w.flag("lapsed", p.Lapsed)
+		w.num("waiting", int64(p.Waiting), 0)
+		w.num("held", int64(p.Held), 0)
+		w.num("rank", int64(p.Rank), -1)
+		w.num("canceled", p.Canceled, 0)
+		w.look(p.Look)
+		return w.String()
+	}
+}
+
+func sweeps(e *env) string {
+	l, err := Sweep(e.ctx, e.line, e.q, time.Hour)
+	if err != nil {
+		return refused(err)
+	}
+	var w words
+	w.look(l)
+	return w.String()
+}
+
+func leaves(worker string) func(*env) string {
+	return func(e *env) string {
+		n, err := Leave(e.ctx, e.line, e.q, worker)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("returned=%d", n)
+	}
+}
+
+func fails(worker string) func(*env) string {
+	return func(e *env) string {
+		known, n, err := Fail(e.ctx, e.line, e.q, worker)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("known=%t returned=%d", known, n)
+	}
+}
+
+// does is something that somebody else does: a command on a key.
+func does(command, key string, args ...any) func(*env) string {
+	return func(e *env) string {
+		e.must(e.conn.Do(command, append([]any{e.key(key)}, args...)...))
+		return ""
+	}
+}
+
+// puts replaces a key, as time or somebody else would.
+func puts(key, value string) func(*env) string {
+	return func(e *env) string {
+		e.put(key, value, e.now())
+		return ""
+	}
+}
+
+// words gathers "name=a,b" and "name".
+type words struct{ all []string }
+
+func (w *words) add(name, value string) {
+	if n := len(w.all); n > 0 && strings.HasPrefix(w.all[n-1], name+"=") {
+		w.all[n-1] += "," + value
+		return
+	}
+	w.all = append(w.all, name+"="+value)
+}
+
+func (w *words) num(name string, n, none int64) {
+	if n != none {
+		w.add(name, strconv.FormatInt(n, 10))
+	}
+}
+
+func (w *words) flag(name string, on bool) {
+	if on {
+		w.all = append(w.all, name)
+	}
+}
+
+func (w *words) look(l Look) {
+	for _, f := range l.Failed {
+		w.add("failed", f)
+	}
+	w.num("returned", int64(l.Returned), 0)
+	w.flag("again", l.Again)
+	if l.Due >= 0 {
+		w.add("due", minutes(l.Due.Milliseconds()))
+	}
+}
+
+func (w *words) String() string { return strings.Join(w.all, " ") }
+
+// with is a state with some keys changed; the value "" removes one.
+func (s state) with(kv ...string) state {
+	c := maps.Clone(s)
+	for i := 0; i < len(kv); i += 2 {
+		if c[kv[i]] = kv[i+1]; kv[i+1] == "" {
+			delete(c, kv[i])
+		}
+	}
+	return c
+}
+
+// seq is the words from up to (not including) to, with a name before each.
+func seq(name string, from, to int) (all []string) {
+	for i := from; i < to; i++ {
+		all = append(all, fmt.Sprint(name, i))
+	}
+	return all
+}
