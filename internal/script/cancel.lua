@@ -14,6 +14,7 @@ if not token then
 end
 local digest = redis.sha1hex(payload)
 local record = q.cancel .. digest
+local earlier = redis.call('HLEN', record)
 
 -- Who holds anything may hold a copy: members, and those being returned.
 local holders = {}
@@ -62,8 +63,8 @@ if #holders == 0 then
   token = 0
 else
   token = token + 1
-  if redis.call('HLEN', record) == 3 then
-    redis.call('DEL', record) -- an earlier cancel of the same payload, over
+  if earlier == 3 then
+    redis.call('DEL', record) -- of a cancel of the same payload that is over
   end
   redis.call('SET', q.token, token)
   redis.call('ZADD', q.canceled, token, digest)
