@@ -136,7 +136,7 @@ func (c *cancels) hear(payload []byte, held map[string]*Task, round int64) {
 	}
 	h := heard{round, map[string]bool{}}
 	for id, t := range held {
-		if t.digest() == d {
+		if t.digest == d {
 			h.processes[id] = true
 		}
 	}
@@ -189,7 +189,7 @@ func (c *cancels) apply(held map[string]*Task) (acks []script.Cancellation) {
 	for d, token := range c.open {
 		left := false
 		for _, t := range held {
-			if t.Token < token && t.digest() == d {
+			if t.Token < token && t.digest == d {
 				t.cancel(ErrCanceled)
 				left = true
 			}

@@ -185,7 +185,7 @@ func TestDocsExamples(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	want := map[string]string{
-		"minimal": "sending hello\n", // then it serves until it is interrupted
+		"minimal": "sending hello", // then it serves until it is interrupted
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
@@ -211,9 +211,11 @@ func TestDocsExamples(t *testing.T) {
 				stderr, err := cmd.StderrPipe()
 				is.NoErr(err)
 				is.NoErr(cmd.Start())
-				line, err := bufio.NewReader(stderr).ReadString('\n')
-				is.NoErr(err)
-				is.True(strings.HasSuffix(line, want["minimal"]))
+				for lines := bufio.NewScanner(stderr); lines.Scan(); {
+					if strings.HasSuffix(lines.Text(), want["minimal"]) {
+						break
+					}
+				}
 				is.NoErr(cmd.Process.Kill())
 				_ = cmd.Wait() // it was killed
 				return

@@ -61,7 +61,10 @@ func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, er
 			yield(Event{}, wrap("events", err))
 			return
 		}
-		p.sub.add(l)
+		if err := p.sub.add(l); err != nil {
+			yield(Event{}, wrap("events", err))
+			return
+		}
 		defer p.sub.remove(l)
 		for {
 			select {

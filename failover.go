@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -58,7 +61,25 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 			again = look.Again
 		}
 	}
-	return failed, nil
+	return failed, p.prune(ctx)
+}
+
+// prune takes peers off the list whose registration has ended. One that lives
+// puts itself back with its next beat.
+func (p *Peer) prune(ctx context.Context) error {
+	for id, err := range p.scan(ctx, p.space.Workers()) {
+		if err != nil {
+			return wrap("sweep", err)
+		}
+		there, err := redis.Bool(p.calls.One(ctx, redisconn.Command("EXISTS", p.space.Worker(id))))
+		if err == nil && !there {
+			_, err = p.calls.One(ctx, redisconn.Command("SREM", p.space.Workers(), id))
+		}
+		if err != nil {
+			return wrap("sweep", err)
+		}
+	}
+	return nil
 }
 
 // queues yields a handle to each queue.

@@ -12,8 +12,10 @@ import (
 )
 
 // A Handler works on one task. Returning nil finishes it. An error puts it back
-// to the front of the queue, after a short pause; so does a panic, which is
-// logged with its stack and does not harm the peer.
+// to the front of the queue, after a short pause; so does a panic, which does
+// not harm the peer. Failures are logged, at most one a second. As many tasks
+// that always fail as there are handlers in the fleet therefore hold up the
+// queue: cancel them.
 //
 // The context ends when the task is no longer to be worked on, and
 // context.Cause tells why: ErrCanceled, the task was canceled and will not run
@@ -31,7 +33,8 @@ type Handler func(ctx context.Context, t *Task) error
 // valid. All of it applies when a task is taken: a change needs no migration
 // of what waits.
 type HandleOptions struct {
-	// Concurrency is how many tasks run at once; 0 is GOMAXPROCS.
+	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS,
+	// which is little for handlers that mostly wait.
 	Concurrency int
 	// Grace is how long Run waits, once it has ended the contexts of handlers
 	// because the time to drain is over, for them to return; 0 is 10 s. After
@@ -45,7 +48,7 @@ type HandleOptions struct {
 
 const defaultGrace = 10 * time.Second
 
-// Handle has Run serve the queue with h. It is called before Run, once for each
+// Handle has Run serve the queue with h, Concurrency tasks at a time. It is called before Run, once for each
 // queue. It panics if h is nil, an option is negative, the queue has a handler,
 // or Run was called.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
@@ -70,7 +73,7 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case q.peer.services[q.name] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
 	}
-	q.peer.services[q.name] = &service{queue: q, handler: h, opts: o, drained: make(chan struct{})}
+	q.peer.services[q.name] = &service{queue: q, handler: h, opts: o, drained: make(chan struct{}), stored: make(chan struct{}, 1)}
 }
 
 // A service is a handled queue of a peer. It outlives the incarnations of the
@@ -83,11 +86,15 @@ type service struct {
 	drained chan struct{}   // closed when draining begins
 	upset   complaint
 
-	handlers sync.WaitGroup
+	handlers sync.WaitGroup // that have not returned
+	stored   chan struct{}  // has an element when an end was stored; holds one
 
 	mu       sync.Mutex // protects the fields below
 	running  int
+	ending   int // tasks whose end is to be stored
 	draining bool
+	said     time.Time // when a failure was logged
+	unsaid   int       // failures since
 }
 
 // free is how many more tasks may run.
@@ -114,12 +121,44 @@ func (s *service) reserve(n int) int {
 	return n
 }
 
-// release gives back a slot.
+// release gives back the slot of a handler that has returned, and whose task is
+// about to end.
 func (s *service) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
+	s.ending++
 	s.queue.peer.counts.running.Add(-1)
+	s.handlers.Done()
+}
+
+// end notes that the end of a task was stored.
+func (s *service) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending--
+	select {
+	case s.stored <- struct{}{}:
+	default:
+	}
+}
+
+// store waits until the ends of all tasks whose handlers have returned are
+// stored, or ctx ends.
+func (s *service) store(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		ending := s.ending
+		s.mu.Unlock()
+		if ending == 0 {
+			return
+		}
+		select {
+		case <-s.stored:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *service) isDraining() bool {
@@ -139,16 +178,42 @@ func (s *service) drain() {
 // take runs a task in a reserved slot.
 func (s *service) take(t *Task) {
 	go func() {
-		defer s.handlers.Done()
 		err := errGoexit
 		defer func() { // also when the handler ends its goroutine
 			if v := recover(); v != nil {
-				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+				err = &panicError{v, debug.Stack()}
 			}
 			s.settle(t, err)
 		}()
 		err = s.handler(t.ctx, t)
 	}()
+}
+
+// A panicError is the error of a handler that panicked.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// complain logs that a handler failed, at most once a second.
+func (s *service) complain(t *Task, err error) {
+	s.mu.Lock()
+	s.unsaid++
+	failures, said := s.unsaid, time.Since(s.said) >= time.Second
+	if said {
+		s.unsaid, s.said = 0, time.Now()
+	}
+	s.mu.Unlock()
+	if !said {
+		return
+	}
+	attrs := []any{"queue", s.queue.name, "process", t.ID, "failures", failures, "err", err}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		attrs = append(attrs, "stack", string(p.stack))
+	}
+	s.queue.peer.log.Error("worqr: handlers failed; their tasks go back to the front", attrs...)
 }
 
 // errGoexit is the error of a handler that ended its goroutine.
@@ -170,7 +235,7 @@ func (s *service) settle(t *Task, err error) {
 	case errors.Is(cause, ErrCanceled), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrShutdown):
 	default:
 		s.queue.peer.counts.failures.Add(1)
-		s.queue.peer.log.Warn("worqr: a handler failed; its task goes back to the front", "queue", s.queue.name, "process", t.ID, "err", err)
+		s.complain(t, err)
 		select { // so that a task that cannot succeed does not spin
 		case <-time.After(jitter(failurePause)):
 		case <-t.ctx.Done():
@@ -179,6 +244,7 @@ func (s *service) settle(t *Task, err error) {
 		cause = context.Cause(t.ctx)
 	}
 	s.release() // before the end is told, so that the same round asks for the next task
+	defer s.end()
 	switch {
 	case err == nil:
 		s.insist(t, t.Finish)

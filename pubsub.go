@@ -24,7 +24,8 @@ type subscriber struct {
 	log   *slog.Logger
 	upset complaint
 
-	life sync.Mutex // held while the connection's goroutine is started or stopped
+	life   sync.Mutex // held while the connection's goroutine is started or stopped
+	closed bool       // protected by life
 
 	mu        sync.Mutex // protects the fields below
 	listeners map[*listener]bool
@@ -56,9 +57,12 @@ func newSubscriber(dial redisconn.Dial, log *slog.Logger) *subscriber {
 }
 
 // add has the listener hear. It does not block on Redis; synced tells.
-func (s *subscriber) add(l *listener) {
+func (s *subscriber) add(l *listener) error {
 	s.life.Lock()
 	defer s.life.Unlock()
+	if s.closed {
+		return redisconn.ErrClosed
+	}
 	s.mu.Lock()
 	s.listeners[l] = true
 	for _, name := range slices.Concat(l.channels, l.patterns) {
@@ -74,11 +78,19 @@ func (s *subscriber) add(l *listener) {
 	s.mu.Unlock()
 	if start {
 		go s.run(ctx, done)
-		return
+		return nil
 	}
 	s.write.Lock()
 	defer s.write.Unlock()
 	s.subscribe([]*listener{l})
+	return nil
+}
+
+// close has add fail from now on.
+func (s *subscriber) close() {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.closed = true
 }
 
 // remove has the listener hear nothing more, and waits for the connection's
@@ -104,6 +116,7 @@ func (s *subscriber) remove(l *listener) {
 		s.write.Lock()
 		if s.conn != nil {
 			_ = s.conn.Ping("") // has the receiver look up; it may be gone already
+			redisconn.Interrupt(s.conn.Conn)
 		}
 		s.write.Unlock()
 		<-done
@@ -312,7 +325,7 @@ func (r *rounds) listen() {
 			}
 		},
 	}
-	r.queue.peer.sub.add(r.ear)
+	_ = r.queue.peer.sub.add(r.ear) // a closed peer has no worker
 }
 
 func (r *rounds) unlisten() {

@@ -37,7 +37,8 @@ type rounds struct {
 	ctx    context.Context // ends with the rounds
 	stop   context.CancelFunc
 	ear    *listener // set by listen
-	upset  complaint
+	upset  complaint // about rounds
+	odd    complaint // about a queue that cannot be read
 
 	mu       sync.Mutex    // protects the fields below
 	silence  chan struct{} // closed when there is nothing more to say; nil while silent
@@ -347,9 +348,11 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 			r.ask = max(firstAsk, len(tasks))
 		}
 	}
+	var trouble error
 	if a.Trouble != "" {
-		r.upset.about(r.queue.peer.log, "tasks cannot be started", errors.New(a.Trouble), "queue", r.queue.name)
+		trouble = errors.New(a.Trouble)
 	}
+	r.odd.about(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.name)
 	r.hand(tasks)
 
 	for _, c := range a.Cancels {

@@ -16,7 +16,8 @@ import (
 // their Grace; then it returns an error.
 //
 // It outlives every failure of Redis: it keeps trying, and logs the first and
-// each changed error once. It returns nil after a clean end, and an error when
+// each changed error once. From the end of its context it takes at most
+// Options.Drain, Grace and 5 s more. It returns nil after a clean end, and an error when
 // it could not leave cleanly (then peers return its tasks once its lease has
 // lapsed), when it has never reached Redis, or was called before. After
 // Shutdown it returns ErrShutdown at once. It is made of
@@ -28,7 +29,12 @@ func (p *Peer) Run(ctx context.Context) error {
 	if err := p.begin(ctx); err != nil {
 		return wrap("run", err)
 	}
-	defer close(p.ended)
+	defer func() {
+		p.mu.Lock()
+		p.running = false
+		p.mu.Unlock()
+		close(p.ended)
+	}()
 	fetch, stop := context.WithCancel(ctx) // ends when there is to be no more work
 	defer stop()
 	defer context.AfterFunc(p.shutdown, stop)()
@@ -41,11 +47,17 @@ func (p *Peer) Run(ctx context.Context) error {
 		w.want(s.queue)
 	}
 	<-fetch.Done()
-	stuck := p.drain(w)
+	stuck := p.drain()
 
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	end := context.WithoutCancel(ctx)
+	store, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
-	err := p.StopWorker(leave)
+	for _, s := range p.services {
+		s.store(store)
+	}
+	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
+	defer cancel()
+	err := p.stopWorker(leave)
 	if stuck > 0 {
 		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers ignore that their context has ended, and were left behind", stuck))
 	}
@@ -68,7 +80,7 @@ func (p *Peer) begin(ctx context.Context) error {
 		}
 		s.base = context.WithoutCancel(ctx)
 	}
-	p.ran = true
+	p.ran, p.running = true, true
 	return nil
 }
 
@@ -93,9 +105,15 @@ func (p *Peer) persist(ctx context.Context) error {
 	}
 }
 
+// leaveTimeout is how long Run tries to tell Redis that it has ended.
+const leaveTimeout = 5 * time.Second
+
 // drain takes no more tasks and waits for the handlers, in the end with force.
 // It returns how many are left.
-func (p *Peer) drain(w *worker) (stuck int64) {
+func (p *Peer) drain() (stuck int64) {
+	if n := p.counts.running.Load(); n > 0 {
+		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
+	}
 	grace := time.Duration(0)
 	var rounds []*rounds
 	for _, s := range p.services {

@@ -111,14 +111,14 @@ func (q *Queue) list() {
 type Task struct {
 	ID      string // of the process, a UUIDv7
 	Queue   string
-	Payload []byte // raw
+	Payload []byte // raw; yours to change
 	Token   int64  // rises with every start on the queue; for fencing downstream
 	Result  []byte // set it before the end; it is published with the event "done"
 
 	rounds *rounds
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	digest func() string
+	digest string // of Payload as it was taken; the handler may change that
 
 	mu    sync.Mutex // protects the fields below
 	tried script.Verb
@@ -127,7 +127,7 @@ type Task struct {
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, rounds: r}
 	t.ctx, t.cancel = context.WithCancelCause(r.base)
-	t.digest = sync.OnceValue(func() string { return digest(t.Payload) })
+	t.digest = digest(s.Payload)
 	return t
 }
 

@@ -36,12 +36,18 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.present() != nil {
 		return nil
 	}
-	w := newWorker(p)
+	p.mu.Lock()
+	if p.used {
+		p.id = newID()
+	}
+	p.used = true
+	w := newWorker(p, p.id)
+	p.mu.Unlock()
 	if err := w.register(ctx, w.id); err != nil {
 		return wrap("start worker", err)
 	}
 	p.mu.Lock()
-	p.id, p.worker = w.id, w
+	p.worker = w
 	p.mu.Unlock()
 	p.background.Go(w.keep)
 	return nil
@@ -51,8 +57,16 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 // beating. After it returns, no goroutine of the worker exists. The contexts of
 // tasks end with ErrShutdown. When ctx ends or Redis fails first, it stops all
 // the same and returns the error; then peers return the tasks once the lease
-// has lapsed. It fails with ErrNotStarted when the worker is not started.
+// has lapsed. It fails with ErrNotStarted when the worker is not started, and
+// does nothing but fail while Run has not returned.
 func (p *Peer) StopWorker(ctx context.Context) error {
+	if p.isRunning() {
+		return wrap("stop worker", errRunning)
+	}
+	return p.stopWorker(ctx)
+}
+
+func (p *Peer) stopWorker(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	w := p.present()
@@ -146,9 +160,9 @@ type worker struct {
 	beaten time.Time // when the last answered beat was sent; likewise
 }
 
-func newWorker(p *Peer) *worker {
+func newWorker(p *Peer, id string) *worker {
 	w := &worker{
-		peer: p, id: newID(), started: time.Now(),
+		peer: p, id: id, started: time.Now(),
 		turn: make(chan struct{}, 1), kept: make(chan struct{}),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
 	}
@@ -163,9 +177,17 @@ func (w *worker) register(ctx context.Context, id string) error {
 	queues, _ := json.Marshal(slices.Sorted(maps.Keys(w.wanted))) // strings always marshal
 	w.mu.Unlock()
 	host, _ := os.Hostname()
-	return script.Register(ctx, p.control, p.space, id, max(p.opts.Lease, 0), script.Registration{
+	return script.Register(ctx, p.control, p.space, id, w.ttl(), script.Registration{
 		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues),
 	})
+}
+
+// ttl is how long the registration is there without a beat; 0 is for ever.
+func (w *worker) ttl() time.Duration {
+	if w.peer.opts.Lease < 0 {
+		return 0
+	}
+	return max(w.peer.opts.Lease, time.Second)
 }
 
 // unregister removes a registration.
@@ -282,7 +304,7 @@ func (w *worker) leave(ctx context.Context) error {
 	w.closing = true
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
-	errs := make([]error, len(members)+1)
+	errs := make([]error, len(members))
 	var leaving sync.WaitGroup
 	for i, r := range members {
 		leaving.Go(func() { errs[i] = r.leave(ctx) })
@@ -293,8 +315,10 @@ func (w *worker) leave(ctx context.Context) error {
 	for _, r := range members {
 		r.unlisten()
 	}
-	errs[len(members)] = w.peer.unregister(ctx, w.id)
-	return errors.Join(errs...)
+	if err := cmp.Or(append(errs, w.peer.unregister(ctx, w.id))...); err != nil {
+		return fmt.Errorf("this could not be told to Redis, so peers return its tasks once its lease has lapsed: %w", err)
+	}
+	return nil
 }
 
 // keep beats until the worker ends, and brings it back when it was evicted.
@@ -373,7 +397,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		w.steady = sent
 	}
 	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
-	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), max(p.opts.Lease, time.Second).Milliseconds())}
+	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), w.ttl().Milliseconds())}
 	if p.opts.Lease < 0 {
 		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
 	}

@@ -39,9 +39,10 @@
 // # Concurrency
 //
 // All methods are safe for concurrent use. Methods that take a context block
-// until Redis has answered or the context ends. A call that was cut off by its
-// context, or whose reply was lost, may have been carried out; then its error
-// is ErrUnknown.
+// until Redis has answered or the context ends, and give up when a connection
+// has not answered for five seconds (longer with large payloads). A call that
+// was sent and cut off by its context, or whose reply was lost, may have been
+// carried out; then its error is ErrUnknown. With any other error it was not.
 //
 // # Redis
 //
@@ -204,7 +205,9 @@ type Peer struct {
 
 	mu       sync.Mutex // protects the fields below
 	id       string
+	used     bool                // id was registered
 	ran      bool                // Run was called
+	running  bool                // and has not returned
 	services map[string]*service // by queue
 	worker   *worker             // nil while not started
 }
@@ -264,21 +267,35 @@ func (p *Peer) ID() string {
 	return p.id
 }
 
-// Close stops the worker if it still runs, as StopWorker does, and closes the
-// connections that the peer has opened; a Pool that was given stays open. Calls
-// made afterwards fail. It blocks until what is under way has ended. It does
-// not end Run; that is what its context and Shutdown are for.
+// Close stops the worker if StartWorker has started it, as StopWorker does, and
+// closes the connections that the peer has opened; a Pool that was given stays
+// open. Calls made afterwards fail. It blocks until what is under way has ended.
+// While Run has not returned it does nothing and fails: end Run's context, or
+// call Shutdown, first.
 func (p *Peer) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	if p.isRunning() {
+		return wrap("close", errRunning)
+	}
+	p.shut() // Run, called now, fails
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	err := p.StopWorker(ctx)
+	err := p.stopWorker(ctx)
 	if errors.Is(err, ErrNotStarted) {
 		err = nil
 	}
+	p.sub.close()
 	p.calls.Close()
 	p.work.Close()
 	p.control.Close()
 	return err
+}
+
+var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrBadOption)
+
+func (p *Peer) isRunning() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running
 }
 
 // A Queue is a handle to one queue. Handles are cheap and may be made anywhere.
@@ -387,7 +404,7 @@ func (c *complaint) about(log *slog.Logger, what string, err error, attrs ...any
 	defer c.mu.Unlock()
 	switch {
 	case err == nil && c.last != "":
-		log.Info("worqr: over: "+what, attrs...)
+		log.Info("worqr: recovered", append(attrs, "from", what)...)
 		c.last = ""
 	case err != nil && c.last != gist(err):
 		log.Warn("worqr: "+what, append(attrs, "err", err)...)

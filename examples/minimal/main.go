@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log"
 	"os"
 
@@ -19,5 +18,6 @@ func main() {
 		log.Printf("sending %s", t.Payload)
 		return nil
 	}, nil)
-	log.Fatal(errors.Join(emails.Enqueue(ctx, []byte("hello")), peer.Run(ctx)))
+	log.Println("enqueue hello, error:", emails.Enqueue(ctx, []byte("hello")))
+	log.Fatal(peer.Run(ctx))
 }

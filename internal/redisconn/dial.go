@@ -133,3 +133,11 @@ func poisoned(err error) bool {
 	}
 	return false
 }
+
+// Interrupt closes a connection that somebody else may be reading from, so that
+// they notice. A connection that belongs to a pool must not be closed then.
+func Interrupt(c redis.Conn) {
+	if _, pooled := c.(pooledConn); !pooled {
+		_ = c.Close() // whoever reads from it notices
+	}
+}

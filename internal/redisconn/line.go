@@ -107,6 +107,7 @@ type bundle struct {
 	calls   []Call
 	replies []Reply
 	sent    bool // protected by Line.mu
+	gone    bool // nobody waits any more, so it is not to be sent; likewise
 	done    chan struct{}
 }
 
@@ -152,14 +153,14 @@ func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !b.sent {
-		l.waiting = slices.DeleteFunc(l.waiting, func(w *bundle) bool { return w == b })
-		return fail(len(calls), context.Cause(ctx))
-	}
 	select {
 	case <-b.done: // both were ready
 		return b.replies
 	default:
+		if !b.sent {
+			b.gone = true
+			return fail(len(calls), context.Cause(ctx))
+		}
 		return fail(len(calls), fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx)))
 	}
 }
@@ -175,8 +176,8 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 // pool cannot be closed while it is in use, so then the calls time out.
 func (l *Line) Abort() {
 	l.mu.Lock()
-	if _, pooled := l.conn.(pooledConn); l.conn != nil && !pooled {
-		_ = l.conn.Close() // the exchange notices
+	if l.conn != nil {
+		Interrupt(l.conn)
 	}
 	l.mu.Unlock()
 	l.working.Wait()
@@ -207,14 +208,11 @@ func (l *Line) run() {
 		batch := l.waiting
 		l.waiting = nil
 		l.busy = len(batch) > 0
-		for _, b := range batch {
-			b.sent = true
-		}
 		l.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
-		l.exchange(batch)
+		l.exchange(slices.Clone(batch))
 		for _, b := range batch {
 			close(b.done)
 		}
@@ -229,6 +227,12 @@ func (l *Line) exchange(batch []*bundle) {
 		}
 		return
 	}
+	l.mu.Lock()
+	batch = slices.DeleteFunc(batch, func(b *bundle) bool {
+		b.sent = !b.gone
+		return b.gone
+	})
+	l.mu.Unlock()
 	timeout := l.timeout
 	for _, b := range batch {
 		for _, c := range b.calls {
@@ -332,7 +336,8 @@ func (l *Line) ping() error {
 	l.roundTrip([]Call{Command("PING")}, []*Reply{&pong}, l.timeout)
 	switch {
 	case errors.Is(pong.Err, ErrUnknown):
-		return fmt.Errorf("there is no answer: %v", pong.Err) // nothing but the PING is unknown
+		// Nothing but the PING is unknown.
+		return fmt.Errorf("the connection does not answer: %s", strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))
 	case pong.Err != nil:
 		l.drop()
 	}

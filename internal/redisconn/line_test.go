@@ -102,6 +102,8 @@ func TestContext(t *testing.T) {
 	_, err := l.One(over, redisconn.Command("INCR", "n"))
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 
+	_, err = l.One(t.Context(), redisconn.Command("PING")) // there is a connection
+	is.NoErr(err)
 	c := redistest.Dial(t, server.URL())
 	_, err = c.Do("CLIENT", "PAUSE", 300)
 	is.NoErr(err)

@@ -1,0 +1,139 @@
+package worqr_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// The end of Run while Redis is away: handlers that have returned hold up
+// nothing, and what could not be stored is not waited for longer than said.
+func TestShutdownWithoutRedis(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(*redistest.Server, testing.TB){
+		"gone":    func(s *redistest.Server, _ testing.TB) { s.Kill() },
+		"stopped": func(s *redistest.Server, t testing.TB) { s.Signal(t, syscall.SIGSTOP) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
+			q := p.Queue("q")
+			started, finish := make(chan string, 1), make(chan struct{})
+			q.Handle(func(context.Context, *worqr.Task) error {
+				started <- ""
+				<-finish
+				return nil
+			}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- p.Run(ctx) }()
+			enqueue(t, q, "a")
+			receive(t, started, 1)
+			away(server, t)
+			cancel()
+			close(finish)
+			at := time.Now()
+			is.True(receive(t, ran, 1)[0] != nil) // it says so
+			if took := time.Since(at); took > 15*time.Second { // 5 s, and some for a busy machine
+				t.Errorf("Run returned after %v", took)
+			}
+		})
+	}
+}
+
+// What may not be called while Run runs says so, and changes nothing; after
+// Close, everything says that it is closed.
+func TestCloseAndRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	starts, stop := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	is.True(is_(p.Close(), worqr.ErrBadOption))
+	is.True(is_(p.StopWorker(t.Context()), worqr.ErrBadOption))
+	enqueue(t, q, "a")
+	receive(t, starts, 1) // it serves
+	stop()
+	is.NoErr(p.Close())
+	is.NoErr(p.Close())
+	is.True(q.Enqueue(t.Context(), []byte("a")) != nil)
+	is.True(p.StartWorker(t.Context()) != nil)
+	var events error
+	for _, events = range p.Events(t.Context()) {
+		break
+	}
+	is.True(events != nil)
+
+	other := open(t, worqr.Options{})
+	is.NoErr(other.Close())
+	is.True(is_(other.Run(t.Context()), worqr.ErrShutdown))
+}
+
+// The id that a peer has before it is started is the one that it then has.
+func TestID(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	before := p.ID()
+	is.NoErr(p.StartWorker(t.Context()))
+	is.Equal(p.ID(), before)
+	is.NoErr(p.StopWorker(t.Context()))
+	is.NoErr(p.StartWorker(t.Context()))
+	is.True(p.ID() != before) // a late request of the first must not touch the second
+}
+
+// A handler may do what it likes with the payload: the task keeps its identity.
+func TestHandlerChangesPayload(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		for i := range t.Payload {
+			t.Payload[i] = 'x'
+		}
+		t.Payload = nil
+		started <- ""
+		<-ctx.Done()
+		return errors.New("ended")
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "job")
+	receive(t, started, 1)
+	report := cancel(t, q, "job")
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	is.Equal(len(started), 0)
+}
+
+// Events end with their context, whether Redis answers or not.
+func TestEventsEnd(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	synced := make(chan string, 1)
+	go func() {
+		defer close(ended)
+		for range p.Events(ctx) {
+			synced <- ""
+		}
+	}()
+	receive(t, synced, 1)
+	server.Signal(t, syscall.SIGSTOP)
+	cancel()
+	receiveClosed(t, ended)
+	server.Signal(t, syscall.SIGCONT)
+}
