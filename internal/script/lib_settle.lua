@@ -5,8 +5,12 @@
 -- front adds one to offset, giving back to the front takes one off, so a
 -- position needs no search. While no lock exists, there is no offset and
 -- nothing of this is done.
-local offset = tonumber(redis.call('HGET', q.unique, 'offset') or nil)
-local canceling = redis.call('ZCARD', q.canceled) > 0
+local offset, canceling, suspecting = nil, false, false
+if redis.call('EXISTS', q.unique, q.canceled, q.suspects) > 0 then -- seldom
+  offset = tonumber(redis.call('HGET', q.unique, 'offset') or nil)
+  canceling = redis.call('ZCARD', q.canceled) > 0
+  suspecting = redis.call('ZCARD', q.suspects) > 0
+end
 
 -- A payload was taken from the front into a process.
 local function lock_taken(payload, id)

@@ -511,6 +511,7 @@ func joins(worker string, good int64) func(*env) string {
 // steps makes a round; a lease of an hour unless it says otherwise.
 func steps(r Round) func(*env) string {
 	return func(e *env) string {
+		r := r // others use it at the same time
 		r.Lease = cmp.Or(r.Lease, time.Hour)
 		if r.Lease < 0 {
 			r.Lease = 0

@@ -39,9 +39,14 @@ local token = tonumber(redis.call('GET', q.token) or 0)
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
-redis.call('ZCARD', working)
+if outcomes == 0 then -- else the first outcome tells
+  redis.call('ZCARD', working)
+end
 
-redis.call('ZREM', q.suspects, worker) -- as first_write
+redis.pcall('ZREM', q.idle, worker) -- as first_write
+if suspecting then
+  redis.call('ZREM', q.suspects, worker)
+end
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 redis.call('HSET', q.rounds, worker, round)
 
@@ -85,9 +90,12 @@ for _ = 1, acks do
 end
 
 -- Returned tasks start before waiting ones, so a return under way goes first.
-local started = {}
+local started, empty = {}, false
 local wanted = #ARGV - at + 1
-local open, again = resume_return(200)
+local open, again = true, false
+if suspecting then
+  open, again = resume_return(200)
+end
 open = open and redis.call('EXISTS', paused) == 0
 if round == last then
   -- A copy of the last round: it may come late, when nobody waits for its
@@ -109,6 +117,7 @@ elseif open and wanted > 0 then
       break
     end
     if not payload then
+      empty = true
       break
     end
     token = token + 1
@@ -128,15 +137,13 @@ keep_offset()
 -- Come back short: wait to be woken. Otherwise there may be more: let another
 -- one have it, which does the same.
 local rank = -1
-local more = redis.pcall('LLEN', q.waiting)
-more = open and type(more) == 'number' and more > 0
+local more = not empty and open and redis.pcall('LLEN', q.waiting)
+more = type(more) == 'number' and more > 0
 again = again or more and round == last
 if idle and #started < wanted * 2 and not again then
   redis.pcall('ZADD', q.idle, now, worker)
   local place = redis.pcall('ZRANK', q.idle, worker)
   rank = type(place) == 'number' and place or -1
-else
-  redis.pcall('ZREM', q.idle, worker)
 end
 if more then
   wake(q.idle, q.wake, 1)
