@@ -104,83 +104,63 @@ func (t *Task) drop(ctx context.Context) error {
 
 // cancels is what a worker knows of the cancels on a queue.
 //
-// The truth is the cancel log: its entries come with the answers to rounds, and
-// cover the processes with a lower token. A message on the cancel channel only
-// has the worker make a round. When that tells of no such entry, the message
-// came from somebody who does not write the log, and then, as well as can be
-// done, it stops what was held when it came.
+// The truth is in Redis: entries of the cancel log come with the answers to
+// rounds, and cover the processes with a lower token. A message on the cancel
+// channel only has the worker ask, with its next round, for the token of that
+// cancel. When none is on record the message came from somebody who keeps no
+// records, and then, as well as can be done, it stops what was held when it
+// came.
 type cancels struct {
-	open  map[string]int64     // digest → token, told of and not acknowledged
-	heard map[string]heard     // digest → message without an entry
-	ahead map[string]time.Time // digest → when an entry was told of whose message is still to come
+	open  map[string]int64           // digest → token, told of and not acknowledged
+	heard map[string]map[string]bool // digest → processes held when its message came
 }
 
-// heard is a message for which a round has to tell whether the log knows it.
-type heard struct {
-	round     int64
-	processes map[string]bool
-}
-
-// messageLate is how long after its entry a cancel message may come.
-const messageLate = 5 * time.Second
-
-// hear takes in a message. The round with the given number will be made after
-// it came.
-func (c *cancels) hear(payload []byte, held map[string]*Task, round int64) {
+// hear takes in a message.
+func (c *cancels) hear(payload []byte, held map[string]*Task) {
 	d := digest(payload)
-	if t, ok := c.ahead[d]; ok {
-		delete(c.ahead, d)
-		if time.Since(t) < messageLate {
-			return
-		}
+	if c.heard == nil {
+		c.heard = map[string]map[string]bool{}
 	}
-	h := heard{round, map[string]bool{}}
+	if c.heard[d] == nil {
+		c.heard[d] = map[string]bool{}
+	}
 	for id, t := range held {
 		if t.digest == d {
-			h.processes[id] = true
+			c.heard[d][id] = true
 		}
 	}
-	if c.heard == nil {
-		c.heard = map[string]heard{}
+}
+
+// ask returns what to ask for, at most n digests.
+func (c *cancels) ask(n int) (digests []string) {
+	for d := range c.heard {
+		if len(digests) == n {
+			break
+		}
+		digests = append(digests, d)
 	}
-	c.heard[d] = h
+	return digests
+}
+
+// learn takes in the tokens of what was asked for.
+func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task) {
+	for i, d := range digests {
+		processes := c.heard[d]
+		delete(c.heard, d)
+		for id, t := range held {
+			if t.digest == d && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
+				t.cancel(ErrCanceled)
+			}
+		}
+	}
 }
 
 // told takes in an entry of the log.
 func (c *cancels) told(e script.Cancellation) {
 	if c.open == nil {
-		c.open, c.ahead = map[string]int64{}, map[string]time.Time{}
+		c.open = map[string]int64{}
 	}
 	c.open[e.Digest] = e.Token
-	if _, ok := c.heard[e.Digest]; ok {
-		delete(c.heard, e.Digest)
-		return
-	}
-	for d, t := range c.ahead {
-		if time.Since(t) >= messageLate {
-			delete(c.ahead, d)
-		}
-	}
-	c.ahead[e.Digest] = time.Now()
-}
-
-// missed forgets which messages are to come: there was a gap.
-func (c *cancels) missed() { clear(c.ahead) }
-
-// foreign cancels what was heard of before the round with the given number,
-// which has been answered and did not tell of it.
-func (c *cancels) foreign(held map[string]*Task, round int64) {
-	for d, h := range c.heard {
-		if h.round > round {
-			continue
-		}
-		delete(c.heard, d)
-		for id := range h.processes {
-			if t := held[id]; t != nil {
-				t.cancel(ErrCanceled)
-			}
-		}
-	}
 }
 
 // apply cancels what the entries cover, and returns those of which nothing is

@@ -52,7 +52,7 @@ func TestCancelWaiting(t *testing.T) {
 	is.Equal(report.Stopped+report.Finished, 0)
 	is.Equal(waiting(t, q), []string{"b", "c"})
 	is.Equal(cancel(t, q, "nothing").Removed, 0)
-	nothingLeftBut(t, prefix, "q", ":queues:{q}")
+	nothingLeftBut(t, prefix, "q", ":queues:{q}") // and the records of cancels, for a while
 }
 
 // Running copies are stopped wherever they run, other tasks go on, and a copy

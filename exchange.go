@@ -3,6 +3,7 @@ package worqr
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/worqr/worqr/internal/script"
 )
@@ -12,6 +13,8 @@ type settlement struct {
 	task *Task
 	verb script.Verb
 	done chan settled // gets one answer
+	ours bool         // nobody waits for it: a task that nobody took
+	held bool         // the task was held when this was first said
 }
 
 type settled struct {
@@ -45,6 +48,11 @@ func (r *rounds) restore(e *exchange, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acks = append(e.Acks, r.acks...)
+	for _, s := range e.outcomes {
+		if s.ours {
+			r.outcomes = append(r.outcomes, s)
+		}
+	}
 	r.answer(e, err)
 }
 
@@ -62,6 +70,9 @@ func (r *rounds) answer(e *exchange, err error) {
 		end = lost(err)
 	}
 	for _, s := range e.outcomes {
+		if s.ours {
+			continue
+		}
 		select {
 		case s.done <- settled{err: end}:
 		default:
@@ -79,7 +90,7 @@ func (r *rounds) answer(e *exchange, err error) {
 // settled answers one wish to end a process. r.mu is held.
 func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trouble string) {
 	c := &r.queue.peer.counts
-	if what == script.Gone && repeated {
+	if what == script.Gone && repeated && s.held {
 		what = script.OK // the first copy of the round did it
 	}
 	if what == script.Refused {
@@ -130,13 +141,16 @@ func (r *rounds) distribute(e *exchange, tasks []*Task, trouble string) []*Task 
 // r.mu is held.
 func (r *rounds) hand(tasks []*Task) {
 	n := 0
-	if r.serve != nil && !r.closing {
+	// An answer may come when it is not certain any more that what it started is
+	// still ours alone.
+	sure := r.fence == nil || time.Since(r.renewed) < r.queue.peer.exclusive()
+	if r.serve != nil && !r.closing && sure {
 		n = r.serve.reserve(len(tasks))
 	}
 	for _, t := range tasks[:n] {
 		r.serve.take(t)
 	}
 	for _, t := range tasks[n:] {
-		r.outcomes = append(r.outcomes, &settlement{t, script.Stop, make(chan settled, 1)})
+		r.outcomes = append(r.outcomes, &settlement{task: t, verb: script.Stop, done: make(chan settled, 1), ours: true})
 	}
 }

@@ -147,16 +147,24 @@ func (r *rounds) ousted() {
 func (w *worker) comeBack(ctx context.Context) error {
 	p := w.peer
 	w.mu.Lock()
-	if !w.evicted || w.closing {
-		w.mu.Unlock()
+	evicted := w.evicted && !w.closing
+	w.mu.Unlock()
+	if !evicted {
 		return nil
 	}
+	w.joining.Lock() // until a join that is under way has ended
+	defer w.joining.Unlock()
+	w.mu.Lock()
 	old := w.id
 	members := w.members
 	w.members = map[string]*rounds{}
 	w.id = newID()
 	id := w.id
 	w.evicted = false
+	for name, r := range members {
+		w.loose[membership{name, old}] = r.last()
+	}
+	clear(w.numbers)
 	w.mu.Unlock()
 	p.mu.Lock()
 	p.id = id
@@ -170,10 +178,8 @@ func (w *worker) comeBack(ctx context.Context) error {
 	}
 	w.steady = time.Time{}
 	p.known.Clear() // Redis may have lost everything
-	for _, r := range members {
-		if _, err := script.Leave(ctx, p.control, r.queue.keys, old); err != nil {
-			p.log.Debug("worqr: leaving under the old id", "queue", r.queue.name, "err", err)
-		}
+	if err := w.loosenAll(ctx); err != nil {
+		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
 	}
 	if err := p.unregister(ctx, old); err != nil {
 		p.log.Debug("worqr: removing the old registration", "err", err)

@@ -346,7 +346,11 @@ func TestSweep(t *testing.T) {
 
 func nothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
+	c := redistest.Conn(t)
 	for _, k := range left(t, prefix) {
+		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
+			continue // what is kept of a cancel
+		}
 		k = strings.TrimPrefix(k, prefix)
 		if k != ":registry" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
 			t.Errorf("left behind: %s", k)

@@ -1,7 +1,6 @@
 package worqr
 
 import (
-	"maps"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -17,27 +16,32 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	if p.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	r.look = r.look || p.Canceled > r.seen || p.Waiting > 0 && r.free() > 0
+	// The log may also end before what we have seen: when Redis has lost writes.
+	r.look = r.look || p.Canceled > 0 && p.Canceled != r.seen || p.Waiting > 0 && r.free() > 0
+	if r.quietSince(sent) && p.Held != len(r.held) {
+		r.strays++
+	} else {
+		r.strays = 0
+	}
+	if r.strays == 2 {
+		r.strays = 0
+		r.queue.peer.background.Go(r.reconcile)
+	}
 	r.kick()
-	if p.Held == len(r.held) {
-		r.strays = 0
-		return
-	}
-	if r.strays++; r.strays == 2 {
-		r.strays = 0
-		known := r.applied
-		r.queue.peer.background.Go(func() { r.reconcile(known) })
-	}
 }
+
+// quietSince reports whether no round was under way since the given time. r.mu
+// is held.
+func (r *rounds) quietSince(t time.Time) bool { return r.silence == nil && r.talked.Before(t) }
 
 // renew notes that the lease was renewed by something sent at the given time.
 // r.mu is held.
 func (r *rounds) renew(sent time.Time) {
 	if sent.After(r.renewed) {
 		r.renewed = sent
-		if r.fence != nil && r.ended == nil {
-			r.fence.Reset(time.Until(sent.Add(r.queue.peer.exclusive())))
-		}
+	}
+	if r.fence != nil && r.ended == nil { // also when it has fired
+		r.fence.Reset(time.Until(r.renewed.Add(r.queue.peer.exclusive())))
 	}
 }
 
@@ -56,38 +60,35 @@ func (r *rounds) unsure() {
 
 // reconcile compares what Redis believes this worker to hold with what it
 // holds, after two beats found that the numbers differ: what we do not know of
-// goes back to the front, what is no longer ours ends. Rounds are under way
-// meanwhile; only starts up to the token known, which were taken in before,
-// are looked at.
-func (r *rounds) reconcile(known int64) {
-	theirs := map[string]int64{}
-	for from := 0; ; from += page {
-		pairs, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGE", r.queue.keys.Working(r.worker), from, from+page-1, "WITHSCORES"))
-		if err != nil {
-			return // the next beats will find the same
-		}
-		maps.Copy(theirs, pairs)
-		if len(pairs) < page {
-			break
-		}
+// goes back to the front, what is no longer ours ends. It leaves that to the
+// next beats when a round is under way meanwhile.
+func (r *rounds) reconcile() {
+	began := time.Now()
+	theirs, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGE", r.queue.keys.Working(r.worker), 0, -1, "WITHSCORES"))
+	if err != nil {
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended != nil || !r.quietSince(began) {
+		return
+	}
 	log := r.queue.peer.log
 	for id, token := range theirs {
-		if r.held[id] == nil && token <= known {
+		if r.held[id] == nil {
 			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.name, "process", id)
 			stray := &Task{ID: id, Queue: r.queue.name, Token: token, rounds: r}
-			r.outcomes = append(r.outcomes, &settlement{stray, script.Stop, make(chan settled, 1)})
+			r.outcomes = append(r.outcomes, &settlement{task: stray, verb: script.Stop, done: make(chan settled, 1), ours: true})
 		}
 	}
 	for id, t := range r.held {
-		if _, ok := theirs[id]; !ok && t.Token <= known {
+		if _, ok := theirs[id]; !ok {
 			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.name, "process", id)
 			r.queue.peer.counts.lost.Add(1)
 			delete(r.held, id)
 			t.cancel(ErrEvicted)
 		}
 	}
+	r.acks = append(r.acks, r.cancels.apply(r.held)...)
 	r.kick()
 }

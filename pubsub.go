@@ -349,7 +349,7 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 		if len(r.held) == 0 && r.silence == nil {
 			return
 		}
-		r.cancels.hear(message, r.held, r.number+1)
+		r.cancels.hear(message, r.held)
 		r.look = true
 	}
 	r.kick()
@@ -359,7 +359,6 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 func (r *rounds) resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cancels.missed()
 	r.look = true
 	r.kick()
 }

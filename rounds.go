@@ -16,6 +16,7 @@ import (
 const (
 	maxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
+	maxHeard    = 100  // cancels asked for by one round
 	firstAsk    = 4    // starts asked for after a quiet time
 )
 
@@ -50,8 +51,8 @@ type rounds struct {
 	acks     []script.Cancellation
 	look     bool // ask for tasks, or pass the wake-up on
 	number   int64
-	applied  int64 // the last token of a start that we know of
-	seen     int64 // the last cancel that we were told of
+	talked   time.Time // when a round was last made or answered
+	seen     int64     // the last cancel that we were told of
 	ask      int
 	cancels  cancels
 	listens  time.Time // until when we answer for producers that only publish
@@ -60,9 +61,9 @@ type rounds struct {
 	strays   int // beats in a row that found a different number held
 }
 
-func newRounds(q *Queue, worker string, serve *service) *rounds {
+func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: context.Background(),
+		queue: q, worker: worker, serve: serve, base: context.Background(), number: number,
 		held: map[string]*Task{}, ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -113,7 +114,7 @@ func (r *rounds) refuse() error {
 
 // settle ends a process.
 func (r *rounds) settle(ctx context.Context, t *Task, verb script.Verb) (script.Settled, error) {
-	s := &settlement{t, verb, make(chan settled, 1)}
+	s := &settlement{task: t, verb: verb, done: make(chan settled, 1)}
 	r.mu.Lock()
 	if r.ended != nil {
 		defer r.mu.Unlock()
@@ -215,6 +216,10 @@ func (r *rounds) converse() {
 			e = nil
 		}
 		r.upset.about(r.queue.peer.log, "rounds fail", err, "queue", r.queue.name)
+		if r.isClosing() {
+			r.abandon(e)
+			return
+		}
 		if !r.persist(e) {
 			return
 		}
@@ -227,7 +232,13 @@ func (r *rounds) converse() {
 	}
 }
 
-// abandon ends a talk whose rounds were ended meanwhile: nobody knows whether
+func (r *rounds) isClosing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closing
+}
+
+// abandon ends a talk whose rounds have ended, or are to: nobody knows whether
 // the last one was carried out.
 func (r *rounds) abandon(e *exchange) {
 	r.mu.Lock()
@@ -236,7 +247,7 @@ func (r *rounds) abandon(e *exchange) {
 	if e == nil {
 		return
 	}
-	r.answer(e, fmt.Errorf("%w: %w", r.ended, redisconn.ErrUnknown))
+	r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
 }
 
 // evicted ends the rounds: the worker is no member any more.
@@ -292,6 +303,7 @@ func (r *rounds) compose() *exchange {
 		return 0
 	})
 	for _, s := range e.outcomes {
+		s.held = r.held[s.task.ID] != nil
 		e.Outcomes = append(e.Outcomes, script.Outcome{Process: s.task.ID, Token: s.task.Token, Verb: s.verb, Result: s.task.Result})
 	}
 	e.Acks, r.acks = r.acks, nil
@@ -307,8 +319,10 @@ func (r *rounds) compose() *exchange {
 	for range starts + e.asked {
 		e.Start = append(e.Start, newID())
 	}
+	e.Heard = r.cancels.ask(maxHeard)
 	r.look = false
 	r.number++
+	r.talked = time.Now()
 	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
 	return e
 }
@@ -336,10 +350,10 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	for i, s := range a.Started {
 		tasks[i] = newTask(r, e.Start[i], s)
 		r.held[tasks[i].ID] = tasks[i]
-		r.applied = max(r.applied, s.Token)
 	}
 	r.queue.peer.counts.started.Add(int64(len(tasks)))
 	full := len(tasks) == len(e.Start)
+	r.renew(sent)
 	tasks = r.distribute(e, tasks, a.Trouble)
 	if e.asked > 0 {
 		if full {
@@ -358,14 +372,17 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	for _, c := range a.Cancels {
 		r.cancels.told(c)
 	}
-	r.seen = max(r.seen, a.Seen)
-	r.cancels.foreign(r.held, e.Number)
+	if a.Seen < r.seen {
+		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.name)
+	}
+	r.seen = a.Seen
+	r.talked = time.Now()
+	r.cancels.learn(e.Heard, a.Tokens, r.held)
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)
 
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	r.renew(sent)
 	r.look = r.look || a.Again || e.asked > 0 && full && r.free() > 0
 }
 
@@ -382,12 +399,19 @@ func (r *rounds) leave(ctx context.Context) error {
 		return err
 	}
 	err := twice(func() error {
-		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker)
+		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, r.last())
 		r.queue.peer.counts.stopped.Add(int64(n))
 		return err
 	})
 	r.end(ErrNotWorking)
 	return err
+}
+
+// last is the number of the last round.
+func (r *rounds) last() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.number
 }
 
 // twice repeats a call whose reply was lost, and which may be repeated.

@@ -66,11 +66,11 @@ func (p *Peer) Run(ctx context.Context) error {
 
 // begin makes this the run of the peer.
 func (p *Peer) begin(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.shutdown.Err() != nil {
 		return ErrShutdown
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.ran {
 		return fmt.Errorf("%w: a peer runs once; make another", ErrBadOption)
 	}

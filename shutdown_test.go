@@ -42,7 +42,7 @@ func TestShutdownWithoutRedis(t *testing.T) {
 			cancel()
 			close(finish)
 			at := time.Now()
-			is.True(receive(t, ran, 1)[0] != nil) // it says so
+			is.True(receive(t, ran, 1)[0] != nil)              // it says so
 			if took := time.Since(at); took > 15*time.Second { // 5 s, and some for a busy machine
 				t.Errorf("Run returned after %v", took)
 			}

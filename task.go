@@ -120,8 +120,9 @@ type Task struct {
 	cancel context.CancelCauseFunc
 	digest string // of Payload as it was taken; the handler may change that
 
-	mu    sync.Mutex // protects the fields below
-	tried script.Verb
+	mu    sync.Mutex  // protects the fields below
+	tried script.Verb // the end that was, or may have been, carried out
+	ended bool        // it was
 }
 
 func newTask(r *rounds, id string, s script.Start) *Task {
@@ -196,21 +197,30 @@ func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(v
 // can have ended it. So it was this end, if no other was tried before.
 func (t *Task) settle(ctx context.Context, verb script.Verb) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	before := t.tried
+	if before == "" {
+		t.tried = verb
+	}
+	t.mu.Unlock()
 	settled, err := t.rounds.settle(ctx, t, verb)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case errors.Is(err, redisconn.ErrUnknown):
-		t.tried = verb
 		return err
 	case err != nil:
+		if before == "" && t.tried == verb {
+			t.tried = "" // it was not carried out
+		}
 		return err
 	case settled == script.Gone && t.tried != verb:
-		if t.tried == "" {
-			t.rounds.queue.peer.counts.lost.Add(1)
-		}
+		return ErrLost
+	case settled == script.Gone && before == "" && !t.ended:
+		t.rounds.queue.peer.counts.lost.Add(1)
+		t.tried = ""
 		return ErrLost
 	}
-	t.tried = verb
+	t.tried, t.ended = verb, true
 	return nil
 }
 

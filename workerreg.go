@@ -44,6 +44,11 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	w := newWorker(p, p.id)
 	p.mu.Unlock()
 	if err := w.register(ctx, w.id); err != nil {
+		if errors.Is(err, redisconn.ErrUnknown) { // it may be there
+			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.beat())
+			defer cancel()
+			_ = p.unregister(tidy, w.id) // as well as can be done
+		}
 		return wrap("start worker", err)
 	}
 	p.mu.Lock()
@@ -155,16 +160,23 @@ type worker struct {
 	closing bool
 	wanted  map[string]*Queue // to be served, whatever happens
 	members map[string]*rounds
+	numbers map[string]int64     // last rounds of queues that were left under this id
+	loose   map[membership]int64 // memberships that may be there and should not, with their last rounds
 
+	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
 	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
 	beaten time.Time // when the last answered beat was sent; likewise
 }
+
+// A membership is that of a worker id in a queue.
+type membership struct{ queue, id string }
 
 func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
 		turn: make(chan struct{}, 1), kept: make(chan struct{}),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
+		numbers: map[string]int64{}, loose: map[membership]int64{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
@@ -234,14 +246,22 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		return nil
 	}
 	p := w.peer
+	m := membership{q.name, id}
+	if err := w.loosen(ctx, m); err != nil {
+		return err
+	}
 	now, err := script.Now(ctx, p.control)
 	if err != nil {
 		return err
 	}
+	w.mu.Lock()
+	number := w.numbers[q.name] + 1
+	w.loose[m] = number // until we know
+	w.mu.Unlock()
 	// A copy of the request that arrives later must not bring back a worker
 	// that was failed meanwhile.
 	late := cmp.Or(p.opts.granted(), 10*time.Second)
-	if err := script.Join(ctx, p.control, q.keys, id, p.opts.granted(), now+late.Milliseconds()); err != nil {
+	if err := script.Join(ctx, p.control, q.keys, id, p.opts.granted(), now+late.Milliseconds(), number); err != nil {
 		return err
 	}
 	if err := script.List(ctx, p.control, p.space, q.name); err != nil {
@@ -251,16 +271,18 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	p.mu.Lock()
 	serve := p.services[q.name]
 	p.mu.Unlock()
-	r := newRounds(q, id, serve)
+	r := newRounds(q, id, serve, number)
+	r.listen()
 	w.mu.Lock()
-	if w.id != id || w.evicted || w.closing { // evicted meanwhile
+	if w.id != id || w.evicted || w.closing { // meanwhile
 		w.mu.Unlock()
 		r.end(ErrEvicted)
+		r.unlisten()
 		return ErrEvicted
 	}
+	delete(w.loose, m)
 	w.members[q.name], w.wanted[q.name] = r, q
 	w.mu.Unlock()
-	r.listen()
 	if serve != nil {
 		r.poke()
 	}
@@ -268,6 +290,37 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		p.log.Debug("worqr: the registration is not up to date", "err", err)
 	}
 	return nil
+}
+
+// loosen leaves a queue if the worker may be a member of it and should not. It
+// is called before the worker joins, so that what a lost call has left behind
+// does not mix with what follows.
+func (w *worker) loosen(ctx context.Context, m membership) error {
+	w.mu.Lock()
+	number, ok := w.loose[m]
+	w.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if _, err := script.Leave(ctx, w.peer.control, w.peer.space.Queue(m.queue), m.id, number); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	delete(w.loose, m)
+	w.mu.Unlock()
+	return nil
+}
+
+// loosenAll leaves every queue of which the worker may be a member and should
+// not.
+func (w *worker) loosenAll(ctx context.Context) (err error) {
+	w.mu.Lock()
+	ms := slices.Collect(maps.Keys(w.loose))
+	w.mu.Unlock()
+	for _, m := range ms {
+		err = cmp.Or(w.loosen(ctx, m), err)
+	}
+	return err
 }
 
 // part leaves one queue.
@@ -290,6 +343,10 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	if w.members[queue] == r {
 		delete(w.members, queue)
 	}
+	w.numbers[queue] = r.last()
+	if err != nil {
+		w.loose[membership{queue, r.worker}] = r.last()
+	}
 	w.mu.Unlock()
 	r.unlisten()
 	if err := w.register(ctx, r.worker); err != nil {
@@ -302,8 +359,12 @@ func (w *worker) part(ctx context.Context, queue string) error {
 func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
 	w.closing = true
+	w.mu.Unlock()
+	w.joining.Lock() // until a join that is under way has ended; no other begins
+	w.mu.Lock()
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
+	w.joining.Unlock()
 	errs := make([]error, len(members))
 	var leaving sync.WaitGroup
 	for i, r := range members {
@@ -315,7 +376,7 @@ func (w *worker) leave(ctx context.Context) error {
 	for _, r := range members {
 		r.unlisten()
 	}
-	if err := cmp.Or(append(errs, w.peer.unregister(ctx, w.id))...); err != nil {
+	if err := cmp.Or(append(errs, w.loosenAll(ctx), w.peer.unregister(ctx, w.id))...); err != nil {
 		return fmt.Errorf("this could not be told to Redis, so peers return its tasks once its lease has lapsed: %w", err)
 	}
 	return nil
@@ -357,6 +418,12 @@ func (w *worker) round() (next time.Duration, err error) {
 	if err := w.comeBack(ctx); err != nil {
 		return next, err
 	}
+	if w.joining.TryLock() {
+		if err := w.loosenAll(ctx); err != nil {
+			w.peer.log.Debug("worqr: leaving queues", "err", err)
+		}
+		w.joining.Unlock()
+	}
 	err = w.joinAll(ctx)
 	at, beatErr := w.beat(ctx)
 	return min(next, at), errors.Join(err, beatErr)
@@ -397,12 +464,16 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		w.steady = sent
 	}
 	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
+	var until int64 // by the clock of Redis
+	if judge {
+		until = w.redis + (sent.Sub(w.beaten) + p.opts.beat()).Milliseconds()
+	}
 	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), w.ttl().Milliseconds())}
 	if p.opts.Lease < 0 {
 		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
 	}
 	for _, r := range members {
-		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), judge))
+		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), until))
 	}
 	replies := p.control.Do(ctx, calls...)
 
@@ -419,6 +490,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		default:
 			answered = true
 			lapsed = lapsed || pulse.Lapsed
+			w.redis = pulse.Now
 			r.pulse(pulse, sent)
 			if due := p.swept(ctx, r.queue, pulse.Look); judge {
 				next = min(next, due)

@@ -125,9 +125,8 @@ func poisoned(err error) bool {
 	if !ok {
 		return false
 	}
-	word, _, _ := strings.Cut(string(e), " ")
-	for _, p := range poisons {
-		if word == p {
+	for _, p := range poisons { // Redis 6.2 repeats the errors of a script's commands after a dash
+		if strings.HasPrefix(string(e), p) || strings.Contains(string(e), " -"+p+" ") {
 			return true
 		}
 	}

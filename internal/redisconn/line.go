@@ -92,13 +92,12 @@ type Line struct {
 	timeout time.Duration // for a reply
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 
-	used    time.Time // when conn last answered; owned by the exchange under way
-	working sync.WaitGroup
+	used time.Time // when conn last answered; owned by the exchange under way
 
 	mu      sync.Mutex // protects the fields below
 	conn    redis.Conn // changed only by the exchange under way
 	waiting []*bundle
-	busy    bool // an exchange is under way
+	busy    chan struct{} // closed when no exchange is under way any more; nil when none is
 	closed  bool
 }
 
@@ -140,9 +139,9 @@ func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 		return fail(len(calls), ErrClosed)
 	}
 	l.waiting = append(l.waiting, b)
-	if !l.busy {
-		l.busy = true
-		l.working.Go(l.run)
+	if l.busy == nil {
+		l.busy = make(chan struct{})
+		go l.run()
 	}
 	l.mu.Unlock()
 
@@ -177,11 +176,13 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 func (l *Line) Abort() {
 	l.mu.Lock()
 	if l.conn != nil {
-		Interrupt(l.conn)
+		Interrupt(l.conn) // the next exchange finds it closed
 	}
+	busy := l.busy
 	l.mu.Unlock()
-	l.working.Wait()
-	l.drop()
+	if busy != nil {
+		<-busy
+	}
 }
 
 // Close closes the connection once the exchange under way has ended, and waits
@@ -189,8 +190,11 @@ func (l *Line) Abort() {
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
+	busy := l.busy
 	l.mu.Unlock()
-	l.working.Wait()
+	if busy != nil {
+		<-busy
+	}
 	l.drop()
 }
 
@@ -207,11 +211,13 @@ func (l *Line) run() {
 		l.mu.Lock()
 		batch := l.waiting
 		l.waiting = nil
-		l.busy = len(batch) > 0
-		l.mu.Unlock()
 		if len(batch) == 0 {
+			close(l.busy)
+			l.busy = nil
+			l.mu.Unlock()
 			return
 		}
+		l.mu.Unlock()
 		l.exchange(slices.Clone(batch))
 		for _, b := range batch {
 			close(b.done)
@@ -312,6 +318,9 @@ func (l *Line) roundTrip(calls []Call, replies []*Reply, timeout time.Duration) 
 // link on which requests arrive and replies do not would be carried out, again
 // and again, by a peer that hears nothing of it.
 func (l *Line) connect() error {
+	if l.conn != nil && l.conn.Err() != nil {
+		l.drop() // aborted
+	}
 	if l.conn != nil && (!l.verify || time.Since(l.used) <= idleCheck) {
 		return nil
 	}

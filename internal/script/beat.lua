@@ -4,15 +4,15 @@
 -- ARGV[5] worker  id
 -- ARGV[6] lease   ms until it lapses; 0 never
 -- ARGV[7] grace   ms between suspecting and failing
--- ARGV[8] judge   1 if the worker may fail others
+-- ARGV[8] judge   ms of Redis time until which the worker may fail others
 -- Uses lib_queue, lib_wake, lib_settle, lib_return.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
 -- again, due}: 1 if the lease had lapsed; how many tasks wait; how many
 -- processes the worker holds; its place among the idle workers or -1; the
--- token of the last cancel in the log; then what look returns.
+-- token of the last cancel in the log; what look returns; and the time.
 -- Fails with EVICTED when the worker is no member.
-local worker, lease, grace, judge = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local worker, lease, grace, judge = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), now <= tonumber(ARGV[8])
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
@@ -33,5 +33,5 @@ return {
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due,
+  failed, returned, again, due, now,
 }

@@ -8,7 +8,7 @@
 --
 -- Returns {removed, token}; the token is 0 when no worker holds anything.
 local channel, payload = ARGV[5], ARGV[6]
-local token = tonumber(redis.call('GET', q.token) or 0)
+local token = last_token()
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
@@ -60,6 +60,15 @@ end
 keep_offset()
 
 if #holders == 0 then
+  -- On record for as long as the message may be under way, so that who hears it
+  -- spares what is started from now on.
+  token = token + 1
+  redis.call('SET', q.token, token)
+  if earlier <= 3 then
+    redis.call('DEL', record)
+    redis.call('HSET', record, 'token', token, 'stopped', 0, 'finished', 0)
+    redis.call('PEXPIRE', record, 10000)
+  end
   token = 0
 else
   token = token + 1
@@ -68,6 +77,7 @@ else
   end
   redis.call('SET', q.token, token)
   redis.call('ZADD', q.canceled, token, digest)
+  redis.call('PERSIST', record)
   redis.call('HSETNX', record, 'stopped', 0)
   redis.call('HSETNX', record, 'finished', 0)
   redis.call('HSET', record, 'token', token)
@@ -75,5 +85,5 @@ else
     redis.call('HSET', record, 'w:' .. worker, '')
   end
 end
-redis.call('PUBLISH', channel, payload)
+redis.pcall('PUBLISH', channel, payload)
 return { removed, token }

@@ -17,7 +17,7 @@ if ARGV[3] == '1' then
     offset = offset + length -- so every lock on a place in the list is stale
     redis.call('HSET', unique, 'offset', offset)
   end
-  redis.call('PUBLISH', ARGV[1], '')
+  redis.pcall('PUBLISH', ARGV[1], '')
 end
 if not offset then
   return '0'

@@ -2,10 +2,14 @@
 -- To be repeated until nothing is left.
 --
 -- ARGV[5] worker  id
+-- ARGV[6] round   the last; when a later one has been answered, this comes too late
 -- Uses lib_queue, lib_wake, lib_settle, lib_return.
 --
 -- Returns {returned, left}.
 local worker = ARGV[5]
+if tonumber(redis.call('HGET', q.rounds, worker) or 0) > tonumber(ARGV[6]) then
+  return { 0, 0 }
+end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if redis.call('ZSCORE', q.workers, worker) then

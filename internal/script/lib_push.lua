@@ -5,5 +5,5 @@ local function push(waiting, idle, channel, observers, from)
     redis.call('LPUSH', waiting, unpack(ARGV, i, math.min(i + 4999, #ARGV)))
   end
   wake(idle, channel, count)
-  redis.call('PUBLISH', observers, count)
+  redis.pcall('PUBLISH', observers, count)
 end

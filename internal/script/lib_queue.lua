@@ -24,6 +24,14 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- The deadline of a lease that never ends; every client reads it exactly.
 local NEVER = 9007199254740991
 
+-- The last token given, or nil when it is no such number.
+local function last_token()
+  local token = tonumber(redis.call('GET', q.token) or 0)
+  if token and token == math.floor(token) and token >= 0 and token < NEVER then
+    return token
+  end
+end
+
 -- A full Redis refuses a script whose first write may need memory. So every
 -- script that must work there starts its writes with one that needs none.
 local function first_write()

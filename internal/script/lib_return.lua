@@ -49,8 +49,9 @@ local function returning()
   return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, 20)
 end
 
--- Go on with the returns that somebody began. Returns whether none is left, and
--- else whether to try again at once.
+-- Go on with the returns that somebody began. Returns whether others may start,
+-- because none is left, or because what is left cannot be read; and whether to
+-- try again at once.
 local function resume_return(limit)
   local workers = returning()
   if #workers == 0 then
@@ -58,8 +59,8 @@ local function resume_return(limit)
   end
   local returned, handled = take_back(workers, limit)
   wake(q.idle, q.wake, returned)
-  local over = #returning() == 0
-  return over, not over and handled > 0
+  local more = handled > 0 and #returning() > 0
+  return not more, more
 end
 
 -- Look for workers whose lease has lapsed. One that is seen lapsed for the
@@ -85,7 +86,7 @@ local function look(grace, judge, limit)
   end
   local returned, handled, left = take_back(returning(), limit)
   wake(q.idle, q.wake, returned)
-  local first = redis.call('ZRANGE', q.suspects, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1
   return failed, returned, (left > 0 and handled > 0 or judge and #due == 20) and 1 or 0, due_in
 end

@@ -13,7 +13,8 @@ local function wake(idle, channel, n)
     if worker.err or #worker == 0 then
       break
     end
-    if redis.call('PUBLISH', channel .. worker[1], n) > 0 then
+    local reached = redis.pcall('PUBLISH', channel .. worker[1], n)
+    if type(reached) == 'number' and reached > 0 then
       woken = woken + 1
     end
   end

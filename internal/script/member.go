@@ -38,8 +38,9 @@ func prefixes(q keys.Queue, args ...any) []any {
 // Join makes the worker a member for the lease (0: for ever), unless the
 // request arrives after the given Redis time; then, or when the worker was
 // failed, it fails with ErrEvicted.
-func Join(ctx context.Context, r Runner, q keys.Queue, worker string, lease time.Duration, before int64) error {
-	_, err := do(ctx, r, join.Call([]string{q.Workers(), q.Suspects()}, worker, lease.Milliseconds(), before))
+// The rounds of the membership begin behind the given number.
+func Join(ctx context.Context, r Runner, q keys.Queue, worker string, lease time.Duration, before, round int64) error {
+	_, err := do(ctx, r, join.Call([]string{q.Workers(), q.Suspects(), q.Rounds()}, worker, lease.Milliseconds(), before, round))
 	return err
 }
 
@@ -77,6 +78,7 @@ type Round struct {
 	Idle     bool  // wait to be woken when the answer comes back short
 	Outcomes []Outcome
 	Acks     []Cancellation // cancels of which nothing is left
+	Heard    []string       // digests of which a cancel message came
 	Start    []string       // ids of the processes to start
 }
 
@@ -105,9 +107,10 @@ type Answer struct {
 	Started []Start
 	Cancels []Cancellation
 	Seen    int64
-	Rank    int    // place among the idle workers; -1 when not among them
-	Again   bool   // there is more to do at once
-	Trouble string // why nothing could be started
+	Rank    int     // place among the idle workers; -1 when not among them
+	Again   bool    // there is more to do at once
+	Trouble string  // why nothing could be started
+	Tokens  []int64 // of the cancels heard of; 0 when not on record
 }
 
 // Step makes one round. It fails with ErrEvicted when the worker is no member
@@ -120,7 +123,7 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 	args := make([]any, 0, 13+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Start))
 	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""),
 		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, idle,
-		q.Paused(), q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks))
+		q.Paused(), q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks), len(round.Heard))
 	for _, o := range round.Outcomes {
 		var result []byte
 		if o.Result != nil {
@@ -130,6 +133,9 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 	}
 	for _, a := range round.Acks {
 		args = append(args, a.Digest, a.Token)
+	}
+	for _, h := range round.Heard {
+		args = append(args, h)
 	}
 	for _, id := range round.Start {
 		args = append(args, id)
@@ -145,6 +151,9 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 	d.join(started)
 	d.join(cancels)
 	a.Seen, a.Rank, a.Again, a.Trouble = d.int(), int(d.int()), d.int() == 1, d.string()
+	recorded := d.list()
+	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
+	d.join(recorded)
 	return a, d.err
 }
 
@@ -173,16 +182,15 @@ type Pulse struct {
 	Rank     int   // place among the idle workers; -1 when not among them
 	Canceled int64 // token of the last cancel in the log
 	Look
+	Now int64 // ms of Redis time
 }
 
 // BeatCall is the call of one beat; several travel together. Workers that are
 // seen lapsed are suspected, and failed a grace later by a beat that may judge.
-func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge bool) redisconn.Call {
-	may := 0
-	if judge {
-		may = 1
-	}
-	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), may)...)
+// It may judge until the given Redis time, since a copy that comes late does not
+// know what has been meanwhile; 0 is not at all.
+func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
+	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge)...)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
@@ -191,6 +199,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	d := decode(r.Value, refusal(r.Err))
 	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
 	p.Look = d.look()
+	p.Now = d.int()
 	return p, d.err
 }
 
@@ -200,11 +209,11 @@ func Sweep(ctx context.Context, r Runner, q keys.Queue, grace time.Duration) (Lo
 	return d.look(), d.err
 }
 
-// Leave returns all that the worker holds to the front and ends its
-// membership.
-func Leave(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
+// Leave returns all that the worker holds to the front and ends its membership,
+// unless a round after the given one has been answered.
+func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, round int64) (returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
-		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker)...)))
+		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker, round)...)))
 		n, left := int(d.int()), d.int()
 		returned += n
 		if d.err != nil || left == 0 {

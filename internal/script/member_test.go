@@ -115,14 +115,14 @@ func TestReturns(t *testing.T) {
 		{name: "unknown", seed: one, steps: []when{{call: leaves("w9"), want: "returned=0"}, {call: fails("w9"), want: "known=false returned=0"}}},
 		{name: "leave and rejoin", seed: state{"workers": "(w1=+60m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{}},
-			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)"}},
+			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}"}},
 			{call: joins("w2", -1), want: "EVICTED"}}},
 		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=450", state: rest}}},
 		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=450", state: rest}}},
 		{name: "interrupted, resumed by step", seed: begun, steps: []when{
 			{call: wants(1), want: "again", state: part(250)},
-			{call: beats("w2", false), want: "waiting=401 returned=200 again due=now", state: part(50)},
+			{call: beats("w2", false), want: "waiting=401 returned=200 again", state: part(50)},
 			{call: wants(2), want: "started=t0/451", state: state{"workers": "(w2=+60m)", "token": "=451", "rounds": "{w2=2}",
 				"working:w2": "(q1=451)", "process:q1": "[t0]", "queues": "[" + strings.Join(seq("t", 1, 450), " ") + " z]"}}}},
 	})

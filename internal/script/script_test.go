@@ -501,7 +501,7 @@ func deletes(e *env) string {
 // joins asks for an hour, with a request that is good for the given minutes.
 func joins(worker string, good int64) func(*env) string {
 	return func(e *env) string {
-		if err := Join(e.ctx, e.line, e.q, worker, time.Hour, e.now()+good*60000); err != nil {
+		if err := Join(e.ctx, e.line, e.q, worker, time.Hour, e.now()+good*60000, 1); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -543,7 +543,11 @@ func steps(r Round) func(*env) string {
 // beats renews for an hour; suspects have another hour.
 func beats(worker string, judge bool) func(*env) string {
 	return func(e *env) string {
-		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, judge))[0])
+		var until int64
+		if judge {
+			until = e.now() + 60000
+		}
+		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, until))[0])
 		if err != nil {
 			return refused(err)
 		}
@@ -570,7 +574,7 @@ func sweeps(e *env) string {
 
 func leaves(worker string) func(*env) string {
 	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker)
+		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32)
 		if err != nil {
 			return refused(err)
 		}

@@ -11,21 +11,22 @@
 -- ARGV[12] outcomes  how many; each: process, token, verb, "=" and the result or ""
 --                    verb: finish, drop (canceled, no event) or stop (to the front)
 -- ARGV[13] acks      how many; each: digest, token of a cancel of which nothing is left
--- ARGV[14] the outcomes, the acks, then the ids of the processes to start
+-- ARGV[14] heard     how many; each: digest of which a cancel message came
+-- ARGV[15] the outcomes, the acks, the heard, then the ids of the processes to start
 -- Uses lib_queue, lib_wake, lib_settle, lib_return.
 --
--- Returns {outcomes, started, cancels, seen, idle rank, again, trouble}: per outcome ok,
+-- Returns {outcomes, started, cancels, seen, idle rank, again, trouble, recorded}: per outcome ok,
 -- canceled (it was to stop, and a cancel had come), gone (it was settled before)
 -- or refused (the queue's key is of another type); per started task
 -- payload and token; per new cancel digest and token; the last cancel told of;
 -- the place among the idle workers or -1; 1 when the next round should follow at once; why nothing
--- could be started.
+-- could be started; per digest heard the token of its cancel.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local seen, idle, paused, done = tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10], ARGV[11]
-local outcomes, acks = tonumber(ARGV[12]), tonumber(ARGV[13])
+local outcomes, acks, heard = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local working = q.working .. worker
-local at = 14
+local at = 15
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -35,7 +36,7 @@ local last = tonumber(redis.call('HGET', q.rounds, worker) or 0)
 if round < last then
   return redis.error_reply('STALE a later round has been answered')
 end
-local token = tonumber(redis.call('GET', q.token) or 0)
+local token = last_token()
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
@@ -73,7 +74,7 @@ for i = 1, outcomes do
         if result ~= '' then
           message.result = string.sub(result, 2)
         end
-        redis.call('PUBLISH', done, cjson.encode(message))
+        redis.pcall('PUBLISH', done, cjson.encode(message))
       end
       settled[i] = 'ok'
     end
@@ -87,6 +88,15 @@ for _ = 1, acks do
   if type(known) == 'string' and tonumber(known) == canceled then
     acknowledge(digest, worker)
   end
+end
+
+-- Who heard of a cancel is told its token; 0 when it is not on record, because it
+-- comes from somebody who keeps none.
+local recorded = {}
+for i = 1, heard do
+  local known = redis.pcall('HGET', q.cancel .. ARGV[at], 'token')
+  recorded[i] = type(known) == 'string' and tonumber(known) or 0
+  at = at + 1
 end
 
 -- Returned tasks start before waiting ones, so a return under way goes first.
@@ -150,6 +160,9 @@ if more then
 end
 
 local cancels = {}
+if seen > token then
+  seen = 0 -- Redis has lost writes
+end
 if canceling then
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
@@ -165,4 +178,4 @@ if canceling then
     seen = tonumber(new[#new])
   end
 end
-return { settled, started, cancels, seen, rank, again and 1 or 0, trouble }
+return { settled, started, cancels, seen, rank, again and 1 or 0, trouble, recorded }
