@@ -45,6 +45,7 @@ type rounds struct {
 	silence  chan struct{} // closed when there is nothing more to say; nil while silent
 	ended    error         // why there will be no more rounds
 	closing  bool          // start nothing any more
+	silent   bool          // say nothing any more
 	held     map[string]*Task
 	outcomes []*settlement // to be said
 	wants    []*want       // to be said
@@ -160,7 +161,7 @@ func (r *rounds) poke() {
 
 // kick begins to talk when there is something to say. r.mu is held.
 func (r *rounds) kick() {
-	if r.silence == nil && r.ended == nil && r.due() {
+	if r.silence == nil && r.ended == nil && !r.silent && r.due() {
 		r.silence = make(chan struct{})
 		r.queue.peer.background.Go(r.converse)
 	}
@@ -423,19 +424,22 @@ func twice(call func() error) error {
 	return err
 }
 
-// quiet waits until there is nothing more to say.
+// quiet waits until there is nothing more to say, and has nothing be said any
+// more: a round after the last would make the leave come too late.
 func (r *rounds) quiet(ctx context.Context) error {
-	r.mu.Lock()
-	silence := r.silence
-	r.mu.Unlock()
-	if silence == nil {
-		return nil
-	}
-	select {
-	case <-silence:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		r.mu.Lock()
+		silence := r.silence
+		r.silent = silence == nil
+		r.mu.Unlock()
+		if silence == nil {
+			return nil
+		}
+		select {
+		case <-silence:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
