@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -61,13 +62,22 @@ func TestHandlerFails(t *testing.T) {
 
 type key struct{}
 
+// said is a log of which each line is received.
+type said chan string
+
+func (s said) Write(line []byte) (int, error) {
+	s <- string(line)
+	return len(line), nil
+}
+
 // The end of Run: no more tasks, time for those that run, then a nudge, and
 // what remains goes to the front in its order.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond})
+	draining := make(said, 10)
+	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
 	q := p.Queue("q")
 	started, causes, finish := make(chan string, 10), make(chan error, 10), make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
@@ -90,6 +100,7 @@ func TestDrain(t *testing.T) {
 	receive(t, started, 3)
 	enqueue(t, q, "waits")
 	cancel()
+	receive(t, draining, 1) // from here on a free slot stays free
 	close(finish)
 	is.NoErr(receive(t, ran, 1)[0])
 	is.Equal(receive(t, causes, 2), []error{worqr.ErrShutdown, worqr.ErrShutdown})

@@ -111,9 +111,6 @@ const leaveTimeout = 5 * time.Second
 // drain takes no more tasks and waits for the handlers, in the end with force.
 // It returns how many are left.
 func (p *Peer) drain() (stuck int64) {
-	if n := p.counts.running.Load(); n > 0 {
-		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
-	}
 	grace := time.Duration(0)
 	var rounds []*rounds
 	for _, s := range p.services {
@@ -123,6 +120,9 @@ func (p *Peer) drain() (stuck int64) {
 			r.poke() // to be taken off the idle workers
 			rounds = append(rounds, r)
 		}
+	}
+	if n := p.counts.running.Load(); n > 0 {
+		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
 	}
 	done := make(chan struct{})
 	go func() {

@@ -242,3 +242,31 @@ func FuzzURL(f *testing.F) {
 		}
 	})
 }
+
+// Abort may be called at any time, as often as one likes, while others call.
+func TestAbortAmongCalls(t *testing.T) {
+	t.Parallel()
+	l := line(t, redistest.URL())
+	over := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_, _ = l.One(context.Background(), redisconn.Command("PING")) // may be aborted
+				}
+			}
+		})
+	}
+	for range 2000 {
+		l.Abort()
+	}
+	close(over)
+	callers.Wait()
+	if _, err := l.One(t.Context(), redisconn.Command("PING")); err != nil {
+		t.Error(err)
+	}
+}

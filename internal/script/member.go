@@ -228,7 +228,7 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, round int
 
 // errStuck is why a return makes no progress. Any peer goes on with it once
 // the key is a list again.
-var errStuck = errors.New("WRONGTYPE the queue's key is not a list, so tasks cannot be returned to it")
+var errStuck = errors.New("WRONGTYPE a key of the queue is of another type, so not all tasks can be returned")
 
 // Fail fences the worker and returns its tasks. Known tells whether it served
 // the queue.
