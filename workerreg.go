@@ -6,17 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -517,92 +514,4 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		}
 	}
 	return next, err
-}
-
-// A Worker is a registered peer.
-type Worker struct {
-	ID      string
-	Name    string
-	Host    string
-	PID     int
-	Started time.Time // by the clock of the peer
-	Version string    // of this library
-	Queues  []string  // that it serves
-}
-
-// Workers yields the registered peers. Those that have not been heard of for a
-// lease are left out. It ends after the first error.
-func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
-	return func(yield func(Worker, error) bool) {
-		for id, err := range p.scan(ctx, p.space.Workers()) {
-			if err != nil {
-				yield(Worker{}, wrap("list workers", err))
-				return
-			}
-			fields, err := redis.StringMap(p.calls.One(ctx, redisconn.Command("HGETALL", p.space.Worker(id))))
-			if err != nil {
-				yield(Worker{}, wrap("list workers", err))
-				return
-			}
-			if len(fields) == 0 {
-				continue
-			}
-			w := Worker{ID: id, Name: fields["name"], Host: fields["host"], Version: fields["version"]}
-			w.PID, _ = strconv.Atoi(fields["pid"]) // what people wrote there is shown as far as it can be read
-			if ms, err := strconv.ParseInt(fields["started"], 10, 64); err == nil {
-				w.Started = time.UnixMilli(ms)
-			}
-			_ = json.Unmarshal([]byte(fields["queues"]), &w.Queues)
-			if !yield(w, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Queues yields the names of the queues that were ever served or filled by
-// this library, in no order. It ends after the first error.
-func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for name, err := range p.scan(ctx, p.space.Registry()) {
-			if err != nil {
-				yield("", wrap("list queues", err))
-				return
-			}
-			if keys.CheckName(name) == nil && !yield(name, nil) {
-				return
-			}
-		}
-	}
-}
-
-// scan yields the members of a set, each once.
-func (p *Peer) scan(ctx context.Context, key string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		if p.bad != nil {
-			yield("", p.bad)
-			return
-		}
-		seen := map[string]bool{}
-		for cursor := "0"; ; {
-			reply, err := redis.Values(p.calls.One(ctx, redisconn.Command("SSCAN", key, cursor, "COUNT", page)))
-			var names []string
-			if err == nil {
-				_, err = redis.Scan(reply, &cursor, &names)
-			}
-			if err != nil {
-				yield("", err)
-				return
-			}
-			for _, n := range names {
-				if !seen[n] && !yield(n, nil) {
-					return
-				}
-				seen[n] = true
-			}
-			if cursor == "0" {
-				return
-			}
-		}
-	}
 }
