@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
+	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,7 +14,42 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
 )
+
+// register writes the registration, which is there for people and tools to see.
+func (w *worker) register(ctx context.Context, id string) error {
+	p := w.peer
+	w.mu.Lock()
+	queues, _ := json.Marshal(slices.Sorted(maps.Keys(w.wanted))) // strings always marshal
+	w.mu.Unlock()
+	host, _ := os.Hostname()
+	return script.Register(ctx, p.control, p.space, id, w.ttl(), script.Registration{
+		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues),
+	})
+}
+
+// ttl is how long the registration is there without a beat; 0 is for ever.
+func (w *worker) ttl() time.Duration {
+	if w.peer.opts.Lease < 0 {
+		return 0
+	}
+	return max(w.peer.opts.Lease, time.Second)
+}
+
+// unregister removes a registration.
+func (p *Peer) unregister(ctx context.Context, id string) error {
+	return twice(func() error {
+		for _, r := range p.control.Do(ctx,
+			redisconn.Command("DEL", p.space.Worker(id)),
+			redisconn.Command("SREM", p.space.Workers(), id)) {
+			if r.Err != nil {
+				return r.Err
+			}
+		}
+		return nil
+	})
+}
 
 // A Worker is a registered peer.
 type Worker struct {
