@@ -1,0 +1,221 @@
+// Package capacity decides which queue of a peer may start how many tasks when
+// all of them together may occupy only so much.
+//
+// Every queue has a Share. It takes units before it starts tasks and gives them
+// back as the tasks end. A share that got less than it asked for waits, and
+// while others wait a share gets only what is its turn:
+//
+//   - The turn is that of the highest priority, and among equals that of the
+//     share that got nothing for the longest time: task by task in turn.
+//   - Every eighth task is for the share that got nothing for the longest time,
+//     whatever its priority. So each of n shares gets at least one of 8n tasks
+//     that are given while it waits.
+//   - What is free but too little for the share whose turn it is, is held back
+//     for it, also from higher priorities: light tasks do not starve a heavy
+//     one. While nothing is free, nothing is held back, and a higher priority
+//     that comes meanwhile is served first.
+//
+// A task heavier than the total counts as the total: it runs alone, rather
+// than never.
+//
+// The package does no I/O and starts no goroutine. A share learns of its turn
+// by its poke, and pokes are sent by Pass only, which therefore must follow
+// every other call, once the caller's locks are released.
+package capacity
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// fair is how often priorities are disregarded: every eighth time.
+const fair = 8
+
+// Capacity is what the tasks of several queues share. Its methods, and those of
+// its shares, may be called concurrently.
+type Capacity struct {
+	mu      sync.Mutex // protects the fields below and those of the shares
+	total   int        // 0: no bound
+	used    int        // more than total after total was lowered
+	waiting []*Share
+	heir    *Share // for whom free units are held back
+	clock   uint64 // orders what the shares got
+	given   uint64 // tasks given while others waited
+}
+
+// New returns a capacity of total units; 0 is no bound.
+func New(total int) *Capacity { return &Capacity{total: max(total, 0)} }
+
+// SetTotal changes the total. Nothing is taken from who has it: above a lower
+// total, nothing more is given until enough came back.
+func (c *Capacity) SetTotal(total int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total = max(total, 0)
+}
+
+// Total returns the total.
+func (c *Capacity) Total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// A Share is one queue's part in a capacity.
+type Share struct {
+	c        *Capacity
+	poke     func()
+	weight   int
+	priority int
+	since    uint64 // when it last got something
+}
+
+// Share adds a queue whose tasks occupy weight units each. One that was sated
+// last and gave back what it took may be dropped.
+//
+// The queue must answer a poke with Take or Sated and then Pass, as the others
+// get nothing before. It had better take inside poke, even if it fetches its
+// tasks later: tasks are given one by one while others wait, and what takes a
+// round trip each is slow. Pass calls poke without a lock, possibly several
+// times at once, and now and then too late.
+func (c *Capacity) Share(weight, priority int, poke func()) *Share {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock++
+	return &Share{c: c, poke: poke, weight: max(weight, 1), priority: priority, since: c.clock}
+}
+
+// Set changes what the next tasks weigh and when it is their turn.
+func (s *Share) Set(weight, priority int) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.weight, s.priority = max(weight, 1), priority
+}
+
+// Take takes units for up to n tasks, which are all that the queue wants now.
+// It returns for how many tasks it got them, and how many units each of these
+// occupies, which Give must be told. If it got fewer than n, the share waits
+// from then on, until a Take gets all that it asks for or Sated is called.
+func (s *Share) Take(n int) (got, units int) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.waiting, s) {
+		c.waiting = append(c.waiting, s)
+	}
+	units = c.units(s)
+	for got < n {
+		k := c.grant(s, n-got)
+		if k == 0 {
+			return got, units // and waits
+		}
+		c.used += k * units
+		got += k
+	}
+	c.leave(s)
+	return got, units
+}
+
+// grant lets s, which waits, have units for up to n tasks. c.mu is held.
+func (c *Capacity) grant(s *Share, n int) int {
+	if c.total > 0 {
+		if c.next() != s || !c.fits(s) {
+			return 0
+		}
+		n = min(n, (c.total-c.used)/c.units(s))
+		if len(c.waiting) > 1 {
+			n = 1
+			c.given++
+		}
+	}
+	if c.heir == s {
+		c.heir = nil
+	}
+	c.clock++
+	s.since = c.clock
+	return n
+}
+
+// Sated says that the queue wants nothing more: it is empty, it has no free
+// slot, or it is not served now. If it was its turn, it no longer is.
+func (s *Share) Sated() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.leave(s)
+}
+
+// Give gives back what k tasks occupied, units each as Take returned them: the
+// weight may have changed meanwhile.
+func (s *Share) Give(k, units int) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used -= k * units
+	if c.used < 0 {
+		panic("capacity: more given back than taken")
+	}
+}
+
+// Pass pokes the share whose turn it is, if it waits for nothing else, and goes
+// on with the next as long as the poked ones take at once. It must be called
+// with no lock held that a poke needs, after every call of Take, Give, Sated,
+// Set or SetTotal, or after several.
+func (c *Capacity) Pass() {
+	var poked *Share
+	var since uint64
+	for {
+		c.mu.Lock()
+		s := c.next()
+		done := s == nil || !c.fits(s) || s == poked && s.since == since // the last: it will answer later
+		if !done {
+			poked, since = s, s.since
+		}
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		s.poke()
+	}
+}
+
+// next is the share whose turn it is; nil if none waits. c.mu is held.
+func (c *Capacity) next() *Share {
+	if c.heir != nil || len(c.waiting) == 0 {
+		return c.heir
+	}
+	heed := c.given%fair != fair-1
+	s := slices.MinFunc(c.waiting, func(a, b *Share) int {
+		if heed && a.priority != b.priority {
+			return cmp.Compare(b.priority, a.priority)
+		}
+		return cmp.Compare(a.since, b.since)
+	})
+	if !c.fits(s) && c.used < c.total {
+		c.heir = s
+	}
+	return s
+}
+
+// leave ends the waiting of s. c.mu is held.
+func (c *Capacity) leave(s *Share) {
+	if i := slices.Index(c.waiting, s); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+	if c.heir == s {
+		c.heir = nil
+	}
+}
+
+// units is what the next task of s occupies. c.mu is held.
+func (c *Capacity) units(s *Share) int {
+	if c.total > 0 {
+		return min(s.weight, c.total)
+	}
+	return s.weight
+}
+
+// fits reports whether the next task of s does. c.mu is held.
+func (c *Capacity) fits(s *Share) bool {
+	return c.total == 0 || c.units(s) <= c.total-c.used
+}

@@ -1,0 +1,661 @@
+package capacity_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/capacity"
+)
+
+// A share counts its pokes.
+type share struct {
+	*capacity.Share
+	pokes int
+}
+
+func add(c *capacity.Capacity, weight, priority int) *share {
+	s := &share{}
+	s.Share = c.Share(weight, priority, func() { s.pokes++ })
+	return s
+}
+
+// take leaves the units out.
+func (s *share) take(n int) int {
+	got, _ := s.Take(n)
+	return got
+}
+
+// poked calls Pass and returns which of the shares it poked.
+func poked(c *capacity.Capacity, shares ...*share) (which []int) {
+	for _, s := range shares {
+		s.pokes = 0
+	}
+	c.Pass()
+	for i, s := range shares {
+		if s.pokes > 0 {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// free takes all that is free; nobody may wait.
+func free(c *capacity.Capacity) int {
+	s := add(c, 1, 0)
+	n, units := s.Take(1 << 30)
+	s.Sated()
+	s.Give(n, units)
+	return n
+}
+
+func TestAlone(t *testing.T) {
+	for _, test := range []struct{ total, weight, ask, got, units, left int }{
+		{0, 1, 1000, 1000, 1, 1 << 30},
+		{0, 7, 3, 3, 7, 1 << 30},
+		{10, 1, 4, 4, 1, 6},
+		{10, 1, 11, 10, 1, 0},
+		{10, 3, 5, 3, 3, 1},
+		{10, 10, 1, 1, 10, 0},
+		{10, 11, 2, 1, 10, 0}, // too heavy: runs alone
+		{10, 0, 2, 2, 1, 8},
+		{-1, -1, 2, 2, 1, 1 << 30},
+		{10, 1, 0, 0, 1, 10},
+		{10, 1, -1, 0, 1, 10},
+	} {
+		t.Run(fmt.Sprintf("%d of %d from %d", test.ask, test.weight, test.total), func(t *testing.T) {
+			is := is.New(t)
+			c := capacity.New(test.total)
+			s := add(c, test.weight, 0)
+			got, units := s.Take(test.ask)
+			is.Equal(got, test.got)
+			is.Equal(units, test.units)
+			s.Sated()
+			is.Equal(free(c), test.left)
+			s.Give(got, units)
+			if test.total > 0 {
+				is.Equal(free(c), test.total)
+			}
+		})
+	}
+}
+
+func TestWaits(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(2)
+	a, b := add(c, 1, 0), add(c, 1, 0)
+	is.Equal(a.take(2), 2)
+	a.Give(1, 1)
+	is.Equal(poked(c, a, b), nil) // a got all that it asked for: it does not wait
+	is.Equal(b.take(2), 1)
+	is.Equal(poked(c, a, b), nil) // nothing is free
+	a.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{1})
+	is.Equal(poked(c, a, b), []int{1}) // until it answers
+	is.Equal(b.take(1), 1)
+	b.Give(2, 1)
+	is.Equal(poked(c, a, b), nil) // b got all
+	is.Equal(b.take(3), 2)
+	b.Give(1, 1)
+	is.Equal(b.take(0), 0) // no wish: as Sated
+	is.Equal(poked(c, a, b), nil)
+	is.Equal(b.take(2), 1)
+	b.Sated()
+	b.Sated()
+	b.Give(1, 1)
+	is.Equal(poked(c, a, b), nil)
+	b.Give(1, 1)
+	is.Equal(free(c), 2)
+}
+
+func TestTurns(t *testing.T) {
+	for _, test := range []struct {
+		priorities []int
+		order      string // who gets the next tasks when all of them always wait
+	}{
+		{[]int{0}, "aaaaaaaaaaaaaaaaaaaa"},
+		{[]int{0, 0}, "babababababababababa"}, // a got the first
+		{[]int{5, 5, 5}, "bcabcabcabcabcabcabca"},
+		{[]int{1, 0}, "aaaaaaabaaaaaaabaaaaaaab"},
+		{[]int{0, 100}, "bbbbbbbabbbbbbba"},
+		{[]int{2, 1, 0}, "aaaaaaabaaaaaaacaaaaaaabaaaaaaac"},
+		{[]int{1, 1, 0}, "babababcabababacbabababc"},
+		{[]int{-1, -2}, "aaaaaaabaaaaaaab"},
+	} {
+		t.Run(fmt.Sprint(test.priorities), func(t *testing.T) {
+			is := is.New(t)
+			c := capacity.New(1)
+			var shares []*share
+			for _, p := range test.priorities {
+				shares = append(shares, add(c, 1, p))
+			}
+			for i, s := range shares {
+				is.Equal(s.take(2), max(1-i, 0))
+			}
+			last, order := 0, ""
+			for range test.order {
+				shares[last].Give(1, 1)
+				who := poked(c, shares...)
+				is.Equal(len(who), 1)
+				last = who[0]
+				for i, s := range shares {
+					if i != last {
+						is.Equal(s.take(2), 0) // not its turn
+					}
+				}
+				is.Equal(shares[last].take(2), 1)
+				order += string(rune('a' + last))
+			}
+			is.Equal(order, test.order)
+		})
+	}
+}
+
+// One Take gets all that is its turn, not more.
+func TestTakesItsTurns(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(100)
+	a, b := add(c, 1, 1), add(c, 1, 0)
+	is.Equal(a.take(100), 100)
+	is.Equal(b.take(100), 0)
+	a.Give(100, 1)
+	is.Equal(a.take(100), 7)
+	is.Equal(a.take(100), 0)
+	is.Equal(b.take(100), 1)
+	is.Equal(b.take(100), 0)
+	is.Equal(a.take(3), 3) // and does not wait
+	is.Equal(b.take(5), 5)
+	is.Equal(b.take(100), 84)
+}
+
+// While nothing is free, a higher priority may come first.
+func TestPriorityComesLater(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(2)
+	a, b := add(c, 1, 0), add(c, 1, 1)
+	is.Equal(a.take(3), 2)
+	is.Equal(b.take(1), 0)
+	a.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{1})
+	is.Equal(a.take(1), 0)
+	is.Equal(b.take(1), 1)
+	a.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{0})
+}
+
+func TestHeavyIsNotOvertaken(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(4)
+	light, heavy, urgent := add(c, 1, 0), add(c, 3, 0), add(c, 1, 9)
+	is.Equal(light.take(5), 4)
+	is.Equal(heavy.take(1), 0)
+	for range 2 {
+		light.Give(1, 1)
+		is.Equal(poked(c, light, heavy, urgent), nil) // held back
+		is.Equal(light.take(5), 0)
+		is.Equal(urgent.take(5), 0)
+		heavy.Set(3, -1)
+	}
+	light.Give(1, 1)
+	is.Equal(urgent.take(5), 0)
+	is.Equal(poked(c, light, heavy, urgent), []int{1})
+	is.Equal(heavy.take(1), 1)
+	light.Give(1, 1)
+	is.Equal(poked(c, light, heavy, urgent), []int{2})
+
+	// Sated loses it.
+	is.Equal(urgent.take(1), 1)
+	is.Equal(heavy.take(1), 0)
+	light.Sated()
+	urgent.Give(1, 1)
+	is.Equal(poked(c, light, heavy, urgent), nil)
+	is.Equal(light.take(1), 0)
+	heavy.Sated()
+	is.Equal(poked(c, light, heavy, urgent), []int{0})
+	is.Equal(light.take(1), 1)
+	heavy.Give(1, 3)
+	light.Give(1, 1)
+	is.Equal(free(c), 4)
+}
+
+// What the first Take leaves is held back for the next task of the same share.
+func TestHeavyAloneHoldsBack(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(5)
+	heavy, urgent := add(c, 3, 0), add(c, 1, 9)
+	is.Equal(heavy.take(2), 1)
+	is.Equal(urgent.take(1), 0)
+	heavy.Give(1, 3)
+	is.Equal(poked(c, heavy, urgent), []int{0})
+	is.Equal(heavy.take(2), 1)
+	is.Equal(urgent.take(1), 1) // nothing had been held back since
+}
+
+func TestTotalChanges(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(0)
+	a, b := add(c, 2, 0), add(c, 1, 0)
+	is.Equal(a.take(5), 5)
+	is.Equal(b.take(5), 5)
+	c.SetTotal(10) // 15 are used
+	is.Equal(a.take(1), 0)
+	is.Equal(b.take(1), 0)
+	a.Give(2, 2)
+	is.Equal(poked(c, a, b), nil)
+	a.Give(1, 2)
+	is.Equal(poked(c, a, b), nil) // one is free, and held back for a
+	is.Equal(b.take(1), 0)
+	c.SetTotal(11)
+	is.Equal(poked(c, a, b), []int{0})
+	c.SetTotal(0)
+	is.Equal(b.take(1), 1) // everything is given
+	is.Equal(poked(c, a, b), []int{0})
+	is.Equal(a.take(1), 1)
+	a.Give(3, 2)
+	b.Give(6, 1)
+	c.SetTotal(9)
+	is.Equal(free(c), 9)
+}
+
+// A task heavier than a lowered total runs alone, and gives back what it took.
+func TestHeavierThanTotal(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(8)
+	a, b := add(c, 6, 0), add(c, 1, 0)
+	is.Equal(b.take(4), 4)
+	is.Equal(a.take(2), 0)
+	c.SetTotal(3)
+	b.Give(3, 1)
+	is.Equal(poked(c, a, b), nil)
+	is.Equal(b.take(1), 0)
+	b.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{0})
+	got, units := a.Take(2)
+	is.Equal(got, 1)
+	is.Equal(units, 3)
+	c.SetTotal(8)
+	is.Equal(b.take(1), 1) // it has waited longer
+	is.Equal(b.take(1), 0) // held back: 4 are free, the next task of a weighs 6 now
+	a.Give(got, units)
+	is.Equal(poked(c, a, b), []int{0})
+	got, units = a.Take(1)
+	is.Equal(got, 1)
+	is.Equal(units, 6)
+}
+
+func TestWeightChanges(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(10)
+	s := add(c, 4, 0)
+	got, units := s.Take(3)
+	is.Equal(got, 2)
+	s.Set(1, 0)
+	is.Equal(poked(c, s), []int{0})
+	is.Equal(s.take(2), 2)
+	s.Give(got, units)
+	s.Give(2, 1)
+	is.Equal(free(c), 10)
+}
+
+func TestTooMuchBack(t *testing.T) {
+	is := is.New(t)
+	s := add(capacity.New(1), 1, 0)
+	is.Equal(s.take(1), 1)
+	defer func() { is.True(recover() != nil) }()
+	s.Give(2, 1)
+}
+
+// A poke may take at once, and call Pass: one Pass gives all away.
+func TestPokeTakes(t *testing.T) {
+	for _, pass := range []bool{false, true} {
+		is := is.New(t)
+		c := capacity.New(1000)
+		first := add(c, 1, 0)
+		is.Equal(first.take(1000), 1000)
+		var got [3]int
+		for i := range got {
+			var s *capacity.Share
+			s = c.Share(1, 0, func() {
+				k, _ := s.Take(500 - got[i])
+				got[i] += k
+				if pass {
+					c.Pass()
+				}
+			})
+			s.Take(500)
+		}
+		first.Give(1000, 1)
+		c.Pass()
+		is.Equal(got, [3]int{334, 333, 333})
+	}
+}
+
+// Queues that do anything at any time.
+func TestRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			total := rnd.IntN(20)
+			c := capacity.New(total)
+			type queue struct {
+				*share
+				waits bool
+				runs  []int // units of each
+			}
+			var queues []*queue
+			used := 0
+			take := func(q *queue, n int) int {
+				got, units := q.Take(n)
+				q.waits = got < n
+				for range got {
+					q.runs = append(q.runs, units)
+				}
+				used += got * units
+				is.True(got <= n)
+				is.True(total > 0 || !q.waits)                   // everything is given
+				is.True(got == 0 || total == 0 || used <= total) // never above total
+				return got
+			}
+			give := func(q *queue) {
+				i := rnd.IntN(len(q.runs))
+				used -= q.runs[i]
+				q.Give(1, q.runs[i])
+				q.runs = slices.Delete(q.runs, i, i+1)
+			}
+			// settle answers pokes until there are no more.
+			settle := func() {
+				for {
+					var who *queue
+					c.Pass()
+					for _, q := range queues {
+						if q.pokes > 0 {
+							is.True(who == nil) // one at a time
+							is.True(q.waits)
+							who, q.pokes = q, 0
+						}
+					}
+					if who == nil {
+						break
+					}
+					is.True(take(who, 1+rnd.IntN(3)) > 0) // it was its turn
+				}
+				for _, q := range queues {
+					if q.waits {
+						is.True(used > 0)                   // progress is certain
+						is.Equal(take(q, 1+rnd.IntN(3)), 0) // nobody was forgotten
+					}
+				}
+			}
+			for i := range 1 + rnd.IntN(6) {
+				queues = append(queues, &queue{share: add(c, 1+rnd.IntN(5), i%3)})
+			}
+			for range 5000 {
+				q := queues[rnd.IntN(len(queues))]
+				switch rnd.IntN(20) {
+				default:
+					if len(q.runs) > 0 {
+						give(q)
+					}
+				case 0, 1, 2, 3, 4, 5, 6:
+					take(q, 1+rnd.IntN(6))
+				case 7:
+					q.Sated()
+					q.waits = false
+				case 8:
+					q.Set(1+rnd.IntN(25), rnd.IntN(3))
+				case 9:
+					total = max(rnd.IntN(22)-1, 0)
+					c.SetTotal(total)
+				}
+				if rnd.IntN(3) > 0 {
+					settle()
+				}
+			}
+			for _, q := range queues {
+				q.Sated()
+				q.waits = false
+				for len(q.runs) > 0 {
+					give(q)
+				}
+			}
+			settle()
+			is.Equal(used, 0)
+			c.SetTotal(17)
+			is.Equal(free(c), 17)
+		})
+	}
+}
+
+// Queues that always have tasks: each gets at least one of 8n.
+func TestNobodyStarves(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			const plenty = 1000
+			c := capacity.New(1)
+			shares := make([]*share, 1+rnd.IntN(8))
+			missed := make([]int, len(shares)) // tasks of others since the last of its own
+			most := 0
+			type run struct{ who, units int }
+			var runs []run
+			take := func(i int) {
+				got, units := shares[i].Take(plenty)
+				for range got {
+					runs = append(runs, run{i, units})
+				}
+				for j := range shares {
+					missed[j] += got
+				}
+				if got > 0 {
+					missed[i] = 0
+				}
+				most = max(most, slices.Max(missed))
+			}
+			for i := range shares {
+				shares[i] = add(c, 1+rnd.IntN(10), rnd.IntN(4))
+				take(i)
+			}
+			clear(missed)
+			most = 0
+			for range 20000 {
+				if len(runs) > 0 {
+					i := rnd.IntN(len(runs))
+					shares[runs[i].who].Give(1, runs[i].units)
+					runs = slices.Delete(runs, i, i+1)
+				}
+				switch i := rnd.IntN(len(shares)); rnd.IntN(40) {
+				case 0:
+					c.SetTotal(1 + rnd.IntN(12))
+				case 1:
+					shares[i].Set(1+rnd.IntN(10), rnd.IntN(4))
+				default:
+					take(i) // out of turn, perhaps
+				}
+				for {
+					who := poked(c, shares...)
+					if len(who) == 0 {
+						break
+					}
+					take(who[0])
+				}
+				is.True(len(runs) > 0)
+			}
+			is.True(most < 8*len(shares))
+		})
+	}
+}
+
+// A share that sometimes wants nothing does not lose its place.
+func TestFickle(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(1)
+	busy, fickle := add(c, 1, 1), add(c, 1, 0)
+	is.Equal(busy.take(9), 1)
+	n := 0
+	for range 800 {
+		is.Equal(fickle.take(1), 0)
+		busy.Give(1, 1)
+		if fickle.take(1) > 0 {
+			n++
+			is.Equal(busy.take(9), 0)
+			fickle.Give(1, 1)
+		}
+		is.Equal(busy.take(9), 1)
+		fickle.Sated()
+	}
+	is.True(n >= 100)
+}
+
+func TestConcurrent(t *testing.T) {
+	const (
+		total = 7
+		tasks = 2000
+		slots = 5
+	)
+	for _, inside := range []bool{false, true} { // take inside poke
+		t.Run(fmt.Sprint(inside), func(t *testing.T) {
+			is := is.New(t)
+			c := capacity.New(total)
+			var used, most atomic.Int64
+			var all sync.WaitGroup
+			for i := range 6 {
+				var mu sync.Mutex
+				var s *capacity.Share
+				left, running := tasks, 0
+				kick := make(chan struct{}, 1)
+				end := make(chan struct{})
+				all.Add(tasks)
+				var take func()
+				take = func() {
+					mu.Lock()
+					defer mu.Unlock()
+					n := min(left, slots-running)
+					got, units := s.Take(n)
+					left -= got
+					running += got
+					for u := used.Add(int64(got * units)); ; {
+						if m := most.Load(); u <= m || most.CompareAndSwap(m, u) {
+							break
+						}
+					}
+					for range got {
+						go func() {
+							mu.Lock()
+							running--
+							mu.Unlock()
+							used.Add(-int64(units))
+							s.Give(1, units)
+							take()
+							c.Pass()
+							all.Done()
+						}()
+					}
+				}
+				poke := func() {
+					select {
+					case kick <- struct{}{}:
+					default:
+					}
+				}
+				if inside {
+					poke = take
+				}
+				s = c.Share(1+i%3, i%2, poke)
+				go func() {
+					for {
+						select {
+						case <-kick:
+							take()
+							c.Pass()
+						case <-end:
+							return
+						}
+					}
+				}()
+				defer close(end)
+				take()
+				c.Pass()
+			}
+			done := make(chan struct{})
+			go func() { all.Wait(); close(done) }()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				t.Fatal("stuck")
+			}
+			is.True(most.Load() <= total)
+			is.Equal(free(c), total)
+		})
+	}
+}
+
+func TestAllocs(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(4)
+	a, b := add(c, 1, 0), add(c, 1, 1)
+	b.take(5)
+	is.Equal(testing.AllocsPerRun(100, func() {
+		b.Give(1, 1)
+		c.Pass()
+		a.Take(1)
+		b.Take(1)
+		b.Take(1)
+		a.Sated()
+	}), 0.0)
+}
+
+// Nobody waits.
+func BenchmarkTakeGive(b *testing.B) {
+	for _, n := range []int{1, 8} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			c := capacity.New(n)
+			shares := make([]*share, n)
+			for i := range shares {
+				shares[i] = add(c, 1, i)
+			}
+			for i := 0; b.Loop(); i++ {
+				s := shares[i%n]
+				_, units := s.Take(1)
+				s.Give(1, units)
+				c.Pass()
+			}
+		})
+	}
+}
+
+// Everybody waits.
+func BenchmarkTurns(b *testing.B) {
+	for _, n := range []int{1, 8} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			c := capacity.New(1)
+			shares := make([]*capacity.Share, n)
+			var has *capacity.Share
+			for i := range shares {
+				shares[i] = c.Share(1, i%3, func() {
+					if got, _ := shares[i].Take(2); got > 0 {
+						has = shares[i]
+					}
+				})
+				if got, _ := shares[i].Take(2); got > 0 {
+					has = shares[i]
+				}
+			}
+			for b.Loop() {
+				has.Give(1, 1)
+				c.Pass()
+			}
+		})
+	}
+}
