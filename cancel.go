@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// Cancel removes every waiting copy of the payload at once, and has those that
+// Cancel removes every waiting copy of the payload at once, in both lanes, and has those that
 // run stopped, in whatever process: their contexts end with ErrCanceled as
 // cause, and they never run again, also when their worker has died or dies
 // now. Copies enqueued afterwards are not touched.
@@ -30,6 +30,23 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 		return nil, q.wrap("cancel", err)
 	}
 	return &CancelReport{Removed: removed, queue: q, record: q.keys.Cancel(digest(payload)), token: token}, nil
+}
+
+// CancelKey removes what waits under the key and has what runs of it stopped, as
+// Cancel does for a payload. What is put under the key afterwards is not
+// touched. It fails with ErrBadOption when the key makes no sense.
+func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
+	if q.bad != nil {
+		return nil, q.wrap("cancel", q.bad)
+	}
+	if err := checkKey(key); err != nil {
+		return nil, q.wrap("cancel", err)
+	}
+	removed, token, err := script.CancelKey(ctx, q.peer.calls, q.keys, keyMark+key)
+	if err != nil {
+		return nil, q.wrap("cancel", err)
+	}
+	return &CancelReport{Removed: removed, queue: q, record: q.keys.Cancel(keyMark + key), token: token}, nil
 }
 
 // A CancelReport tells what a cancel did. The fields are set by Cancel and
@@ -95,7 +112,7 @@ func (c *CancelReport) read(ctx context.Context) (over bool, err error) {
 
 // drop ends a canceled process for good.
 func (t *Task) drop(ctx context.Context) error {
-	err := t.settle(ctx, script.Drop)
+	err := t.settle(ctx, script.Outcome{Verb: script.Drop})
 	if errors.Is(err, ErrLost) {
 		return nil // whoever took it away from us has dropped it
 	}
@@ -111,7 +128,7 @@ func (t *Task) drop(ctx context.Context) error {
 // records, and then, as well as can be done, it stops what was held when it
 // came.
 type cancels struct {
-	open  map[string]int64           // digest → token, told of and not acknowledged
+	open  map[string]int64           // name → token, told of and not acknowledged
 	heard map[string]map[string]bool // digest → processes held when its message came
 }
 
@@ -160,23 +177,23 @@ func (c *cancels) told(e script.Cancellation) {
 	if c.open == nil {
 		c.open = map[string]int64{}
 	}
-	c.open[e.Digest] = e.Token
+	c.open[e.Name] = e.Token
 }
 
 // apply cancels what the entries cover, and returns those of which nothing is
 // left, to be acknowledged.
 func (c *cancels) apply(held map[string]*Task) (acks []script.Cancellation) {
-	for d, token := range c.open {
+	for name, token := range c.open {
 		left := false
 		for _, t := range held {
-			if t.Token < token && t.digest == d {
+			if t.Token < token && t.is(name) {
 				t.cancel(ErrCanceled)
 				left = true
 			}
 		}
 		if !left {
-			delete(c.open, d)
-			acks = append(acks, script.Cancellation{Digest: d, Token: token})
+			delete(c.open, name)
+			acks = append(acks, script.Cancellation{Name: name, Token: token})
 		}
 	}
 	return acks

@@ -33,6 +33,17 @@ type childConfig struct {
 	Concurrency        int
 	Hold               bool // handlers run until their context ends, or "finish" is said
 	Exclusive          bool
+	Mode               string        // a key of actors; "" as described
+	Explicit           bool          // of chaos: options other than the defaults
+	Nap, Fuse          time.Duration // of deadly: how long the others take, and how long it takes to kill
+}
+
+// An actor is what a peer in a process of its own does.
+type actor struct {
+	handler worqr.Handler
+	opts    *worqr.HandleOptions
+	told    func(line string)         // a line on its input
+	act     func(ctx context.Context) // beside Run, in a goroutine; may be nil
 }
 
 // A report is what a child says, a line each.
@@ -40,6 +51,7 @@ type report struct {
 	What    string // ready, start, end, finished
 	Worker  string
 	Payload string
+	Key     string `json:",omitempty"`
 	Token   int64
 	Err     string // of end: the cause; of finished: the kind of error
 	At      time.Time
@@ -65,8 +77,48 @@ func child(config string) {
 		r.Worker, r.At = p.ID(), time.Now()
 		_ = out.Encode(r) // the parent has gone
 	}
+	a := holder(c, p, say)
+	if make := actors[c.Mode]; make != nil {
+		a = make(c, p, say)
+	}
+	p.Queue(c.Queue).Handle(a.handler, a.opts)
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			a.told(lines.Text())
+		}
+	}()
+	go func() { // served once it is a member
+		for {
+			s, err := p.Queue(c.Queue).Stats(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil && s.Workers > 0 {
+				for w := range p.Workers(ctx) {
+					if w.ID == p.ID() && len(w.Queues) > 0 {
+						say(report{What: "ready"})
+						return
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+	}()
+	if a.act != nil {
+		go a.act(ctx)
+	}
+	if err := p.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// holder is the actor that runs what it takes, with Hold until it is told.
+func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	finish := make(chan struct{})
-	p.Queue(c.Queue).Handle(func(ctx context.Context, t *worqr.Task) error {
+	handler := func(ctx context.Context, t *worqr.Task) error {
 		say(report{What: "start", Payload: string(t.Payload), Token: t.Token})
 		if !c.Hold {
 			return nil
@@ -87,36 +139,15 @@ func child(config string) {
 			say(report{What: "end", Payload: string(t.Payload), Err: context.Cause(ctx).Error()})
 			return ctx.Err()
 		}
-	}, &worqr.HandleOptions{Concurrency: c.Concurrency, Exclusive: c.Exclusive})
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer cancel()
-	go func() {
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			if lines.Text() == "finish" {
+	}
+	return actor{
+		handler: handler,
+		opts:    &worqr.HandleOptions{Concurrency: c.Concurrency, Exclusive: c.Exclusive},
+		told: func(line string) {
+			if line == "finish" {
 				close(finish)
 			}
-		}
-	}()
-	go func() { // served once it is a member
-		for {
-			s, err := p.Queue(c.Queue).Stats(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil && s.Workers > 0 {
-				for w := range p.Workers(ctx) {
-					if w.ID == p.ID() && len(w.Queues) > 0 {
-						say(report{What: "ready"})
-						return
-					}
-				}
-			}
-			time.Sleep(5 * time.Millisecond) // between two looks
-		}
-	}()
-	if err := p.Run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		},
 	}
 }
 
@@ -131,6 +162,14 @@ type process struct {
 
 // spawn starts a peer in a process of its own and waits until it serves.
 func spawn(t testing.TB, c childConfig) *process {
+	t.Helper()
+	p := launch(t, c)
+	p.next("ready")
+	return p
+}
+
+// launch starts a peer in a process of its own.
+func launch(t testing.TB, c childConfig) *process {
 	t.Helper()
 	config, err := json.Marshal(c)
 	must(t, err)
@@ -164,7 +203,6 @@ func spawn(t testing.TB, c childConfig) *process {
 			t.Logf("a peer said:\n%s", said.String())
 		}
 	})
-	p.next("ready")
 	return p
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -135,6 +136,30 @@ func TestDocsNames(t *testing.T) {
 	}
 }
 
+// The README has every option, every example, and no file that is not there.
+func TestReadmeLists(t *testing.T) {
+	t.Parallel()
+	readme := contents(t, "README.md")
+	for _, options := range []any{worqr.HandleOptions{}, worqr.Options{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
+			if !strings.Contains(readme, "\n| `"+field.Name+"` |") {
+				t.Errorf("README.md has no row on the option %s", field.Name)
+			}
+		}
+	}
+	_, list, _ := strings.Cut(readme, "- [examples](examples):")
+	for _, file := range matching(t, "examples/*/main.go") {
+		if name := filepath.Base(filepath.Dir(file)); !regexp.MustCompile(`\b` + name + `\b`).MatchString(list) {
+			t.Errorf("README.md does not list the example %s", name)
+		}
+	}
+	for _, m := range regexp.MustCompile("`(\\w+\\.go|internal/\\w+)`").FindAllStringSubmatch(readme, -1) {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Errorf("README.md: %v", err)
+		}
+	}
+}
+
 // The commands by which other languages produce reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
@@ -189,6 +214,13 @@ func TestDocsExamples(t *testing.T) {
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
+		"retry": "attempt 1\nattempt 2\nattempt 3\nfailed after 2 retries: to bob, no such mailbox\n" +
+			"requeued: 1\nattempt 1\n",
+		"schedule":  "clean up\nremind\nclean up\nclean up\n",
+		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
+		"typed": "to bob: hello\nto eve: goodbye\n" +
+			"broken, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
+		"commands": "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",
 	}
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./examples/...").CombinedOutput()

@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// example returns a peer of a fleet; peers with the same options are one.
+// examplePeer returns a peer of a fleet; peers with the same options are one.
 func examplePeer(opts *worqr.Options) *worqr.Peer {
 	return value(worqr.Open(redistest.URL(), opts))
 }
@@ -60,30 +60,194 @@ func ExampleQueue_Handle() {
 	// finished: 3
 }
 
-// A handler that returns an error gets the task again.
-func ExampleQueue_Handle_error() {
+// A handler that returns an error gets the task again, after Backoff.
+func ExampleHandleOptions() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	peer := examplePeer(exampleFleet())
 	defer peer.Close()
 
-	attempt := 0
 	emails := peer.Queue("emails")
 	emails.Handle(func(ctx context.Context, t *worqr.Task) error {
-		attempt++
-		fmt.Printf("attempt %d, token %d\n", attempt, t.Token)
-		if attempt == 1 {
+		fmt.Printf("retries %d, token %d\n", t.Retries, t.Token)
+		switch t.Retries {
+		case 0:
 			return errors.New("the server is busy")
+		case 1: // it says when
+			return worqr.RetryAfter(errors.New("the server is busy"), 10*time.Millisecond)
 		}
 		cancel()
 		return nil
-	}, &worqr.HandleOptions{Concurrency: 1})
+	}, &worqr.HandleOptions{
+		Timeout:    time.Minute, // of each attempt
+		MaxRetries: 5,
+		Backoff:    func(retry int) time.Duration { return time.Duration(retry) * 50 * time.Millisecond },
+	})
 
 	noError(emails.Enqueue(ctx, []byte("hello")))
 	noError(peer.Run(ctx))
 	// Output:
-	// attempt 1, token 1
-	// attempt 2, token 2
+	// retries 0, token 1
+	// retries 1, token 2
+	// retries 2, token 3
+}
+
+// OnFailed works on what was given up.
+func ExampleHandleOptions_onFailed() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+
+	emails := peer.Queue("emails")
+	emails.Handle(func(ctx context.Context, t *worqr.Task) error {
+		return worqr.Permanent(errors.New("no such mailbox"))
+	}, &worqr.HandleOptions{
+		OnFailed: func(ctx context.Context, t *worqr.Task) error {
+			fmt.Printf("%s: %s, %s\n", t.Failure.Kind, t.Payload, t.Failure.Reason)
+			cancel()
+			return nil // then it is gone
+		},
+	})
+
+	noError(emails.Enqueue(ctx, []byte("to bob")))
+	noError(peer.Run(ctx))
+	fmt.Println("left:", value(emails.Stats(context.Background())).Failed)
+	// Output:
+	// failed: to bob, no such mailbox
+	// left: 0
+}
+
+// Failed tasks stay until somebody decides what becomes of them.
+func ExampleQueue_RequeueFailed() {
+	ctx := context.Background()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+	emails := peer.Queue("emails")
+	noError(emails.Enqueue(ctx, []byte("to bob")))
+	noError(peer.StartWorker(ctx))
+	noError(emails.StartWork(ctx))
+	noError(value(emails.StartTask(ctx)).Fail(ctx, errors.New("no such mailbox")))
+
+	for t, err := range emails.Failed(ctx) {
+		noError(err)
+		fmt.Printf("%s: %s, %s\n", t.Kind, t.Payload, t.Reason)
+		fmt.Println("requeued:", value(emails.RequeueFailed(ctx, t.ID)))
+	}
+	fmt.Printf("next: %s\n", value(emails.Peek(ctx)))
+	// Output:
+	// failed: to bob, no such mailbox
+	// requeued: 1
+	// next: to bob
+}
+
+// At most one task waits under a key. The options say what a Put changes of it.
+func ExampleQueue_Put() {
+	ctx := context.Background()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+	indexes := peer.Queue("indexes")
+
+	noError(indexes.Put(ctx, "manual", []byte("page 1"), nil)) // now
+	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), When: worqr.IfEarlier}
+	noError(indexes.Put(ctx, "manual", []byte("page 2"), later)) // another payload, the same time
+	for t, err := range indexes.Scheduled(ctx) {
+		noError(err)
+		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.At.Before(time.Now().Add(time.Minute)))
+	}
+	fmt.Println("waiting:", value(indexes.Len(ctx)))
+	// Output:
+	// manual: page 2, due: true
+	// waiting: 1
+}
+
+// A handler may put its own key again, to repeat.
+func ExampleQueue_Put_repeat() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+
+	jobs := peer.Queue("jobs")
+	jobs.Handle(func(ctx context.Context, t *worqr.Task) error {
+		fmt.Printf("%s, start %d\n", t.Payload, t.Token)
+		if t.Token == 3 {
+			cancel()
+			return nil
+		}
+		return jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: time.Now().Add(50 * time.Millisecond)})
+	}, nil)
+
+	// Every replica does this when it starts: what is planned stays as it is.
+	noError(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{When: worqr.Never, KeepPayload: true}))
+	noError(peer.Run(ctx))
+	// Output:
+	// clean up, start 1
+	// clean up, start 2
+	// clean up, start 3
+}
+
+func ExampleQueue_EnqueueAt() {
+	ctx := context.Background()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+	emails := peer.Queue("emails")
+
+	key := value(emails.EnqueueAt(ctx, time.Now().Add(time.Hour), []byte("remember")))
+	noError(emails.Enqueue(ctx, []byte("hello")))
+	for payload, err := range emails.Tasks(ctx) {
+		noError(err)
+		fmt.Printf("%s\n", payload)
+	}
+	fmt.Println("removed:", value(emails.Remove(ctx, key)))
+	// Output:
+	// hello
+	// remember
+	// removed: true
+}
+
+func ExampleJSON() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+
+	type mail struct{ To, Subject string }
+	emails := peer.Queue("emails")
+	emails.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
+		fmt.Printf("to %s: %s\n", m.To, m.Subject)
+		cancel()
+		return nil
+	}), nil)
+
+	noError(worqr.EnqueueJSON(ctx, emails, mail{"bob", "hello"}))
+	noError(peer.Run(ctx))
+	// Output:
+	// to bob: hello
+}
+
+// The program reads the payload; what it writes is the result.
+func ExampleCommand() {
+	ctx := context.Background()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+	shouts := peer.Queue("shouts")
+	shouts.Handle(worqr.Command("tr", "a-z", "A-Z"), &worqr.HandleOptions{Timeout: time.Minute})
+
+	for event, err := range peer.Events(ctx, "shouts") {
+		noError(err)
+		switch event.Kind {
+		case worqr.EventSync:
+			noError(shouts.Enqueue(ctx, []byte("hello")))
+			go func() { noError(peer.Run(ctx)) }()
+		case worqr.EventDone:
+			fmt.Printf("%s\n", event.Result)
+			noError(peer.Shutdown(ctx))
+			return
+		}
+	}
+	// Output:
+	// HELLO
 }
 
 // What waits is removed at once; what runs is told to stop, in whatever peer.

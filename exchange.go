@@ -10,11 +10,18 @@ import (
 
 // A settlement is the wish to end a process.
 type settlement struct {
-	task *Task
-	verb script.Verb
+	script.Outcome
 	done chan settled // gets one answer
 	ours bool         // nobody waits for it: a task that nobody took
 	held bool         // the task was held when this was first said
+}
+
+func newSettlement(t *Task, o script.Outcome) *settlement {
+	o.Process, o.Token = t.ID, t.Token
+	if o.Verb == script.Finish { // else a handler that was disowned may still write it
+		o.Result = t.Result
+	}
+	return &settlement{Outcome: o, done: make(chan settled, 1)}
 }
 
 type settled struct {
@@ -39,14 +46,15 @@ type exchange struct {
 	script.Round
 	outcomes []*settlement
 	wants    []*want
-	asked    int  // tasks for the handler, beyond those for wants
-	repeated bool // it may have been answered before, and the reply lost
+	slots    []slot // for tasks of the handler, beyond those for wants
+	repeated bool   // it may have been answered before, and the reply lost
 }
 
 // restore undoes a round that was not carried out. Callers get the error.
 func (r *rounds) restore(e *exchange, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.vacate(e)
 	r.acks = append(e.Acks, r.acks...)
 	for _, s := range e.outcomes {
 		if s.ours {
@@ -94,21 +102,29 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		what = script.OK // the first copy of the round did it
 	}
 	if what == script.Refused {
-		s.done <- settled{err: errors.New(trouble)}
+		select {
+		case s.done <- settled{err: errors.New(trouble)}:
+		default: // the caller was let go
+		}
 		return
 	}
 	switch {
 	case what == script.Gone:
-	case what == script.Canceled || s.verb == script.Drop:
+	case what == script.Canceled || s.Verb == script.Drop:
 		c.canceled.Add(1)
-	case s.verb == script.Finish:
+	case s.Verb == script.Finish:
 		c.finished.Add(1)
+	case s.Verb == script.Retry:
+		c.retried.Add(1)
+	case s.Verb == script.Fail:
+		c.failed.Add(1)
 	default:
 		c.stopped.Add(1)
 	}
-	if t := r.held[s.task.ID]; t != nil && t.Token == s.task.Token {
+	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
 		delete(r.held, t.ID)
 		t.cancel(context.Canceled)
+		r.safe(t)
 	}
 	select {
 	case s.done <- settled{what: what}:
@@ -118,16 +134,20 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 
 // distribute gives tasks to those who asked for some, and returns the rest.
 // r.mu is held.
-func (r *rounds) distribute(e *exchange, tasks []*Task, trouble string) []*Task {
+func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer) []*Task {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
 		}
 		n := min(w.n, len(tasks))
+		if n == 0 && a.Again && a.Trouble == "" {
+			r.wants = append(r.wants, w) // something stood before those that can be started
+			continue
+		}
 		t := taken{tasks: tasks[:n:n]}
 		switch {
-		case n == 0 && trouble != "":
-			t.err = errors.New(trouble)
+		case n == 0 && a.Trouble != "":
+			t.err = errors.New(a.Trouble)
 		case n == 0:
 			t.err = ErrNoTask
 		}
@@ -139,18 +159,33 @@ func (r *rounds) distribute(e *exchange, tasks []*Task, trouble string) []*Task 
 
 // hand gives tasks to the handler, and what it cannot take back to the queue.
 // r.mu is held.
-func (r *rounds) hand(tasks []*Task) {
-	n := 0
+func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 	// An answer may come when it is not certain any more that what it started is
 	// still ours alone.
 	sure := r.fence == nil || time.Since(r.renewed) < r.queue.peer.exclusive()
-	if r.serve != nil && !r.closing && sure {
-		n = r.serve.reserve(len(tasks))
+	if n := min(len(tasks), len(e.slots)); sure && !r.closing && n > 0 && r.serve.take(tasks[:n], e.slots) {
+		tasks, e.slots = tasks[n:], e.slots[n:]
 	}
-	for _, t := range tasks[:n] {
-		r.serve.take(t)
+	if r.serve != nil {
+		r.serve.unreserve(e.slots, !full)
+		e.slots = nil
 	}
-	for _, t := range tasks[n:] {
-		r.outcomes = append(r.outcomes, &settlement{task: t, verb: script.Stop, done: make(chan settled, 1), ours: true})
+	for _, t := range tasks {
+		r.giveBack(t)
+	}
+}
+
+// giveBack has a task that nobody took go back to the front. r.mu is held.
+func (r *rounds) giveBack(t *Task) {
+	s := newSettlement(t, script.Outcome{Verb: script.Stop})
+	s.ours = true
+	r.outcomes = append(r.outcomes, s)
+}
+
+// safe notes that a risky task has ended: another may start. r.mu is held.
+func (r *rounds) safe(t *Task) {
+	if t.risky {
+		r.queue.peer.risk.Store(false)
+		r.look = r.look || r.serve != nil
 	}
 }

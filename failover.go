@@ -3,6 +3,7 @@ package worqr
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -26,7 +27,7 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 		if err != nil {
 			return returned, wrap("fail worker", err)
 		}
-		_, n, err := script.Fail(ctx, p.calls, q.keys, worker)
+		_, n, err := script.FailWorker(ctx, p.calls, q.keys, worker)
 		returned += n
 		if err != nil {
 			return returned, q.wrap("fail worker", err)
@@ -82,11 +83,12 @@ func (p *Peer) prune(ctx context.Context) error {
 	return nil
 }
 
-// queues yields a handle to each queue.
-func (p *Peer) queues(ctx context.Context) func(func(*Queue, error) bool) {
+// queues yields a handle to each queue, and to each failed queue.
+func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 	return func(yield func(*Queue, error) bool) {
 		for name, err := range p.Queues(ctx) {
-			if !yield(p.Queue(name), err) || err != nil {
+			q := p.Queue(name)
+			if !yield(q, err) || err != nil || !yield(q.failed(), nil) {
 				return
 			}
 		}
@@ -99,13 +101,13 @@ func (p *Peer) swept(ctx context.Context, q *Queue, look script.Look) time.Durat
 	p.counts.swept.Add(int64(len(look.Failed)))
 	p.counts.returned.Add(int64(look.Returned))
 	for _, id := range look.Failed {
-		p.log.Warn("worqr: a worker was given up for dead", "queue", q.name, "worker", id)
+		p.log.Warn("worqr: a worker was given up for dead", "queue", q.id, "worker", id)
 		if err := p.unregister(ctx, id); err != nil {
 			p.log.Debug("worqr: removing a dead worker's registration", "worker", id, "err", err)
 		}
 	}
 	if look.Returned > 0 {
-		p.log.Info("worqr: tasks of dead workers are back at the front", "queue", q.name, "tasks", look.Returned)
+		p.log.Info("worqr: tasks of dead workers are back at the front", "queue", q.id, "tasks", look.Returned)
 	}
 	switch {
 	case look.Again:
@@ -137,6 +139,7 @@ func (r *rounds) ousted() {
 	r.mu.Unlock()
 	if !closing {
 		r.end(ErrEvicted)
+		r.queue.peer.capacity.Pass()
 		r.queue.peer.evicted(r.worker)
 	}
 }
@@ -161,8 +164,8 @@ func (w *worker) comeBack(ctx context.Context) error {
 	w.id = newID()
 	id := w.id
 	w.evicted = false
-	for name, r := range members {
-		w.loose[membership{name, old}] = r.last()
+	for _, r := range members {
+		w.loose[membership{r.queue.keys, old}] = r.last()
 	}
 	clear(w.numbers)
 	w.mu.Unlock()
@@ -176,6 +179,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 		r.end(ErrEvicted)
 		r.unlisten()
 	}
+	p.capacity.Pass()
 	w.steady = time.Time{}
 	p.known.Clear() // Redis may have lost everything
 	if err := w.loosenAll(ctx); err != nil {

@@ -341,7 +341,7 @@ func TestSweep(t *testing.T) {
 		return len(failed) == 1
 	})
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}")
+	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
 }
 
 func nothingLeftBut(t testing.TB, prefix, queue string, but ...string) {

@@ -6,22 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
-	"sync"
 	"time"
 )
 
-// A Handler works on one task. Returning nil finishes it. An error puts it back
-// to the front of the queue, after a short pause; so does a panic, which does
-// not harm the peer. Failures are logged, at most one a second. As many tasks
-// that always fail as there are handlers in the fleet therefore hold up the
-// queue: cancel them.
+// A Handler works on one task. What it returns says what becomes of the task:
+//
+//	nil                  finished
+//	an error             tried again after Backoff; after MaxRetries, failed
+//	RetryAfter(err, d)   tried again after d; after MaxRetries, failed
+//	Permanent(err)       failed
+//	Broken(err)          failed, as a payload that cannot be decoded
+//	a panic              by OnPanic; it does not harm the peer
+//
+// A failed task is in the failed queue of its queue (Queue.Failed), with the
+// reason. A task that is tried again waits in the second lane and holds up
+// nothing.
 //
 // The context ends when the task is no longer to be worked on, and
 // context.Cause tells why: ErrCanceled, the task was canceled and will not run
-// again; ErrEvicted, this peer was given up for dead and others may be running
-// the task now; ErrShutdown, the time to drain is over and the task goes back
-// to the front. It carries the values of Run's context.
+// again; ErrTimeout, it took too long and is tried again; ErrEvicted, this peer
+// was given up for dead and others may be running the task now; ErrShutdown, the
+// time to drain is over and the task goes back to the front. Then what the
+// handler returns matters only if it is nil (finished after all) or, after a
+// timeout, one of the verdicts above. The context carries the values of Run's
+// context.
+//
+// A handler that does not return within Grace after its context has ended is
+// disowned: its task ends as if it had returned the cause, another task gets its
+// slot, and its goroutine is logged once, with its stack, and counted in
+// Stats.Stuck until it returns.
 //
 // A handler must be prepared for a task that has run before, in part or in
 // whole: delivery is at least once. Where that matters beyond what the handler
@@ -30,252 +43,207 @@ import (
 type Handler func(ctx context.Context, t *Task) error
 
 // HandleOptions are what a handler can be told. Nil and the zero value are
-// valid. All of it applies when a task is taken: a change needs no migration
-// of what waits.
+// valid. All of it applies when a task is taken, or ends: a change needs no
+// migration of what waits.
 type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS,
 	// which is little for handlers that mostly wait.
 	Concurrency int
-	// Grace is how long Run waits, once it has ended the contexts of handlers
-	// because the time to drain is over, for them to return; 0 is 10 s. After
-	// that it returns without them.
+	// Timeout is how long an attempt may take before its context ends with
+	// ErrTimeout; 0 is for ever.
+	Timeout time.Duration
+	// Grace is how long a handler may go on after its context has ended before
+	// it is disowned; 0 is 10 s. It is also how long Run waits for handlers
+	// after the time to drain.
 	Grace time.Duration
+	// MaxRetries is how often a task is tried again after its handler failed,
+	// before it goes to the failed queue; 0 is 10, negative is never.
+	MaxRetries int
+	// MaxCrashes is how many workers may die holding a task. Then it goes to
+	// the failed queue, with kind crashed, instead of being started again. 0 is
+	// 3, negative is any number. Stops, drains and cancels do not count. What
+	// merely ran beside such a task is spared: of tasks that one more death would
+	// bury, a peer runs one at a time. (With 1 there is no such warning.)
+	MaxCrashes int
+	// Backoff is the time to wait before each retry; the first is 1. Nil is 2 s,
+	// doubling to 5 min, a quarter more or less. It must be safe for concurrent
+	// use.
+	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before any other peer can start the task,
 	// whether Redis can be reached or not. Without it, handlers go on through
 	// an outage of Redis.
 	Exclusive bool
+	// OnPanic says what becomes of a task whose handler panics.
+	OnPanic PanicPolicy
+	// KeepFailed is how many failed tasks are kept, the newest; 0 is 1000. With
+	// OnFailed it is how many are kept that OnFailed has given up.
+	KeepFailed int
+	// OnFailed, if set, works on the failed queue, as a handler does on any
+	// other: t.Failure tells what has happened, a task that it finishes is gone,
+	// and one with which it fails is tried again.
+	OnFailed Handler
+	// FailedOptions are the options of OnFailed; there, Concurrency 0 is 1,
+	// MaxRetries 0 is 100, and Backoff nil is 10 s, doubling to 15 min. What
+	// OnFailed gives up stays in the failed queue, to be looked at.
+	FailedOptions *HandleOptions
+	// Priority says which of the peer's queues goes first when they compete for
+	// Options.Capacity: the higher. Every eighth task goes to the queue that has
+	// waited longest, so that none starves.
+	Priority int
+	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
+	Weight int
 }
 
-const defaultGrace = 10 * time.Second
+const (
+	defaultGrace      = 10 * time.Second
+	defaultRetries    = 10
+	defaultCrashes    = 3
+	defaultKeepFailed = 1000
+	failedRetries     = 100
+)
 
-// Handle has Run serve the queue with h, Concurrency tasks at a time. It is called before Run, once for each
-// queue. It panics if h is nil, an option is negative, the queue has a handler,
-// or Run was called.
-func (q *Queue) Handle(h Handler, opts *HandleOptions) {
-	var o HandleOptions
-	if opts != nil {
-		o = *opts
+// withDefaults fills in what was left open.
+func (o *HandleOptions) withDefaults() HandleOptions {
+	var c HandleOptions
+	if o != nil {
+		c = *o
 	}
+	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0))
+	c.Grace = cmp.Or(c.Grace, defaultGrace)
+	c.MaxRetries = cmp.Or(c.MaxRetries, defaultRetries)
+	c.MaxCrashes = cmp.Or(c.MaxCrashes, defaultCrashes)
+	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
+	c.Weight = cmp.Or(c.Weight, 1)
+	if c.Backoff == nil {
+		c.Backoff = defaultBackoff
+	}
+	return c
+}
+
+// forFailed returns the options of OnFailed.
+func (o *HandleOptions) forFailed() HandleOptions {
+	var c HandleOptions
+	if o.FailedOptions != nil {
+		c = *o.FailedOptions
+	}
+	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.MaxRetries = cmp.Or(c.MaxRetries, failedRetries)
+	if c.Backoff == nil {
+		c.Backoff = failedBackoff
+	}
+	c.KeepFailed = o.KeepFailed
+	return c.withDefaults()
+}
+
+func (o *HandleOptions) check(capacity int) error {
+	if o == nil {
+		return nil
+	}
+	f := o.FailedOptions
+	switch {
+	case o.Concurrency < 0, o.Timeout < 0, o.Grace < 0, o.KeepFailed < 0, o.Weight < 0:
+		return fmt.Errorf("%w: one is negative that cannot be", ErrBadOption)
+	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
+		return fmt.Errorf("%w: OnPanic is %d, which is no policy", ErrBadOption, o.OnPanic)
+	case capacity > 0 && o.Weight > capacity:
+		return fmt.Errorf("%w: Weight is %d, and all of Capacity %d", ErrBadOption, o.Weight, capacity)
+	case f != nil && (f.OnFailed != nil || f.FailedOptions != nil || f.KeepFailed != 0):
+		return fmt.Errorf("%w: FailedOptions for the failed tasks of failed tasks; what OnFailed gives up is kept where it is", ErrBadOption)
+	}
+	if err := f.check(capacity); err != nil {
+		return fmt.Errorf("options of OnFailed: %w", err)
+	}
+	return nil
+}
+
+// Handle has Run serve the queue with h, Concurrency tasks at a time. It is
+// called before Run, once for each queue. It panics if h is nil, an option makes
+// no sense, the queue has a handler, or Run was called.
+func (q *Queue) Handle(h Handler, opts *HandleOptions) {
+	p := q.peer
+	err := opts.check(p.capacity.Total())
 	switch {
 	case h == nil:
 		panic(fmt.Sprintf("worqr: the handler of %q is nil", q.name))
-	case o.Concurrency < 0 || o.Grace < 0:
-		panic(fmt.Sprintf("worqr: a negative option for the handler of %q", q.name))
+	case err != nil:
+		panic(fmt.Sprintf("worqr: options for the handler of %q: %v", q.name, err))
+	case opts != nil && opts.FailedOptions != nil && opts.OnFailed == nil:
+		panic(fmt.Sprintf("worqr: options for the handler of %q: FailedOptions without OnFailed", q.name))
 	}
-	o.Concurrency = cmp.Or(o.Concurrency, runtime.GOMAXPROCS(0))
-	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o := opts.withDefaults()
 
-	q.peer.mu.Lock()
-	defer q.peer.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
-	case q.peer.ran:
+	case p.ran:
 		panic(fmt.Sprintf("worqr: Handle for %q after Run", q.name))
-	case q.peer.services[q.name] != nil:
+	case p.services[q.id] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
 	}
-	q.peer.services[q.name] = &service{queue: q, handler: h, opts: o, drained: make(chan struct{}), stored: make(chan struct{}, 1)}
-}
-
-// A service is a handled queue of a peer. It outlives the incarnations of the
-// worker, and so do the handlers that run.
-type service struct {
-	queue   *Queue
-	handler Handler
-	opts    HandleOptions
-	base    context.Context // parent of the tasks' contexts; set by Run
-	drained chan struct{}   // closed when draining begins
-	upset   complaint
-
-	handlers sync.WaitGroup // that have not returned
-	stored   chan struct{}  // has an element when an end was stored; holds one
-
-	mu       sync.Mutex // protects the fields below
-	running  int
-	ending   int // tasks whose end is to be stored
-	draining bool
-	said     time.Time // when a failure was logged
-	unsaid   int       // failures since
-}
-
-// free is how many more tasks may run.
-func (s *service) free() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return 0
-	}
-	return s.opts.Concurrency - s.running
-}
-
-// reserve takes up to n free slots and returns how many it got.
-func (s *service) reserve(n int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return 0
-	}
-	n = min(n, s.opts.Concurrency-s.running)
-	s.running += n
-	s.handlers.Add(n)
-	s.queue.peer.counts.running.Add(int64(n))
-	return n
-}
-
-// release gives back the slot of a handler that has returned, and whose task is
-// about to end.
-func (s *service) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-	s.ending++
-	s.queue.peer.counts.running.Add(-1)
-	s.handlers.Done()
-}
-
-// end notes that the end of a task was stored.
-func (s *service) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ending--
-	select {
-	case s.stored <- struct{}{}:
-	default:
+	p.services[q.id] = newService(q, h, o)
+	if o.OnFailed != nil {
+		f := q.failed()
+		p.services[f.id] = newService(f, o.OnFailed, o.forFailed())
+		p.services[q.id].followed = true
 	}
 }
 
-// store waits until the ends of all tasks whose handlers have returned are
-// stored, or ctx ends.
-func (s *service) store(ctx context.Context) {
-	for {
-		s.mu.Lock()
-		ending := s.ending
-		s.mu.Unlock()
-		if ending == 0 {
-			return
-		}
-		select {
-		case <-s.stored:
-		case <-ctx.Done():
-			return
-		}
+// SetOptions changes the options of a handled queue. They hold for what is taken
+// or ends from now on; nothing that waits is touched, and what runs keeps its
+// Timeout and its Grace. OnFailed must be nil: the handlers stay, and
+// FailedOptions are for the one given to Handle; Exclusive must be what it was.
+// It does not block, and fails with ErrBadOption when an option makes no sense
+// or the queue has no handler. It may be called at any time.
+func (q *Queue) SetOptions(opts *HandleOptions) error {
+	p := q.peer
+	p.mu.Lock()
+	s, f := p.services[q.id], p.services[q.failed().id]
+	p.mu.Unlock()
+	o := opts.withDefaults()
+	err := opts.check(p.capacity.Total())
+	switch {
+	case err != nil:
+	case s == nil:
+		err = errors.New("the queue has no handler")
+	case o.OnFailed != nil:
+		err = errors.New("handlers cannot be changed; leave OnFailed nil")
+	case f == nil && o.FailedOptions != nil:
+		err = errors.New("there are FailedOptions, but no OnFailed")
+	case o.Exclusive != s.options().Exclusive, f != nil && o.forFailed().Exclusive != f.options().Exclusive:
+		err = errors.New("whether it is Exclusive cannot be changed")
 	}
-}
-
-func (s *service) isDraining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
-}
-
-// drain has nothing be taken any more.
-func (s *service) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draining = true
-	close(s.drained)
-}
-
-// take runs a task in a reserved slot.
-func (s *service) take(t *Task) {
-	go func() {
-		err := errGoexit
-		defer func() { // also when the handler ends its goroutine
-			if v := recover(); v != nil {
-				err = &panicError{v, debug.Stack()}
-			}
-			s.settle(t, err)
-		}()
-		err = s.handler(t.ctx, t)
-	}()
-}
-
-// A panicError is the error of a handler that panicked.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// complain logs that a handler failed, at most once a second.
-func (s *service) complain(t *Task, err error) {
-	s.mu.Lock()
-	s.unsaid++
-	failures, said := s.unsaid, time.Since(s.said) >= time.Second
-	if said {
-		s.unsaid, s.said = 0, time.Now()
+	if err != nil && !errors.Is(err, ErrBadOption) {
+		err = fmt.Errorf("%w: %w", ErrBadOption, err)
 	}
+	if err != nil {
+		return q.wrap("set options", err)
+	}
+	s.set(o)
+	if f != nil {
+		f.set(o.forFailed())
+	}
+	return nil
+}
+
+// set puts other options in force.
+func (s *service) set(o HandleOptions) {
+	s.mu.Lock()
+	s.opts = o
+	s.leave() // what was kept was kept by the old ones
 	s.mu.Unlock()
-	if !said {
-		return
-	}
-	attrs := []any{"queue", s.queue.name, "process", t.ID, "failures", failures, "err", err}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, "stack", string(p.stack))
-	}
-	s.queue.peer.log.Error("worqr: handlers failed; their tasks go back to the front", attrs...)
+	s.share.Set(o.Weight, o.Priority)
+	s.queue.peer.capacity.Pass()
+	s.turn()
 }
 
-// errGoexit is the error of a handler that ended its goroutine.
-var errGoexit = errors.New("the handler called runtime.Goexit")
-
-// freed has the queue's rounds look, if a slot became free that belonged to an
-// earlier incarnation; otherwise the end of the task has done so.
-func (q *Queue) freed(of *rounds) {
-	if r, err := q.rounds(); err == nil && r != of {
-		r.poke()
+// SetCapacity changes Options.Capacity; 0 is no common bound. What runs is not
+// touched: above a lower bound, nothing is taken until enough has ended. It does
+// not block, and fails with ErrBadOption when units is negative.
+func (p *Peer) SetCapacity(units int) error {
+	if units < 0 {
+		return wrap("set capacity", fmt.Errorf("%w: %d units", ErrBadOption, units))
 	}
-}
-
-// settle ends the task of a handler that returned err.
-func (s *service) settle(t *Task, err error) {
-	cause := context.Cause(t.ctx)
-	switch {
-	case err == nil:
-	case errors.Is(cause, ErrCanceled), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrShutdown):
-	default:
-		s.queue.peer.counts.failures.Add(1)
-		s.complain(t, err)
-		select { // so that a task that cannot succeed does not spin
-		case <-time.After(jitter(failurePause)):
-		case <-t.ctx.Done():
-		case <-s.drained:
-		}
-		cause = context.Cause(t.ctx)
-	}
-	s.release() // before the end is told, so that the same round asks for the next task
-	defer s.end()
-	switch {
-	case err == nil:
-		s.insist(t, t.Finish)
-	case errors.Is(cause, ErrCanceled):
-		s.insist(t, t.drop)
-	case s.isDraining():
-		// It stays ours until the worker leaves, which puts all that is left
-		// back in its order.
-	default:
-		s.insist(t, t.Stop)
-	}
-	s.queue.freed(t.rounds)
-}
-
-// failurePause is the longest time for which the task of a handler that failed
-// is held before it goes back.
-const failurePause = 500 * time.Millisecond
-
-// insist repeats the end of a task until it is stored or the task is no longer
-// ours: the worker was evicted or has left.
-func (s *service) insist(t *Task, end func(context.Context) error) {
-	for retry := newBackoff(); ; {
-		err := end(context.Background())
-		if err == nil || errors.Is(err, ErrLost) {
-			s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.name)
-			return
-		}
-		s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.name)
-		select {
-		case <-time.After(retry.next()):
-		case <-t.rounds.ctx.Done():
-		}
-	}
+	p.capacity.SetTotal(units)
+	p.capacity.Pass()
+	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Whatever a handler does instead of returning nil, its task goes back to the
-// front, and the peer goes on.
+// Whatever a handler does instead of returning nil, its task is tried again
+// later, without holding up the next, and the peer goes on.
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func() error{
@@ -44,13 +44,13 @@ func TestHandlerFails(t *testing.T) {
 					return fail()
 				}
 				return nil
-			}, &worqr.HandleOptions{Concurrency: 1})
+			}, &worqr.HandleOptions{Concurrency: 1}) // the default backoff
 			enqueue(t, q, "a", "b")
 			stop := run(t, p)
 			if fail == nil {
 				is.Equal(receive(t, got, 2), []string{"a", "b"})
 			} else {
-				is.Equal(receive(t, got, 3), []string{"a", "a", "b"}) // the front
+				is.Equal(receive(t, got, 3), []string{"a", "b", "a"})
 			}
 			stop()
 			is.Equal(p.Stats().Failures, int64(1))

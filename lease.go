@@ -17,7 +17,7 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
 	// The log may also end before what we have seen: when Redis has lost writes.
-	r.look = r.look || p.Canceled > 0 && p.Canceled != r.seen || p.Waiting > 0 && r.free() > 0
+	r.look = r.look || p.Canceled > 0 && p.Canceled != r.seen || p.Waiting > 0 && r.free()
 	if r.quietSince(sent) && p.Held != len(r.held) {
 		r.strays++
 	} else {
@@ -76,17 +76,17 @@ func (r *rounds) reconcile() {
 	log := r.queue.peer.log
 	for id, token := range theirs {
 		if r.held[id] == nil {
-			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.name, "process", id)
-			stray := &Task{ID: id, Queue: r.queue.name, Token: token, rounds: r}
-			r.outcomes = append(r.outcomes, &settlement{task: stray, verb: script.Stop, done: make(chan settled, 1), ours: true})
+			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.id, "process", id)
+			r.giveBack(&Task{ID: id, Token: token})
 		}
 	}
 	for id, t := range r.held {
 		if _, ok := theirs[id]; !ok {
-			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.name, "process", id)
+			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
 			r.queue.peer.counts.lost.Add(1)
 			delete(r.held, id)
 			t.cancel(ErrEvicted)
+			r.safe(t)
 		}
 	}
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)

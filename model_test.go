@@ -1,374 +1,440 @@
 package worqr_test
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
-	"testing"
-	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A model is what a queue should be: the verbs on a handful of slices.
+// A model is what a queue should be, both lanes and the failed queue: the verbs
+// on a handful of slices and maps. Where a verb asks for the time, it is told
+// it. Payloads and keys are words.
 type model struct {
-	waiting []string // front first
-	held    map[string][]held1
-	locks   map[string]lock // payload → which copy has it
-	next    int             // number of the next copy
-	copies  []int           // of waiting, the number of each copy
+	list    []item               // front first
+	entries map[string]entry     // the second lane: k:key, and r:process for what is tried again
+	held    map[string][]running // members → what they hold, in the order of the starts
+	failed  map[string]grave     // by id
+	ledger  map[string]int       // payload → crashes of what has no key
+	locks   map[string]int       // payload → the copy that was enqueued as unique
+	once    map[string]bool      // nonces
+	next    int                  // number of the last copy
 	paused  bool
+	token   int64    // of the last start
+	wrong   []string // what was seen and should not be
 }
 
-// held1 is a task that a worker holds.
-type held1 struct {
-	payload  string
-	copy     int
-	task     *worqr.Task
-	canceled bool
+// item is a task that has no key.
+type item struct {
+	payload string
+	copy    int
 }
 
-// lock is the copy that was enqueued as unique.
-type lock struct{ copy int }
+// entry is what waits and what runs under one name.
+type entry struct {
+	waits            bool
+	item             // what waits
+	due              int64
+	retries, crashes int
+	process          string // what runs; "" is nothing
+	blocked          []change
+}
 
-func (m *model) push(payload string) int {
-	m.waiting = append(m.waiting, payload)
-	m.copies = append(m.copies, m.next)
+// change is a Put.
+type change struct {
+	payload      string
+	at           int64
+	when         worqr.When
+	keep, counts bool
+}
+
+// running is a task that a worker holds.
+type running struct {
+	item
+	task         *worqr.Task
+	entry        string // "" is the list
+	tried, died  int
+	canceledName []string // in the cancel log
+}
+
+// grave is a failed task.
+type grave struct {
+	payload, kind, reason, worker, from string
+	tries, deaths                       int
+	at                                  int64
+}
+
+func newModel() *model {
+	return &model{
+		entries: map[string]entry{}, held: map[string][]running{}, failed: map[string]grave{},
+		ledger: map[string]int{}, locks: map[string]int{}, once: map[string]bool{},
+	}
+}
+
+func (m *model) clone() *model {
+	c := *m
+	c.list, c.wrong = slices.Clone(m.list), slices.Clone(m.wrong)
+	c.entries, c.held, c.failed = maps.Clone(m.entries), maps.Clone(m.held), maps.Clone(m.failed)
+	c.ledger, c.locks, c.once = maps.Clone(m.ledger), maps.Clone(m.locks), maps.Clone(m.once)
+	for w, runs := range c.held {
+		c.held[w] = slices.Clone(runs)
+	}
+	return &c
+}
+
+func isKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
+
+// should notes what is wrong unless it holds.
+func (m *model) should(holds bool, what ...string) {
+	if !holds {
+		m.wrong = append(m.wrong, strings.Join(what, " "))
+	}
+}
+
+// push adds to the back of the list.
+func (m *model) push(payload string) (copy int) {
 	m.next++
-	return m.next - 1
+	m.list = append(m.list, item{payload, m.next})
+	return m.next
 }
 
-// back puts tasks to the front; the last of hs was started last.
-func (m *model) back(hs []held1) {
-	var ps []string
-	var cs []int
-	for _, h := range hs {
-		if h.canceled {
-			m.end(h)
-			continue
+func (m *model) unlock(i item) {
+	if m.locks[i.payload] == i.copy {
+		delete(m.locks, i.payload)
+	}
+}
+
+// apply changes what waits.
+func (e *entry) apply(c change) {
+	if c.when == worqr.Always || c.when == worqr.IfLater && c.at > e.due || c.when == worqr.IfEarlier && c.at < e.due {
+		e.due = c.at
+	}
+	if c.keep {
+		return
+	}
+	e.payload = c.payload
+	if !c.counts {
+		e.retries, e.crashes = 0, 0
+	}
+}
+
+func (m *model) put(name string, c change, now int64) {
+	if c.at == 0 {
+		c.at = now
+	}
+	e := m.entries[name]
+	if e.waits {
+		e.apply(c)
+	} else {
+		e = entry{waits: true, item: item{payload: c.payload}, due: c.at, process: e.process}
+	}
+	if e.process != "" {
+		e.blocked = append(slices.Clip(e.blocked), c)
+	}
+	m.entries[name] = e
+}
+
+// remove drops what waits under a name.
+func (m *model) remove(name string) bool {
+	e := m.entries[name]
+	if e.waits {
+		m.unlock(e.item)
+	}
+	if e.process != "" {
+		m.entries[name] = entry{process: e.process}
+	} else {
+		delete(m.entries, name)
+	}
+	return e.waits
+}
+
+// scheduled is what waits in the second lane and is not blocked, in its order.
+func (m *model) scheduled() (names []string) {
+	for name, e := range m.entries {
+		if e.waits && e.process == "" {
+			names = append(names, name)
 		}
-		ps, cs = append(ps, h.payload), append(cs, h.copy)
 	}
-	m.waiting = append(ps, m.waiting...)
-	m.copies = append(cs, m.copies...)
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.entries[a].due, m.entries[b].due), cmp.Compare(a, b))
+	})
+	return names
 }
 
-// end is the end of a copy for good.
-func (m *model) end(h held1) {
-	if l, ok := m.locks[h.payload]; ok && l.copy == h.copy {
-		delete(m.locks, h.payload)
+// crashes of what waits.
+func (m *model) crashes(name string) int {
+	e := m.entries[name]
+	if isKey(name) {
+		return e.crashes
+	}
+	return m.ledger[e.payload]
+}
+
+// deadly is how many workers may die holding a task.
+const deadly = 3
+
+// start has a worker take up to n tasks, which it says these are. What it found
+// too deadly is in the failed queue now, and what was risky in the second lane,
+// by these names. It goes on until it has one or there is none.
+func (m *model) start(worker string, n int, tasks []*worqr.Task, graves, moved []string, now int64, at func(key, field string) int64) {
+	started := 0
+	for began := -1; !m.paused && started == 0 && began != len(graves)+len(moved); {
+		began = len(graves) + len(moved)
+		passed := map[string]bool{}
+		for got, ids := 0, n; got < ids; {
+			r, found := m.pop(passed, now)
+			for found && r.entry != "" && m.risky(worker, r) {
+				passed[r.entry] = true
+				r, found = m.pop(passed, now)
+			}
+			if !found {
+				break
+			}
+			if r.died >= deadly || m.risky(worker, r) {
+				ids = n - 1 // what is buried or moved shares the last id
+			}
+			switch {
+			case r.died >= deadly && len(graves) > 0:
+				m.take(r)
+				m.bury(r, graves[0], worker, "crashed", decimal(r.died)+" workers died holding it", at("failed:keyed:k:"+graves[0], "at"))
+				graves = graves[1:]
+			case m.risky(worker, r) && len(moved) > 0:
+				m.take(r)
+				m.entries[moved[0]] = entry{waits: true, item: r.item, due: at("keyed:"+moved[0], "due")}
+				passed[moved[0]] = true
+				moved = moved[1:]
+			case r.died < deadly && !m.risky(worker, r) && len(tasks) > 0:
+				m.take(r)
+				r.task, tasks = tasks[0], tasks[1:]
+				m.check(r)
+				if r.entry != "" {
+					m.entries[r.entry] = entry{process: r.task.ID}
+				}
+				m.held[worker] = append(m.held[worker], r)
+				started++
+				got++
+			default:
+				m.should(false, "not dealt with:", r.payload, r.entry, decimal(r.died))
+				return
+			}
+		}
+	}
+	m.should(len(tasks) == 0 && len(graves) == 0 && len(moved) == 0, "too much was dealt with")
+}
+
+// pop finds what is next.
+func (m *model) pop(passed map[string]bool, now int64) (r running, found bool) {
+	for _, name := range m.scheduled() {
+		if e := m.entries[name]; !passed[name] && e.due <= now {
+			return running{item: e.item, entry: name, tried: e.retries, died: m.crashes(name)}, true
+		}
+	}
+	if len(m.list) > 0 {
+		return running{item: m.list[0], died: m.ledger[m.list[0].payload]}, true
+	}
+	return running{}, false
+}
+
+// take takes what is next away; the copy keeps its lock.
+func (m *model) take(r running) {
+	if r.entry == "" {
+		m.list = slices.Delete(m.list, 0, 1)
+	} else {
+		delete(m.entries, r.entry)
 	}
 }
 
-// TestModel does random things to a queue from three peers, and after each
-// compares all that is in Redis with a model, and checks the invariants.
-func TestModel(t *testing.T) {
-	t.Parallel()
-	for run := range 8 {
-		seed := uint64(time.Now().UnixNano()) + uint64(run)
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			t.Parallel()
-			modelRun(t, rand.New(rand.NewPCG(seed, 0)), 250)
-		})
+// risky is what the next death would bury, if the worker runs such a task.
+func (m *model) risky(worker string, r running) bool {
+	return r.died == deadly-1 && slices.ContainsFunc(m.held[worker], func(r running) bool { return r.died == deadly-1 })
+}
+
+// check holds a task against what was to be started.
+func (m *model) check(r running) {
+	t, key := r.task, ""
+	if isKey(r.entry) {
+		key = r.entry[2:]
+	}
+	m.should(string(t.Payload) == r.payload && t.Key == key && t.Retries == r.tried && t.Crashes == r.died && t.Failure == nil,
+		"started:", string(t.Payload), t.Key, decimal(t.Retries), decimal(t.Crashes),
+		"want:", r.payload, key, decimal(r.tried), decimal(r.died))
+	m.should(t.Token > m.token, "a token that does not rise")
+	m.token = t.Token
+}
+
+// let takes a task out of the hands of its worker.
+func (m *model) let(worker string, process string) running {
+	i := slices.IndexFunc(m.held[worker], func(r running) bool { return r.task.ID == process })
+	r := m.held[worker][i]
+	m.held[worker] = slices.Delete(m.held[worker], i, i+1)
+	return r
+}
+
+// end is the end of a run for good; what was put meanwhile waits now.
+func (m *model) end(r running) {
+	m.unlock(r.item)
+	if r.entry == "" {
+		return
+	}
+	e := m.entries[r.entry]
+	e.process, e.blocked = "", nil
+	m.entries[r.entry] = e
+	if !e.waits {
+		delete(m.entries, r.entry)
 	}
 }
 
-// FuzzModel lets the fuzzer choose what is done.
-func FuzzModel(f *testing.F) {
-	for seed := range uint64(4) {
-		f.Add(seed, uint16(50))
+// back has a run wait again in the second lane; what was put meanwhile is put
+// now.
+func (m *model) back(r running, name string, due int64, retries, crashes int) {
+	e := entry{waits: true, item: r.item, due: due, retries: retries, crashes: crashes}
+	for _, c := range m.entries[name].blocked {
+		e.apply(c)
 	}
-	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) {
-		modelRun(t, rand.New(rand.NewPCG(seed, 1)), int(steps%300))
+	m.entries[name] = e
+}
+
+func (m *model) finish(worker, process string) {
+	r := m.let(worker, process)
+	if !isKey(r.entry) {
+		delete(m.ledger, r.payload)
+	}
+	m.end(r)
+}
+
+// giveBack has runs wait again before all others; as many died.
+func (m *model) giveBack(runs []running, died int) (returned int) {
+	var front []item
+	for _, r := range runs {
+		switch {
+		case len(r.canceledName) > 0:
+			m.end(r)
+			continue
+		case r.entry == "":
+			front = append(front, r.item)
+		default:
+			m.back(r, r.entry, r.task.Token, r.tried, r.died+died)
+		}
+		if died > 0 && !isKey(r.entry) {
+			m.ledger[r.payload] += died
+		}
+		returned++
+	}
+	m.list = append(front, m.list...)
+	return returned
+}
+
+func (m *model) retry(worker, process string, due int64) {
+	r := m.let(worker, process)
+	if len(r.canceledName) > 0 {
+		m.end(r)
+		return
+	}
+	m.back(r, cmp.Or(r.entry, "r:"+process), due, r.tried+1, r.died)
+}
+
+func (m *model) fail(worker, process, kind, reason string, now int64) {
+	r := m.let(worker, process)
+	if len(r.canceledName) > 0 {
+		m.end(r)
+		return
+	}
+	m.bury(r, process, worker, kind, reason, now)
+}
+
+func (m *model) bury(r running, id, worker, kind, reason string, now int64) {
+	g := grave{payload: r.payload, kind: kind, reason: reason, worker: worker, tries: r.tried, deaths: r.died, at: now}
+	if isKey(r.entry) {
+		g.from = r.entry
+	} else {
+		g.deaths = m.ledger[r.payload]
+		delete(m.ledger, r.payload)
+	}
+	m.failed[id] = g
+	if r.task != nil {
+		m.end(r)
+	}
+	m.unlock(r.item)
+}
+
+// graves are the failed tasks, newest first.
+func (m *model) graves() []string {
+	return slices.SortedFunc(maps.Keys(m.failed), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.failed[b].at, m.failed[a].at), cmp.Compare(b, a))
 	})
 }
 
-type fleet struct {
-	t      testing.TB
-	prefix string
-	c      redis.Conn
-	peers  []*worqr.Peer
-	queues []*worqr.Queue
-	ids    []string // of the present incarnations; "" when not working
-	m      *model
-	log    []string
-}
-
-func modelRun(t *testing.T, r *rand.Rand, steps int) {
-	f := &fleet{t: t, prefix: redistest.Prefix(t), c: redistest.Conn(t), m: &model{held: map[string][]held1{}, locks: map[string]lock{}}}
-	for range 3 {
-		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
-		f.peers = append(f.peers, p)
-		f.queues = append(f.queues, working(t, p, "q"))
-		f.ids = append(f.ids, p.ID())
-	}
-	defer func() {
-		if t.Failed() {
-			t.Log("what was done:\n" + strings.Join(f.log, "\n"))
+func (m *model) requeue(ids []string, now int64) (n int) {
+	for _, id := range ids {
+		g, there := m.failed[id]
+		_, taken := m.entries[g.from]
+		if !there || taken {
+			continue
 		}
-	}()
-	for range steps {
-		f.step(r)
-		f.compare()
-		if t.Failed() {
-			return
-		}
-	}
-	for i, p := range f.peers { // and leave nothing
-		if f.ids[i] != "" {
-			must(t, p.StopWorker(t.Context()))
-			f.m.back(f.m.held[f.ids[i]])
-			delete(f.m.held, f.ids[i])
-		}
-		f.ids[i] = ""
-	}
-	f.compare()
-	must(t, f.queues[0].Resume(t.Context()))
-	must(t, f.queues[0].Delete(t.Context()))
-	for _, k := range redistest.Keys(t, f.c, f.prefix) {
-		ttl, err := redis.Int(f.c.Do("TTL", k))
-		must(t, err)
-		if k != f.prefix+":registry" && k != f.prefix+":token:{q}" && (ttl <= 0 || ttl > 600) {
-			t.Errorf("left behind: %s", k)
-		}
-	}
-}
-
-func (f *fleet) step(r *rand.Rand) {
-	t, m := f.t, f.m
-	t.Helper()
-	ctx := t.Context()
-	i := r.IntN(len(f.peers))
-	q, id := f.queues[i], f.ids[i]
-	payload := string(rune('a' + r.IntN(4)))
-	var held []held1
-	if id != "" {
-		held = m.held[id]
-	}
-	note := func(format string, args ...any) {
-		f.log = append(f.log, fmt.Sprintf("%d: ", i)+fmt.Sprintf(format, args...))
-	}
-	switch op := r.IntN(100); {
-	case op < 20:
-		n := 1 + r.IntN(3)
-		var ps [][]byte
-		for j := range n {
-			p := string(rune('a' + (int(payload[0]-'a')+j)%4))
-			ps = append(ps, []byte(p))
-			m.push(p)
-		}
-		note("enqueue %s", ps)
-		must(t, q.Enqueue(ctx, ps...))
-	case op < 28:
-		note("enqueue unique %s", payload)
-		err := q.EnqueueUnique(ctx, []byte(payload))
-		if _, locked := m.locks[payload]; locked != is_(err, worqr.ErrDuplicate) {
-			t.Errorf("EnqueueUnique: %v, locked %v", err, locked)
-		}
-		if _, locked := m.locks[payload]; !locked {
-			must(t, err)
-			m.locks[payload] = lock{m.push(payload)}
-		}
-	case op < 30:
-		nonce := fmt.Sprint(r.IntN(5))
-		note("enqueue once %s", nonce)
-		fresh, err := q.EnqueueOnce(ctx, nonce, []byte(payload))
-		must(t, err)
-		if fresh {
-			m.push(payload)
-		}
-	case op < 55 && id != "":
-		n := 1 + r.IntN(3)
-		note("start %d", n)
-		tasks, err := q.StartTasks(ctx, n)
-		want := min(n, len(m.waiting))
-		if m.paused {
-			want = 0
-		}
-		if want == 0 {
-			if !is_(err, worqr.ErrNoTask) {
-				t.Errorf("start: %v, want ErrNoTask", err)
-			}
-			return
-		}
-		must(t, err)
-		if !slices.Equal(payloads(tasks), m.waiting[:want]) {
-			t.Errorf("started %q, want %q", payloads(tasks), m.waiting[:want])
-			return
-		}
-		for j, task := range tasks {
-			held = append(held, held1{payload: m.waiting[j], copy: m.copies[j], task: task})
-		}
-		m.held[id] = held
-		m.waiting, m.copies = m.waiting[want:], m.copies[want:]
-	case op < 70 && len(held) > 0:
-		j := r.IntN(len(held))
-		h := held[j]
-		note("finish %s (canceled %v)", h.payload, h.canceled)
-		must(t, h.task.Finish(ctx))
-		if r.IntN(4) == 0 {
-			must(t, h.task.Finish(ctx)) // again
-		}
-		m.end(h)
-		m.held[id] = slices.Delete(slices.Clone(held), j, j+1)
-	case op < 80 && len(held) > 0:
-		j := r.IntN(len(held))
-		h := held[j]
-		note("stop %s (canceled %v)", h.payload, h.canceled)
-		must(t, h.task.Stop(ctx))
-		m.held[id] = slices.Delete(slices.Clone(held), j, j+1)
-		m.back([]held1{h})
-	case op < 86:
-		note("cancel %s", payload)
-		report, err := q.Cancel(ctx, []byte(payload))
-		must(t, err)
-		removed := 0
-		for j := len(m.waiting) - 1; j >= 0; j-- {
-			if m.waiting[j] == payload {
-				if l, ok := m.locks[payload]; ok && l.copy == m.copies[j] {
-					delete(m.locks, payload)
-				}
-				m.waiting = slices.Delete(slices.Clone(m.waiting), j, j+1)
-				m.copies = slices.Delete(slices.Clone(m.copies), j, j+1)
-				removed++
-			}
-		}
-		if report.Removed != removed {
-			t.Errorf("canceled %d, want %d", report.Removed, removed)
-		}
-		for id, hs := range m.held {
-			for j := range hs {
-				if hs[j].payload == payload {
-					m.held[id][j].canceled = true
-				}
-			}
-		}
-	case op < 89:
-		note("fail")
-		victim := r.IntN(len(f.peers))
-		if f.ids[victim] == "" {
-			return
-		}
-		old := m.held[f.ids[victim]]
-		want := 0
-		for _, h := range old {
-			if !h.canceled {
-				want++
-			}
-		}
-		n, err := f.peers[i].FailWorker(ctx, f.ids[victim])
-		must(t, err)
-		if n != want {
-			t.Errorf("FailWorker returned %d, want %d", n, want)
-		}
-		m.back(old)
-		delete(m.held, f.ids[victim])
-		for _, h := range old { // nothing that it does counts any more
-			if err := h.task.Finish(ctx); !is_(err, worqr.ErrLost) {
-				t.Errorf("finish by a failed worker: %v", err)
-			}
-		}
-		if len(old) == 0 { // it has not noticed
-			if _, err := f.queues[victim].StartTask(ctx); !is_(err, worqr.ErrEvicted) {
-				t.Errorf("start by a failed worker: %v", err)
-			}
-		}
-		eventually(t, "it is back", func() bool {
-			_, err := f.queues[victim].Stats(ctx)
-			must(t, err)
-			n, err := redis.Int(f.c.Do("ZSCORE", f.prefix+":workers:{q}", f.peers[victim].ID()))
-			return err == nil && n > 0 && f.peers[victim].ID() != f.ids[victim] && f.queues[victim].StartWork(ctx) == nil
-		})
-		f.ids[victim] = f.peers[victim].ID()
-	case op < 92 && id != "":
-		note("stop work and start again")
-		must(t, q.StopWork(ctx))
-		m.back(held)
-		delete(m.held, id)
-		must(t, q.StartWork(ctx))
-	case op < 94:
-		note("delete")
-		must(t, q.Delete(ctx))
-		for j, p := range m.waiting {
-			if l, ok := m.locks[p]; ok && l.copy == m.copies[j] {
-				delete(m.locks, p)
-			}
-		}
-		m.waiting, m.copies = nil, nil
-	case op < 97:
-		note("pause or resume")
-		if m.paused {
-			must(t, q.Resume(ctx))
+		delete(m.failed, id)
+		if g.from == "" {
+			m.push(g.payload)
 		} else {
-			must(t, q.Pause(ctx))
+			m.put(g.from, change{payload: g.payload}, now)
 		}
-		m.paused = !m.paused
+		n++
+	}
+	return n
+}
+
+func (m *model) cancel(payload string) (removed int) {
+	m.list = slices.DeleteFunc(m.list, func(i item) bool {
+		if i.payload == payload {
+			m.unlock(i)
+			removed++
+		}
+		return i.payload == payload
+	})
+	for name, e := range m.entries {
+		if e.waits && e.payload == payload {
+			m.remove(name)
+			removed++
+		}
+	}
+	delete(m.ledger, payload)
+	m.stopRunning(digestOf(payload), func(r running) bool { return r.payload == payload })
+	return removed
+}
+
+func (m *model) stopRunning(name string, which func(running) bool) {
+	for _, runs := range m.held {
+		for i, r := range runs {
+			if which(r) && !slices.Contains(r.canceledName, name) {
+				runs[i].canceledName = append(slices.Clip(r.canceledName), name)
+			}
+		}
 	}
 }
 
-// compare holds Redis against the model.
-func (f *fleet) compare() {
-	t, m, q := f.t, f.m, f.queues[0]
-	t.Helper()
-	if got := waiting(t, q); !slices.Equal(got, m.waiting) {
-		t.Errorf("waiting %q, want %q", got, m.waiting)
+func (m *model) delete() {
+	for _, i := range m.list {
+		m.unlock(i)
 	}
-	key := func(kind string) string { return f.prefix + ":" + kind + ":{q}" }
-	// One owner: a processing list exists if and only if one working set has
-	// its id; owners are members.
-	want := map[string]bool{}
-	for id, hs := range m.held {
-		for _, h := range hs {
-			want[key("process")+":"+h.task.ID] = true
-			payload, err := redis.String(f.c.Do("LINDEX", key("process")+":"+h.task.ID, 0))
-			if err != nil || payload != h.payload {
-				t.Errorf("process of %q holds %q, %v", h.payload, payload, err)
-			}
-			token, err := redis.Int64(f.c.Do("ZSCORE", key("working")+":"+id, h.task.ID))
-			if err != nil || token != h.task.Token {
-				t.Errorf("%q is held with token %d, %v; want %d", h.payload, token, err, h.task.Token)
-			}
-		}
-		n, err := redis.Int(f.c.Do("ZCARD", key("working")+":"+id))
-		if err != nil || n != len(hs) {
-			t.Errorf("%s holds %d, want %d", id, n, len(hs))
-		}
-		if _, err := redis.Int64(f.c.Do("ZSCORE", key("workers"), id)); err != nil {
-			t.Errorf("%s holds tasks and is no member: %v", id, err)
+	m.list = nil
+	for _, name := range slices.Collect(maps.Keys(m.entries)) {
+		m.remove(name)
+	}
+	clear(m.ledger)
+}
+
+// waiting is what Tasks yields.
+func (m *model) waiting(now int64) (due, later []string) {
+	for _, name := range m.scheduled() {
+		if e := m.entries[name]; e.due <= now {
+			due = append(due, e.payload)
+		} else {
+			later = append(later, e.payload)
 		}
 	}
-	for _, k := range redistest.Keys(t, f.c, f.prefix) {
-		if strings.HasPrefix(k, key("process")+":") && !want[k] {
-			t.Errorf("%s has no owner", k)
-		}
-		if strings.HasPrefix(k, key("working")+":") && len(m.held[strings.TrimPrefix(k, key("working")+":")]) == 0 {
-			t.Errorf("%s should be empty", k)
-		}
+	for _, i := range m.list {
+		due = append(due, i.payload)
 	}
-	// Locks are membership.
-	locks, err := redis.StringMap(f.c.Do("HGETALL", key("unique")))
-	must(t, err)
-	delete(locks, "offset")
-	if len(locks) != len(m.locks) {
-		t.Errorf("%d locks %v, want %v", len(locks), locks, m.locks)
-	}
-	// Nothing left of cancels when nothing that they cover runs, once the
-	// holders have said so.
-	covered := false
-	for _, hs := range m.held {
-		for _, h := range hs {
-			covered = covered || h.canceled
-		}
-	}
-	if !covered {
-		eventually(t, "the cancel log is empty", func() bool {
-			n, err := redis.Int(f.c.Do("ZCARD", key("canceled")))
-			must(t, err)
-			return n == 0
-		})
-	}
+	return due, later
 }

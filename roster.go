@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -21,7 +20,14 @@ import (
 func (w *worker) register(ctx context.Context, id string) error {
 	p := w.peer
 	w.mu.Lock()
-	queues, _ := json.Marshal(slices.Sorted(maps.Keys(w.wanted))) // strings always marshal
+	var names []string
+	for id, q := range w.wanted {
+		if id == q.name {
+			names = append(names, id)
+		}
+	}
+	slices.Sort(names)
+	queues, _ := json.Marshal(names) // strings always marshal
 	w.mu.Unlock()
 	host, _ := os.Hostname()
 	return script.Register(ctx, p.control, p.space, id, w.ttl(), script.Registration{

@@ -59,7 +59,8 @@ type rounds struct {
 	listens  time.Time // until when we answer for producers that only publish
 	renewed  time.Time // when the last answered round or beat was sent
 	fence    *time.Timer
-	strays   int // beats in a row that found a different number held
+	clock    *time.Timer // has the worker look when the next task is due
+	strays   int         // beats in a row that found a different number held
 }
 
 func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
@@ -68,9 +69,11 @@ func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
 		held: map[string]*Task{}, ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
+	r.clock.Stop()
 	if serve != nil {
 		r.base = serve.base
-		if serve.opts.Exclusive {
+		if serve.options().Exclusive {
 			r.fence = time.AfterFunc(r.queue.peer.exclusive(), r.unsure)
 		}
 	}
@@ -114,8 +117,8 @@ func (r *rounds) refuse() error {
 }
 
 // settle ends a process.
-func (r *rounds) settle(ctx context.Context, t *Task, verb script.Verb) (script.Settled, error) {
-	s := &settlement{task: t, verb: verb, done: make(chan settled, 1)}
+func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) (script.Settled, error) {
+	s := newSettlement(t, o)
 	r.mu.Lock()
 	if r.ended != nil {
 		defer r.mu.Unlock()
@@ -151,12 +154,13 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// poke has the worker look at the queue.
-func (r *rounds) poke() {
+// poke has the worker look at the queue, and tells whether it will.
+func (r *rounds) poke() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look = true
 	r.kick()
+	return r.ended == nil && !r.silent
 }
 
 // kick begins to talk when there is something to say. r.mu is held.
@@ -186,6 +190,7 @@ func (r *rounds) converse() {
 			if e = r.compose(); e == nil {
 				return
 			}
+			r.queue.peer.capacity.Pass()
 		}
 		sent := time.Now()
 		answer, err := script.Step(r.ctx, r.queue.peer.work, r.queue.keys, &e.Round)
@@ -194,9 +199,13 @@ func (r *rounds) converse() {
 			r.abandon(e)
 			return
 		case err == nil:
-			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.name)
+			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.id)
 			retry.reset()
-			r.apply(e, answer, sent)
+			if !r.apply(e, answer, sent) {
+				r.abandon(e)
+				return
+			}
+			r.queue.peer.capacity.Pass()
 			e = nil
 			continue
 		case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
@@ -214,9 +223,10 @@ func (r *rounds) converse() {
 			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", redisconn.ErrUnknown, err))
 		default:
 			r.restore(e, err)
+			r.queue.peer.capacity.Pass()
 			e = nil
 		}
-		r.upset.about(r.queue.peer.log, "rounds fail", err, "queue", r.queue.name)
+		r.upset.about(r.queue.peer.log, "rounds fail", err, "queue", r.queue.id)
 		if r.isClosing() {
 			r.abandon(e)
 			return
@@ -242,12 +252,14 @@ func (r *rounds) isClosing() bool {
 // abandon ends a talk whose rounds have ended, or are to: nobody knows whether
 // the last one was carried out.
 func (r *rounds) abandon(e *exchange) {
+	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.hush()
 	if e == nil {
 		return
 	}
+	r.vacate(e)
 	r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
 }
 
@@ -258,10 +270,12 @@ func (r *rounds) evicted(e *exchange) {
 	if r.closing {
 		why = ErrNotWorking
 	}
+	r.vacate(e)
 	r.answer(e, why)
 	r.hush()
 	r.mu.Unlock()
 	r.end(why)
+	r.queue.peer.capacity.Pass()
 	if why == ErrEvicted {
 		r.queue.peer.evicted(r.worker)
 	}
@@ -293,9 +307,9 @@ func (r *rounds) compose() *exchange {
 	e.outcomes, r.outcomes = r.outcomes[:n:n], slices.Clone(r.outcomes[n:])
 	// What goes back goes newest first, so that the oldest ends foremost.
 	slices.SortStableFunc(e.outcomes, func(a, b *settlement) int {
-		switch stopA, stopB := a.verb == script.Stop, b.verb == script.Stop; {
+		switch stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop; {
 		case stopA && stopB:
-			return cmp.Compare(b.task.Token, a.task.Token)
+			return cmp.Compare(b.Token, a.Token)
 		case stopA:
 			return 1
 		case stopB:
@@ -304,8 +318,8 @@ func (r *rounds) compose() *exchange {
 		return 0
 	})
 	for _, s := range e.outcomes {
-		s.held = r.held[s.task.ID] != nil
-		e.Outcomes = append(e.Outcomes, script.Outcome{Process: s.task.ID, Token: s.task.Token, Verb: s.verb, Result: s.task.Result})
+		s.held = r.held[s.Process] != nil
+		e.Outcomes = append(e.Outcomes, s.Outcome)
 	}
 	e.Acks, r.acks = r.acks, nil
 	starts := 0
@@ -313,11 +327,19 @@ func (r *rounds) compose() *exchange {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
 	}
-	if free := r.free(); free > 0 {
-		e.asked = min(free, r.ask, maxStarts-starts)
-		e.Idle = true
+	if r.serve != nil {
+		e.Crashes, e.Keep = r.serve.limits()
+		if r.closing {
+			r.serve.forgo()
+		} else {
+			e.slots = r.serve.reserve(min(r.ask, maxStarts-starts))
+		}
+		e.Idle = len(e.slots) > 0
+	} else {
+		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
-	for range starts + e.asked {
+	e.Solo = !r.queue.peer.risk.Load()
+	for range starts + len(e.slots) {
 		e.Start = append(e.Start, newID())
 	}
 	e.Heard = r.cancels.ask(maxHeard)
@@ -328,18 +350,26 @@ func (r *rounds) compose() *exchange {
 	return e
 }
 
-// free is how many tasks the handler can take. r.mu is held.
-func (r *rounds) free() int {
-	if r.serve == nil || r.closing {
-		return 0
+// free reports whether the handler can take a task. r.mu is held.
+func (r *rounds) free() bool { return r.serve != nil && !r.closing && r.serve.wants() }
+
+// vacate gives back the slots of an exchange for which no task came. r.mu is
+// held.
+func (r *rounds) vacate(e *exchange) {
+	if r.serve != nil && e != nil {
+		r.serve.unreserve(e.slots, true)
+		e.slots = nil
 	}
-	return r.serve.free()
 }
 
-// apply takes in the answer to a round that was sent at the given time.
-func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
+// apply takes in the answer to a round that was sent at the given time. It is
+// false when the rounds have ended meanwhile: what was started is not ours.
+func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended != nil {
+		return false
+	}
 	for i, s := range e.outcomes {
 		what := script.Gone
 		if i < len(a.Settled) {
@@ -347,16 +377,24 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 		}
 		r.settled(s, what, e.repeated, a.Trouble)
 	}
-	tasks := make([]*Task, len(a.Started))
+	tasks := make([]*Task, 0, len(a.Started))
 	for i, s := range a.Started {
-		tasks[i] = newTask(r, e.Start[i], s)
-		r.held[tasks[i].ID] = tasks[i]
+		t := newTask(r, e.Start[i], s)
+		r.held[t.ID] = t
+		if e.Crashes > 0 && s.Crashes >= max(e.Crashes-1, 1) {
+			if t.risky = r.queue.peer.risk.CompareAndSwap(false, true); !t.risky {
+				r.giveBack(t) // one has started on another queue meanwhile
+				continue
+			}
+		}
+		tasks = append(tasks, t)
 	}
 	r.queue.peer.counts.started.Add(int64(len(tasks)))
-	full := len(tasks) == len(e.Start)
+	full := len(a.Started) == len(e.Start)
 	r.renew(sent)
-	tasks = r.distribute(e, tasks, a.Trouble)
-	if e.asked > 0 {
+	tasks = r.distribute(e, tasks, a)
+	asked := len(e.slots)
+	if asked > 0 {
 		if full {
 			r.ask = min(2*r.ask, maxStarts)
 		} else {
@@ -367,14 +405,22 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	if a.Trouble != "" {
 		trouble = errors.New(a.Trouble)
 	}
-	r.odd.about(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.name)
-	r.hand(tasks)
+	r.odd.about(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.id)
+	if a.Buried > 0 {
+		r.queue.peer.counts.failed.Add(int64(a.Buried))
+		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now", "queue", r.queue.id, "tasks", a.Buried)
+	}
+	r.hand(e, tasks, full)
+	r.clock.Stop()
+	if a.Due >= 0 {
+		r.clock.Reset(max(a.Due, 50*time.Microsecond))
+	}
 
 	for _, c := range a.Cancels {
 		r.cancels.told(c)
 	}
 	if a.Seen < r.seen {
-		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.name)
+		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
 	}
 	r.seen = a.Seen
 	r.talked = time.Now()
@@ -384,12 +430,14 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) {
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	r.look = r.look || a.Again || e.asked > 0 && full && r.free() > 0
+	r.look = r.look || a.Again || asked > 0 && full && r.free()
+	return true
 }
 
 // leave says what is still to be said, returns all tasks to the front and ends
 // the membership. When ctx ends first, the peers do that once the lease lapses.
 func (r *rounds) leave(ctx context.Context) error {
+	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	r.closing = true
 	r.look = r.serve != nil // to be taken off the idle workers
@@ -455,6 +503,10 @@ func (r *rounds) end(err error) {
 	if r.fence != nil {
 		r.fence.Stop()
 	}
+	r.clock.Stop()
+	if r.serve != nil {
+		r.serve.forgo()
+	}
 	for _, s := range r.outcomes {
 		s.done <- settled{err: lost(err)}
 	}
@@ -469,6 +521,7 @@ func (r *rounds) end(err error) {
 	}
 	for _, t := range r.held {
 		t.cancel(cause)
+		r.safe(t)
 	}
 	clear(r.held)
 }

@@ -21,7 +21,8 @@ import (
 // it could not leave cleanly (then peers return its tasks once its lease has
 // lapsed), when it has never reached Redis, or was called before. After
 // Shutdown it returns ErrShutdown at once. It is made of
-// StartWorker, StartWork, StartTasks, Finish, Stop and StopWorker.
+// StartWorker, StartWork, StartTasks, Finish, Stop, Retry, Fail and
+// StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -58,7 +59,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
 	err := p.stopWorker(leave)
-	if stuck > 0 {
+	if stuck += p.counts.stuck.Load(); stuck > 0 {
 		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers ignore that their context has ended, and were left behind", stuck))
 	}
 	return err
@@ -115,7 +116,7 @@ func (p *Peer) drain() (stuck int64) {
 	var rounds []*rounds
 	for _, s := range p.services {
 		s.drain()
-		grace = max(grace, s.opts.Grace)
+		grace = max(grace, s.options().Grace)
 		if r, err := s.queue.rounds(); err == nil {
 			r.poke() // to be taken off the idle workers
 			rounds = append(rounds, r)

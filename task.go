@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -107,18 +108,24 @@ func (q *Queue) list() {
 	}
 }
 
-// A Task is one start of a task: a process. Finish and Stop end it.
+// A Task is one start of a task: a process. Finish, Stop, Retry and Fail end it.
 type Task struct {
 	ID      string // of the process, a UUIDv7
 	Queue   string
-	Payload []byte // raw; yours to change
-	Token   int64  // rises with every start on the queue; for fencing downstream
-	Result  []byte // set it before the end; it is published with the event "done"
+	Payload []byte      // raw; yours to change
+	Key     string      // "" for a task from the list
+	Token   int64       // rises with every start on the queue; for fencing downstream
+	Retries int         // attempts that failed before this one
+	Crashes int         // workers that died holding it
+	Failure *FailedTask // what has happened to it; only for OnFailed
+	Result  []byte      // set it before the end; it is published with the event "done"
 
 	rounds *rounds
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	digest string // of Payload as it was taken; the handler may change that
+	entry  string // of its key; "" if it has none
+	risky  bool   // one more death would be its last; a peer runs one such at a time
 
 	mu    sync.Mutex  // protects the fields below
 	tried script.Verb // the end that was, or may have been, carried out
@@ -126,11 +133,24 @@ type Task struct {
 }
 
 func newTask(r *rounds, id string, s script.Start) *Task {
-	t := &Task{ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, rounds: r}
+	t := &Task{
+		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token,
+		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: digest(s.Payload),
+	}
+	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
+		t.Key, t.entry = key, s.Entry
+	}
+	if s.Failure != nil {
+		t.Failure = failure(s.Failure)
+		t.Key = t.Failure.Key
+	}
 	t.ctx, t.cancel = context.WithCancelCause(r.base)
-	t.digest = digest(s.Payload)
 	return t
 }
+
+// is reports whether a cancel by this name is of the task: by the digest of its
+// payload, or by its key.
+func (t *Task) is(name string) bool { return t.digest == name || t.entry == name && name != "" }
 
 // digest is the identity of a payload: SHA-1, in hex.
 func digest(payload []byte) string {
@@ -143,8 +163,10 @@ func digest(payload []byte) string {
 // ended. A handler's context is derived from it.
 func (t *Task) Context() context.Context { return t.ctx }
 
-// StartTask takes the task at the front of the queue. It fails with ErrNoTask
-// when there is none or the queue is paused, and with ErrNotWorking unless
+// StartTask takes the task at the front of the queue: what is due in the second
+// lane, else what is first on the list. MaxCrashes and KeepFailed are those of
+// the queue's handler, or their defaults. It fails with ErrNoTask when there is
+// none or the queue is paused, and with ErrNotWorking unless
 // StartWork was called. If ctx ends while the start is under way, a task that
 // was nevertheless taken is put back.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
@@ -181,13 +203,38 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 // it fails otherwise it may be repeated, also after ErrUnknown: a finish that
 // was carried out and is repeated succeeds.
 func (t *Task) Finish(ctx context.Context) error {
-	return t.wrap("finish task", t.settle(ctx, script.Finish))
+	return t.wrap("finish task", t.settle(ctx, script.Outcome{Verb: script.Finish}))
 }
 
 // Stop ends this attempt and puts the task back to the front of the queue,
 // unless it has been canceled meanwhile. Errors are those of Finish.
 func (t *Task) Stop(ctx context.Context) error {
-	return t.wrap("stop task", t.settle(ctx, script.Stop))
+	return t.wrap("stop task", t.settle(ctx, script.Outcome{Verb: script.Stop}))
+}
+
+// Retry ends this attempt as failed and has the task tried again after delay, at
+// once if that is 0, unless it has been canceled meanwhile. Until then it waits
+// in the second lane. It does not ask whether retries are left; t.Retries tells.
+// It fails with ErrBadOption when delay is negative or more than a century; other
+// errors are those of Finish.
+func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
+	if delay < 0 || delay > longest {
+		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrBadOption, delay))
+	}
+	return t.wrap("retry task", t.settle(ctx, script.Outcome{Verb: script.Retry, Delay: delay}))
+}
+
+// Fail ends the task as failed: it goes to the failed queue with the text of
+// reason, and with kind broken if that is Broken, unless it has been canceled
+// meanwhile. A task of OnFailed stays in the failed queue, and is not taken from
+// there again. It fails with ErrBadOption when there is no reason; other errors
+// are those of Finish.
+func (t *Task) Fail(ctx context.Context, reason error) error {
+	if reason == nil {
+		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrBadOption))
+	}
+	o := HandleOptions{MaxRetries: -1}
+	return t.wrap("fail task", t.settle(ctx, o.outcome(reason, 0)))
 }
 
 func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(verb, err) }
@@ -195,14 +242,15 @@ func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(v
 // settle ends the process. An end whose reply was lost may be repeated: if the
 // worker is still a member and does not hold the process, nobody but itself
 // can have ended it. So it was this end, if no other was tried before.
-func (t *Task) settle(ctx context.Context, verb script.Verb) error {
+func (t *Task) settle(ctx context.Context, o script.Outcome) error {
+	verb := o.Verb
 	t.mu.Lock()
 	before := t.tried
 	if before == "" {
 		t.tried = verb
 	}
 	t.mu.Unlock()
-	settled, err := t.rounds.settle(ctx, t, verb)
+	settled, err := t.rounds.settle(ctx, t, o)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -224,31 +272,85 @@ func (t *Task) settle(ctx context.Context, verb script.Verb) error {
 	return nil
 }
 
-// Len returns how many tasks wait.
+// Len returns how many tasks wait, in both lanes, those included whose time is
+// still to come.
 func (q *Queue) Len(ctx context.Context) (int, error) {
-	n, err := redis.Int(q.read(ctx, "LLEN", q.keys.Waiting()))
-	return n, q.wrap("count", err)
+	if q.bad != nil {
+		return 0, q.wrap("count", q.bad)
+	}
+	sum := 0
+	for _, r := range q.peer.calls.Do(ctx,
+		redisconn.Command("LLEN", q.keys.Waiting()), redisconn.Command("ZCARD", q.keys.Contents())) {
+		n, err := redis.Int(r.Value, r.Err)
+		if err != nil {
+			return 0, q.wrap("count", err)
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
-// Peek returns the payload at the front, and leaves it there. It fails with
-// ErrNoTask when nothing waits.
+// Peek returns the payload that is to start next, and leaves it there. It fails
+// with ErrNoTask when nothing waits but for a time to come.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
-	payload, err := redis.Bytes(q.read(ctx, "LINDEX", q.keys.Waiting(), -1))
+	if q.bad != nil {
+		return nil, q.wrap("peek", q.bad)
+	}
+	payload, err := q.first(ctx)
+	if errors.Is(err, ErrNoTask) {
+		payload, err = redis.Bytes(q.read(ctx, "LINDEX", q.keys.Waiting(), -1))
+	}
 	if errors.Is(err, redis.ErrNil) {
 		err = ErrNoTask
 	}
 	return payload, q.wrap("peek", err)
 }
 
-// Tasks yields the waiting payloads, front first. It reads a page at a time, so
-// it is no snapshot: tasks that are taken or returned meanwhile may be left out
-// or come twice. It ends after the first error.
+// Tasks yields the waiting payloads, front first: what is due in the second
+// lane, the list, then what is not yet due, without what is blocked because its
+// key runs. It reads a page at a time, so it is no snapshot: tasks that are taken
+// or returned meanwhile may be left out or come twice. It ends after the first
+// error.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		now, err := int64(0), q.bad
+		if err == nil {
+			now, err = script.Now(ctx, q.peer.calls)
+		}
+		if err != nil {
+			yield(nil, q.wrap("list tasks", err))
+			return
+		}
+		due := strconv.FormatInt(now, 10)
+		for _, lane := range []iter.Seq2[[]byte, error]{
+			payloadsOf(q.scheduled(ctx, "-inf", due)), q.listed(ctx), payloadsOf(q.scheduled(ctx, "("+due, "+inf")),
+		} {
+			for payload, err := range lane {
+				if !yield(payload, q.wrap("list tasks", err)) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func payloadsOf(tasks iter.Seq2[ScheduledTask, error]) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for t, err := range tasks {
+			if !yield(t.Payload, err) {
+				return
+			}
+		}
+	}
+}
+
+// listed yields what waits on the list, front first.
+func (q *Queue) listed(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for read := 0; ; read += page {
 			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", q.keys.Waiting(), -read-page, -read-1))
 			if err != nil {
-				yield(nil, q.wrap("list tasks", err))
+				yield(nil, err)
 				return
 			}
 			for _, p := range slices.Backward(payloads) {
@@ -268,6 +370,7 @@ type RunningTask struct {
 	Process string
 	Worker  string
 	Payload []byte
+	Key     string // "" for a task from the list
 	Token   int64
 	Since   time.Time // by the clock of the peer that took it
 }
@@ -335,36 +438,47 @@ func (q *Queue) held(ctx context.Context, worker string, from int) (tasks []Runn
 	}
 	var calls []redisconn.Call
 	for i := 0; i < len(pairs); i += 2 {
-		calls = append(calls, redisconn.Command("LINDEX", q.keys.Process(pairs[i]), 0))
+		calls = append(calls, redisconn.Command("LINDEX", q.keys.Process(pairs[i]), 0),
+			redisconn.Command("HGET", q.keys.Entries(), pairs[i]))
 	}
-	for i, reply := range q.peer.calls.Do(ctx, calls...) {
-		payload, err := redis.Bytes(reply.Value, reply.Err)
+	replies := q.peer.calls.Do(ctx, calls...)
+	for i := 0; i < len(replies); i += 2 {
+		payload, err := redis.Bytes(replies[i].Value, replies[i].Err)
 		if errors.Is(err, redis.ErrNil) {
 			continue
 		}
 		if err != nil {
 			return nil, 0, err
 		}
-		token, err := strconv.ParseFloat(pairs[2*i+1], 64)
+		entry, err := redis.String(replies[i+1].Value, replies[i+1].Err)
+		if err != nil && !errors.Is(err, redis.ErrNil) {
+			return nil, 0, err
+		}
+		token, err := strconv.ParseFloat(pairs[i+1], 64)
 		if err != nil {
 			return nil, 0, err
 		}
-		t := RunningTask{Process: pairs[2*i], Worker: worker, Payload: payload, Token: int64(token)}
+		t := RunningTask{Process: pairs[i], Worker: worker, Payload: payload, Token: int64(token)}
+		if key, ok := strings.CutPrefix(entry, keyMark); ok {
+			t.Key = key
+		}
 		if id, err := uuid.Parse(t.Process); err == nil {
 			t.Since = time.Unix(id.Time().UnixTime())
 		}
 		tasks = append(tasks, t)
 	}
-	return tasks, len(calls), nil
+	return tasks, len(pairs) / 2, nil
 }
 
 // QueueStats are counts of one queue.
 type QueueStats struct {
-	Waiting int
-	Running int
-	Workers int // that serve the queue
-	Idle    int // of these, with free slots and nothing to do
-	Paused  bool
+	Waiting   int // on the list
+	Scheduled int // in the second lane: under a key, or to be tried again
+	Running   int
+	Failed    int // in the failed queue, without those that OnFailed works on
+	Workers   int // that serve the queue
+	Idle      int // of these, with free slots and nothing to do
+	Paused    bool
 }
 
 // Stats reads counts of the queue. They are read together, but what workers
@@ -373,19 +487,23 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	if q.bad != nil {
 		return QueueStats{}, q.wrap("stats", q.bad)
 	}
-	replies := q.peer.calls.Do(ctx,
+	var s QueueStats
+	paused := 0
+	counts := []*int{&s.Waiting, &s.Scheduled, &s.Failed, &s.Workers, &s.Idle, &paused}
+	for i, r := range q.peer.calls.Do(ctx,
 		redisconn.Command("LLEN", q.keys.Waiting()),
+		redisconn.Command("ZCARD", q.keys.Contents()),
+		redisconn.Command("ZCARD", q.keys.Failed().Contents()),
 		redisconn.Command("ZCARD", q.keys.Workers()),
 		redisconn.Command("ZCARD", q.keys.Idle()),
-		redisconn.Command("EXISTS", q.keys.Paused()))
-	var n [4]int
-	for i, r := range replies {
-		var err error
-		if n[i], err = redis.Int(r.Value, r.Err); err != nil {
+		redisconn.Command("EXISTS", q.keys.Paused())) {
+		n, err := redis.Int(r.Value, r.Err)
+		if err != nil {
 			return QueueStats{}, q.wrap("stats", err)
 		}
+		*counts[i] = n
 	}
-	s := QueueStats{Waiting: n[0], Workers: n[1], Idle: n[2], Paused: n[3] == 1}
+	s.Paused = paused == 1
 	for worker, err := range q.holders(ctx) {
 		if err != nil {
 			return QueueStats{}, q.wrap("stats", err)
@@ -416,9 +534,10 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.wrap("resume", script.Resume(ctx, q.peer.calls, q.keys))
 }
 
-// Delete drops all that waits, with its locks, and publishes the event
-// "delete". What runs is not touched: it finishes, or is put back. A pause
-// stays.
+// Delete drops all that waits, in both lanes, with its locks and its counts of
+// crashes, and publishes the event "delete". What runs is not touched: it
+// finishes, or is put back. A pause stays, and so do failed tasks; DeleteFailed
+// drops those.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -116,7 +117,7 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	if w == nil {
 		return q.wrap("stop work", ErrNotWorking)
 	}
-	return q.wrap("stop work", w.part(ctx, q.name))
+	return q.wrap("stop work", w.part(ctx, q.id))
 }
 
 // rounds is the conversation of the present worker with the queue.
@@ -127,10 +128,10 @@ func (q *Queue) rounds() (*rounds, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch r := w.members[q.name]; {
+	switch r := w.members[q.id]; {
 	case r != nil:
 		return r, nil
-	case w.wanted[q.name] != nil:
+	case w.wanted[q.id] != nil:
 		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
 	}
 	return nil, ErrNotWorking
@@ -164,7 +165,10 @@ type worker struct {
 }
 
 // A membership is that of a worker id in a queue.
-type membership struct{ queue, id string }
+type membership struct {
+	queue keys.Queue
+	id    string
+}
 
 func newWorker(p *Peer, id string) *worker {
 	w := &worker{
@@ -180,7 +184,7 @@ func newWorker(p *Peer, id string) *worker {
 // want has the keeper join the queue and stay joined.
 func (w *worker) want(q *Queue) {
 	w.mu.Lock()
-	w.wanted[q.name] = q
+	w.wanted[q.id] = q
 	w.mu.Unlock()
 	w.hurry()
 }
@@ -198,7 +202,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	w.joining.Lock()
 	defer w.joining.Unlock()
 	w.mu.Lock()
-	id, closing, joined := w.id, w.closing, w.members[q.name] != nil
+	id, closing, joined := w.id, w.closing, w.members[q.id] != nil
 	w.mu.Unlock()
 	switch {
 	case closing:
@@ -207,7 +211,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		return nil
 	}
 	p := w.peer
-	m := membership{q.name, id}
+	m := membership{q.keys, id}
 	if err := w.loosen(ctx, m); err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		return err
 	}
 	w.mu.Lock()
-	number := w.numbers[q.name] + 1
+	number := w.numbers[q.id] + 1
 	w.loose[m] = number // until we know
 	w.mu.Unlock()
 	// A copy of the request that arrives later must not bring back a worker
@@ -230,7 +234,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	}
 
 	p.mu.Lock()
-	serve := p.services[q.name]
+	serve := p.services[q.id]
 	p.mu.Unlock()
 	r := newRounds(q, id, serve, number)
 	r.listen()
@@ -242,7 +246,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		return ErrEvicted
 	}
 	delete(w.loose, m)
-	w.members[q.name], w.wanted[q.name] = r, q
+	w.members[q.id], w.wanted[q.id] = r, q
 	w.mu.Unlock()
 	if serve != nil {
 		r.poke()
@@ -263,7 +267,7 @@ func (w *worker) loosen(ctx context.Context, m membership) error {
 	if !ok {
 		return nil
 	}
-	if _, err := script.Leave(ctx, w.peer.control, w.peer.space.Queue(m.queue), m.id, number); err != nil {
+	if _, err := script.Leave(ctx, w.peer.control, m.queue, m.id, number); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -306,7 +310,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	}
 	w.numbers[queue] = r.last()
 	if err != nil {
-		w.loose[membership{queue, r.worker}] = r.last()
+		w.loose[membership{r.queue.keys, r.worker}] = r.last()
 	}
 	w.mu.Unlock()
 	r.unlisten()

@@ -12,7 +12,7 @@
 //
 //	peer, err := worqr.Open("redis://localhost:6379", nil)
 //	emails := peer.Queue("emails")
-//	emails.Handle(send, &worqr.HandleOptions{Concurrency: 16})
+//	emails.Handle(send, &worqr.HandleOptions{Concurrency: 16, Timeout: time.Minute})
 //	err = peer.Run(ctx) // until ctx ends; then drains and leaves
 //
 // and in this process or any other:
@@ -29,6 +29,11 @@
 // Tasks start in the order in which they were enqueued. Tasks of a worker that
 // died, left or stopped them go back to the front, in the order in which they
 // had been started.
+//
+// A task whose handler fails is tried again later, and holds up nothing
+// meanwhile; once its retries are used up, or if workers keep dying with it, it
+// is in the failed queue, with the reason. A task may have a key: then at most
+// one runs under it at any time, and what is put meanwhile runs afterwards.
 //
 // A worker is given up when Redis has answered others twice, a third of a
 // lease apart, and has not heard from it; an outage of Redis alone fails
@@ -66,6 +71,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/google/uuid"
 
+	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
@@ -131,6 +137,10 @@ type Options struct {
 	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s,
 	// negative is not at all.
 	Drain time.Duration
+	// Capacity is how many units all handlers together may occupy, each task as
+	// many as the Weight of its queue; 0 is no common bound. Priority says which
+	// queue goes first. SetCapacity changes it.
+	Capacity int
 	// Logger is told what people should know. Nil is slog.Default. Payloads
 	// are never logged.
 	Logger *slog.Logger
@@ -162,7 +172,17 @@ func (o *Options) check() error {
 	if o.Lease > 0 && o.Lease < shortest {
 		return fmt.Errorf("%w: a lease of %v is too short; the least is %v", ErrBadOption, o.Lease, shortest)
 	}
+	if o.Capacity < 0 {
+		return fmt.Errorf("%w: a capacity of %d units", ErrBadOption, o.Capacity)
+	}
 	return nil
+}
+
+func (o *Options) capacity() int {
+	if o == nil {
+		return 0
+	}
+	return o.Capacity
 }
 
 // beat is the time between two beats.
@@ -188,12 +208,14 @@ type Peer struct {
 	space keys.Space
 	log   *slog.Logger
 
-	calls   *redisconn.Line // what producers and read-outs send
-	work    *redisconn.Line // rounds
-	control *redisconn.Line // beats, joins, leaves: never behind payloads
-	sub     *subscriber
-	counts  counters
-	known   sync.Map // names of queues that are in the registry
+	calls    *redisconn.Line // what producers and read-outs send
+	work     *redisconn.Line // rounds
+	control  *redisconn.Line // beats, joins, leaves: never behind payloads
+	sub      *subscriber
+	counts   counters
+	capacity *capacity.Capacity
+	risk     atomic.Bool // a task is held whose next death would be its last
+	known    sync.Map    // names of queues that are in the registry
 
 	background sync.WaitGroup // all goroutines of a started worker
 
@@ -241,6 +263,7 @@ func New(pool Pool, opts *Options) *Peer {
 func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p := &Peer{
 		opts:     opts.withDefaults(),
+		capacity: capacity.New(opts.capacity()),
 		services: map[string]*service{},
 		ended:    make(chan struct{}),
 		id:       newID(),
@@ -302,6 +325,7 @@ func (p *Peer) isRunning() bool {
 type Queue struct {
 	peer *Peer
 	name string
+	id   string // the name, or what tells its failed queue from it
 	keys keys.Queue
 	bad  error
 }
@@ -310,7 +334,7 @@ type Queue struct {
 // most 255 bytes, and contain no braces, spaces or control bytes; the methods
 // of a handle with another name fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
-	q := &Queue{peer: p, name: name, keys: p.space.Queue(name), bad: p.bad}
+	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	if err := keys.CheckName(name); err != nil && q.bad == nil {
 		q.bad = fmt.Errorf("%w: queue: %w", ErrBadName, err)
 	}
@@ -364,16 +388,19 @@ type Stats struct {
 	Finished int64
 	Stopped  int64 // put back to the front
 	Canceled int64 // ended because they were canceled
+	Retried  int64 // ended to be tried again
+	Failed   int64 // put into the failed queue
 	Lost     int64 // taken away from us, or ended by us too late
 	Failures int64 // handlers that returned an error or panicked
 	Swept    int64 // workers that this peer has failed
 	Returned int64 // tasks put back to the front for failed workers
 	Evicted  int64 // times that this peer was given up for dead
 	Running  int64 // handlers running now
+	Stuck    int64 // handlers that were disowned and still have not returned
 }
 
 type counters struct {
-	started, finished, stopped, canceled, lost, failures, swept, returned, evicted, running atomic.Int64
+	started, finished, stopped, canceled, retried, failed, stuck, lost, failures, swept, returned, evicted, running atomic.Int64
 }
 
 // Stats returns the counters of this process. It does no I/O.
@@ -383,7 +410,7 @@ func (p *Peer) Stats() Stats {
 		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
 		Canceled: c.canceled.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
 		Swept: c.swept.Load(), Returned: c.returned.Load(), Evicted: c.evicted.Load(),
-		Running: c.running.Load(),
+		Running: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Stuck: c.stuck.Load(),
 	}
 }
 

@@ -9,9 +9,13 @@ import (
 // When things happen, in parts of the whole time. A peer that dies is given up
 // after one and a half leases at the latest.
 const (
-	killAt   = 0.25
-	cancelAt = 0.66
-	stopAt   = 0.76
+	mailAt    = 0.04
+	dueAt     = 0.17
+	killAt    = 0.25
+	invoiceAt = 0.33
+	repairAt  = 0.60
+	cancelAt  = 0.66
+	stopAt    = 0.76
 )
 
 // act is the story.
@@ -26,6 +30,9 @@ func (p *play) act(ctx context.Context) error {
 		return err
 	}
 	p.journal.add(plainly, "", "%v starts on %s; it would take an hour", film, peerName(f.peer))
+	if err := p.schedule(ctx, at(dueAt)); err != nil {
+		return err
+	}
 
 	produced := make(chan struct{})
 	go func() {
@@ -33,17 +40,23 @@ func (p *play) act(ctx context.Context) error {
 		p.produce(ctx, at(stopAt))
 	}()
 	defer func() { <-produced }() // so that the tally has all
-	if err := until(ctx, at(killAt)); err != nil {
-		return err
-	}
-	if err := p.kill(ctx, f.peer); err != nil {
-		return err
-	}
-	if err := until(ctx, at(cancelAt)); err != nil {
-		return err
-	}
-	if err := p.cancel(ctx); err != nil {
-		return err
+	for _, next := range []struct {
+		at  float64
+		act func(context.Context) error
+	}{
+		{mailAt, func(ctx context.Context) error { return p.enqueue(ctx, mail) }},
+		{killAt, func(ctx context.Context) error { return p.kill(ctx, f.peer) }},
+		{invoiceAt, p.bill},
+		{invoiceAt, p.wait},
+		{repairAt, p.repair},
+		{cancelAt, p.cancel},
+	} {
+		if err := until(ctx, at(next.at)); err != nil {
+			return err
+		}
+		if err := next.act(ctx); err != nil {
+			return err
+		}
 	}
 	select {
 	case <-produced:
@@ -88,7 +101,7 @@ func (p *play) enqueue(ctx context.Context, jobs ...job) error {
 func (p *play) produce(ctx context.Context, end time.Time) {
 	ticks := time.NewTicker(200 * time.Millisecond)
 	defer ticks.Stop()
-	id, count := film.id+1, 2*peers*slots // so that all have something to do from the beginning
+	id, count := backup.id+1, 2*peers*slots // so that all have something to do from the beginning
 	for time.Now().Before(end) {
 		var jobs []job
 		for range count {
@@ -109,7 +122,7 @@ func (p *play) produce(ctx context.Context, end time.Time) {
 	p.journal.add(plainly, "", "the producer stops, with %s still to be done", tasks(p.tally.sum().open()))
 }
 
-// kill kills the peer that runs the film, and waits until the film runs again.
+// kill kills the peer that runs the film.
 func (p *play) kill(ctx context.Context, number int) error {
 	p.children[number-1].kill()
 	p.crew.killed(number)
@@ -126,6 +139,11 @@ func (p *play) kill(ctx context.Context, number int) error {
 		}
 	}
 	p.journal.add(bad, "kill -9", "%s is killed, with %s in its hands", peerName(number), tasks(held))
+	return nil
+}
+
+// wait waits until the film runs again.
+func (p *play) wait(ctx context.Context) error {
 	_, err := p.tally.await(ctx, film.id, func(f fate) bool { return f.returned })
 	return err
 }
@@ -146,8 +164,8 @@ func (p *play) cancel(ctx context.Context) error {
 	if report.Removed+report.Stopped > 0 {
 		p.tally.canceled(film.id)
 	}
-	p.journal.add(special, "", "%d ms later it runs nowhere: %d stopped, %d removed, %d finished",
-		time.Since(began).Milliseconds(), report.Stopped, report.Removed, report.Finished)
+	p.journal.add(special, "", "%s later it runs nowhere: %d stopped, %d removed, %d finished",
+		ms(time.Since(began)), report.Stopped, report.Removed, report.Finished)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gomodule/redigo/redis"
@@ -49,28 +50,49 @@ func (b *broker) close() {
 	}
 }
 
-// clean removes every key of the demo from a Redis that was given. The library
-// has no call for that: what it keeps of an idle queue, it keeps for a reason.
-func (b *broker) clean() (err error) {
-	if b.own != nil {
-		return nil
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("remove the keys %s:*: %w", b.prefix, err)
+// ahead tells by how much the clock of Redis is ahead of the one here, or a
+// little more: by less than a round trip.
+func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
+	err = b.with(ctx, func(c redis.Conn) error {
+		before := time.Now()
+		t, err := redis.Int64s(c.Do("TIME"))
+		if err == nil {
+			ahead = time.Unix(t[0], t[1]*1000).Sub(before)
 		}
-	}()
+		return err
+	})
+	return ahead, err
+}
+
+// with makes calls that the library has not.
+func (b *broker) with(ctx context.Context, call func(redis.Conn) error) error {
 	dial, err := redisconn.FromURL(b.url)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
-	defer cancel()
 	c, err := dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
+	return call(c)
+}
+
+// clean removes every key of the demo from a Redis that was given. The library
+// has no call for that: what it keeps of an idle queue, it keeps for a reason.
+func (b *broker) clean() error {
+	if b.own != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
+	defer cancel()
+	if err := b.with(ctx, b.sweep); err != nil {
+		return fmt.Errorf("remove the keys %s:*: %w", b.prefix, err)
+	}
+	return nil
+}
+
+func (b *broker) sweep(c redis.Conn) error {
 	for cursor := "0"; ; {
 		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", b.prefix+":*", "COUNT", 1000))
 		if err != nil {

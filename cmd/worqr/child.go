@@ -18,7 +18,7 @@ import (
 type child struct {
 	number int
 	cmd    *exec.Cmd
-	in     io.Closer
+	in     io.Closer    // to be closed when it is to leave
 	said   bytes.Buffer // on the error output; to be read after exited
 	exited chan struct{}
 
@@ -31,14 +31,15 @@ const patience = 8 * time.Second
 
 // spawn starts a child. Its reports go to hear, from one goroutine; failed is
 // called when it ends and was not meant to.
-func spawn(number int, redis, prefix string, lease time.Duration, hear func(*child, report), failed func(error)) (*child, error) {
+func spawn(number int, as peerCommand, hear func(*child, report), failed func(error)) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start a peer: %w", err)
 	}
 	c := &child{number: number, exited: make(chan struct{})}
-	c.cmd = exec.Command(program, "peer", "--prefix", prefix, "--name", c.name(), "--lease", lease.String())
-	c.cmd.Env = append(os.Environ(), "REDIS_URL="+redis)
+	c.cmd = exec.Command(program, "peer", "--prefix", as.Prefix, "--name", c.name(),
+		"--lease", as.Lease.String(), "--pause", as.Pause.String(), "--address", as.Address)
+	c.cmd.Env = append(os.Environ(), "REDIS_URL="+as.Redis)
 	c.cmd.Stderr = &c.said
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start a peer: %w", err)

@@ -24,6 +24,26 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(m.Run))
 }
 
+// story is what the demo has to tell.
+var story = []string{
+	`film 001 starts on peer \d`,
+	`backup 004 is put for \d\.\d s, under the key "nightly"`,
+	`backup 004 starts on peer \d, \d+ ms after its time`,
+	`mail 002 fails on peer \d: the mail server is busy; again in 300 ms`,
+	`mail 002 is tried again on peer \d, ([3-9]\d\d|1[0-4]\d\d) ms later`, // the default is 1500 at least
+	`mail 002 fails on peer \d: the mail server is busy; again in 600 ms`,
+	`mail 002 is done, with attempt 3`,
+	`peer \d is killed`,
+	`invoice 003 goes to the failed queue: the customer has no address`,
+	`to the front of the queue`,
+	`film 001 starts again`,
+	`invoice 003 is requeued`,
+	`invoice 003 is done after all`,
+	`context\.Cause is worqr\.ErrCanceled`,
+	`1 stopped`,
+	`of 1 scheduled, \d+ ms after its time`,
+}
+
 func TestDemo(t *testing.T) {
 	for name, url := range map[string]string{"in this process": "", "given": redistest.URL()} {
 		t.Run(name, func(t *testing.T) {
@@ -39,11 +59,17 @@ func TestDemo(t *testing.T) {
 			is.Equal(n["lost"], 0)
 			is.Equal(n["canceled"], 1)
 			is.True(n["enqueued"] > 100)
-			is.Equal(n["enqueued"], n["finished"]+n["canceled"]+n["in the queue"])
+			is.Equal(n["enqueued"], n["finished"]+n["canceled"]+n["in the queue"]+n["still failed"])
 			is.True(n["returned"] > 0)
 			is.True(n["started twice"] > 0)
-			for _, told := range []string{"is killed", "to the front of the queue", "starts again", "context.Cause is worqr.ErrCanceled", "1 stopped"} {
-				is.True(strings.Contains(out.String(), told)) // the story
+			is.Equal(n["retried"], flaws)
+			is.Equal(n["failed"], 1)
+			is.Equal(n["still failed"], 0)
+			is.Equal(n["on time"], 1)
+			for _, told := range story {
+				if !regexp.MustCompile(told).MatchString(out.String()) {
+					t.Errorf("nobody tells that %s", told)
+				}
 			}
 			is.True(!strings.Contains(out.String(), "\x1b")) // no escapes for what is no terminal
 			if url != "" {
@@ -57,27 +83,34 @@ func TestDemo(t *testing.T) {
 func figures(t *testing.T, out string) map[string]int {
 	t.Helper()
 	n := map[string]int{}
-	for _, m := range regexp.MustCompile(`(?m)^ +(\d+)  (enqueued|finished|canceled|in the queue|lost|returned|started twice)\b`).FindAllStringSubmatch(out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(\d+)  (enqueued|finished|canceled|in the queue|still failed|lost|returned|started twice|retried|failed|on time)\b`).FindAllStringSubmatch(out, -1) {
 		v, err := strconv.Atoi(m[1])
 		if err != nil {
 			t.Fatal(err)
 		}
 		n[m[2]] = v
 	}
-	if len(n) != 7 {
-		t.Fatalf("the summary has %d figures, want 7", len(n))
+	if len(n) != 11 {
+		t.Fatalf("the summary has %d figures, want 11", len(n))
 	}
 	return n
 }
 
-// A heckler is a stage that ends the demo at a certain note.
+// A heckler is a stage that ends the demo at a certain note, and remembers what
+// was painted beside the queue.
 type heckler struct {
 	at  string
 	end context.CancelFunc
+
+	scheduled, failed string
 }
 
-func (h *heckler) paint(*picture) {}
-func (h *heckler) close()         {}
+func (h *heckler) paint(p *picture) {
+	h.scheduled += strings.Join(p.scheduled, "\n") + "\n"
+	h.failed += strings.Join(p.failed, "\n") + "\n"
+}
+
+func (h *heckler) close() {}
 func (h *heckler) note(n note) {
 	if strings.Contains(n.text, h.at) {
 		h.end()
@@ -87,19 +120,30 @@ func (h *heckler) note(n note) {
 // What a killed peer held is not lost when the demo is interrupted before
 // others have it.
 func TestInterrupted(t *testing.T) {
-	for _, at := range []string{"serve the queue", "is killed", "starts again", "is canceled"} {
+	for _, at := range []string{
+		"serve the queue", "is put for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
+	} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := demoCommand{Seconds: 5}
-			s, story, err := c.show(ctx, &heckler{at, cancel})
+			h := &heckler{at: at, end: cancel}
+			s, story, err := c.show(ctx, h)
 			is.NoErr(err)
 			is.True(strings.Contains(fmt.Sprint(story), "interrupted"))
 			is.Equal(s.Lost, 0)
-			is.Equal(s.Enqueued, s.Finished+s.Canceled+s.Left)
+			is.Equal(s.Enqueued, s.Finished+s.Canceled+s.Left+s.Stuck)
+			is.Equal(s.Stuck == 1, s.Failed == 1 && s.Fixed == 0)
+			is.True(s.Stuck == 1 || at != "failed queue")
 			is.Equal(s.Canceled == 1, at == "is canceled")
+			if at != "is requeued" {
+				return
+			}
+			is.True(regexp.MustCompile(`backup 004 in \d\.\d s`).MatchString(h.scheduled))
+			is.True(regexp.MustCompile(`mail 002 in \d\.\d s`).MatchString(h.scheduled))
+			is.True(strings.Contains(h.failed, "invoice 003: the customer has no address"))
 		})
 	}
 }
@@ -115,7 +159,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestJob(t *testing.T) {
 	is := is.New(t)
-	for _, j := range []job{film, photo(2), photo(12345)} {
+	for _, j := range []job{film, mail, invoice, backup, photo(5), photo(12345)} {
 		again, err := readJob(j.payload())
 		is.NoErr(err)
 		is.Equal(again, j)

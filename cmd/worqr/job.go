@@ -15,8 +15,16 @@ type job struct {
 	takes time.Duration
 }
 
-// film is the long task: too long for anybody to wait for.
-var film = job{1, "film", time.Hour}
+// The tasks that the story is about.
+var (
+	film    = job{1, "film", time.Hour}                 // too long for anybody to wait for
+	mail    = job{2, "mail", 100 * time.Millisecond}    // its first attempts fail
+	invoice = job{3, "invoice", 100 * time.Millisecond} // fails until it is repaired
+	backup  = job{4, "backup", 100 * time.Millisecond}  // has a time
+)
+
+// flaws is how many attempts of the mail fail.
+const flaws = 2
 
 // photo is a short task. The times differ, and are the same in each demo.
 func photo(id int) job {

@@ -48,6 +48,9 @@ func (j *journal) all() []note {
 	return j.notes[:len(j.notes):len(j.notes)]
 }
 
+// ms is a time as the notes tell it.
+func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+
 // tasks says how many.
 func tasks(n int) string {
 	if n == 1 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -24,11 +25,41 @@ func (p *play) hear(c *child, r report) {
 	}
 	switch r.Kind {
 	case reportStarted:
-		if p.tally.started(j.id, c.number) {
-			p.comeback.again(p.journal, fmt.Sprintf("%v starts again, on %s", j, c.name()))
+		p.started(c, j, r)
+	case reportFailed:
+		p.tally.tried(j.id, r.At)
+		mark := "retry"
+		if r.Retries > 0 {
+			mark = "" // the first is enough
 		}
+		p.journal.add(bad, mark, "%v fails on %s: %s; again in %s", j, c.name(), r.Reason, ms(r.Pause))
 	case reportCanceled:
 		p.journal.add(special, "", "its handler on %s ends: context.Cause is worqr.ErrCanceled", c.name())
+	}
+}
+
+// started takes in that a peer has begun with a task, and tells why if it is
+// not for the first time, or had a time.
+func (p *play) started(c *child, j job, r report) {
+	before := p.tally.started(j.id, c.number, r.Retries, r.At)
+	switch {
+	case before.orphan:
+		p.comeback.again(p.journal, fmt.Sprintf("%v starts again, on %s", j, c.name()))
+	case r.Retries > before.retries:
+		p.journal.add(good, "", "%v is tried again on %s, %s later", j, c.name(), ms(r.At.Sub(before.tried)))
+	case before.peer == 0 && !before.due.IsZero():
+		p.journal.add(good, "due", "%v starts on %s, %s after its time", j, c.name(), ms(r.At.Sub(before.due)))
+	}
+}
+
+// done takes in that Redis has stored the end of a task.
+func (p *play) done(j job) {
+	f := p.tally.finished(j.id)
+	switch {
+	case f.fixed:
+		p.journal.add(good, "", "%v is done after all", j)
+	case f.retries > 0:
+		p.journal.add(good, "", "%v is done, with attempt %d", j, f.retries+1)
 	}
 }
 
@@ -75,7 +106,7 @@ func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 			p.tally.gap()
 		case e.Kind == worqr.EventDone:
 			if j, err := readJob(e.Payload); err == nil {
-				p.tally.finished(j.id)
+				p.done(j)
 			}
 		case e.Kind == worqr.EventCancel && bytes.Equal(e.Payload, fence):
 			close(p.fenced)
@@ -103,16 +134,23 @@ func (p *play) paint(ctx context.Context) {
 // look brings the picture up to date. Where Redis does not answer, it stays as
 // it was; what acts will notice.
 func (p *play) look(ctx context.Context, pic *picture) {
-	if n, err := p.queue.Len(ctx); err == nil {
-		pic.waiting = n
+	if s, err := p.queue.Stats(ctx); err == nil {
+		pic.waiting = s.Waiting
 	}
-	var running []worqr.RunningTask
-	var err error
-	for t, e := range p.queue.Running(ctx) {
-		if err = e; err == nil {
-			running = append(running, t)
-		}
+	now := time.Now().Add(p.ahead)
+	planned, err := gather(p.queue.Scheduled(ctx), func(t worqr.ScheduledTask) string {
+		return name(t.Payload) + " " + in(t.At.Sub(now))
+	})
+	if err == nil {
+		pic.scheduled = planned
 	}
+	failed, err := gather(p.queue.Failed(ctx), func(t worqr.FailedTask) string {
+		return name(t.Payload) + ": " + t.Reason
+	})
+	if err == nil {
+		pic.failed = failed
+	}
+	running, err := gather(p.queue.Running(ctx), func(t worqr.RunningTask) worqr.RunningTask { return t })
 	if err == nil {
 		p.crew.seat(running)
 	}
@@ -123,4 +161,32 @@ func (p *play) look(ctx context.Context, pic *picture) {
 		pic.backlog = append(pic.backlog, pic.waiting)
 		pic.rates = append(pic.rates, pic.rate)
 	}
+}
+
+// name is how the task with a payload is called.
+func name(payload []byte) string {
+	j, err := readJob(payload)
+	if err != nil {
+		return "something else"
+	}
+	return j.String()
+}
+
+// in says when something is to happen.
+func in(d time.Duration) string {
+	if d <= 0 {
+		return "now"
+	}
+	return fmt.Sprintf("in %.1f s", d.Seconds())
+}
+
+// gather reads all that a queue yields, as it is to be shown.
+func gather[T, S any](tasks iter.Seq2[T, error], show func(T) S) (shown []S, err error) {
+	for t, err := range tasks {
+		if err != nil {
+			return nil, err
+		}
+		shown = append(shown, show(t))
+	}
+	return shown, nil
 }

@@ -18,7 +18,7 @@ import (
 )
 
 type cli struct {
-	Demo    demoCommand    `cmd:"" help:"Watch three peers at work. One is killed, one task is canceled, nothing is lost."`
+	Demo    demoCommand    `cmd:"" help:"Watch three peers at work. One is killed, tasks fail, one is canceled, nothing is lost."`
 	Peer    peerCommand    `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }

@@ -27,20 +27,29 @@ type peerCommand struct {
 	Prefix string        `required:""`
 	Name   string        `required:""`
 	Lease  time.Duration `required:""`
+	Pause  time.Duration `required:""` // before the first retry; then doubling
+
+	// Address is a file. Without it invoices fail: nobody knows where they go.
+	Address string `required:""`
 }
 
 // A report is what a peer tells the demo, one JSON object a line.
 type report struct {
 	Kind    reportKind
 	Worker  string
-	Payload []byte `json:",omitempty"`
-	Count   int    `json:",omitempty"`
+	At      time.Time
+	Payload []byte        `json:",omitempty"`
+	Retries int           `json:",omitempty"`
+	Reason  string        `json:",omitempty"`
+	Pause   time.Duration `json:",omitempty"`
+	Count   int           `json:",omitempty"`
 }
 
 type reportKind string
 
 const (
-	reportStarted  reportKind = "started"  // the handler has begun Payload
+	reportStarted  reportKind = "started"  // the handler has begun Payload, after Retries
+	reportFailed   reportKind = "failed"   // it ends with Reason; Payload is tried again after Pause
 	reportCanceled reportKind = "canceled" // the handler of Payload has seen ErrCanceled
 	reportReturned reportKind = "returned" // Count tasks of a dead peer were put back
 )
@@ -55,8 +64,8 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m := &mouth{peer: p, out: json.NewEncoder(out)}
-	p.Queue(queueName).Handle(m.handle, &worqr.HandleOptions{Concurrency: slots, Grace: time.Second})
+	m := &mouth{as: c, peer: p, out: json.NewEncoder(out)}
+	p.Queue(queueName).Handle(m.handle, &worqr.HandleOptions{Concurrency: slots, Grace: time.Second, Backoff: c.backoff})
 
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -71,8 +80,12 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 	return errors.Join(err, p.Close())
 }
 
+// backoff is the pause before a retry.
+func (c *peerCommand) backoff(retry int) time.Duration { return c.Pause << (retry - 1) }
+
 // A mouth tells the demo what its peer does.
 type mouth struct {
+	as   *peerCommand
 	peer *worqr.Peer
 
 	mu  sync.Mutex // protects out
@@ -83,7 +96,7 @@ type mouth struct {
 // process is killed right after. When nobody listens any more, the input ends
 // as well.
 func (m *mouth) say(r report) {
-	r.Worker = m.peer.ID()
+	r.Worker, r.At = m.peer.ID(), time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_ = m.out.Encode(r)
@@ -93,12 +106,12 @@ func (m *mouth) say(r report) {
 func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 	j, err := readJob(t.Payload)
 	if err != nil {
-		return fmt.Errorf("not a job: %w", err)
+		return worqr.Broken(fmt.Errorf("not a job: %w", err))
 	}
-	m.say(report{Kind: reportStarted, Payload: t.Payload})
+	m.say(report{Kind: reportStarted, Payload: t.Payload, Retries: t.Retries})
 	select {
 	case <-time.After(j.takes):
-		return nil
+		return m.end(j, t)
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
 		if errors.Is(cause, worqr.ErrCanceled) {
@@ -107,6 +120,25 @@ func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 		return cause
 	}
 }
+
+// end is how a task ends that nobody disturbs.
+func (m *mouth) end(j job, t *worqr.Task) error {
+	switch {
+	case j == mail && t.Retries < flaws:
+		m.say(report{Kind: reportFailed, Payload: t.Payload, Retries: t.Retries, Reason: errBusy.Error(), Pause: m.as.backoff(t.Retries + 1)})
+		return errBusy
+	case j == invoice:
+		if _, err := os.Stat(m.as.Address); err != nil {
+			return worqr.Permanent(errNowhere)
+		}
+	}
+	return nil
+}
+
+var (
+	errBusy    = errors.New("the mail server is busy")
+	errNowhere = errors.New("the customer has no address")
+)
 
 // watch tells of tasks that the peer has returned for others. The library
 // counts them and has no hook for it, so the count is looked at.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,6 +20,10 @@ const (
 	// The lease is the library's default; in short demos, a part of the time.
 	longest = 3 * time.Second
 	shorter = 0.22
+
+	// So is the pause before a first retry, but shorter than the default.
+	longestPause = time.Second
+	shorterPause = 0.05
 )
 
 // A play is one run of the demo.
@@ -31,6 +37,8 @@ type play struct {
 	journal *journal
 	stage   stage
 	fenced  chan struct{} // closed when the fence was heard of
+	ahead   time.Duration // is the clock of Redis
+	address string        // a file that is missing until the invoice is repaired
 	fail    context.CancelCauseFunc
 
 	children []*child // by number, from 1
@@ -53,9 +61,15 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 		return s, nil, err
 	}
 	defer func() { err = errors.Join(err, peer.Close()) }()
+	dir, err := os.MkdirTemp("", "worqr-demo-")
+	if err != nil {
+		return s, nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	p := &play{
-		total:  time.Duration(c.Seconds * float64(time.Second)),
-		broker: b, peer: peer, queue: peer.Queue(queueName),
+		address: filepath.Join(dir, "address"),
+		total:   time.Duration(c.Seconds * float64(time.Second)),
+		broker:  b, peer: peer, queue: peer.Queue(queueName),
 		tally: newTally(), crew: newCrew(peers),
 		journal: &journal{began: time.Now(), tell: on.note},
 		stage:   on, fenced: make(chan struct{}),
@@ -69,10 +83,13 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 }
 
 // reach finds out whether there is a Redis, before anything is done with it.
-func (p *play) reach(ctx context.Context) error {
+func (p *play) reach(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if _, err := p.queue.Len(ctx); err != nil {
+	if _, err = p.queue.Len(ctx); err == nil {
+		p.ahead, err = p.broker.ahead(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot use Redis: %w", err)
 	}
 	return nil
@@ -117,9 +134,13 @@ func (p *play) open(ctx, looking context.Context, lookers *sync.WaitGroup) error
 	case <-reach.Done():
 		return fmt.Errorf("cannot subscribe: %w", context.Cause(reach))
 	}
-	lease := min(longest, time.Duration(shorter*float64(p.total)))
+	as := peerCommand{
+		Redis: p.broker.url, Prefix: p.broker.prefix, Address: p.address,
+		Lease: min(longest, time.Duration(shorter*float64(p.total))),
+		Pause: min(longestPause, time.Duration(shorterPause*float64(p.total))),
+	}
 	for n := range peers {
-		c, err := spawn(n+1, p.broker.url, p.broker.prefix, lease, p.hear, p.fail)
+		c, err := spawn(n+1, as, p.hear, p.fail)
 		if err != nil {
 			return err
 		}
@@ -196,6 +217,14 @@ func (p *play) settle(ctx context.Context) (summary, error) {
 			return summary{}, err
 		}
 		left(t.Payload, false)
+	}
+	for t, err := range p.queue.Failed(ctx) {
+		if err != nil {
+			return summary{}, err
+		}
+		if j, err := readJob(t.Payload); err == nil {
+			p.tally.stuck(j.id)
+		}
 	}
 	return p.tally.sum(), nil
 }

@@ -86,8 +86,8 @@ func (l *log) paint(p *picture) {
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(l.out, "%5.1f s  %d waiting, %d running, %d finished, %d/s\n",
-		p.elapsed.Seconds(), p.waiting, running, p.sum.Finished, p.rate)
+	_, _ = fmt.Fprintf(l.out, "%5.1f s  %d waiting, %d scheduled, %d running, %d failed, %d finished, %d/s\n",
+		p.elapsed.Seconds(), p.waiting, len(p.scheduled), running, len(p.failed), p.sum.Finished, p.rate)
 }
 
 func (l *log) close() {}

@@ -14,8 +14,9 @@ import (
 var errLost = errors.New("tasks were lost")
 
 // A tally knows what became of every task. It counts ids, as they are in the
-// payloads, from what was really said: by Redis (accepted, finished), by the
-// peers (started), by the report of a cancel, and in the end by the queue.
+// payloads, from what was really said: by Redis (accepted, finished, failed), by
+// the peers (started, tried), by the report of a cancel, and in the end by the
+// queue.
 type tally struct {
 	mu       sync.Mutex // protects the fields below
 	changed  chan struct{}
@@ -28,10 +29,28 @@ type tally struct {
 type fate struct {
 	enqueued, finished, canceled, returned, left bool
 
+	due     time.Time     // when it is to start, by the clock here; zero is now
+	late    time.Duration // how long after that it started
+	tried   time.Time     // when its last attempt failed
+	retries int           // since it was enqueued, or requeued
+	again   int           // retries before that
+	failed  bool          // it came to the failed queue
+	fixed   bool          // and was requeued from there
+	stuck   bool          // it is there in the end
+
 	peer   int  // number of the peer that started it last; 0: none has
 	orphan bool // that peer was killed holding it
 	twice  bool // started again because of that
 	other  bool // started again for another reason
+}
+
+// retried is how often the task was tried again.
+func (f *fate) retried() int { return f.again + f.retries }
+
+// onTime reports whether a task with a time started then: never before, and
+// not much later.
+func (f *fate) onTime() bool {
+	return !f.due.IsZero() && f.peer != 0 && f.late >= 0 && f.late < time.Second
 }
 
 func newTally() *tally {
@@ -55,12 +74,29 @@ func (t *tally) note(id int, change func(f *fate)) {
 // enqueued: Redis has accepted the task.
 func (t *tally) enqueued(id int) { t.note(id, func(f *fate) { f.enqueued = true }) }
 
+// scheduled: the task is to start at a time, unless Redis does not accept it.
+func (t *tally) scheduled(id int, due time.Time) { t.note(id, func(f *fate) { f.due = due }) }
+
 // finished: Redis has accepted the end of the task.
-func (t *tally) finished(id int) {
+func (t *tally) finished(id int) (known fate) {
 	t.note(id, func(f *fate) {
 		f.finished = true
 		t.finishes = append(t.finishes, time.Now())
+		known = *f
 	})
+	return known
+}
+
+// tried: an attempt at the task failed, and another is to follow.
+func (t *tally) tried(id int, at time.Time) { t.note(id, func(f *fate) { f.tried = at }) }
+
+// failed: Redis has the task in the failed queue.
+func (t *tally) failed(id int) { t.note(id, func(f *fate) { f.failed = true }) }
+
+// fixed: the task is about to be requeued from there, with counts that begin
+// anew.
+func (t *tally) fixed(id int) {
+	t.note(id, func(f *fate) { f.fixed, f.again, f.retries, f.peer = true, f.retried(), 0, 0 })
 }
 
 // canceled: the cancel's report says that a copy was removed or stopped.
@@ -78,17 +114,23 @@ func (t *tally) left(id int, waits bool) {
 	})
 }
 
-// started: a peer has begun with the task. It reports whether the task had
-// been in the hands of a killed peer.
-func (t *tally) started(id, peer int) (returned bool) {
+// stuck: the task is in the failed queue in the end.
+func (t *tally) stuck(id int) { t.note(id, func(f *fate) { f.failed, f.stuck = true, true }) }
+
+// started: a peer has begun with the task, after so many retries. It returns
+// what was known before.
+func (t *tally) started(id, peer, retries int, at time.Time) (before fate) {
 	t.note(id, func(f *fate) {
-		returned = f.orphan
+		before = *f
+		if f.peer == 0 && !f.due.IsZero() {
+			f.late = at.Sub(f.due)
+		}
 		f.returned = f.returned || f.orphan
 		f.twice = f.twice || f.orphan && f.peer != 0
-		f.other = f.other || !f.orphan && f.peer != 0
-		f.peer, f.orphan = peer, false
+		f.other = f.other || !f.orphan && f.peer != 0 && retries <= f.retries
+		f.peer, f.orphan, f.retries = peer, false, max(retries, f.retries)
 	})
-	return returned
+	return before
 }
 
 // gap: something that Redis said was missed.
@@ -139,11 +181,17 @@ func (t *tally) rate() int {
 
 // A summary is the tally in numbers.
 type summary struct {
-	Enqueued, Finished, Canceled, Left, Lost int
-	Returned                                 int // from a killed peer to the front
-	Twice                                    int // started again because of the kill
-	Other                                    int // started again for another reason
-	Gaps                                     int
+	Enqueued, Finished, Canceled, Left, Stuck, Lost int
+	Returned                                        int           // from a killed peer to the front
+	Twice                                           int           // started again because of the kill
+	Other                                           int           // started again for another reason
+	Retried                                         int           // attempts that followed one that failed
+	Failed                                          int           // came to the failed queue
+	Fixed                                           int           // and were requeued from there
+	Scheduled                                       int           // had a time
+	OnTime                                          int           // and started then
+	Late                                            time.Duration // the longest after its time
+	Gaps                                            int
 }
 
 // open is how many accepted tasks have not ended.
@@ -155,8 +203,9 @@ func (t *tally) sum() summary {
 	return t.add()
 }
 
-// add adds up. Lost is what was accepted, has not ended and is not left; it
-// means something only once it was looked up what is left. t.mu is held.
+// add adds up. Lost is what was accepted, has not ended and is not left, nor in
+// the failed queue; it means something only once it was looked up what is.
+// t.mu is held.
 func (t *tally) add() summary {
 	s := summary{Gaps: t.gaps}
 	count := func(n *int, is bool) {
@@ -169,10 +218,19 @@ func (t *tally) add() summary {
 		count(&s.Finished, f.finished)
 		count(&s.Canceled, f.canceled)
 		count(&s.Left, f.left)
-		count(&s.Lost, f.enqueued && !f.finished && !f.canceled && !f.left)
+		count(&s.Stuck, f.stuck)
+		count(&s.Lost, f.enqueued && !f.finished && !f.canceled && !f.left && !f.stuck)
 		count(&s.Returned, f.returned)
 		count(&s.Twice, f.twice)
 		count(&s.Other, f.other)
+		count(&s.Failed, f.failed)
+		count(&s.Fixed, f.fixed)
+		count(&s.Scheduled, f.enqueued && !f.due.IsZero())
+		count(&s.OnTime, f.onTime())
+		s.Retried += f.retried()
+		if !f.due.IsZero() {
+			s.Late = max(s.Late, f.late)
+		}
 	}
 	return s
 }
@@ -191,9 +249,13 @@ func (s summary) print(out io.Writer, st style) error {
 		row(s.Finished, "finished", "") +
 		row(s.Canceled, "canceled", "while it ran") +
 		row(s.Left, "in the queue", "when the demo ended") +
+		row(s.Stuck, "still failed", "in the failed queue, with the reason") +
 		st.bold(lost(fmt.Sprintf("  %6d  lost", s.Lost))) + "\n\n" +
 		row(s.Returned, "returned", "to the front, from the hands of the killed peer") +
-		row(s.Twice, "started twice", "because of the kill: delivery is at least once")
+		row(s.Twice, "started twice", "because of the kill: delivery is at least once") +
+		row(s.Retried, "retried", "after attempts that failed, each with its pause") +
+		row(s.Failed, "failed", fmt.Sprintf("went to the failed queue, with the reason; %d requeued", s.Fixed)) +
+		row(s.OnTime, "on time", fmt.Sprintf("of %d scheduled, %v after its time", s.Scheduled, ms(s.Late)))
 	if s.Other > 0 {
 		text += row(s.Other, "more", "because a peer that lived was given up: this machine is busy")
 	}

@@ -47,7 +47,9 @@ type picture struct {
 	elapsed, total time.Duration
 	where          string
 	waiting, rate  int
-	backlog, rates []int // since the beginning, to be drawn along the time line
+	scheduled      []string // in words
+	failed         []string // likewise
+	backlog, rates []int    // since the beginning, to be drawn along the time line
 	seats          []seat
 	notes          []note
 	sum            summary
@@ -73,7 +75,11 @@ func (p *picture) render(width, height int, st style) []string {
 	room := max(c.width-gutter, 1)
 	c.line(span{"waiting    ", nil}, span{fmt.Sprintf("%4d ", p.waiting), st.bold}, span{sparkline(p.backlog, busy, room), nil})
 	c.line(span{"finished/s ", nil}, span{fmt.Sprintf("%4d ", p.rate), st.bold}, span{sparkline(p.rates, busy, room), nil})
-	c.line(span{strings.Repeat(" ", gutter-margin) + timeline(p.notes, p.total, room), st.dim})
+	for _, marks := range timeline(p.notes, p.total, room) {
+		c.line(span{strings.Repeat(" ", gutter-margin) + marks, st.dim})
+	}
+	c.few("scheduled", p.scheduled, st.special)
+	c.few("failed", p.failed, st.bad)
 	c.blank()
 	for i, s := range p.seats {
 		c.seat(peerName(i+1), s)
@@ -85,8 +91,8 @@ func (p *picture) render(width, height int, st style) []string {
 		c.blank()
 	}
 	s := p.sum
-	c.line(span{fmt.Sprintf("%d enqueued  %d finished  %d returned  %d started twice  %d canceled",
-		s.Enqueued, s.Finished, s.Returned, s.Twice, s.Canceled), nil})
+	c.line(span{fmt.Sprintf("%d enqueued  %d finished  %d canceled  %d retried  %d failed  %d returned",
+		s.Enqueued, s.Finished, s.Canceled, s.Retried, s.Failed, s.Returned), nil})
 	return c.lines[:min(len(c.lines), height)]
 }
 
@@ -130,6 +136,12 @@ func fit(text string, room int) string {
 		return ""
 	}
 	return string([]rune(text)[:room-1]) + "…"
+}
+
+// few writes how many there are, and which.
+func (c *canvas) few(label string, which []string, shade func(string) string) {
+	c.line(span{fmt.Sprintf("%-11s", label), nil}, span{fmt.Sprintf("%4d ", len(which)), c.st.bold},
+		span{strings.Join(which, "  "), shade})
 }
 
 func (c *canvas) seat(name string, s seat) {
@@ -176,21 +188,23 @@ func sparkline(values []int, least, width int) string {
 	return b.String()
 }
 
-// timeline writes the marks of notes below the moments at which they happened.
-func timeline(notes []note, total time.Duration, width int) string {
-	var b strings.Builder
-	for x := 0; len(notes) > 0; notes = notes[1:] {
-		n := notes[0]
-		at := int(n.at * time.Duration(width) / max(total, 1))
-		if n.mark == "" || at < x && x > 0 {
+// timeline writes the marks of notes below the moments at which they happened:
+// in the second line what has no room in the first, and not at all what has none
+// there.
+func timeline(notes []note, total time.Duration, width int) (lines [2]string) {
+	for _, n := range notes {
+		if n.mark == "" {
 			continue
 		}
-		text := "↑ " + n.mark
-		b.WriteString(strings.Repeat(" ", at-x) + text)
-		x = at + utf8.RuneCountInString(text) + 1
-		b.WriteByte(' ')
+		at := int(n.at * time.Duration(width) / max(total, 1))
+		for i, l := range lines {
+			if gap := at - utf8.RuneCountInString(l); gap > 0 || l == "" {
+				lines[i] += strings.Repeat(" ", gap) + "↑ " + n.mark
+				break
+			}
+		}
 	}
-	return strings.TrimRight(b.String(), " ")
+	return lines
 }
 
 // tell writes the whole story, for after the end.

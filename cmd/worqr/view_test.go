@@ -20,7 +20,10 @@ func busiest() *picture {
 		elapsed: 13 * time.Second, total: 14 * time.Second, waiting: 9876, rate: 543,
 		where: "Redis at rediss://somebody:xxxxx@" + strings.Repeat("a-long-name.", 9) + "example.com:6379/15",
 		seats: make([]seat, peers),
-		sum:   summary{Enqueued: 12345, Finished: 12344, Canceled: 1, Returned: 12, Twice: 12},
+		sum:   summary{Enqueued: 12345, Finished: 12344, Canceled: 1, Retried: 2, Failed: 1, Returned: 12, Twice: 12},
+
+		scheduled: []string{"mail 002 in 0.5 s", "backup 004 in 11.4 s"},
+		failed:    []string{"invoice 003: the customer has no address"},
 	}
 	for i := range p.seats {
 		for k := range p.seats[i].tasks {
@@ -67,7 +70,9 @@ func TestViewShowsEverything(t *testing.T) {
 	for _, want := range []string{
 		"13 of 14 s", p.where, "9876", "█", "543", "↑ mark",
 		"peer 1  works   photo 123450", "peer 2  killed  photo 123460", "peer 3  works   photo 123470",
-		"note 39", "12345 enqueued", "1 canceled",
+		"scheduled     2 mail 002 in 0.5 s  backup 004 in 11.4 s",
+		"failed        1 invoice 003: the customer has no address",
+		"note 39", "12345 enqueued", "1 canceled  2 retried  1 failed  12 returned",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not to be seen in\n%s", want, all)
@@ -84,7 +89,9 @@ func TestViewIsEmptyAtFirst(t *testing.T) {
 func TestTimeline(t *testing.T) {
 	is := is.New(t)
 	notes := []note{{at: 0, mark: "a"}, {at: time.Second}, {at: 5 * time.Second, mark: "b"}}
-	is.Equal(timeline(notes, 10*time.Second, 20), "↑ a       ↑ b")
+	is.Equal(timeline(notes, 10*time.Second, 20), [2]string{"↑ a       ↑ b"})
+	crowd := []note{{mark: "first"}, {at: 2 * time.Second, mark: "second"}, {at: 3 * time.Second, mark: "third"}, {at: 5 * time.Second, mark: "fourth"}}
+	is.Equal(timeline(crowd, 10*time.Second, 20), [2]string{"↑ first   ↑ fourth", "    ↑ second"})
 }
 
 func TestSparkline(t *testing.T) {
@@ -125,5 +132,5 @@ func TestLogIsALineASecond(t *testing.T) {
 		l.paint(p)
 	}
 	is.Equal(strings.Count(out.String(), "\n"), 4)
-	is.True(strings.Contains(out.String(), "9876 waiting, 8 running")) // a killed peer runs nothing
+	is.True(strings.Contains(out.String(), "9876 waiting, 2 scheduled, 8 running, 1 failed,")) // a killed peer runs nothing
 }

@@ -16,14 +16,19 @@
 //	worqr:canceled:{q}              zset digest→token   the cancel log, kept while a covered task may run
 //	worqr:cancel:{q}:<digest>       hash                who must still acknowledge a cancel, and what became of its tasks
 //	worqr:unique:{q}                hash digest→where   content locks
+//	worqr:schedule:{q}              zset entry→ms       the second lane: what waits for its time
+//	worqr:keyed:{q}:<entry>         hash                one entry: what waits and what runs of it
+//	worqr:contents:{q}              zset digest:entry   which entries hold a payload
+//	worqr:entries:{q}               hash process→entry  what runs out of the second lane
+//	worqr:ledger:{q}                hash digest→n       how many workers died holding a payload
 //	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
 //	worqr:paused:{q}                string              present while the queue is paused
 //	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
 //	worqr:workers                   set                 the ids of registered peers
 //	worqr:registry                  set                 names of queues ever served or filled
 //
-// The second lane will add worqr:schedule:{q}, worqr:keyed:{q}:…,
-// worqr:ledger:{q} and worqr:failed:{q}…; the names are reserved.
+// The failed queue of q is a queue of the same kind: its keys are these with
+// "worqr:failed" for "worqr". So no prefix may end in ":failed".
 package keys
 
 import (
@@ -48,8 +53,13 @@ func CheckName(name string) error {
 
 // CheckPrefix reports why prefix cannot be a namespace.
 func CheckPrefix(prefix string) error {
+	if strings.HasSuffix(prefix, failedSuffix) {
+		return fmt.Errorf("the prefix %q ends in %s, which is for failed tasks", prefix, failedSuffix)
+	}
 	return check(prefix)
 }
+
+const failedSuffix = ":failed"
 
 func check(name string) error {
 	if len(name) > MaxName {
@@ -94,6 +104,18 @@ func (s Space) Queue(name string) Queue { return Queue{s.prefix, name} }
 // A Queue names the keys and channels of one queue.
 type Queue struct{ prefix, name string }
 
+// Failed returns the names of the failed queue of q.
+func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name} }
+
+// IsFailed reports whether q is a failed queue.
+func (q Queue) IsFailed() bool { return strings.HasSuffix(q.prefix, failedSuffix) }
+
+// Around returns what stands before and after the kind in the queue's keys, for
+// scripts that write into a second queue.
+func (q Queue) Around() (head, tail string) {
+	return q.prefix + ":", ":{" + q.name + "}"
+}
+
 func (q Queue) key(kind string) string { return q.prefix + ":" + kind + ":{" + q.name + "}" }
 
 // Waiting is the raw list.
@@ -128,6 +150,21 @@ func (q Queue) Cancel(digest string) string { return q.key("cancel") + ":" + dig
 
 // Unique is the content locks.
 func (q Queue) Unique() string { return q.key("unique") }
+
+// Schedule is the second lane.
+func (q Queue) Schedule() string { return q.key("schedule") }
+
+// Keyed is one entry of the second lane.
+func (q Queue) Keyed(entry string) string { return q.key("keyed") + ":" + entry }
+
+// Contents is which entries hold a payload.
+func (q Queue) Contents() string { return q.key("contents") }
+
+// Entries is what runs out of the second lane.
+func (q Queue) Entries() string { return q.key("entries") }
+
+// Ledger is how many workers died holding a payload.
+func (q Queue) Ledger() string { return q.key("ledger") }
 
 // Once is the mark of one nonce.
 func (q Queue) Once(nonce string) string { return q.key("once") + ":" + nonce }

@@ -1,18 +1,18 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
 -- lapsed. Whoever has not itself beaten for a while may suspect, not judge.
 --
--- ARGV[5] worker  id
--- ARGV[6] lease   ms until it lapses; 0 never
--- ARGV[7] grace   ms between suspecting and failing
--- ARGV[8] judge   ms of Redis time until which the worker may fail others
--- Uses lib_queue, lib_wake, lib_settle, lib_return.
+-- ARGV[6] worker  id
+-- ARGV[7] lease   ms until it lapses; 0 never
+-- ARGV[8] grace   ms between suspecting and failing
+-- ARGV[9] judge   ms of Redis time until which the worker may fail others
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
--- again, due}: 1 if the lease had lapsed; how many tasks wait; how many
+-- again, due}: 1 if the lease had lapsed; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
 -- token of the last cancel in the log; what look returns; and the time.
 -- Fails with EVICTED when the worker is no member.
-local worker, lease, grace, judge = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), now <= tonumber(ARGV[8])
+local worker, lease, grace, judge = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), now <= tonumber(ARGV[9])
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
@@ -21,15 +21,22 @@ local held = redis.call('ZCARD', q.working .. worker)
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
-local failed, returned, again, due = look(grace, judge, 200)
-keep_offset()
+local failed, returned, again, due = {}, 0, 0, -1
+if not broken then
+  failed, returned, again, due = look(grace, judge, 200)
+  keep_offset()
+end
 
 local waiting = redis.pcall('LLEN', q.waiting)
+waiting = type(waiting) == 'number' and waiting or 0
+if scheduled then
+  waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
+end
 local rank = redis.pcall('ZRANK', q.idle, worker)
 local canceled = canceling and redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
 return {
   deadline < now and 1 or 0,
-  type(waiting) == 'number' and waiting or 0,
+  waiting,
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),

@@ -1,36 +1,47 @@
--- delete: drop what waits and the locks on it. What runs is not touched. The
--- first call (cursor 0) does all but clean up; then one page of locks a call.
+-- delete: drop what waits, in both lanes, and the locks on it. What runs and what
+-- has failed is not touched. The first call (cursor 0) does all that takes one
+-- command; then one page of locks and of entries a call.
 --
--- KEYS[1] waiting  list     payloads; the tail is the front
--- KEYS[2] unique   hash     digest → "w:position" or "p:process"; offset → position of the front
--- ARGV[1] delete   channel  told that the queue was deleted
--- ARGV[2] cursor   of the page
--- ARGV[3] first    1 on the first call
+-- ARGV[6] delete   channel  told that the queue was deleted
+-- ARGV[7] cursor   of the page
+-- ARGV[8] first    1 on the first call
+-- Uses lib_queue, lib_wake, lib_entry.
 --
--- Returns the next cursor, "0" after the last page.
-local waiting, unique = KEYS[1], KEYS[2]
-local offset = tonumber(redis.call('HGET', unique, 'offset') or nil)
-if ARGV[3] == '1' then
-  local length = redis.call('LLEN', waiting)
-  redis.call('UNLINK', waiting)
+-- Returns the next cursor and how many entries are left; "0" and 0 after the
+-- last page.
+if broken then
+  return broken
+end
+if ARGV[8] == '1' then
+  local length = redis.call('LLEN', q.waiting)
+  redis.call('UNLINK', q.waiting, q.ledger)
   if offset then
     offset = offset + length -- so every lock on a place in the list is stale
-    redis.call('HSET', unique, 'offset', offset)
+    redis.call('HSET', q.unique, 'offset', offset)
   end
-  redis.pcall('PUBLISH', ARGV[1], '')
+  redis.pcall('PUBLISH', ARGV[6], '')
 end
+for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 499)) do
+  local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
+  unwait(q, entry)
+  redis.call('ZREM', q.contents, member)
+  if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then
+    redis.call('HDEL', q.unique, digest)
+  end
+end
+local left = redis.call('ZCARD', q.contents)
 if not offset then
-  return '0'
+  return { '0', left }
 end
-local page = redis.call('HSCAN', unique, ARGV[2], 'COUNT', 1000)
+local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 1000)
 local locks = page[2]
 for i = 1, #locks, 2 do
-  local position = tonumber(string.match(locks[i + 1], '^w:(.+)'))
+  local position = tonumber(string.match(locks[i + 1], '^w:(.+)') or nil)
   if position and position < offset then
-    redis.call('HDEL', unique, locks[i])
+    redis.call('HDEL', q.unique, locks[i])
   end
 end
-if redis.call('HLEN', unique) == 1 then
-  redis.call('DEL', unique)
+if redis.call('HLEN', q.unique) == 1 then
+  redis.call('DEL', q.unique)
 end
-return page[1]
+return { page[1], left }

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] waiting  list     payloads; the tail is the front
 -- KEYS[2] idle     zset     worker → idle since, ms
--- KEYS[3] unique   hash     digest → "w:position" or "p:process"; offset → position of the front
+-- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  one
@@ -16,8 +16,8 @@ local offset = tonumber(redis.call('HGET', unique, 'offset') or 0)
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
-  local position = tonumber(string.match(where, '^w:(.+)'))
-  local held = not position -- it runs
+  local position = tonumber(string.match(where, '^w:(.+)') or nil)
+  local held = not position -- it runs, or waits in the second lane
   if position and position >= offset and position < offset + length then
     held = redis.call('LINDEX', waiting, offset - position - 1) == payload
   end

@@ -1,12 +1,15 @@
 -- fail: fence a worker, whether its lease has lapsed or not, and return its
 -- tasks to the front. To be repeated until nothing is left.
 --
--- ARGV[5] worker  id
--- Uses lib_queue, lib_wake, lib_settle, lib_return.
+-- ARGV[6] worker  id
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {known, returned, left}; known is 0 when the worker does not serve
 -- the queue and nothing of it is being returned.
-local worker = ARGV[5]
+local worker = ARGV[6]
+if broken then
+  return broken
+end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if redis.call('ZSCORE', q.workers, worker) then
@@ -16,5 +19,5 @@ elseif mark > 0 then
 end
 local returned, _, left = take_back({ worker }, 200)
 keep_offset()
-wake(q.idle, q.wake, returned)
+alert(q, returned)
 return { 1, returned, left }

@@ -1,13 +1,16 @@
 -- leave: stop being a member. All that the worker holds goes to the front.
 -- To be repeated until nothing is left.
 --
--- ARGV[5] worker  id
--- ARGV[6] round   the last; when a later one has been answered, this comes too late
--- Uses lib_queue, lib_wake, lib_settle, lib_return.
+-- ARGV[6] worker  id
+-- ARGV[7] round   the last; when a later one has been answered, this comes too late
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {returned, left}.
-local worker = ARGV[5]
-if tonumber(redis.call('HGET', q.rounds, worker) or 0) > tonumber(ARGV[6]) then
+local worker = ARGV[6]
+if broken then
+  return broken
+end
+if tonumber(redis.call('HGET', q.rounds, worker) or 0) > tonumber(ARGV[7]) then
   return { 0, 0 }
 end
 first_write()
@@ -19,5 +22,5 @@ elseif mark > 0 then
 end
 local returned, _, left = take_back({ worker }, 200)
 keep_offset()
-wake(q.idle, q.wake, returned)
+alert(q, returned)
 return { returned, left }

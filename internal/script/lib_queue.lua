@@ -1,25 +1,33 @@
 -- lib_queue: the keys and names that the scripts of a queue's members share.
 --
--- KEYS[1] waiting   list           payloads; the tail is the front
--- KEYS[2] workers   zset           worker → lease deadline, ms
--- KEYS[3] idle      zset           worker → idle since, ms
--- KEYS[4] suspects  zset           lapsed worker → when to fail it; 0 or less: being returned
--- KEYS[5] canceled  zset           digest → token of the cancel
--- KEYS[6] rounds    hash           worker → its last round
--- KEYS[7] unique    hash           digest → "w:position" or "p:process"; offset → position of the front
--- KEYS[8] token     string         the last token given
--- ARGV[1] process   key prefix     a processing list, with its id appended
--- ARGV[2] working   key prefix     what a worker runs: zset process → token
--- ARGV[3] cancel    key prefix     who must acknowledge a cancel, with its digest appended
--- ARGV[4] wake      channel prefix with a worker appended
+-- KEYS[1]  waiting   list           payloads; the tail is the front
+-- KEYS[2]  workers   zset           worker → lease deadline, ms
+-- KEYS[3]  idle      zset           worker → idle since, ms
+-- KEYS[4]  suspects  zset           lapsed worker → when to fail it; 0 or less: being returned
+-- KEYS[5]  canceled  zset           name → token of the cancel
+-- KEYS[6]  rounds    hash           worker → its last round
+-- KEYS[7]  unique    hash           digest → "w:position", "p:process" or "e:entry"; offset → position of the front
+-- KEYS[8]  token     string         the last token given
+-- KEYS[9]  schedule  zset           entry → due, ms
+-- KEYS[10] contents  zset           "digest:entry" of what waits in entries
+-- KEYS[11] entries   hash           process → entry
+-- KEYS[12] ledger    hash           digest → workers that died holding it
+-- KEYS[13] paused    string         present while nothing is to be started
+-- ARGV[1]  process   key prefix     a processing list, with its id appended
+-- ARGV[2]  working   key prefix     what a worker runs: zset process → token
+-- ARGV[3]  cancel    key prefix     who must acknowledge a cancel, with its name appended
+-- ARGV[4]  wake      channel prefix with a worker appended
+-- ARGV[5]  keyed     key prefix     an entry of the second lane, with its name appended
 local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
   canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
-  process = ARGV[1], working = ARGV[2], cancel = ARGV[3], wake = ARGV[4],
+  schedule = KEYS[9], contents = KEYS[10], entries = KEYS[11], ledger = KEYS[12], paused = KEYS[13],
+  process = ARGV[1], working = ARGV[2], cancel = ARGV[3], wake = ARGV[4], keyed = ARGV[5],
 }
 
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local micros = time[1] * 1000000 + time[2]
+local now = math.floor(micros / 1000) -- ms
 
 -- The deadline of a lease that never ends; every client reads it exactly.
 local NEVER = 9007199254740991
@@ -43,4 +51,32 @@ local function deadline_after(lease)
     return now + lease
   end
   return NEVER
+end
+
+-- What the queue has at present besides its list. Most have nothing, or only a
+-- second lane, so these are asked for together.
+local offset -- position of the front, while there are content locks
+local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false
+-- The error, where a key of the second lane is of another type: then every
+-- script refuses before it changes anything, but for beats, which go on.
+local broken
+local function size(command, key)
+  local n = redis.pcall(command, key)
+  if type(n) == 'number' then
+    return n
+  end
+  broken = n
+  return 0
+end
+if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
+  scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the second lane
+  size('ZCARD', q.contents)
+  keyed = size('HLEN', q.entries) > 0 -- something runs out of it
+  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
+    offset = tonumber(redis.call('HGET', q.unique, 'offset') or nil)
+    canceling = redis.call('ZCARD', q.canceled) > 0
+    suspecting = redis.call('ZCARD', q.suspects) > 0
+    counting = size('HLEN', q.ledger) > 0 -- workers died
+    paused = redis.call('EXISTS', q.paused) == 1
+  end
 end

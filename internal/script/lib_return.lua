@@ -5,6 +5,7 @@
 -- go on where this call stops.
 local function fence(worker, mark)
   redis.call('ZADD', q.suspects, mark, worker)
+  q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
   redis.call('ZREM', q.workers, worker)
   redis.pcall('ZREM', q.idle, worker)
   redis.pcall('HDEL', q.rounds, worker)
@@ -16,14 +17,15 @@ end
 local function take_back(workers, limit)
   local held, returned, handled, left = {}, 0, 0, 0
   for _, worker in ipairs(workers) do
+    local died = redis.call('ZSCORE', q.suspects, worker) == '0' and 1 or 0
     local pairs_ = redis.pcall('ZREVRANGE', q.working .. worker, 0, limit - 1, 'WITHSCORES')
     for i = 1, #pairs_, 2 do
-      held[#held + 1] = { worker = worker, id = pairs_[i], token = tonumber(pairs_[i + 1]) }
+      held[#held + 1] = { worker = worker, id = pairs_[i], token = tonumber(pairs_[i + 1]), died = died }
     end
   end
   table.sort(held, function(a, b) return a.token > b.token end)
   for i = 1, math.min(#held, limit) do
-    local moved = give_back(q.working .. held[i].worker, held[i].id, held[i].token)
+    local moved = give_back(q.working .. held[i].worker, held[i].id, held[i].token, held[i].died)
     if moved ~= nil then
       returned, handled = returned + (moved and 1 or 0), handled + 1
     end
@@ -85,7 +87,7 @@ local function look(grace, judge, limit)
     end
   end
   local returned, handled, left = take_back(returning(), limit)
-  wake(q.idle, q.wake, returned)
+  alert(q, returned)
   local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1
   return failed, returned, (left > 0 and handled > 0 or judge and #due == 20) and 1 or 0, due_in

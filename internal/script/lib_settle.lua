@@ -5,18 +5,12 @@
 -- front adds one to offset, giving back to the front takes one off, so a
 -- position needs no search. While no lock exists, there is no offset and
 -- nothing of this is done.
-local offset, canceling, suspecting = nil, false, false
-if redis.call('EXISTS', q.unique, q.canceled, q.suspects) > 0 then -- seldom
-  offset = tonumber(redis.call('HGET', q.unique, 'offset') or nil)
-  canceling = redis.call('ZCARD', q.canceled) > 0
-  suspecting = redis.call('ZCARD', q.suspects) > 0
-end
 
 -- A payload was taken from the front into a process.
 local function lock_taken(payload, id)
   if offset then
     local digest = redis.sha1hex(payload)
-    local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)'))
+    local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)') or nil)
     if position and position <= offset then
       redis.call('HSET', q.unique, digest, 'p:' .. id)
     end
@@ -24,21 +18,16 @@ local function lock_taken(payload, id)
   end
 end
 
-local function lock_released(payload, id)
+-- The lock at one place goes to another, or goes.
+local function lock_moved(payload, from, to)
   if offset then
     local digest = redis.sha1hex(payload)
-    if redis.call('HGET', q.unique, digest) == 'p:' .. id then
-      redis.call('HDEL', q.unique, digest)
-    end
-  end
-end
-
-local function lock_returned(payload, id)
-  if offset then
-    offset = offset - 1
-    local digest = redis.sha1hex(payload)
-    if redis.call('HGET', q.unique, digest) == 'p:' .. id then
-      redis.call('HSET', q.unique, digest, 'w:' .. offset)
+    if redis.call('HGET', q.unique, digest) == from then
+      if to then
+        redis.call('HSET', q.unique, digest, to)
+      else
+        redis.call('HDEL', q.unique, digest)
+      end
     end
   end
 end
@@ -54,69 +43,187 @@ local function keep_offset()
   end
 end
 
--- Counts the end of a process that a cancel covers; false if none does.
-local function count_canceled(payload, token, field)
+-- The entry that a process runs, if it runs one, with its retries and crashes;
+-- false when it cannot be read, and then nothing may happen to the process.
+local looked = {} -- up for several processes at once
+local function entry_of(id)
+  local entry = looked[id]
+  if entry == nil then
+    entry = keyed and redis.call('HGET', q.entries, id)
+  end
+  if not entry then
+    return nil, 0, 0
+  end
+  local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died')
+  if runs.err then
+    return false
+  end
+  if runs[1] and runs[1] ~= id then
+    redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
+    return nil, 0, 0
+  end
+  return entry, tonumber(runs[2] or 0), tonumber(runs[3] or 0)
+end
+
+-- Whether an entry is the key of a user, and so its own identity.
+local function is_key(entry)
+  return entry and string.sub(entry, 1, 2) == 'k:'
+end
+
+-- How many workers died holding what is not under a key.
+local function crashes_of(payload)
+  return counting and tonumber(redis.call('HGET', q.ledger, redis.sha1hex(payload)) or nil) or 0
+end
+
+local function forget_crashes(payload)
+  if counting then
+    redis.call('HDEL', q.ledger, redis.sha1hex(payload))
+  end
+end
+
+-- Counts the end of a process that a cancel of its payload or its key covers;
+-- false if none does.
+local function count_canceled(payload, entry, token, field)
   if not canceling then
     return false
   end
-  local digest = redis.sha1hex(payload)
-  local canceled = tonumber(redis.call('ZSCORE', q.canceled, digest) or nil)
-  if not canceled or token > canceled then
-    return false
+  local covered = false
+  for _, name in ipairs({ redis.sha1hex(payload), is_key(entry) and entry or nil }) do
+    local canceled = tonumber(redis.call('ZSCORE', q.canceled, name) or nil)
+    if canceled and token <= canceled then
+      redis.pcall('HINCRBY', q.cancel .. name, field, 1) -- the count is only told
+      covered = true
+    end
   end
-  redis.pcall('HINCRBY', q.cancel .. digest, field, 1) -- the count is only told
-  return true
+  return covered
 end
 
 -- A worker has nothing left of what a cancel covers. The last one to say so
 -- ends the cancel; its record stays a minute for those who wait for it.
-local function acknowledge(digest, worker)
-  local record = q.cancel .. digest
+local function acknowledge(name, worker)
+  local record = q.cancel .. name
   if redis.pcall('HDEL', record, 'w:' .. worker) == 1 and redis.call('HLEN', record) == 3 then
-    redis.call('ZREM', q.canceled, digest)
+    redis.call('ZREM', q.canceled, name)
     redis.call('PEXPIRE', record, 60000)
   end
 end
 
--- The process ends for good. Returns its payload, or nil when its key is of
--- another type, and nothing happens.
-local function remove(working, id, token, field)
+-- Takes the payload out of a process: false when Redis has lost it, nil when its
+-- key is of another type, and then nothing may happen to the process.
+local function pop(id)
   local payload = redis.pcall('RPOP', q.process .. id)
   if type(payload) == 'table' then
     return nil
   end
+  return payload
+end
+
+-- What is left of a process without its payload ends for good.
+local function remove(working, id, payload, entry)
   redis.call('ZREM', working, id)
-  if payload then
-    count_canceled(payload, token, field)
-    lock_released(payload, id)
+  if offset and payload then
+    lock_moved(payload, 'p:' .. id, nil)
   end
+  if entry then
+    entry_ended(entry, id)
+  end
+end
+
+-- The process ends for good: it has done its work, or is dropped. Returns its
+-- payload, or nil when nothing can happen.
+local function finish(working, id, token, field)
+  local entry
+  if keyed then
+    entry = entry_of(id)
+  end
+  local payload = nil
+  if entry ~= false then
+    payload = pop(id)
+  end
+  if payload == nil then
+    return nil
+  end
+  if payload then
+    count_canceled(payload, entry, token, field)
+    if counting and not is_key(entry) then
+      forget_crashes(payload)
+    end
+  end
+  remove(working, id, payload, entry)
   return payload or ''
 end
 
 -- The process goes back to the front (true), or ends if a cancel covers it
--- (false). When a key is of another type, nothing happens (nil).
-local function give_back(working, id, token)
-  local payload
-  if offset or canceling then
+-- (false). When a key is of another type, nothing happens (nil). If its worker
+-- died (1), that is counted.
+local function give_back(working, id, token, died)
+  local entry, tried, crashes = entry_of(id)
+  if entry == false then
+    return nil
+  end
+  local payload = ''
+  if entry or offset or canceling or died > 0 then
     payload = redis.pcall('LINDEX', q.process .. id, 0)
     if type(payload) == 'table' then
       return nil
     end
-    if payload and count_canceled(payload, token, 'stopped') then
+    if not payload then
+      remove(working, id, nil, entry) -- Redis has lost it
+      return false
+    end
+    if count_canceled(payload, entry, token, 'stopped') then
       redis.call('DEL', q.process .. id)
-      redis.call('ZREM', working, id)
-      lock_released(payload, id)
+      remove(working, id, payload, entry)
       return false
     end
   end
-  -- One command that checks both keys before it changes either.
-  local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')
-  if type(moved) == 'table' then
+  if entry then
+    redis.call('ZREM', working, id)
+    redis.call('DEL', q.process .. id)
+    lock_moved(payload, 'p:' .. id, 'e:' .. entry)
+    -- Before all that has a time, in the order of the starts.
+    entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0))
+  else
+    -- One command that checks both keys before it changes either.
+    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')
+    if type(moved) == 'table' then
+      return nil
+    end
+    redis.call('ZREM', working, id)
+    if offset then
+      offset = offset - 1
+      lock_moved(payload, 'p:' .. id, 'w:' .. offset)
+    end
+  end
+  if died > 0 and not is_key(entry) then
+    redis.call('HINCRBY', q.ledger, redis.sha1hex(payload), died)
+    counting = true
+  end
+  return true
+end
+
+-- The process is to be tried again in delay ms (true); or false and nil as in
+-- give_back.
+local function put_off(working, id, token, delay)
+  local entry, tried, crashes = entry_of(id)
+  local payload = nil
+  if entry ~= false then
+    payload = pop(id)
+  end
+  if payload == nil then
     return nil
   end
+  if not payload or count_canceled(payload, entry, token, 'stopped') then
+    remove(working, id, payload, entry)
+    return false
+  end
   redis.call('ZREM', working, id)
-  if payload then
-    lock_returned(payload, id)
+  lock_moved(payload, 'p:' .. id, 'e:' .. (entry or 'r:' .. id))
+  if entry then
+    entry_returned(entry, id, payload, now + delay, tried + 1, crashes)
+  else
+    await(q, 'r:' .. id, payload, now + delay, 1, 0)
+    plan(q, 'r:' .. id, now + delay)
   end
   return true
 end

@@ -28,11 +28,12 @@ var (
 func shared(q keys.Queue) []string {
 	return []string{
 		q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
+		q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
 	}
 }
 
 func prefixes(q keys.Queue, args ...any) []any {
-	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake("")}, args...)
+	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)
 }
 
 // Join makes the worker a member for the lease (0: for ever), unless the
@@ -48,11 +49,25 @@ func Join(ctx context.Context, r Runner, q keys.Queue, worker string, lease time
 type Verb string
 
 // The verbs: Finish for good; Drop for good, as canceled and without the event;
-// Stop returns the task to the front.
+// Stop returns the task to the front; Retry has it tried again later; Fail puts
+// it into the failed queue.
 const (
 	Finish Verb = "finish"
 	Drop   Verb = "drop"
 	Stop   Verb = "stop"
+	Retry  Verb = "retry"
+	Fail   Verb = "fail"
+)
+
+// A Kind says why a task is in the failed queue.
+type Kind string
+
+// The kinds of failure: its handler gave up; its payload cannot be read; too
+// many workers died holding it.
+const (
+	Failed  Kind = "failed"
+	Broken  Kind = "broken"
+	Crashed Kind = "crashed"
 )
 
 // An Outcome ends one process.
@@ -60,13 +75,29 @@ type Outcome struct {
 	Process string
 	Token   int64
 	Verb    Verb
-	Result  []byte // nil: none
+	Result  []byte        // of Finish; nil: none
+	Delay   time.Duration // of Retry
+	Kind    Kind          // of Fail
+	Reason  string        // of Fail
+}
+
+// word is what the verb needs besides the process.
+func (o *Outcome) word() any {
+	switch {
+	case o.Verb == Retry:
+		return max(o.Delay, 0).Milliseconds()
+	case o.Verb == Fail:
+		return string(o.Kind) + ":" + o.Reason
+	case o.Verb == Finish && o.Result != nil:
+		return append([]byte{'='}, o.Result...)
+	}
+	return ""
 }
 
 // A Cancellation is an entry of the cancel log.
 type Cancellation struct {
-	Digest string // SHA-1 of the payload, in hex
-	Token  int64  // covers every process started before
+	Name  string // the digest of a payload, or the entry of a key
+	Token int64  // covers every process started before
 }
 
 // A Round is one request of a worker to a queue.
@@ -76,6 +107,9 @@ type Round struct {
 	Lease    time.Duration
 	Seen     int64 // the last cancel told of
 	Idle     bool  // wait to be woken when the answer comes back short
+	Crashes  int   // as many dead workers, and a task fails instead of starting; 0: never
+	Solo     bool  // may start one task whose next death would be its last
+	Keep     int   // failed tasks
 	Outcomes []Outcome
 	Acks     []Cancellation // cancels of which nothing is left
 	Heard    []string       // digests of which a cancel message came
@@ -85,8 +119,8 @@ type Round struct {
 // Settled is what became of an outcome.
 type Settled string
 
-// What becomes of an outcome: it was applied; the task was to stop and a cancel
-// had come; the worker had settled the process before; the queue's key is not a
+// What becomes of an outcome: it was applied; the task was to go back and a
+// cancel had come; the worker had settled the process before; the queue's key is not a
 // list, nothing was done.
 const (
 	OK       Settled = "ok"
@@ -99,6 +133,23 @@ const (
 type Start struct {
 	Payload []byte
 	Token   int64
+	Entry   string // of the second lane; "" for the list
+	Retries int
+	Crashes int
+	Failure *Grave // in a failed queue
+}
+
+// A Grave is a task in a failed queue.
+type Grave struct {
+	Entry   string // in the failed queue
+	Payload []byte
+	Kind    Kind
+	Reason  string
+	Retries int
+	Crashes int
+	Worker  string // that had it last
+	At      int64  // ms of Redis time
+	From    string // the entry of its key; "" for the list
 }
 
 // An Answer is what a round was answered.
@@ -107,32 +158,32 @@ type Answer struct {
 	Started []Start
 	Cancels []Cancellation
 	Seen    int64
-	Rank    int     // place among the idle workers; -1 when not among them
-	Again   bool    // there is more to do at once
-	Trouble string  // why nothing could be started
-	Tokens  []int64 // of the cancels heard of; 0 when not on record
+	Rank    int           // place among the idle workers; -1 when not among them
+	Again   bool          // there is more to do at once
+	Trouble string        // why nothing could be started
+	Tokens  []int64       // of the cancels heard of; 0 when not on record
+	Due     time.Duration // until the worker is to look; negative when it is not
+	Buried  int           // tasks that failed because workers had died holding them
 }
 
 // Step makes one round. It fails with ErrEvicted when the worker is no member
 // of the queue.
 func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, error) {
-	idle := 0
-	if round.Idle {
-		idle = 1
+	var head, tail, bury string
+	if !q.IsFailed() {
+		head, tail = q.Failed().Around()
+		bury = q.Failed().Wake("")
 	}
-	args := make([]any, 0, 13+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Start))
-	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""),
-		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, idle,
-		q.Paused(), q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks), len(round.Heard))
+	args := make([]any, 0, 20+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Heard)+len(round.Start))
+	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed(""),
+		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, flag(round.Idle),
+		round.Crashes, flag(round.Solo), round.Keep, head, tail, bury,
+		q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks), len(round.Heard))
 	for _, o := range round.Outcomes {
-		var result []byte
-		if o.Result != nil {
-			result = append([]byte{'='}, o.Result...)
-		}
-		args = append(args, o.Process, o.Token, string(o.Verb), result)
+		args = append(args, o.Process, o.Token, string(o.Verb), o.word())
 	}
 	for _, a := range round.Acks {
-		args = append(args, a.Digest, a.Token)
+		args = append(args, a.Name, a.Token)
 	}
 	for _, h := range round.Heard {
 		args = append(args, h)
@@ -145,7 +196,7 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 	a := &Answer{}
 	settled, started, cancels := d.list(), d.list(), d.list()
 	settled.each(func() { a.Settled = append(a.Settled, Settled(settled.string())) })
-	started.each(func() { a.Started = append(a.Started, Start{started.bytes(), started.int()}) })
+	started.each(func() { a.Started = append(a.Started, started.start()) })
 	cancels.each(func() { a.Cancels = append(a.Cancels, Cancellation{cancels.string(), cancels.int()}) })
 	d.join(settled)
 	d.join(started)
@@ -154,7 +205,34 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 	recorded := d.list()
 	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
 	d.join(recorded)
+	a.Due, a.Buried = time.Duration(d.int())*time.Microsecond, int(d.int())
 	return a, d.err
+}
+
+// start decodes one started process.
+func (d *decoder) start() Start {
+	s := Start{Payload: d.bytes(), Token: d.int()}
+	switch more := d.next().(type) {
+	case []byte: // a plain task
+	case []any:
+		in := &decoder{rest: more}
+		s.Entry, s.Retries, s.Crashes = in.string(), int(in.int()), int(in.int())
+		if story, ok := in.next().([]any); ok {
+			of := &decoder{rest: story}
+			g := of.grave()
+			s.Failure = &g
+			in.join(of)
+		}
+		d.join(in)
+	default:
+		d.fail(more, "what there is to tell of a task")
+	}
+	return s
+}
+
+// grave decodes what is known of a failed task.
+func (d *decoder) grave() Grave {
+	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string()}
 }
 
 // A Look is what a look for lapsed workers found.
@@ -230,9 +308,9 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, round int
 // the key is a list again.
 var errStuck = errors.New("WRONGTYPE a key of the queue is of another type, so not all tasks can be returned")
 
-// Fail fences the worker and returns its tasks. Known tells whether it served
-// the queue.
-func Fail(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
+// FailWorker fences the worker and returns its tasks. Known tells whether it
+// served the queue.
+func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
 		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker)...)))
 		k, n, left := d.int(), int(d.int()), d.int()

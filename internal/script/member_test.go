@@ -1,6 +1,7 @@
 package script
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestStep(t *testing.T) {
 			{call: first, want: "started=a/1,b/2"},
 		}},
 		{name: "repeat during a return", seed: two.with("suspects", "(w9=0)", "working:w9", "(p9=0)", "process:p9", "[z]"), steps: []when{
-			{call: first, want: "started=a/1,b/2 again", state: two.with("queues", "[z c]")},
+			{call: first, want: "started=a/1,b/2 again", state: two.with("queues", "[z c]", "ledger", "{#z=1}")},
 		}},
 		{name: "more than there is, idle", seed: state{"queues": "[a]", "workers": "(w1=-5m)", "suspects": "(w1=+1m)"}, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1", "p2"}}), want: "started=a/1 rank=0",
@@ -75,7 +76,7 @@ func TestReturns(t *testing.T) {
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	suspected := one.with("suspects", "(w2=+60m)")
 	due := one.with("suspects", "(w2=-1m)")
-	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=2"}
+	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=2", "ledger": "{#a=1 #b=1}"}
 	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=450", "queues": "[z]"}
 	var held []string
 	for i := range 450 {
@@ -87,8 +88,11 @@ func TestReturns(t *testing.T) {
 	all := "[" + strings.Join(seq("t", 0, 450), " ") + " z]"
 	rest := state{"workers": "(w2=+60m)", "token": "=450", "queues": all}
 	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
+	died := func(from int) string { // one crash of each from there on
+		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 450))), " ") + "}"
+	}
 	part := func(left int) state {
-		s := begun.with("queues", "["+strings.Join(seq("t", left, 450), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}")
+		s := begun.with("queues", "["+strings.Join(seq("t", left, 450), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}", "ledger", died(left))
 		for i := left; i < 450; i++ {
 			p, _, _ := strings.Cut(held[i], "=")
 			delete(s, "process:"+p)
@@ -119,13 +123,21 @@ func TestReturns(t *testing.T) {
 			{call: joins("w2", -1), want: "EVICTED"}}},
 		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=450", state: rest}}},
-		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=450", state: rest}}},
+		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=450", state: rest.with("ledger", died(0))}}},
 		{name: "interrupted, resumed by step", seed: begun, steps: []when{
 			{call: wants(1), want: "again", state: part(250)},
 			{call: beats("w2", false), want: "waiting=401 returned=200 again", state: part(50)},
-			{call: wants(2), want: "started=t0/451", state: state{"workers": "(w2=+60m)", "token": "=451", "rounds": "{w2=2}",
+			{call: wants(2), want: "started=t0/451!1", state: state{"ledger": died(0), "workers": "(w2=+60m)", "token": "=451", "rounds": "{w2=2}",
 				"working:w2": "(q1=451)", "process:q1": "[t0]", "queues": "[" + strings.Join(seq("t", 1, 450), " ") + " z]"}}}},
 	})
+}
+
+// ones is one crash of each payload t from up to (not including) to.
+func ones(from, to int) (all []string) {
+	for i := from; i < to; i++ {
+		all = append(all, "#t"+itoa(i)+"=1")
+	}
+	return all
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -2,11 +2,13 @@ package script
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 var (
@@ -17,6 +19,10 @@ var (
 	pause         = load("pause")
 	resume        = load("resume")
 	deleteQueue   = load("delete")
+	put           = load("put")
+	removeEntry   = load("remove")
+	cancelKey     = load("cancel_key")
+	requeue       = load("requeue")
 )
 
 // Enqueue adds payloads to the back of the queue, all or none.
@@ -65,18 +71,78 @@ func Pause(ctx context.Context, r Runner, q keys.Queue) error {
 
 // Resume ends a pause and wakes idle workers.
 func Resume(ctx context.Context, r Runner, q keys.Queue) error {
-	_, err := do(ctx, r, resume.Call([]string{q.Paused(), q.Waiting(), q.Idle()}, q.Wake("")))
+	_, err := do(ctx, r, resume.Call(shared(q), prefixes(q)...))
 	return err
 }
 
 // Delete drops what waits and the locks on it.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
-	for cursor, first := "0", 1; ; first = 0 {
-		next, err := redis.String(do(ctx, r, deleteQueue.Call([]string{q.Waiting(), q.Unique()},
-			q.Channel(keys.KindDelete), cursor, first)))
-		if err != nil || next == "0" {
-			return err
+	cursor, first, before := "0", 1, int64(math.MaxInt64)
+	for {
+		d := decode(do(ctx, r, deleteQueue.Call(shared(q), prefixes(q, q.Channel(keys.KindDelete), cursor, first)...)))
+		next, left := d.string(), d.int()
+		// It also ends when others put as fast as this deletes.
+		if d.err != nil || next == "0" && (left == 0 || left >= before) {
+			return d.err
 		}
-		cursor = next
+		cursor, first, before = next, 0, left
 	}
+}
+
+// When says whether the time of what waits under a key changes.
+type When string
+
+// The rules: always; never; only to a later time; only to an earlier time.
+const (
+	Always  When = "always"
+	Never   When = "never"
+	Later   When = "later"
+	Earlier When = "earlier"
+)
+
+// A Change is what is put under a key.
+type Change struct {
+	Payload     []byte
+	At          int64 // ms of Redis time; 0 is now
+	When        When
+	KeepPayload bool
+	KeepCounts  bool
+}
+
+// Put gives the entry something to do, or changes what waits there.
+func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) error {
+	_, err := do(ctx, r, put.Call(shared(q), prefixes(q, entry, c.Payload, c.At, string(c.When),
+		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue))...))
+	return err
+}
+
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// RemoveCall is the call of one removal; several travel together. Its reply
+// tells whether something waited.
+func RemoveCall(q keys.Queue, entry string) redisconn.Call {
+	return removeEntry.Call(shared(q), prefixes(q, entry)...)
+}
+
+// CancelKey removes what waits under the entry and logs the cancel for what
+// runs. The token is 0 when nothing runs.
+func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (removed int, token int64, err error) {
+	d := decode(do(ctx, r, cancelKey.Call(shared(q), prefixes(q, entry)...)))
+	return int(d.int()), d.int(), d.err
+}
+
+// Requeue puts the named entries of the failed queue back to where they came
+// from, and tells how many could be.
+func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (int, error) {
+	head, tail := q.Failed().Around()
+	args := prefixes(q, head, tail, q.Channel(keys.KindEnqueue))
+	for _, e := range entries {
+		args = append(args, e)
+	}
+	return redis.Int(do(ctx, r, requeue.Call(shared(q), args...)))
 }

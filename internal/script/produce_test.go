@@ -72,7 +72,7 @@ func TestUniqueFollows(t *testing.T) {
 			{call: two, want: "started=a/1,a/2", state: started.with("unique", "{#a=p:p1 offset=2}")},
 			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")}}},
 		{name: "crash", seed: started.with("unique", "{#a=p:p2 offset=2}"), steps: []when{
-			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=2", "unique": "{#a=w:1 offset=0}"}}}},
+			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=2", "unique": "{#a=w:1 offset=0}", "ledger": "{#a=2}"}}}},
 		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
 			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:0 #c=w:1 #d=w:2 offset=0}", "token": "=1", "cancel:#b": "{finished=0 stopped=0 token=1} now"}}}},
 	})
@@ -85,7 +85,7 @@ func TestCancel(t *testing.T) {
 	told := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3 w:w1= w:w2=}")
 	again := told.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w2=}")
 	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4 w:w2=}")
-	a4 := []Cancellation{{Digest: digest("a"), Token: 4}}
+	a4 := []Cancellation{{Name: digest("a"), Token: 4}}
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} now")}}},
 		{name: "two holders", seed: held, steps: []when{

@@ -1,10 +1,15 @@
--- resume: end a pause and wake idle workers for what waits.
+-- resume: end a pause and wake idle workers for what waits and is due.
 --
--- KEYS[1] paused   string   present while the queue is paused
--- KEYS[2] waiting  list     payloads; the tail is the front
--- KEYS[3] idle     zset     worker → idle since, ms
--- ARGV[1] wake     channel  prefix, with a worker appended
--- Uses lib_wake.
-redis.call('DEL', KEYS[1])
-local waiting = redis.pcall('LLEN', KEYS[2])
-return wake(KEYS[3], ARGV[1], type(waiting) == 'number' and waiting or 0)
+-- Uses lib_queue, lib_wake, lib_entry.
+if broken then
+  return broken
+end
+redis.call('DEL', q.paused)
+local waiting = redis.pcall('LLEN', q.waiting)
+waiting = type(waiting) == 'number' and waiting or 0
+if scheduled then
+  waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
+  q.earlier = true -- whoever keeps the time was not told it during the pause
+end
+alert(q, waiting)
+return 1

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
@@ -127,6 +128,13 @@ func (d *decoder) bytes() []byte {
 		d.fail(v, "a string")
 	}
 	return b
+}
+
+// number decodes a number that is stored as text; what people have written there
+// is 0.
+func (d *decoder) number() int64 {
+	n, _ := strconv.ParseInt(d.string(), 10, 64)
+	return n
 }
 
 func (d *decoder) string() string { return string(d.bytes()) }

@@ -38,7 +38,9 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 //
 // followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the
 // payload a. Times are relative to the time of Redis and in whole minutes, so
-// that they can be compared exactly however slow a test is.
+// that they can be compared exactly however slow a test is; "clock:" is before
+// the score of an idle worker that keeps the time, "aside:" before that of a task
+// that was given up. The keys of the failed queue begin with "failed:".
 type state map[string]string
 
 // A scenario is a seeded queue "q" and calls on it, one after the other.
@@ -87,7 +89,11 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 		channels = append(channels, e.q.Channel(k))
 	}
 	for _, w := range alive {
-		channels = append(channels, e.q.Wake(w))
+		q := e.q
+		if of, ok := strings.CutPrefix(w, "failed:"); ok {
+			q, w = e.q.Failed(), of
+		}
+		channels = append(channels, q.Wake(w))
 	}
 	if err := e.ear.Subscribe(channels...); err != nil {
 		t.Fatal(err)
@@ -169,10 +175,11 @@ func (e *env) heard() (all []string) {
 	for {
 		switch m := e.ear.ReceiveWithTimeout(time.Minute).(type) {
 		case redis.Message:
-			kind, ok := strings.CutPrefix(m.Channel, e.prefix+"_{q}_")
+			of, kind, ok := strings.Cut(strings.TrimPrefix(m.Channel, e.prefix), "_{q}_")
 			if !ok {
 				return all
 			}
+			kind = strings.TrimPrefix(of+":"+kind, ":")
 			if kind == string(keys.KindDone) {
 				all = append(all, "done "+done(m.Data))
 				continue
@@ -216,7 +223,25 @@ func digest(payload string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func name(s string) string { return cmp.Or(digests[s], word(s)) }
+func name(s string) string {
+	if len(s) > 41 && s[40] == ':' && digests[s[:40]] != "" { // a digest and an entry
+		return digests[s[:40]] + ":" + word(s[41:])
+	}
+	return cmp.Or(digests[s], word(s))
+}
+
+// undigest is the full form of a name that begins with a digest.
+func undigest(s string) string {
+	d, ok := strings.CutPrefix(s, "#")
+	if !ok {
+		return s
+	}
+	payload, entry, ok := strings.Cut(d, ":")
+	if !ok {
+		return digest(payload)
+	}
+	return digest(payload) + ":" + entry
+}
 
 var plain = regexp.MustCompile(`^[\w:.#-]+$`)
 
@@ -229,15 +254,16 @@ func word(s string) string {
 
 // key is the full form of a key in short notation.
 func (e *env) key(k string) string {
+	prefix := e.prefix + ":"
+	if of, ok := strings.CutPrefix(k, "failed:"); ok {
+		prefix, k = prefix+"failed:", of
+	}
 	kind, rest, ok := strings.Cut(k, ":")
-	kind = e.prefix + ":" + kind + ":{q}"
+	kind = prefix + kind + ":{q}"
 	if !ok {
 		return kind
 	}
-	if d, ok := strings.CutPrefix(rest, "#"); ok {
-		rest = digest(d)
-	}
-	return kind + ":" + rest
+	return kind + ":" + undigest(rest)
 }
 
 func (e *env) must(v any, err error) any {
@@ -256,7 +282,13 @@ func (e *env) now() int64 {
 	return now
 }
 
-const never = 9007199254740991 // the score of a lease that does not end
+// The scores of a lease that does not end, of what was given up, and of who
+// keeps the time.
+const (
+	never = 9007199254740991
+	aside = 1 << 52
+	clock = 1 << 43
+)
 
 // look renders the whole keyspace.
 func (e *env) look() state {
@@ -295,7 +327,7 @@ func (e *env) value(k string, now int64) (v string) {
 		slices.SortStableFunc(words, func(a, b string) int {
 			_, x, _ := strings.Cut(a, "=")
 			_, y, _ := strings.Cut(b, "=")
-			if x != y || x == "" || !strings.HasSuffix(x, "m") && x != "now" {
+			if x != y || x == "" || !strings.HasSuffix(x, "m") && !strings.HasSuffix(x, "now") && x != "0" {
 				return 0
 			}
 			return strings.Compare(a, b)
@@ -303,7 +335,7 @@ func (e *env) value(k string, now int64) (v string) {
 		v = "(" + strings.Join(words, " ") + ")"
 	case "hash":
 		for pair := range slices.Chunk(list("HGETALL"), 2) {
-			words = append(words, name(pair[0])+"="+pair[1])
+			words = append(words, name(pair[0])+"="+field(pair[0], pair[1], now))
 		}
 		slices.Sort(words)
 		v = "{" + strings.Join(words, " ") + "}"
@@ -322,6 +354,19 @@ func (e *env) value(k string, now int64) (v string) {
 	return v
 }
 
+// timed are the fields of a hash whose values are times.
+var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true}
+
+func field(name, value string, now int64) string {
+	switch {
+	case timed[name]:
+		return score(value, now)
+	case value == "":
+		return ""
+	}
+	return word(value)
+}
+
 // score renders tokens and marks as they are, times as relative to now.
 func score(s string, now int64) string {
 	f, err := strconv.ParseFloat(s, 64)
@@ -332,6 +377,10 @@ func score(s string, now int64) string {
 		return "never"
 	case f < 1e12:
 		return strconv.FormatInt(int64(f), 10)
+	case f >= aside:
+		return "aside:" + minutes(int64(f)-aside-now)
+	case f >= clock:
+		return "clock:" + minutes(int64(f)-clock-now)
 	}
 	return minutes(int64(f) - now)
 }
@@ -366,12 +415,13 @@ func (e *env) put(k, v string, now int64) {
 	args := []any{k}
 	for _, w := range strings.Fields(v[1:end]) {
 		field, value, pair := strings.Cut(w, "=")
-		if d, ok := strings.CutPrefix(field, "#"); ok {
-			field = digest(d)
-		}
+		timed := timed[field] && v[0] == '{'
+		field = undigest(field)
 		switch {
 		case !pair:
 			args = append(args, field)
+		case timed:
+			args = append(args, field, at(value, now))
 		case v[0] == '(':
 			args = append(args, at(value, now), field)
 		default:
@@ -393,6 +443,12 @@ func at(s string, now int64) int64 {
 	}
 	if s == "never" {
 		return never
+	}
+	if rest, ok := strings.CutPrefix(s, "aside:"); ok {
+		return at(rest, now) + aside
+	}
+	if rest, ok := strings.CutPrefix(s, "clock:"); ok {
+		return at(rest, now) + clock
 	}
 	if m, ok := strings.CutSuffix(s, "m"); ok {
 		n, err := strconv.ParseInt(m, 10, 64)
@@ -513,6 +569,7 @@ func steps(r Round) func(*env) string {
 	return func(e *env) string {
 		r := r // others use it at the same time
 		r.Lease = cmp.Or(r.Lease, time.Hour)
+		r.Keep = cmp.Or(r.Keep, 1000)
 		if r.Lease < 0 {
 			r.Lease = 0
 		}
@@ -525,18 +582,106 @@ func steps(r Round) func(*env) string {
 			w.add("settled", string(s))
 		}
 		for _, s := range a.Started {
-			w.add("started", fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token))
+			w.add("started", start(s))
 		}
 		for _, c := range a.Cancels {
-			w.add("cancels", fmt.Sprintf("%s/%d", name(c.Digest), c.Token))
+			w.add("cancels", fmt.Sprintf("%s/%d", name(c.Name), c.Token))
 		}
 		w.num("seen", a.Seen, 0)
 		w.num("rank", int64(a.Rank), -1)
 		w.flag("again", a.Again)
+		if a.Due >= 0 {
+			w.add("look", minutes(a.Due.Milliseconds()))
+		}
+		w.num("buried", int64(a.Buried), 0)
 		if a.Trouble != "" {
 			w.add("trouble", strings.Fields(a.Trouble)[0])
 		}
 		return w.String()
+	}
+}
+
+// start renders a started task: payload/token@entry~retries!crashes, and the
+// failure in braces.
+func start(s Start) string {
+	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
+	if s.Entry != "" {
+		all += "@" + word(s.Entry)
+	}
+	if s.Retries > 0 {
+		all += fmt.Sprint("~", s.Retries)
+	}
+	if s.Crashes > 0 {
+		all += fmt.Sprint("!", s.Crashes)
+	}
+	if g := s.Failure; g != nil {
+		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)
+	}
+	return all
+}
+
+// sets puts something under a key: at "" is now, how names the rule, "keep" and
+// "counts".
+func sets(key, payload, due string, how ...string) func(*env) string {
+	return func(e *env) string {
+		c := Change{Payload: []byte(payload), When: Always}
+		if due != "" {
+			c.At = at(due, e.now())
+		}
+		for _, h := range how {
+			switch h {
+			case "keep":
+				c.KeepPayload = true
+			case "counts":
+				c.KeepCounts = true
+			default:
+				c.When = When(h)
+			}
+		}
+		if err := Put(e.ctx, e.line, e.q, "k:"+key, c); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+func removes(entry string) func(*env) string {
+	return func(e *env) string {
+		r := e.line.Do(e.ctx, RemoveCall(e.q, entry))[0]
+		removed, err := redis.Bool(r.Value, r.Err)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("removed=%t", removed)
+	}
+}
+
+func cancelsKey(key string) func(*env) string {
+	return func(e *env) string {
+		removed, token, err := CancelKey(e.ctx, e.line, e.q, "k:"+key)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("removed=%d token=%d", removed, token)
+	}
+}
+
+func requeues(entries ...string) func(*env) string {
+	return func(e *env) string {
+		n, err := Requeue(e.ctx, e.line, e.q, entries)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("requeued=%d", n)
+	}
+}
+
+// inFailed makes a call on the failed queue.
+func inFailed(call func(*env) string) func(*env) string {
+	return func(e *env) string {
+		f := *e
+		f.q = e.q.Failed()
+		return call(&f)
 	}
 }
 
@@ -584,7 +729,7 @@ func leaves(worker string) func(*env) string {
 
 func fails(worker string) func(*env) string {
 	return func(e *env) string {
-		known, n, err := Fail(e.ctx, e.line, e.q, worker)
+		known, n, err := FailWorker(e.ctx, e.line, e.q, worker)
 		if err != nil {
 			return refused(err)
 		}

@@ -1,32 +1,45 @@
 -- step: one round of a worker with a queue. Settle processes, then start some:
--- what is due in the second lane goes here, before the raw list.
+-- first what is due in the second lane, then the list.
 --
--- ARGV[5]  worker    id
--- ARGV[6]  round     rises by one; the same again tells of the last, an older one is refused
--- ARGV[7]  lease     ms until it lapses; 0 never
--- ARGV[8]  seen      token of the last cancel that the worker has been told of
--- ARGV[9]  idle      1: when it comes back short, the worker waits to be woken
--- ARGV[10] paused    key, present while nothing is to be started
--- ARGV[11] done      channel told of each finished task
--- ARGV[12] outcomes  how many; each: process, token, verb, "=" and the result or ""
---                    verb: finish, drop (canceled, no event) or stop (to the front)
--- ARGV[13] acks      how many; each: digest, token of a cancel of which nothing is left
--- ARGV[14] heard     how many; each: digest of which a cancel message came
--- ARGV[15] the outcomes, the acks, the heard, then the ids of the processes to start
--- Uses lib_queue, lib_wake, lib_settle, lib_return.
+-- ARGV[6]  worker    id
+-- ARGV[7]  round     rises by one; the same again tells of the last, an older one is refused
+-- ARGV[8]  lease     ms until it lapses; 0 never
+-- ARGV[9]  seen      token of the last cancel that the worker has been told of
+-- ARGV[10] idle      1: when it comes back short, the worker waits to be woken
+-- ARGV[11] crashes   as many dead workers, and a task fails instead of starting; 0: never
+-- ARGV[12] solo      1: may start one task whose next death would be its last
+-- ARGV[13] keep      how many failed tasks; 0: all, since somebody works on them. In a
+--                    failed queue, how many that were given up
+-- ARGV[14] head      of the keys of the failed queue; "": this is one
+-- ARGV[15] tail      likewise
+-- ARGV[16] bury      channel prefix to wake its workers
+-- ARGV[17] done      channel told of each finished task
+-- ARGV[18] outcomes  how many; each: process, token, verb and a word of its own
+--                    finish: "=" and the result, or ""; drop: canceled, no event;
+--                    stop: to the front; retry: in so many ms; fail: kind:reason
+-- ARGV[19] acks      how many; each: name, token of a cancel of which nothing is left
+-- ARGV[20] heard     how many; each: digest of which a cancel message came
+-- ARGV[21] the outcomes, the acks, the heard, then the ids of the processes to start
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed.
 --
--- Returns {outcomes, started, cancels, seen, idle rank, again, trouble, recorded}: per outcome ok,
--- canceled (it was to stop, and a cancel had come), gone (it was settled before)
--- or refused (the queue's key is of another type); per started task
--- payload and token; per new cancel digest and token; the last cancel told of;
--- the place among the idle workers or -1; 1 when the next round should follow at once; why nothing
--- could be started; per digest heard the token of its cancel.
+-- Returns {outcomes, started, cancels, seen, idle rank, again, trouble,
+-- recorded, due, buried}: per outcome ok, canceled (it was to go back, and a
+-- cancel had come), gone (it was settled before) or refused (a key is of
+-- another type); per started task payload, token and, where there is more
+-- to tell, {entry or "", retries, crashes, what the failed queue knows}; per
+-- new cancel name and token; the last cancel told of; the place among the idle
+-- workers or -1; 1 when the next round should follow at once; why nothing could
+-- be started; per digest heard the token
+-- of its cancel; μs until the worker is to look, an hour at most, or -1; how many tasks failed
+-- because workers had died holding them.
 -- Fails with EVICTED when the worker is no member.
-local worker, round, lease = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local seen, idle, paused, done = tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10], ARGV[11]
-local outcomes, acks, heard = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
+local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
+local outcomes, acks, heard = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
+local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
-local at = 15
+local at = 21
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -40,6 +53,9 @@ local token = last_token()
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
+if broken then
+  return broken
+end
 if outcomes == 0 then -- else the first outcome tells
   redis.call('ZCARD', working)
 end
@@ -51,42 +67,97 @@ end
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 redis.call('HSET', q.rounds, worker, round)
 
+-- What has failed in a failed queue is put aside there, as an entry that is
+-- never due.
+local function put_aside(entry, payload, retries, crashes)
+  await(q, entry, payload, ASIDE + now, retries, crashes)
+  plan(q, entry, ASIDE + now)
+  trim(q, ASIDE, keep)
+end
+
+-- The task of a process goes to the failed queue, or aside. True, or false and
+-- nil as in give_back.
+local function give_up(id, started, kind, reason)
+  local entry, tried, died = entry_of(id)
+  local payload = nil
+  if entry ~= false and (not failed or buries(failed)) then
+    payload = pop(id)
+  end
+  if payload == nil then
+    return nil
+  end
+  if not payload or count_canceled(payload, entry, started, 'stopped') then
+    remove(working, id, payload, entry)
+    return false
+  end
+  if not is_key(entry) then
+    died = crashes_of(payload)
+    forget_crashes(payload)
+  end
+  if failed then
+    bury(failed, keep, worker, id,
+      { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason })
+    remove(working, id, payload, entry)
+  elseif entry then
+    redis.call('ZREM', working, id)
+    entry_returned(entry, id, payload, ASIDE + now, tried, died)
+    trim(q, ASIDE, keep)
+  else
+    remove(working, id, payload, nil)
+    put_aside('r:' .. id, payload, tried, died)
+  end
+  return true
+end
+
+if keyed and outcomes > 1 then
+  local ids = {}
+  for i = 1, outcomes do
+    ids[i] = ARGV[at + 4 * (i - 1)]
+  end
+  for i, entry in ipairs(redis.call('HMGET', q.entries, unpack(ids))) do
+    looked[ids[i]] = entry
+  end
+end
+
 local settled, trouble = {}, ''
 for i = 1, outcomes do
-  local id, started, verb, result = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
+  local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   at = at + 4
   if tonumber(redis.call('ZSCORE', working, id) or nil) ~= started then
     settled[i] = 'gone'
-  elseif verb == 'stop' then
-    local moved = give_back(working, id, started)
-    if moved == nil then
-      settled[i], trouble = 'refused', 'WRONGTYPE the key of the queue is not a list'
-    else
-      settled[i] = moved and 'ok' or 'canceled'
+  elseif verb == 'finish' or verb == 'drop' then
+    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped')
+    settled[i] = payload and 'ok' or 'refused'
+    if payload and verb == 'finish' then
+      local message = { workerId = worker, task = payload }
+      if word ~= '' then
+        message.result = string.sub(word, 2)
+      end
+      redis.pcall('PUBLISH', done, cjson.encode(message))
     end
   else
-    local payload = remove(working, id, started, verb == 'finish' and 'finished' or 'stopped')
-    if not payload then
-      settled[i], trouble = 'refused', 'WRONGTYPE the key of the process is not a list'
+    local moved
+    if verb == 'stop' then
+      moved = give_back(working, id, started, 0)
+    elseif verb == 'retry' then
+      moved = put_off(working, id, started, tonumber(word))
     else
-      if verb == 'finish' then
-        local message = { workerId = worker, task = payload }
-        if result ~= '' then
-          message.result = string.sub(result, 2)
-        end
-        redis.pcall('PUBLISH', done, cjson.encode(message))
-      end
-      settled[i] = 'ok'
+      local kind, reason = string.match(word, '^(%a+):(.*)$')
+      moved = give_up(id, started, kind, reason)
     end
+    settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
+  end
+  if settled[i] == 'refused' then
+    trouble = 'WRONGTYPE a key of the queue or of the process is of another type'
   end
 end
 
 for _ = 1, acks do
-  local digest, canceled = ARGV[at], tonumber(ARGV[at + 1])
+  local name, canceled = ARGV[at], tonumber(ARGV[at + 1])
   at = at + 2
-  local known = redis.pcall('HGET', q.cancel .. digest, 'token')
+  local known = redis.pcall('HGET', q.cancel .. name, 'token')
   if type(known) == 'string' and tonumber(known) == canceled then
-    acknowledge(digest, worker)
+    acknowledge(name, worker)
   end
 end
 
@@ -100,27 +171,143 @@ for i = 1, heard do
 end
 
 -- Returned tasks start before waiting ones, so a return under way goes first.
-local started, empty = {}, false
-local wanted = #ARGV - at + 1
-local open, again = true, false
+local started, wanted, again = {}, #ARGV - at + 1, false
+local open = true
 if suspecting then
   open, again = resume_return(200)
 end
-open = open and redis.call('EXISTS', paused) == 0
+open = open and not paused
+local function tell(payload, given, entry, retries, crashes)
+  local more = ''
+  if entry or crashes and crashes > 0 then
+    local story = ''
+    if entry and not failed then -- what the failure was
+      local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
+        'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from'))
+      story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '' }
+    end
+    more = { entry or '', retries, crashes, story }
+  end
+  local n = #started
+  started[n + 1], started[n + 2], started[n + 3] = payload, given, more
+end
+
+local empty, buried, moved, scores = false, 0, 0, {}
+-- The ids are for starts, so that the worker knows which is which. All else gets
+-- ids made of the last one, which then no process has: in its order, as ids are.
+local first, final, others = at, #ARGV, 0
+local function other_id()
+  if others == 0 then
+    final = final - 1
+  end
+  others = others + 1
+  return string.format('%s.%03d', ARGV[#ARGV], others)
+end
+
+-- A task that one more death would bury starts only where no other such task
+-- runs: so what merely ran beside one that kills its worker is told from it.
+-- Whether this one is to be left to others.
+local skipped = 0
+local function risky(crashes)
+  if most == 0 or crashes >= most or crashes < math.max(most - 1, 1) then
+    return false
+  end
+  if solo then
+    solo = false
+    return false
+  end
+  skipped = skipped + 1
+  return true
+end
+
+-- Whether too many workers have died holding it: then it goes to the failed
+-- queue instead.
+local function deadly(payload, entry, retries, crashes)
+  if most == 0 or crashes < most then
+    return false
+  end
+  if failed and not buries(failed) then
+    trouble = 'WRONGTYPE a key of the failed queue is of another type'
+    return false
+  end
+  local id, reason = other_id(), crashes .. ' workers died holding it'
+  if failed then
+    bury(failed, keep, worker, id,
+      { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason })
+  elseif not entry then
+    put_aside('r:' .. id, payload, retries, crashes)
+  end
+  buried = buried + 1
+  return true
+end
+
+local function start(payload, entry, retries, crashes)
+  token = token + 1
+  scores[#scores + 1] = token
+  scores[#scores + 1] = ARGV[first]
+  first = first + 1
+  tell(payload, token, entry, retries, crashes)
+end
+
 if round == last then
   -- A copy of the last round: it may come late, when nobody waits for its
   -- answer any more, so it tells what was started and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then
-      started[#started + 1] = redis.call('LINDEX', q.process .. ARGV[i], 0)
-      started[#started + 1] = tonumber(before)
+      local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
+      local entry, tried, died = entry_of(ARGV[i])
+      if type(payload) ~= 'string' or entry == false then
+        break -- it is lost, and the others would not be in their places
+      end
+      if not is_key(entry) then
+        died = crashes_of(payload)
+      end
+      tell(payload, tonumber(before), entry, tried, died)
     end
   end
 elseif open and wanted > 0 then
-  local scores = {}
-  for i = at, #ARGV do
-    local id = ARGV[i]
+  -- What is left to others stays at the head, so the next page begins behind it.
+  local due, next_one = {}, 1
+  while scheduled and first <= final and skipped < 200 and others < 999 do
+    if next_one > #due then
+      due, next_one = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', skipped, wanted), 1
+      if #due == 0 then
+        break
+      end
+    end
+    local entry = due[next_one]
+    next_one = next_one + 1
+    local key = q.keyed .. entry
+    local waits = redis.pcall('HMGET', key, 'payload', 'retries', 'crashes')
+    if waits.err then
+      trouble, waits = waits.err, {}
+    end
+    local payload, retries, crashes = waits[1], tonumber(waits[2] or 0), tonumber(waits[3] or 0)
+    if payload and not is_key(entry) then
+      crashes = crashes_of(payload)
+    end
+    if not payload then
+      redis.call('ZREM', q.schedule, entry) -- Redis has lost it
+    elseif not failed and most > 0 and crashes >= most then
+      put_aside(entry, payload, retries, crashes)
+    elseif not risky(crashes) then
+      if deadly(payload, entry, retries, crashes) then
+        unwait(q, entry)
+        if not is_key(entry) then
+          forget_crashes(payload)
+          lock_moved(payload, 'e:' .. entry, nil)
+        end
+      else
+        local id = ARGV[first]
+        entry_started(entry, id, payload, retries, crashes)
+        lock_moved(payload, 'e:' .. entry, 'p:' .. id)
+        start(payload, entry, retries, crashes)
+      end
+    end
+  end
+  while first <= final and others < 999 do
+    local id = ARGV[first]
     local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
     if type(payload) == 'table' then
       trouble = payload.err or 'the queue cannot be read'
@@ -130,12 +317,26 @@ elseif open and wanted > 0 then
       empty = true
       break
     end
-    token = token + 1
-    scores[#scores + 1] = token
-    scores[#scores + 1] = id
-    started[#started + 1] = payload
-    started[#started + 1] = token
-    lock_taken(payload, id)
+    local crashes = counting and crashes_of(payload) or 0
+    if offset then
+      lock_taken(payload, id)
+    end
+    if crashes == 0 then
+      start(payload)
+    elseif risky(crashes) then
+      local entry = 'r:' .. other_id()
+      redis.call('DEL', q.process .. id)
+      lock_moved(payload, 'p:' .. id, 'e:' .. entry)
+      await(q, entry, payload, now, 0, 0)
+      plan(q, entry, now)
+      moved = moved + 1
+    elseif deadly(payload, nil, 0, crashes) then
+      redis.call('DEL', q.process .. id)
+      forget_crashes(payload)
+      lock_moved(payload, 'p:' .. id, nil)
+    else
+      start(payload, nil, 0, crashes)
+    end
   end
   if #scores > 0 then
     redis.call('ZADD', working, unpack(scores))
@@ -144,19 +345,37 @@ elseif open and wanted > 0 then
 end
 keep_offset()
 
--- Come back short: wait to be woken. Otherwise there may be more: let another
--- one have it, which does the same.
-local rank = -1
+-- Come back short: wait to be woken, or keep the time if nobody does. Otherwise
+-- there may be more: let another one have it, which does the same.
+local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting)
 more = type(more) == 'number' and more > 0
-again = again or more and round == last
-if idle and #started < wanted * 2 and not again then
-  redis.pcall('ZADD', q.idle, now, worker)
+if scheduled and open and not more then
+  more = skipped < 200 and redis.call('ZCOUNT', q.schedule, '-inf', now) > skipped
+end
+again = again or more and round == last or open and buried + moved > 0 and not empty
+if idle and #started < 3 * wanted and not again then
+  local score = now
+  if scheduled and not kept() then
+    score = now + CLOCK
+    q.earlier, q.first = false, nil
+    local next_ = redis.call('ZRANGEBYSCORE', q.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
+    if open and #next_ > 0 then
+      due = math.min(math.max(tonumber(next_[2]) * 1000 - micros, 0), 3600000000)
+    end
+  end
+  redis.pcall('ZADD', q.idle, score, worker)
   local place = redis.pcall('ZRANK', q.idle, worker)
   rank = type(place) == 'number' and place or -1
 end
 if more then
   wake(q.idle, q.wake, 1)
+end
+if scheduled and (earlier(q) or not kept()) then
+  ring(q)
+end
+if failed and failed.ready then
+  wake(failed.idle, failed.wake, failed.ready)
 end
 
 local cancels = {}
@@ -171,11 +390,11 @@ if canceling then
       cancels[#cancels + 1] = tonumber(new[i + 1])
     end
   end
-  if #new == 200 then
+  if #new == 200 then -- 100 and their scores
     again = true
   end
   if #new > 0 then
     seen = tonumber(new[#new])
   end
 end
-return { settled, started, cancels, seen, rank, again and 1 or 0, trouble, recorded }
+return { settled, started, cancels, seen, rank, again and 1 or 0, trouble, recorded, due, buried }

@@ -1,10 +1,13 @@
 -- sweep: look once for workers whose lease has lapsed, on behalf of nobody.
 --
--- ARGV[5] grace  ms between suspecting and failing
--- Uses lib_queue, lib_wake, lib_settle, lib_return.
+-- ARGV[6] grace  ms between suspecting and failing
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {failed, returned, again, due}, as look does.
+if broken then
+  return broken
+end
 first_write()
-local failed, returned, again, due = look(tonumber(ARGV[5]), true, 200)
+local failed, returned, again, due = look(tonumber(ARGV[6]), true, 200)
 keep_offset()
 return { failed, returned, again, due }

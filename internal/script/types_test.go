@@ -115,7 +115,7 @@ func TestFull(t *testing.T) {
 		"beat":  {want: "waiting=3 held=2 canceled=4 due=+60m", state: open.with("suspects", "(w2=+60m)")},
 		"sweep": {want: "due=+60m", state: open.with("suspects", "(w2=+60m)")},
 		"leave": {want: "returned=1", state: full(open)},
-		"fail":  {want: "known=true returned=1", state: full(open)},
+		"fail":  {want: "known=true returned=1", state: full(open).with("ledger", "{#b=1}")},
 	} {
 		t.Run(verb, func(t *testing.T) { // one after the other: the limit is the server's
 			e := newEnv(t, url, nil)

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// What is not first in, first out: what has a time, and what fails.
+
+// backupKey is the key of the backup.
+const backupKey = "nightly"
+
+// schedule puts the backup for a time by the clock here.
+func (p *play) schedule(ctx context.Context, due time.Time) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	p.tally.scheduled(backup.id, due)
+	if err := p.queue.Put(ctx, backupKey, backup.payload(), &worqr.PutOptions{At: due.Add(p.ahead)}); err != nil {
+		return err
+	}
+	p.tally.enqueued(backup.id)
+	p.journal.add(plainly, "", "%v is put for %.1f s, under the key %q", backup, due.Sub(p.journal.began).Seconds(), backupKey)
+	return nil
+}
+
+// bill enqueues the invoice, and waits until it is in the failed queue.
+func (p *play) bill(ctx context.Context) error {
+	if err := p.enqueue(ctx, invoice); err != nil {
+		return err
+	}
+	looks := time.NewTicker(20 * time.Millisecond)
+	defer looks.Stop()
+	for {
+		for t, err := range p.queue.Failed(ctx) {
+			if err != nil {
+				return err
+			}
+			if j, err := readJob(t.Payload); err == nil && j == invoice {
+				p.tally.failed(j.id)
+				p.journal.add(bad, "failed", "%v goes to the failed queue: %s", j, t.Reason)
+				return until(ctx, time.Now().Add(p.total/10)) // so that it is seen there
+			}
+		}
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// repair gives the customer an address, and has done what failed for want of it.
+func (p *play) repair(ctx context.Context) error {
+	if err := os.WriteFile(p.address, nil, 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	p.tally.fixed(invoice.id)
+	n, err := p.queue.RequeueFailed(ctx)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return fmt.Errorf("%s were requeued, and not %v alone", tasks(n), invoice)
+	}
+	p.journal.add(good, "requeued", "the customer has an address now, and %v is requeued", invoice)
+	return nil
+}

@@ -1,0 +1,61 @@
+// Command retry has a task fail in every way, looks at it in the failed queue,
+// and has it done after all.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+func main() {
+	ctx := context.Background()
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	mails, sent := peer.Queue("mails"), make(chan bool)
+	var repaired atomic.Bool
+	mails.Handle(func(ctx context.Context, t *worqr.Task) error {
+		fmt.Printf("attempt %d\n", t.Retries+1)
+		switch {
+		case repaired.Load():
+			close(sent)
+			return nil
+		case t.Retries == 0:
+			return errors.New("connection refused") // again after Backoff
+		case t.Retries == 1:
+			return worqr.RetryAfter(errors.New("busy"), time.Second/2) // again after half a second
+		}
+		return worqr.Permanent(errors.New("no such mailbox")) // no use in trying again
+	}, &worqr.HandleOptions{Backoff: func(retry int) time.Duration { return time.Duration(retry) * time.Second / 4 }})
+	go func() { check(peer.Run(ctx)) }()
+
+	check(mails.Enqueue(ctx, []byte("to bob")))
+	for must(mails.Stats(ctx)).Failed == 0 {
+		time.Sleep(time.Second / 10)
+	}
+	for t, err := range mails.Failed(ctx) {
+		check(err)
+		fmt.Printf("failed after %d retries: %s, %s\n", t.Retries, t.Payload, t.Reason)
+	}
+	repaired.Store(true)
+	fmt.Println("requeued:", must(mails.RequeueFailed(ctx)))
+	<-sent
+	check(peer.Shutdown(ctx))
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

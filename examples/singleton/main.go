@@ -1,0 +1,52 @@
+// Command singleton has a key put many times while it runs: it never runs twice
+// at once, and what was put last is done.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	indexes, running, changed := peer.Queue("indexes"), make(chan bool), make(chan bool)
+	indexes.Handle(func(ctx context.Context, t *worqr.Task) error {
+		fmt.Printf("begin with %s\n", t.Payload)
+		if string(t.Payload) == "page 1" {
+			running <- true
+			<-changed
+		} else {
+			stop() // Run drains and leaves
+		}
+		fmt.Printf("end with %s\n", t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 4})
+	go func() {
+		check(indexes.Put(ctx, "manual", []byte("page 1"), nil))
+		<-running
+		for page := 2; page <= 9; page++ { // at the first of these times, with the last payload
+			at := time.Now().Add(time.Duration(page) * time.Second / 4)
+			check(indexes.Put(ctx, "manual", fmt.Appendf(nil, "page %d", page), &worqr.PutOptions{At: at, When: worqr.IfEarlier}))
+		}
+		close(changed)
+	}()
+	check(peer.Run(ctx))
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

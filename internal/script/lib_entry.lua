@@ -1,0 +1,148 @@
+-- lib_entry: the second lane. An entry is called "k:" and the user's key, or
+-- "r:" and the process whose task is to be tried again. It is a hash:
+--
+--   payload, due, retries, crashes  what waits
+--   process, tried, died            what runs; its retries and crashes
+--   keep, counts, low, high         what the waiting part does to the running one
+--                                   should that come back (put)
+--
+-- What waits is in contents, and in schedule unless something runs: then it is
+-- blocked until that ends. A lane is q, or the failed queue (lib_failed).
+-- Crashes of an r: entry are in the ledger, under its content.
+
+-- Beyond every time that can be asked for. What is planned from here on was
+-- given up and stays to be looked at.
+local ASIDE = 4503599627370496
+
+-- Idle workers with a score from here on keep the time: the last one to be
+-- woken for other work, who was told when the next entry is due.
+local CLOCK = 8796093022208
+
+-- What waits is to start when it is due.
+local function plan(lane, entry, due)
+  redis.call('ZADD', lane.schedule, due, entry)
+  scheduled = scheduled or lane == q
+  if due <= now then
+    lane.ready = (lane.ready or 0) + 1
+  else
+    lane.first = math.min(lane.first or due, due)
+  end
+end
+
+-- An entry gets a waiting part.
+local function await(lane, entry, payload, due, retries, crashes)
+  redis.call('HSET', lane.keyed .. entry, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
+  redis.call('ZADD', lane.contents, 0, redis.sha1hex(payload) .. ':' .. entry)
+end
+
+-- The waiting part of an entry goes, and with it the entry unless it runs. Returns
+-- the payload, or nil if there is none.
+local function unwait(lane, entry)
+  local key = lane.keyed .. entry
+  local payload, process = unpack(redis.pcall('HMGET', key, 'payload', 'process')) -- of another type: it is lost
+  redis.call('ZREM', lane.schedule, entry)
+  if not payload then
+    return nil
+  end
+  redis.call('ZREM', lane.contents, redis.sha1hex(payload) .. ':' .. entry)
+  if process then
+    redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high')
+  else
+    redis.call('DEL', key)
+  end
+  return payload
+end
+
+-- What waits, and is not blocked, runs from now on.
+local function entry_started(entry, id, payload, retries, crashes)
+  local key = q.keyed .. entry
+  redis.call('ZREM', q.schedule, entry)
+  redis.call('ZREM', q.contents, redis.sha1hex(payload) .. ':' .. entry)
+  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes')
+  redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes)
+  redis.call('HSET', q.entries, id, entry)
+  redis.call('LPUSH', q.process .. id, payload)
+  keyed = true
+end
+
+-- The running part of an entry goes; what was blocked by it no longer is.
+local function entry_ended(entry, id)
+  local key = q.keyed .. entry
+  redis.call('HDEL', q.entries, id)
+  local due = tonumber(redis.call('HGET', key, 'due') or nil)
+  if due then
+    redis.call('HDEL', key, 'process', 'tried', 'died', 'keep', 'counts', 'low', 'high')
+    plan(q, entry, due)
+  else
+    redis.call('DEL', key)
+  end
+end
+
+-- What runs is to wait again. If something newer waits, that says what becomes
+-- of it, as it would have said of something that waits.
+local function entry_returned(entry, id, payload, due, retries, crashes)
+  local key = q.keyed .. entry
+  local newer, planned, keep, counts, low, high = unpack(redis.call('HMGET', key,
+    'payload', 'due', 'keep', 'counts', 'low', 'high'))
+  redis.call('HDEL', q.entries, id)
+  redis.call('HDEL', key, 'process', 'tried', 'died')
+  if newer then
+    redis.call('HDEL', key, 'keep', 'counts', 'low', 'high')
+    -- Without bounds it was put when Redis had lost what runs.
+    due = math.min(math.max(due, tonumber(low or planned)), tonumber(high or planned))
+    if counts ~= '1' then
+      retries, crashes = 0, 0
+    end
+    if keep ~= '1' then
+      payload = newer
+    elseif newer ~= payload then
+      redis.call('ZREM', q.contents, redis.sha1hex(newer) .. ':' .. entry)
+    end
+  end
+  await(q, entry, payload, due, retries, crashes)
+  plan(q, entry, due)
+end
+
+-- Whether somebody idle keeps the time; whether it is this worker.
+local function kept()
+  local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
+  return not last.err and #last > 0 and tonumber(last[2]) >= CLOCK
+end
+
+local function keeps_time(worker)
+  local score = scheduled and redis.pcall('ZSCORE', q.idle, worker)
+  return type(score) == 'string' and tonumber(score) >= CLOCK
+end
+
+-- Whoever keeps the time hears that it has changed, or somebody idle begins to
+-- keep it.
+local function ring(lane)
+  for _ = 1, WAKE_AT_MOST do
+    local last = redis.pcall('ZPOPMAX', lane.idle)
+    if last.err or #last == 0 then
+      return
+    end
+    local reached = redis.pcall('PUBLISH', lane.wake .. last[1], 0)
+    if type(reached) == 'number' and reached > 0 then
+      return
+    end
+  end
+end
+
+-- Whether whoever keeps the time is to hear of something planned, or of having to.
+local function earlier(lane)
+  if lane.first and not lane.earlier then
+    local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
+    lane.earlier = #next_ > 0 and tonumber(next_[2]) >= lane.first
+  end
+  return lane.earlier
+end
+
+-- Every script that plans ends with this, with the number of tasks that it put
+-- to the front of the list.
+local function alert(lane, returned)
+  wake(lane.idle, lane.wake, math.max(returned, lane.ready or 0))
+  if earlier(lane) then
+    ring(lane)
+  end
+end

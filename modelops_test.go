@@ -1,0 +1,497 @@
+package worqr_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var (
+	modelSeed  = flag.Uint64("model.seed", 0, "first seed of TestModel; 0 is a new one")
+	modelSeeds = flag.Uint64("model.seeds", 8, "how many seeds TestModel tries")
+)
+
+// TestModel does random things to a queue from three peers, and after each
+// compares all that is in Redis with a model.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	first := *modelSeed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for seed := first; seed < first+*modelSeeds; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			modelRun(t, seed, 250)
+		})
+	}
+}
+
+// FuzzModel lets the fuzzer choose what is done.
+func FuzzModel(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed, uint16(50))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) { modelRun(t, seed, int(steps%300)) })
+}
+
+// A fleet is three peers and what they should have made of their queue.
+type fleet struct {
+	t      testing.TB
+	ctx    context.Context
+	r      *rand.Rand
+	prefix string
+	c      redis.Conn
+	peers  []*worqr.Peer
+	queues []*worqr.Queue
+	ids    []string // of the present incarnations
+	m      *model
+	log    []string
+	start  time.Time // of all
+
+	// This step.
+	i     int // the peer
+	q     *worqr.Queue
+	began int64 // by the clock of Redis
+	ended int64
+}
+
+func modelRun(t *testing.T, seed uint64, steps int) {
+	f := &fleet{t: t, ctx: t.Context(), r: rand.New(rand.NewPCG(seed, 0)), prefix: redistest.Prefix(t), c: redistest.Conn(t), m: newModel()}
+	for range 3 {
+		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
+		f.peers = append(f.peers, p)
+		f.queues = append(f.queues, working(t, p, "q"))
+		f.ids = append(f.ids, p.ID())
+		f.m.held[p.ID()] = nil
+	}
+	f.start = time.UnixMilli(f.now())
+	defer func() {
+		if t.Failed() {
+			t.Logf("to repeat it: -run TestModel -model.seed %d -model.seeds 1; what was done:\n%s", seed, strings.Join(f.log, "\n"))
+		}
+	}()
+	for range steps {
+		f.step()
+		if t.Failed() {
+			return
+		}
+	}
+	f.leaveNothing()
+}
+
+func (f *fleet) leaveNothing() {
+	t := f.t
+	f.begin()
+	for i, p := range f.peers {
+		f.note("stop the worker")
+		must(t, p.StopWorker(f.ctx))
+		f.expect(func(m *model, _ int64, _ state) {
+			m.giveBack(m.held[f.ids[i]], 0)
+			delete(m.held, f.ids[i])
+		})
+	}
+	q := f.queues[0]
+	must(t, q.Resume(f.ctx))
+	must(t, q.Delete(f.ctx))
+	_, err := q.DeleteFailed(f.ctx)
+	must(t, err)
+	for _, k := range redistest.Keys(t, f.c, f.prefix) {
+		ttl, err := redis.Int(f.c.Do("TTL", k))
+		must(t, err)
+		if k != f.prefix+":registry" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl <= 0 || ttl > 600) {
+			t.Errorf("left behind: %s", k)
+		}
+	}
+}
+
+func (f *fleet) note(format string, args ...any) {
+	f.log = append(f.log, fmt.Sprintf("%d: ", f.i)+fmt.Sprintf(format, args...))
+}
+
+func (f *fleet) begin() {
+	f.i = f.r.IntN(len(f.peers))
+	f.q, f.began = f.queues[f.i], f.now()
+}
+
+// modelOps are what is done, and how often.
+var modelOps = []struct {
+	weight int
+	do     func(*fleet)
+}{
+	{8, (*fleet).enqueue},
+	{6, (*fleet).enqueueUnique},
+	{2, (*fleet).enqueueOnce},
+	{4, (*fleet).enqueueAt},
+	{20, (*fleet).put},
+	{2, (*fleet).remove},
+	{3, (*fleet).cancelKey},
+	{3, (*fleet).cancel},
+	{24, (*fleet).startTasks},
+	{30, (*fleet).endTask},
+	{6, (*fleet).failWorker},
+	{2, (*fleet).stopWork},
+	{1, (*fleet).delete},
+	{2, (*fleet).pause},
+	{5, (*fleet).requeueFailed},
+	{1, (*fleet).deleteFailed},
+}
+
+func (f *fleet) step() {
+	f.t.Helper()
+	f.begin()
+	sum := 0
+	for _, op := range modelOps {
+		sum += op.weight
+	}
+	n := f.r.IntN(sum)
+	if f.m.paused && f.r.IntN(8) == 0 {
+		f.pause() // not for long
+		return
+	}
+	for _, op := range modelOps {
+		if n -= op.weight; n < 0 {
+			before := len(f.log)
+			op.do(f)
+			if len(f.log) > before && !f.t.Failed() {
+				f.readouts()
+				f.cancels()
+			}
+			return
+		}
+	}
+}
+
+// expect holds Redis against the model after an effect. The effect is told when
+// it took place, which is found by trying, and what Redis has now.
+func (f *fleet) expect(effect func(m *model, now int64, got state)) {
+	f.t.Helper()
+	f.ended = f.now()
+	got := readState(f.t, f.c, f.prefix)
+	var best *model
+	var lines []string
+	for now := f.began; now <= f.ended && (best == nil || len(lines) > 0); now++ {
+		m := f.m.clone()
+		effect(m, now, got)
+		if diff := got.differ(m.state()); best == nil || len(diff) < len(lines) {
+			best, lines = m, diff
+		}
+	}
+	f.m = best
+	if len(lines) > 0 {
+		f.t.Errorf("the queue is not as it should be:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func (f *fleet) payload() string { return string(rune('a' + f.r.IntN(4))) }
+
+// key is one of a few, or at times any that waits.
+func (f *fleet) key() string {
+	if names := f.m.scheduled(); len(names) > 0 && f.r.IntN(4) == 0 {
+		if name := names[f.r.IntN(len(names))]; isKey(name) {
+			return name[2:]
+		}
+	}
+	return string(rune('x' + f.r.IntN(3)))
+}
+
+// time is now, or past, or far away; as it is asked for, and as Redis has it.
+func (f *fleet) time() (at time.Time, ms int64) {
+	switch f.r.IntN(4) {
+	case 0, 1:
+		return time.Time{}, 0
+	case 2:
+		at = f.start.Add(-time.Duration(1+f.r.IntN(9)) * time.Minute)
+	default:
+		at = f.start.Add(time.Duration(3+f.r.IntN(9)) * time.Hour)
+	}
+	if f.r.IntN(3) == 0 {
+		return at.Add(-time.Microsecond), at.UnixMilli() // not too early
+	}
+	return at, at.UnixMilli()
+}
+
+func (f *fleet) enqueue() {
+	var some []string
+	var bytes [][]byte
+	for range 1 + f.r.IntN(3) {
+		p := f.payload()
+		some, bytes = append(some, p), append(bytes, []byte(p))
+	}
+	f.note("enqueue %s", some)
+	must(f.t, f.q.Enqueue(f.ctx, bytes...))
+	f.expect(func(m *model, _ int64, _ state) {
+		for _, p := range some {
+			m.push(p)
+		}
+	})
+}
+
+func (f *fleet) enqueueUnique() {
+	p := f.payload()
+	f.note("enqueue unique %s", p)
+	err := f.q.EnqueueUnique(f.ctx, []byte(p))
+	if !is_(err, worqr.ErrDuplicate) {
+		must(f.t, err)
+	}
+	f.expect(func(m *model, _ int64, _ state) {
+		_, locked := m.locks[p]
+		m.should(locked == (err != nil), "unique:", p, fmt.Sprint(err))
+		if !locked {
+			m.locks[p] = m.push(p)
+		}
+	})
+}
+
+func (f *fleet) enqueueOnce() {
+	p, nonce := f.payload(), fmt.Sprint(f.r.IntN(5))
+	f.note("enqueue once %s %s", nonce, p)
+	fresh, err := f.q.EnqueueOnce(f.ctx, nonce, []byte(p))
+	must(f.t, err)
+	f.expect(func(m *model, _ int64, _ state) {
+		m.should(fresh != m.once[nonce], "once:", nonce)
+		if !m.once[nonce] {
+			m.once[nonce] = true
+			m.push(p)
+		}
+	})
+}
+
+func (f *fleet) enqueueAt() {
+	p := f.payload()
+	at, ms := f.time()
+	key, err := f.q.EnqueueAt(f.ctx, at, []byte(p))
+	must(f.t, err)
+	f.note("enqueue %s at %d: %s", p, ms, key)
+	f.expect(func(m *model, now int64, _ state) { m.put("k:"+key, change{payload: p, at: ms}, now) })
+}
+
+func (f *fleet) put() {
+	key, p := f.key(), f.payload()
+	if f.r.IntN(3) == 0 {
+		f.note("put %s %s", key, p)
+		must(f.t, f.q.Put(f.ctx, key, []byte(p), nil))
+		f.expect(func(m *model, now int64, _ state) { m.put("k:"+key, change{payload: p}, now) })
+		return
+	}
+	at, ms := f.time()
+	o := &worqr.PutOptions{At: at, KeepPayload: f.r.IntN(3) == 0, When: worqr.When(f.r.IntN(4)), KeepCounts: f.r.IntN(2) == 0}
+	f.note("put %s %s at %d, when %d, keep payload %v, counts %v", key, p, ms, o.When, o.KeepPayload, o.KeepCounts)
+	must(f.t, f.q.Put(f.ctx, key, []byte(p), o))
+	f.expect(func(m *model, now int64, _ state) {
+		m.put("k:"+key, change{payload: p, at: ms, when: o.When, keep: o.KeepPayload, counts: o.KeepCounts}, now)
+	})
+}
+
+func (f *fleet) remove() {
+	key := f.key()
+	f.note("remove %s", key)
+	removed, err := f.q.Remove(f.ctx, key)
+	must(f.t, err)
+	f.expect(func(m *model, _ int64, _ state) {
+		m.should(m.remove("k:"+key) == removed, "removed:", key, fmt.Sprint(removed))
+	})
+}
+
+func (f *fleet) cancelKey() {
+	key := f.key()
+	f.note("cancel key %s", key)
+	report, err := f.q.CancelKey(f.ctx, key)
+	must(f.t, err)
+	f.expect(func(m *model, _ int64, _ state) {
+		m.should(m.remove("k:"+key) == (report.Removed == 1), "canceled:", key, decimal(report.Removed))
+		m.stopRunning("k:"+key, func(r running) bool { return r.entry == "k:"+key })
+	})
+}
+
+func (f *fleet) cancel() {
+	p := f.payload()
+	f.note("cancel %s", p)
+	report, err := f.q.Cancel(f.ctx, []byte(p))
+	must(f.t, err)
+	f.expect(func(m *model, _ int64, _ state) {
+		n := m.cancel(p)
+		m.should(n == report.Removed, "canceled:", p, decimal(report.Removed), "want", decimal(n))
+	})
+}
+
+func (f *fleet) startTasks() {
+	n := 1 + f.r.IntN(3)
+	tasks, err := f.q.StartTasks(f.ctx, n)
+	if !is_(err, worqr.ErrNoTask) {
+		must(f.t, err)
+	}
+	f.note("start %d: %q", n, payloads(tasks))
+	f.expect(func(m *model, now int64, got state) {
+		before := m.state()
+		graves, moved := got.added(before, "failed:keyed:k:"), got.added(before, "keyed:")
+		m.start(f.ids[f.i], n, tasks, graves, moved, now, func(key, field string) int64 { // takes several calls
+			at := got.number(key, field)
+			m.should(f.began <= at && at <= f.ended, field, decimal(at))
+			return at
+		})
+	})
+}
+
+func (f *fleet) endTask() {
+	id := f.ids[f.i]
+	held := f.m.held[id]
+	if len(held) == 0 {
+		return
+	}
+	r := held[f.r.IntN(len(held))]
+	task := r.task
+	called := fmt.Sprintf("%s %s (key %q, canceled %v)", task.ID, task.Payload, r.entry, len(r.canceledName) > 0)
+	var effect func(m *model, now int64, _ state)
+	var end func() error
+	switch f.r.IntN(7) {
+	case 0, 1:
+		f.note("finish %s", called)
+		end = func() error { return task.Finish(f.ctx) }
+		effect = func(m *model, _ int64, _ state) { m.finish(id, task.ID) }
+	case 2:
+		f.note("stop %s", called)
+		end = func() error { return task.Stop(f.ctx) }
+		effect = func(m *model, _ int64, _ state) { m.giveBack([]running{m.let(id, task.ID)}, 0) }
+	case 3, 4, 5:
+		var delay time.Duration
+		if f.r.IntN(3) == 0 {
+			delay = time.Duration(100+f.r.IntN(9)) * time.Hour
+		}
+		f.note("retry %s in %v", called, delay)
+		end = func() error { return task.Retry(f.ctx, delay) }
+		effect = func(m *model, now int64, _ state) { m.retry(id, task.ID, now+delay.Milliseconds()) }
+	default:
+		err, kind := errors.New("some-reason"), "failed"
+		if f.r.IntN(2) == 0 {
+			err, kind = worqr.Broken(err), "broken"
+		}
+		f.note("fail %s: %s", called, kind)
+		end = func() error { return task.Fail(f.ctx, err) }
+		effect = func(m *model, now int64, _ state) { m.fail(id, task.ID, kind, "some-reason", now) }
+	}
+	must(f.t, end())
+	switch f.r.IntN(8) {
+	case 0:
+		must(f.t, end()) // again
+	case 1:
+		if err := task.Retry(f.ctx, 0); err != nil && !is_(err, worqr.ErrLost) {
+			f.t.Errorf("after its end: %v", err)
+		}
+	}
+	f.expect(effect)
+}
+
+func (f *fleet) failWorker() {
+	t, victim := f.t, f.r.IntN(len(f.peers))
+	old := f.ids[victim]
+	f.note("fail worker %d, %s", victim, old)
+	n, err := f.peers[f.i].FailWorker(f.ctx, old)
+	must(t, err)
+	held := f.m.held[old]
+	for _, r := range held { // nothing that it does counts any more
+		for _, end := range []func() error{
+			func() error { return r.task.Finish(f.ctx) },
+			func() error { return r.task.Retry(f.ctx, 0) },
+			func() error { return r.task.Fail(f.ctx, errors.New("late")) },
+		} {
+			if err := end(); !is_(err, worqr.ErrLost) {
+				t.Errorf("an end by a failed worker: %v", err)
+			}
+		}
+	}
+	if len(held) == 0 { // it may not have noticed
+		if _, err := f.queues[victim].StartTask(f.ctx); !is_(err, worqr.ErrEvicted) && !is_(err, worqr.ErrNotWorking) {
+			t.Errorf("start by a failed worker: %v", err)
+		}
+	}
+	eventually(t, "it is back", func() bool {
+		return f.peers[victim].ID() != old && f.queues[victim].StartWork(f.ctx) == nil
+	})
+	f.ids[victim] = f.peers[victim].ID()
+	f.note("it is back as %s", f.ids[victim])
+	f.expect(func(m *model, _ int64, _ state) {
+		want := m.giveBack(m.held[old], 1)
+		m.should(n == want, "returned", decimal(n), "want", decimal(want))
+		delete(m.held, old)
+		m.held[f.ids[victim]] = nil
+	})
+}
+
+func (f *fleet) stopWork() {
+	f.note("stop work and start again")
+	must(f.t, f.q.StopWork(f.ctx))
+	must(f.t, f.q.StartWork(f.ctx))
+	f.expect(func(m *model, _ int64, _ state) {
+		m.giveBack(m.held[f.ids[f.i]], 0)
+		m.held[f.ids[f.i]] = nil
+	})
+}
+
+func (f *fleet) delete() {
+	f.note("delete")
+	must(f.t, f.q.Delete(f.ctx))
+	f.expect(func(m *model, _ int64, _ state) { m.delete() })
+}
+
+func (f *fleet) pause() {
+	f.note("pause or resume")
+	if f.m.paused {
+		must(f.t, f.q.Resume(f.ctx))
+	} else {
+		must(f.t, f.q.Pause(f.ctx))
+	}
+	f.expect(func(m *model, _ int64, _ state) { m.paused = !m.paused })
+}
+
+// someFailed names one or all failed tasks.
+func (f *fleet) someFailed() (ids []string) {
+	if all := f.m.graves(); len(all) > 0 && f.r.IntN(2) == 0 {
+		ids = []string{all[f.r.IntN(len(all))]}
+		if f.r.IntN(3) == 0 {
+			ids = append(ids, "nobody", all[f.r.IntN(len(all))])
+		}
+	}
+	return ids
+}
+
+func (f *fleet) requeueFailed() {
+	ids := f.someFailed()
+	f.note("requeue failed %s", ids)
+	n, err := f.q.RequeueFailed(f.ctx, ids...)
+	must(f.t, err)
+	f.expect(func(m *model, now int64, _ state) {
+		if len(ids) == 0 {
+			ids = m.graves()
+		}
+		want := m.requeue(ids, now)
+		m.should(n == want, "requeued", decimal(n), "want", decimal(want))
+	})
+}
+
+func (f *fleet) deleteFailed() {
+	ids := f.someFailed()
+	f.note("delete failed %s", ids)
+	n, err := f.q.DeleteFailed(f.ctx, ids...)
+	must(f.t, err)
+	f.expect(func(m *model, _ int64, _ state) {
+		before := len(m.failed)
+		for _, id := range ids {
+			delete(m.failed, id)
+		}
+		if len(ids) == 0 {
+			clear(m.failed)
+		}
+		m.should(n == before-len(m.failed), "deleted", decimal(n), "of", decimal(before))
+	})
+}

@@ -1,0 +1,139 @@
+package worqr
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A PanicPolicy says what becomes of a task whose handler panics.
+type PanicPolicy int
+
+const (
+	// RetryOnPanic takes a panic for an error: the task is tried again.
+	RetryOnPanic PanicPolicy = iota
+	// FailOnPanic takes a panic for a Permanent error.
+	FailOnPanic
+)
+
+// A FailureKind says why a task is in the failed queue.
+type FailureKind string
+
+// The kinds of failure.
+const (
+	// KindFailed: its retries were used up, or it was given up by Permanent or
+	// Task.Fail.
+	KindFailed = FailureKind(script.Failed)
+	// KindBroken: its payload cannot be decoded.
+	KindBroken = FailureKind(script.Broken)
+	// KindCrashed: too many workers died holding it.
+	KindCrashed = FailureKind(script.Crashed)
+)
+
+// Permanent makes a handler's error final: the task goes to the failed queue,
+// whatever retries it has left. It is nil if err is.
+func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}) }
+
+// Broken is Permanent for a payload that cannot be decoded. It is kept apart
+// from other failures by its kind. It is nil if err is.
+func Broken(err error) error { return judge(err, verdict{kind: script.Broken}) }
+
+// RetryAfter has the task tried again in d, whatever Backoff says; at once if d
+// is negative. It counts as a retry, and MaxRetries holds. It is nil if err is.
+func RetryAfter(err error, d time.Duration) error { return judge(err, verdict{after: max(d, 0)}) }
+
+// A verdict is an error that says what becomes of the task. Where verdicts wrap
+// one another the outermost holds.
+type verdict struct {
+	err   error
+	kind  script.Kind   // "": try again
+	after time.Duration // then, when to
+}
+
+func judge(err error, v verdict) error {
+	if err == nil {
+		return nil
+	}
+	v.err = err
+	return &v
+}
+
+func (v *verdict) Error() string { return v.err.Error() }
+func (v *verdict) Unwrap() error { return v.err }
+
+// outcome is what becomes of a task that has failed with err.
+func (o *HandleOptions) outcome(err error, retries int) script.Outcome {
+	v, judged := errors.AsType[*verdict](err)
+	kind := script.Failed
+	switch _, panicked := errors.AsType[*panicError](err); {
+	case judged && v.kind != "":
+		kind = v.kind
+	case panicked && o.OnPanic == FailOnPanic:
+	case retries >= max(o.MaxRetries, 0):
+	case judged:
+		return script.Outcome{Verb: script.Retry, Delay: v.after}
+	default:
+		return script.Outcome{Verb: script.Retry, Delay: o.pause(retries + 1)}
+	}
+	return script.Outcome{Verb: script.Fail, Kind: kind, Reason: reason(err)}
+}
+
+// pause asks Backoff how long to wait, and does not fall with it.
+func (o *HandleOptions) pause(retry int) (d time.Duration) {
+	defer func() {
+		if recover() != nil {
+			d = defaultBackoff(retry)
+		}
+	}()
+	return min(max(o.Backoff(retry), 0), longest)
+}
+
+// longest is the longest time that a task can be put off by.
+const longest = 100 * 365 * 24 * time.Hour
+
+// defaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
+func defaultBackoff(retry int) time.Duration { return doubling(retry, 2*time.Second, 5*time.Minute) }
+
+// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
+func failedBackoff(retry int) time.Duration { return doubling(retry, 10*time.Second, 15*time.Minute) }
+
+func doubling(retry int, first, most time.Duration) time.Duration {
+	d := first
+	for i := 1; i < retry && d < most; i++ {
+		d *= 2
+	}
+	d = min(d, most)
+	return d*3/4 + rand.N(d/2) // a quarter to either side
+}
+
+// reason is the text of an error as it is kept with a failed task.
+func reason(err error) string {
+	text := err.Error()
+	if len(text) > maxReason {
+		text = text[:maxReason]
+	}
+	return strings.ToValidUTF8(text, "�")
+}
+
+const maxReason = 4096
+
+// A panicError is the error of a handler that panicked.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// Unwrap makes a panic with an error that error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// errGoexit is the error of a handler that ended its goroutine.
+var errGoexit = errors.New("the handler called runtime.Goexit")

@@ -1,0 +1,214 @@
+package worqr
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// When says whether a Put changes the time of what waits under its key.
+type When int
+
+// The rules.
+const (
+	Always    When = iota // whatever the time is
+	Never                 // not at all; with KeepPayload, put only if nothing waits
+	IfLater               // only to a later time
+	IfEarlier             // only to an earlier time
+)
+
+var rules = map[When]script.When{Always: script.Always, Never: script.Never, IfLater: script.Later, IfEarlier: script.Earlier}
+
+// PutOptions are what a Put can be told. Nil and the zero value are valid. All
+// but At is about a task that waits under the key already.
+type PutOptions struct {
+	At          time.Time // when to start; zero is now
+	KeepPayload bool      // leave its payload, and its counts, as they are
+	When        When      // whether its time changes
+	// KeepCounts leaves its retries and crashes as they are. By default a new
+	// payload begins anew: so one that is put again faster than it fails is
+	// never given up.
+	KeepCounts bool
+}
+
+// MaxKey is the length of the longest key, in bytes.
+const MaxKey = 1024
+
+// keyMark begins the entry of a key.
+const keyMark = "k:"
+
+// year10000 is beyond every time that can be asked for.
+var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Put has the payload done under a key, which is any bytes from 1 to MaxKey of
+// them. At most one task waits under a key, and at most one runs:
+//
+//   - When nothing waits, the task waits until its time.
+//   - When one waits, the options say what becomes of its payload, its time and
+//     its counts. The default replaces all three.
+//   - When one runs, what is put waits until that has ended, whatever way it
+//     ends, and until its own time. Should what runs come back to wait, because
+//     it is to be retried, was stopped, or its worker died, then the options say
+//     what becomes of that. So a handler may put its own key again, to repeat;
+//     if it then fails, what it has put stands in for the retry, unless the
+//     options say otherwise.
+//
+// A task starts as soon as its time has come, before what waits on the list. A
+// time in the past is now. It blocks until Redis has answered or ctx ends; after
+// ErrUnknown it may be repeated. It fails with ErrBadOption when the key, the
+// payload or an option makes no sense, and with Redis's error when that is full.
+func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
+	var o PutOptions
+	if opts != nil {
+		o = *opts
+	}
+	return q.wrap("put", q.put(ctx, key, payload, o))
+}
+
+func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOptions) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	when, ok := rules[o.When]
+	if !ok {
+		return fmt.Errorf("%w: When is %d, which is no rule", ErrBadOption, o.When)
+	}
+	at, err := millis(o.At)
+	if err != nil {
+		return err
+	}
+	return q.produce([][]byte{payload}, func(payloads [][]byte) error {
+		return script.Put(ctx, q.peer.calls, q.keys, keyMark+key,
+			script.Change{Payload: payloads[0], At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
+	})
+}
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: the key is empty", ErrBadOption)
+	case len(key) > MaxKey:
+		return fmt.Errorf("%w: a key of %d bytes; at most %d", ErrBadOption, len(key), MaxKey)
+	}
+	return nil
+}
+
+// millis is a time as Redis is told it; 0 is now.
+func millis(t time.Time) (int64, error) {
+	switch {
+	case t.IsZero():
+		return 0, nil
+	case !t.Before(year10000):
+		return 0, fmt.Errorf("%w: the time %v is after the year 9999", ErrBadOption, t)
+	}
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) > 0 {
+		ms++ // never too early
+	}
+	return max(ms, 1), nil
+}
+
+// EnqueueAt has the payload done at a time, under a new key, which it returns
+// for Remove and CancelKey. Otherwise it is like Put.
+func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
+	key = newID()
+	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
+		return "", q.wrap("enqueue", err)
+	}
+	return key, nil
+}
+
+// Remove drops what waits under a key, and tells whether something did. What
+// runs is not touched; CancelKey stops that as well.
+func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
+	if q.bad != nil {
+		return false, q.wrap("remove", q.bad)
+	}
+	if err := checkKey(key); err != nil {
+		return false, q.wrap("remove", err)
+	}
+	removed, err := redis.Bool(q.peer.calls.One(ctx, script.RemoveCall(q.keys, keyMark+key)))
+	return removed, q.wrap("remove", err)
+}
+
+// A ScheduledTask waits in the second lane: under a key, or to be tried again.
+type ScheduledTask struct {
+	Key     string // "" if it is to be tried again and has none
+	Payload []byte
+	At      time.Time // by the clock of Redis
+	Retries int
+	Crashes int // of a key; those of other tasks are counted by content
+}
+
+// Scheduled yields what waits in the second lane, earliest first, without what
+// is blocked because its key runs. It reads a page at a time, so it is no
+// snapshot, and ends after the first error.
+func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
+	return func(yield func(ScheduledTask, error) bool) {
+		for t, err := range q.scheduled(ctx, "-inf", "+inf") {
+			if !yield(t, q.wrap("list scheduled tasks", err)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// scheduled yields the tasks whose time is between two scores.
+func (q *Queue) scheduled(ctx context.Context, low, high string) iter.Seq2[ScheduledTask, error] {
+	return func(yield func(ScheduledTask, error) bool) {
+		for from := 0; ; from += page {
+			pairs, err := redis.Strings(q.read(ctx, "ZRANGE", q.keys.Schedule(), low, high, "BYSCORE", "LIMIT", from, page, "WITHSCORES"))
+			var calls []redisconn.Call
+			for pair := range slices.Chunk(pairs, 2) {
+				calls = append(calls, redisconn.Command("HMGET", q.keys.Keyed(pair[0]), "payload", "retries", "crashes"))
+			}
+			for i, reply := range q.peer.calls.Do(ctx, calls...) {
+				var fields [][]byte
+				if fields, err = redis.ByteSlices(reply.Value, reply.Err); err != nil {
+					break
+				}
+				if fields[0] == nil {
+					continue // taken meanwhile
+				}
+				ms, _ := strconv.ParseFloat(pairs[2*i+1], 64) // scores are numbers
+				t := ScheduledTask{Payload: fields[0], At: time.UnixMilli(int64(ms))}
+				t.Retries, _ = strconv.Atoi(string(fields[1]))
+				t.Crashes, _ = strconv.Atoi(string(fields[2]))
+				if key, ok := strings.CutPrefix(pairs[2*i], keyMark); ok {
+					t.Key = key
+				}
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(ScheduledTask{}, err)
+				return
+			}
+			if len(pairs) < 2*page {
+				return
+			}
+		}
+	}
+}
+
+// first returns the payload of the first task that is due by now, or ErrNoTask.
+func (q *Queue) first(ctx context.Context) ([]byte, error) {
+	now, err := script.Now(ctx, q.peer.calls)
+	if err != nil {
+		return nil, err
+	}
+	for t, err := range q.scheduled(ctx, "-inf", strconv.FormatInt(now, 10)) {
+		return t.Payload, err
+	}
+	return nil, ErrNoTask
+}

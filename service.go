@@ -1,0 +1,272 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/capacity"
+)
+
+// A service is a handled queue of a peer. It outlives the incarnations of the
+// worker, and so do the handlers that run.
+type service struct {
+	queue    *Queue
+	handler  Handler
+	share    *capacity.Share
+	followed bool            // OnFailed works on what fails
+	base     context.Context // parent of the tasks' contexts; set by Run
+	upset    complaint
+
+	handlers sync.WaitGroup // that have not returned, and were not disowned
+	stored   chan struct{}  // has an element when an end was stored; holds one
+
+	mu       sync.Mutex // protects the fields below
+	opts     HandleOptions
+	taken    int    // slots: of handlers that run, of tasks that were asked for, and spare
+	spare    []slot // for the next round
+	ending   int    // tasks whose end is to be stored
+	draining bool
+	failures murmur // of handlers
+	disowned murmur // handlers
+}
+
+// A murmur counts what is logged at most once a second. The service's mu is held.
+type murmur struct {
+	said   time.Time // when it was logged
+	unsaid int       // how often it has happened since
+}
+
+// one counts one more, and returns how many to log now; 0 is none.
+func (m *murmur) one() (n int) {
+	m.unsaid++
+	if time.Since(m.said) < time.Second {
+		return 0
+	}
+	n, m.unsaid, m.said = m.unsaid, 0, time.Now()
+	return n
+}
+
+func newService(q *Queue, h Handler, o HandleOptions) *service {
+	s := &service{queue: q, handler: h, opts: o, base: context.Background(), stored: make(chan struct{}, 1)}
+	s.share = q.peer.capacity.Share(o.Weight, o.Priority, s.turn)
+	return s
+}
+
+// options are those in force.
+func (s *service) options() HandleOptions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opts
+}
+
+// limits are what decides whether a task is started or has failed, and how many
+// of these are kept.
+func (s *service) limits() (crashes, keep int) {
+	o := s.options()
+	if s.followed {
+		return max(o.MaxCrashes, 0), 0
+	}
+	return max(o.MaxCrashes, 0), o.KeepFailed
+}
+
+// A slot is room for one task: how many units of the common capacity it
+// occupies.
+type slot int
+
+// turn has the queue ask for tasks: it is its turn with the common capacity. What
+// it gets is kept for the round that follows.
+func (s *service) turn() {
+	if r, err := s.queue.rounds(); err == nil {
+		s.mu.Lock()
+		s.spare = append(s.spare, s.grab(s.opts.Concurrency-s.taken)...)
+		s.mu.Unlock()
+		if r.poke() {
+			return
+		}
+	}
+	s.forgo() // it asks once it is back
+	s.queue.peer.capacity.Pass()
+}
+
+// grab takes up to n free slots. s.mu is held.
+func (s *service) grab(n int) (slots []slot) {
+	if n = min(n, s.opts.Concurrency-s.taken); n <= 0 || s.draining {
+		s.share.Sated()
+		return nil
+	}
+	got, units := s.share.Take(n)
+	s.taken += got
+	for range got {
+		slots = append(slots, slot(units))
+	}
+	return slots
+}
+
+// wants reports whether the handler has a free slot, though the common capacity
+// may not allow to use it.
+func (s *service) wants() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.draining && s.taken-len(s.spare) < s.opts.Concurrency
+}
+
+// reserve takes slots for up to n tasks that are to be asked for. Capacity.Pass
+// is to follow, without locks, here and below.
+func (s *service) reserve(n int) []slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := min(n, len(s.spare))
+	slots := s.spare[:k:k]
+	s.spare = s.spare[k:]
+	return append(slots, s.grab(n-k)...)
+}
+
+// unreserve gives back slots for which no task came. Sated tells that no more
+// are wanted at present.
+func (s *service) unreserve(slots []slot, sated bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vacate(slots)
+	if sated {
+		s.leave()
+	}
+}
+
+// vacate gives back slots. s.mu is held.
+func (s *service) vacate(slots []slot) {
+	s.taken -= len(slots)
+	for _, u := range slots {
+		s.share.Give(1, int(u))
+	}
+}
+
+// forgo gives back what was kept for a round that does not follow.
+func (s *service) forgo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave()
+}
+
+// leave gives back what was kept: no more is wanted at present. s.mu is held.
+func (s *service) leave() {
+	s.vacate(s.spare)
+	s.spare = nil
+	s.share.Sated()
+}
+
+// take runs tasks, each in a slot, and tells whether it did: not when the peer
+// drains.
+func (s *service) take(tasks []*Task, slots []slot) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.handlers.Add(len(tasks))
+	s.queue.peer.counts.running.Add(int64(len(tasks)))
+	for i, t := range tasks {
+		go newAttempt(s, t, s.opts, slots[i]).run()
+	}
+	return true
+}
+
+// release gives back the slot of an attempt that is over, and whose task is
+// about to end.
+func (s *service) release(of slot) {
+	s.mu.Lock()
+	s.vacate([]slot{of})
+	s.ending++
+	s.queue.peer.counts.running.Add(-1)
+	s.mu.Unlock()
+	s.handlers.Done()
+	s.queue.peer.capacity.Pass()
+}
+
+// end notes that the end of a task was stored.
+func (s *service) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending--
+	select {
+	case s.stored <- struct{}{}:
+	default:
+	}
+}
+
+// store waits until the ends of all tasks whose handlers have returned are
+// stored, or ctx ends.
+func (s *service) store(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		ending := s.ending
+		s.mu.Unlock()
+		if ending == 0 {
+			return
+		}
+		select {
+		case <-s.stored:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *service) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// drain has nothing be taken any more.
+func (s *service) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	s.leave()
+}
+
+// complain logs that a handler failed, at most once a second.
+func (s *service) complain(t *Task, err error) {
+	s.mu.Lock()
+	failures := s.failures.one()
+	s.mu.Unlock()
+	if failures == 0 {
+		return
+	}
+	attrs := []any{"queue", s.queue.id, "process", t.ID, "retries", t.Retries, "failures", failures, "err", err}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		attrs = append(attrs, "stack", string(p.stack))
+	}
+	s.queue.peer.log.Error("worqr: handlers failed", attrs...)
+}
+
+// disown logs that handlers ignore their context, at most once a second, with
+// the stack of one.
+func (s *service) disown(t *Task, cause error) {
+	s.mu.Lock()
+	handlers, grace := s.disowned.one(), s.opts.Grace
+	s.mu.Unlock()
+	if handlers > 0 {
+		s.queue.peer.log.Error("worqr: handlers ignore that their context has ended; their slots go to other tasks",
+			"queue", s.queue.id, "process", t.ID, "handlers", handlers, "cause", cause, "grace", grace, "stack", stackOf(t.ID))
+	}
+}
+
+// insist repeats the end of a task until it is stored or the task is no longer
+// ours: the worker was evicted or has left.
+func (s *service) insist(t *Task, end func(context.Context) error) {
+	for retry := newBackoff(); ; {
+		err := end(context.Background())
+		if err == nil || errors.Is(err, ErrLost) {
+			s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.id)
+			return
+		}
+		s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.id)
+		select {
+		case <-time.After(retry.next()):
+		case <-t.rounds.ctx.Done():
+		}
+	}
+}
