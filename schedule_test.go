@@ -741,7 +741,7 @@ func TestUniqueRetry(t *testing.T) {
 
 	is.Equal(cancel(t, q, "u").Removed, 1)
 	is.NoErr(unique())
-	task = take(t, q)
+	take(t, q)
 	failWorker(t, other, p.ID(), 1)
 	qo := working(t, other, "q")
 	locked(true)

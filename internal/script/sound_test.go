@@ -25,7 +25,6 @@ type lane struct {
 	canceled map[string]string
 	schedule map[string]string
 	contents map[string]string
-	other    []string
 }
 
 func (e *env) lane(q keys.Queue) *lane {
