@@ -100,6 +100,9 @@ func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 func (p *Peer) swept(ctx context.Context, q *Queue, look script.Look) time.Duration {
 	p.counts.swept.Add(int64(len(look.Failed)))
 	p.counts.returned.Add(int64(look.Returned))
+	// Also when this peer is about to leave: nobody else will hear of it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.beat())
+	defer cancel()
 	for _, id := range look.Failed {
 		p.log.Warn("worqr: a worker was given up for dead", "queue", q.id, "worker", id)
 		if err := p.unregister(ctx, id); err != nil {
