@@ -18,7 +18,7 @@ import (
 
 // A FailedTask is a task in the failed queue.
 type FailedTask struct {
-	ID      string // of the process that failed; for RequeueFailed and DeleteFailed
+	ID      string // for RequeueFailed and DeleteFailed: of the process that failed; of kind crashed, a name of its own
 	Payload []byte
 	Key     string // "" if it was on the list
 	Kind    FailureKind
@@ -43,10 +43,10 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first; those that OnFailed has given up
-// come before the others, and those that it works on or waits to try again are
-// left out and last. It reads a page at a time, so it is no snapshot, and ends
-// after the first error.
+// Failed yields the failed tasks, newest first. Those that OnFailed has given up
+// come before the others, then those that it is to try again, latest first; those
+// that it works on are left out. It reads a page at a time, so it is no snapshot,
+// and ends after the first error.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return func(yield func(FailedTask, error) bool) {
 		for graves, err := range q.graves(ctx) {

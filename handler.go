@@ -33,8 +33,9 @@ import (
 //
 // A handler that does not return within Grace after its context has ended is
 // disowned: its task ends as if it had returned the cause, another task gets its
-// slot, and its goroutine is logged once, with its stack, and counted in
-// Stats.Stuck until it returns.
+// slot, and its goroutine is counted in Stats.Stuck until it returns. That is
+// logged once a second at most, with the stack of one. The task, if it is to be
+// tried again, may run beside it, also when it has a key.
 //
 // A handler must be prepared for a task that has run before, in part or in
 // whole: delivery is at least once. Where that matters beyond what the handler
@@ -61,9 +62,11 @@ type HandleOptions struct {
 	MaxRetries int
 	// MaxCrashes is how many workers may die holding a task. Then it goes to
 	// the failed queue, with kind crashed, instead of being started again. 0 is
-	// 3, negative is any number. Stops, drains and cancels do not count. What
-	// merely ran beside such a task is spared: of tasks that one more death would
-	// bury, a peer runs one at a time. (With 1 there is no such warning.)
+	// 3, negative is any number. Stops, drains and cancels do not count. A death
+	// counts for all that the worker held; but of tasks that one more death would
+	// bury, a peer runs only one at a time. So an innocent one is spared, unless
+	// a fresh killer runs beside it each time. With 1 there is no such
+	// protection: all that a dead worker held has failed.
 	MaxCrashes int
 	// Backoff is the time to wait before each retry; the first is 1. Nil is 2 s,
 	// doubling to 5 min, a quarter more or less. It must be safe for concurrent
@@ -76,15 +79,19 @@ type HandleOptions struct {
 	// OnPanic says what becomes of a task whose handler panics.
 	OnPanic PanicPolicy
 	// KeepFailed is how many failed tasks are kept, the newest; 0 is 1000. With
-	// OnFailed it is how many are kept that OnFailed has given up.
+	// OnFailed it is how many are kept that OnFailed has given up; others are
+	// not dropped while any peer with OnFailed serves the queue.
 	KeepFailed int
 	// OnFailed, if set, works on the failed queue, as a handler does on any
-	// other: t.Failure tells what has happened, a task that it finishes is gone,
-	// and one with which it fails is tried again.
+	// other: t.Failure tells what has happened, t.Key is the key that the task
+	// had, a task that it finishes is gone, and one with which it fails is tried
+	// again.
 	OnFailed Handler
 	// FailedOptions are the options of OnFailed; there, Concurrency 0 is 1,
 	// MaxRetries 0 is 100, and Backoff nil is 10 s, doubling to 15 min. What
-	// OnFailed gives up stays in the failed queue, to be looked at.
+	// OnFailed gives up stays in the failed queue, to be looked at, with the
+	// reason for which it had failed before. Neither KeepFailed nor OnFailed may
+	// be set in them.
 	FailedOptions *HandleOptions
 	// Priority says which of the peer's queues goes first when they compete for
 	// Options.Capacity: the higher. Every eighth task goes to the queue that has
@@ -139,16 +146,22 @@ func (o *HandleOptions) check(capacity int) error {
 	if o == nil {
 		return nil
 	}
+	for name, n := range map[string]int64{
+		"Concurrency": int64(o.Concurrency), "Timeout": int64(o.Timeout), "Grace": int64(o.Grace),
+		"KeepFailed": int64(o.KeepFailed), "Weight": int64(o.Weight),
+	} {
+		if n < 0 {
+			return fmt.Errorf("%w: %s is negative", ErrBadOption, name)
+		}
+	}
 	f := o.FailedOptions
 	switch {
-	case o.Concurrency < 0, o.Timeout < 0, o.Grace < 0, o.KeepFailed < 0, o.Weight < 0:
-		return fmt.Errorf("%w: one is negative that cannot be", ErrBadOption)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
 		return fmt.Errorf("%w: OnPanic is %d, which is no policy", ErrBadOption, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:
-		return fmt.Errorf("%w: Weight is %d, and all of Capacity %d", ErrBadOption, o.Weight, capacity)
+		return fmt.Errorf("%w: a task of Weight %d does not fit into a Capacity of %d", ErrBadOption, o.Weight, capacity)
 	case f != nil && (f.OnFailed != nil || f.FailedOptions != nil || f.KeepFailed != 0):
-		return fmt.Errorf("%w: FailedOptions for the failed tasks of failed tasks; what OnFailed gives up is kept where it is", ErrBadOption)
+		return fmt.Errorf("%w: in FailedOptions, OnFailed, FailedOptions and KeepFailed must be left out", ErrBadOption)
 	}
 	if err := f.check(capacity); err != nil {
 		return fmt.Errorf("options of OnFailed: %w", err)
@@ -158,7 +171,8 @@ func (o *HandleOptions) check(capacity int) error {
 
 // Handle has Run serve the queue with h, Concurrency tasks at a time. It is
 // called before Run, once for each queue. It panics if h is nil, an option makes
-// no sense, the queue has a handler, or Run was called.
+// no sense, the queue has a handler, or Run was called. With a name that is not
+// allowed it is Run that fails, with ErrBadName.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	p := q.peer
 	err := opts.check(p.capacity.Total())
@@ -166,7 +180,7 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case h == nil:
 		panic(fmt.Sprintf("worqr: the handler of %q is nil", q.name))
 	case err != nil:
-		panic(fmt.Sprintf("worqr: options for the handler of %q: %v", q.name, err))
+		panic(wrap(fmt.Sprintf("options for the handler of %q", q.name), err).Error())
 	case opts != nil && opts.FailedOptions != nil && opts.OnFailed == nil:
 		panic(fmt.Sprintf("worqr: options for the handler of %q: FailedOptions without OnFailed", q.name))
 	}
@@ -188,7 +202,8 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	}
 }
 
-// SetOptions changes the options of a handled queue. They hold for what is taken
+// SetOptions replaces the options of a handled queue, all of them: what is left
+// zero gets its default, in FailedOptions as well. They hold for what is taken
 // or ends from now on; nothing that waits is touched, and what runs keeps its
 // Timeout and its Grace. OnFailed must be nil: the handlers stay, and
 // FailedOptions are for the one given to Handle; Exclusive must be what it was.
@@ -237,8 +252,10 @@ func (s *service) set(o HandleOptions) {
 }
 
 // SetCapacity changes Options.Capacity; 0 is no common bound. What runs is not
-// touched: above a lower bound, nothing is taken until enough has ended. It does
-// not block, and fails with ErrBadOption when units is negative.
+// touched: above a lower bound, nothing is taken until enough has ended. A task
+// whose Weight is more than all of it runs alone, though Handle and SetOptions
+// refuse such a Weight. It does not block, and fails with ErrBadOption when units
+// is negative.
 func (p *Peer) SetCapacity(units int) error {
 	if units < 0 {
 		return wrap("set capacity", fmt.Errorf("%w: %d units", ErrBadOption, units))

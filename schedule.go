@@ -62,6 +62,10 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 //     if it then fails, what it has put stands in for the retry, unless the
 //     options say otherwise.
 //
+// A handler that was given up may still be at it beside the key's next run: one
+// that was disowned, since it ignored its context for longer than Grace, or one
+// whose peer was given up for dead (ErrEvicted). Task.Token tells the runs apart.
+//
 // A task starts as soon as its time has come, before what waits on the list. A
 // time in the past is now. It blocks until Redis has answered or ctx ends; after
 // ErrUnknown it may be repeated. It fails with ErrBadOption when the key, the

@@ -518,7 +518,7 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 }
 
 // Pause keeps every worker from starting tasks of the queue until Resume. What
-// runs goes on.
+// runs goes on, and so does OnFailed.
 func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)

@@ -245,7 +245,7 @@ func Open(url string, opts *Options) (*Peer, error) {
 	}
 	p := newPeer(dial, opts)
 	if p.bad != nil {
-		return nil, fmt.Errorf("worqr: open: %w", p.bad)
+		return nil, wrap("open", p.bad)
 	}
 	return p, nil
 }
