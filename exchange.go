@@ -17,7 +17,7 @@ type settlement struct {
 }
 
 func newSettlement(t *Task, o script.Outcome) *settlement {
-	o.Process, o.Token = t.ID, t.Token
+	o.Process, o.Token, o.Plain = t.ID, t.Token, t.plain
 	if o.Verb == script.Finish { // else a handler that was disowned may still write it
 		o.Result = t.Result
 	}

@@ -305,17 +305,17 @@ func (r *rounds) compose() *exchange {
 	e := &exchange{}
 	n := min(len(r.outcomes), maxOutcomes)
 	e.outcomes, r.outcomes = r.outcomes[:n:n], slices.Clone(r.outcomes[n:])
-	// What goes back goes newest first, so that the oldest ends foremost.
+	// What goes back goes newest first, so that the oldest ends foremost; what may
+	// be of the second lane goes before all else.
 	slices.SortStableFunc(e.outcomes, func(a, b *settlement) int {
-		switch stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop; {
-		case stopA && stopB:
-			return cmp.Compare(b.Token, a.Token)
-		case stopA:
-			return 1
-		case stopB:
-			return -1
+		if a.Plain != b.Plain {
+			return rank(a.Plain) - rank(b.Plain)
 		}
-		return 0
+		stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop
+		if stopA && stopB {
+			return cmp.Compare(b.Token, a.Token)
+		}
+		return rank(stopA) - rank(stopB)
 	})
 	for _, s := range e.outcomes {
 		s.held = r.held[s.Process] != nil
@@ -348,6 +348,14 @@ func (r *rounds) compose() *exchange {
 	r.talked = time.Now()
 	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
 	return e
+}
+
+// rank sorts what is later behind the rest.
+func rank(later bool) int {
+	if later {
+		return 1
+	}
+	return 0
 }
 
 // free reports whether the handler can take a task. r.mu is held.

@@ -125,6 +125,7 @@ type Task struct {
 	cancel context.CancelCauseFunc
 	digest string // of Payload as it was taken; the handler may change that
 	entry  string // of its key; "" if it has none
+	plain  bool   // it is of the list
 	risky  bool   // one more death would be its last; a peer runs one such at a time
 
 	mu    sync.Mutex  // protects the fields below
@@ -135,7 +136,7 @@ type Task struct {
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{
 		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token,
-		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: digest(s.Payload),
+		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: digest(s.Payload), plain: s.Entry == "",
 	}
 	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
 		t.Key, t.entry = key, s.Entry

@@ -45,12 +45,8 @@ end
 
 -- The entry that a process runs, if it runs one, with its retries and crashes;
 -- false when it cannot be read, and then nothing may happen to the process.
-local looked = {} -- up for several processes at once
 local function entry_of(id)
-  local entry = looked[id]
-  if entry == nil then
-    entry = keyed and redis.call('HGET', q.entries, id)
-  end
+  local entry = keyed and redis.call('HGET', q.entries, id)
   if not entry then
     return nil, 0, 0
   end

@@ -74,6 +74,7 @@ const (
 type Outcome struct {
 	Process string
 	Token   int64
+	Plain   bool // it is certain to be of the list; in a round these come last
 	Verb    Verb
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry
@@ -114,6 +115,16 @@ type Round struct {
 	Acks     []Cancellation // cancels of which nothing is left
 	Heard    []string       // digests of which a cancel message came
 	Start    []string       // ids of the processes to start
+}
+
+// entries is how many outcomes may be of the second lane.
+func (r *Round) entries() int {
+	for i := len(r.Outcomes); i > 0; i-- {
+		if !r.Outcomes[i-1].Plain {
+			return i
+		}
+	}
+	return 0
 }
 
 // Settled is what became of an outcome.
@@ -174,11 +185,11 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 		head, tail = q.Failed().Around()
 		bury = q.Failed().Wake("")
 	}
-	args := make([]any, 0, 20+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Heard)+len(round.Start))
+	args := make([]any, 0, 21+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Heard)+len(round.Start))
 	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed(""),
 		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, flag(round.Idle),
 		round.Crashes, flag(round.Solo), round.Keep, head, tail, bury,
-		q.Channel(keys.KindDone), len(round.Outcomes), len(round.Acks), len(round.Heard))
+		q.Channel(keys.KindDone), len(round.Outcomes), round.entries(), len(round.Acks), len(round.Heard))
 	for _, o := range round.Outcomes {
 		args = append(args, o.Process, o.Token, string(o.Verb), o.word())
 	}

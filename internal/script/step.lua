@@ -17,9 +17,10 @@
 -- ARGV[18] outcomes  how many; each: process, token, verb and a word of its own
 --                    finish: "=" and the result, or ""; drop: canceled, no event;
 --                    stop: to the front; retry: in so many ms; fail: kind:reason
--- ARGV[19] acks      how many; each: name, token of a cancel of which nothing is left
--- ARGV[20] heard     how many; each: digest of which a cancel message came
--- ARGV[21] the outcomes, the acks, the heard, then the ids of the processes to start
+-- ARGV[19] entries   how many of them, the first ones, may be of the second lane
+-- ARGV[20] acks      how many; each: name, token of a cancel of which nothing is left
+-- ARGV[21] heard     how many; each: digest of which a cancel message came
+-- ARGV[22] the outcomes, the acks, the heard, then the ids of the processes to start
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, started, cancels, seen, idle rank, again, trouble,
@@ -36,10 +37,10 @@
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
-local outcomes, acks, heard = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
+local outcomes, entries, acks, heard = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
-local at = 21
+local at = 22
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -109,18 +110,10 @@ local function give_up(id, started, kind, reason)
   return true
 end
 
-if keyed and outcomes > 1 then
-  local ids = {}
-  for i = 1, outcomes do
-    ids[i] = ARGV[at + 4 * (i - 1)]
-  end
-  for i, entry in ipairs(redis.call('HMGET', q.entries, unpack(ids))) do
-    looked[ids[i]] = entry
-  end
-end
-
 local settled, trouble = {}, ''
+local any = keyed
 for i = 1, outcomes do
+  keyed = any and i <= entries -- so that plain ones cost nothing more
   local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   at = at + 4
   if tonumber(redis.call('ZSCORE', working, id) or nil) ~= started then
@@ -151,6 +144,7 @@ for i = 1, outcomes do
     trouble = 'WRONGTYPE a key of the queue or of the process is of another type'
   end
 end
+keyed = any
 
 for _ = 1, acks do
   local name, canceled = ARGV[at], tonumber(ARGV[at + 1])
