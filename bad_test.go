@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -135,7 +136,8 @@ func TestMisuse(t *testing.T) {
 func TestPayloads(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	q := working(t, open(t, worqr.Options{}), "a:b_c*?[]é")
+	server := redistest.Start(t) // which stands still for a while
+	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "a:b_c*?[]é")
 	for _, payload := range []string{
 		"", "\x00", "a\x00b", "\xff\xfe\xfd", "false", "nil", "-0", "0", "{}", "\r\n", "$-1\r\n", "é✓",
 		strings.Repeat("\x00\xff", 8<<20), // 16 MiB
@@ -302,6 +304,70 @@ func TestForeignKeys(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(task.Stop(t.Context())) // it was still ours
 	is.Equal(waiting(t, q), []string{"a", "b"})
+}
+
+// The same of a task that fails, and of the failed queue: it is in one of both
+// places, or still ours.
+func TestForeignKeysOfTheFailed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			c := redistest.Conn(t)
+			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+			enqueue(t, q, "a")
+			task := take(t, q)
+			foreign := prefix + ":failed:" + kind + ":{q}"
+			_, err := c.Do("SET", foreign, "foreign")
+			is.NoErr(err)
+			err = task.Fail(t.Context(), errors.New("no"))
+			if kind == "schedule" || kind == "contents" {
+				is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+				is.NoErr(task.Context().Err()) // still ours
+			} else {
+				is.NoErr(err) // these are for those who work on it
+			}
+			_, err = c.Do("DEL", foreign)
+			is.NoErr(err)
+			is.NoErr(task.Fail(t.Context(), errors.New("no")))
+			is.Equal(failedPayloads(t, q), []string{"a"})
+			s := stats(t, q)
+			is.Equal(s.Running+s.Waiting+s.Scheduled, 0)
+		})
+	}
+}
+
+// Somebody else's key where a task of the second lane was: that one is lost, the
+// others start, and the worker does not go round in circles.
+func TestForeignEntry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- t.Key
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 8})
+	put(t, q, "x", "x", nil)
+	put(t, q, "y", "y", nil)
+	_, err := c.Do("SET", "p:keyed:{q}:k:x", "foreign")
+	is.NoErr(err)
+	run(t, p)
+	is.Equal(receive(t, started, 1), []string{"y"})
+	eventually(t, "y is finished", func() bool { return p.Stats().Finished == 1 })
+	idle(t, q, 1)
+	silent(t, server)
+	_, err = c.Do("DEL", "p:keyed:{q}:k:x")
+	is.NoErr(err)
+	put(t, q, "x", "x", nil)
+	is.Equal(receive(t, started, 1), []string{"x"})
+	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })
+	is.Equal(stats(t, q).Scheduled, 0)
 }
 
 // Neither payloads nor passwords come into logs or errors.

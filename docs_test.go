@@ -215,7 +215,7 @@ func TestDocsExamples(t *testing.T) {
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
 		"retry": "attempt 1\nattempt 2\nattempt 3\nfailed after 2 retries: to bob, no such mailbox\n" +
-			"requeued: 1\nattempt 1\n",
+			"the mailbox is there now\nattempt 1\n",
 		"schedule":  "clean up\nremind\nclean up\nclean up\n",
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +

@@ -416,7 +416,7 @@ func TestLargeJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ctx := t.Context()
-	p := open(t, worqr.Options{})
+	p := openAt(t, redistest.Start(t).URL(), worqr.Options{Prefix: "p"}) // which stands still for a while
 	q := p.Queue("q")
 	large := make([]byte, 4<<20)
 	_, _ = rand.Read(large)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -1252,6 +1253,7 @@ func TestTimeout(t *testing.T) {
 // changes nothing.
 func TestDisowned(t *testing.T) {
 	t.Parallel()
+	const ignores = "ignore that their context has ended"
 	for _, late := range []string{"nil", "error", "panic", "Finish"} {
 		t.Run(late, func(t *testing.T) {
 			t.Parallel()
@@ -1279,6 +1281,15 @@ func TestDisowned(t *testing.T) {
 			put(t, q, "key", "c", nil)
 			is.Equal(receive(t, started, 1), []string{"c0"})
 			eventually(t, "this is finished", func() bool { return p.Stats().Finished == 3 })
+			told := ""
+			eventually(t, "it is logged", func() bool {
+				select {
+				case told = <-lines:
+				default:
+				}
+				return strings.Contains(told, ignores)
+			})
+			is.True(strings.Contains(told, "stubborn")) // its stack
 			close(release)
 			if late == "Finish" {
 				is.True(is_(receive(t, returned, 1)[0], worqr.ErrLost))
@@ -1294,14 +1305,9 @@ func TestDisowned(t *testing.T) {
 			is.Equal(s.Failures, int64(1))
 			is.Equal(s.Failed, int64(0))
 			is.Equal(s.Running, int64(0))
-			logged := 0
 			for range len(lines) {
-				if line := <-lines; strings.Contains(line, "ignores that its context has ended") {
-					logged++
-					is.True(strings.Contains(line, "stubborn")) // its stack
-				}
+				is.True(!strings.Contains(<-lines, ignores)) // once
 			}
-			is.Equal(logged, 1)
 			is.NoErr(ctx.Err())
 			nothingLeft(t, prefix, "q")
 		})
@@ -1419,6 +1425,65 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 	receive(t, started, capacity)
 }
 
+// What a queue was given for a round leaves no trace when its options change:
+// others get the capacity that it does not use.
+func TestOptionsHoardNothing(t *testing.T) {
+	t.Parallel()
+	const capacity = 64
+	p := open(t, worqr.Options{Capacity: capacity, Lease: time.Hour})
+	started, release := make(chan string, 1000), make(chan struct{})
+	opts := &worqr.HandleOptions{Concurrency: capacity}
+	one, two := p.Queue("one"), p.Queue("two")
+	for _, q := range []*worqr.Queue{one, two} {
+		q.Handle(func(context.Context, *worqr.Task) error {
+			started <- ""
+			<-release
+			return nil
+		}, opts)
+	}
+	run(t, p)
+	defer close(release)
+	idle(t, one, 1)
+	idle(t, two, 1)
+	must(t, one.SetOptions(opts))
+	enqueue(t, two, numbers("", capacity)...)
+	receive(t, started, capacity)
+}
+
+// A lower Concurrency holds for all but what is being asked for: nothing that the
+// higher one kept for later rounds is used.
+func TestConcurrencyLowered(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const tasks = 100
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	var running, most atomic.Int64
+	started, release := make(chan string, tasks), make(chan struct{})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		started <- ""
+		<-release
+		running.Add(-1)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, p)
+	enqueue(t, q, numbers("", tasks)...)
+	receive(t, started, 1)
+	server.Signal(t, syscall.SIGSTOP) // at most one round is under way
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5 * tasks}))
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1}))
+	server.Signal(t, syscall.SIGCONT)
+	for i := range int64(tasks) {
+		release <- struct{}{}
+		eventually(t, "one more is finished", func() bool { return p.Stats().Finished == i+1 })
+	}
+	is.True(most.Load() <= 20) // one, and what one round asks for in the beginning
+}
+
 // Tasks of which one more death would be the last start one at a time on a
 // worker, without a beat between them, and hold up nothing else.
 func TestNearlyCrashed(t *testing.T) {
@@ -1480,4 +1545,65 @@ func TestNearlyCrashed(t *testing.T) {
 	is.Equal(together.Load(), int64(0))
 	is.Equal(failed(t, q), nil)
 	nothingLeft(t, prefix, "q")
+}
+
+// silent checks that the peers on a server of the test's own say nothing more.
+func silent(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	before := scriptCalls(t, c)
+	time.Sleep(500 * time.Millisecond) // what is measured
+	if calls := scriptCalls(t, c) - before; calls > 5 {
+		t.Errorf("%d scripts were called, and nothing could be done", calls)
+	}
+}
+
+// A worker that may start none of many that are due, since one more death would
+// be their last and one of them runs, is idle; they have their turn, one by one.
+func TestManyNearlyCrashed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	const suspects = 300
+	accused(t, server.URL(), "p", "q", suspects)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	started, release := make(chan string, 1000), make(chan struct{})
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		if t.Crashes > 0 {
+			<-release
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 8})
+	run(t, p)
+	receive(t, started, 1) // an accused one
+	enqueue(t, q, "good")
+	is.Equal(receive(t, started, 1), []string{"good"})
+	idle(t, q, 1)
+	silent(t, server)
+	is.Equal(len(started), 0)
+	close(release)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+1 })
+	is.Equal(failed(t, q), nil)
+}
+
+// With KeepFailed, the failed queue is bounded also after the one peer that worked
+// on it has been killed.
+func TestFailedIsBoundedAfterAKill(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const keep, all = 10, 100
+	prefix := redistest.Prefix(t)
+	_, err := redistest.Conn(t).Do("ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
+	is.NoErr(err)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error {
+		return worqr.Permanent(errors.New("no"))
+	}, &worqr.HandleOptions{KeepFailed: keep})
+	run(t, p)
+	enqueue(t, q, numbers("", all)...)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == all })
+	is.Equal(stats(t, q).Failed, keep)
 }

@@ -2,6 +2,10 @@ package worqr_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,4 +150,151 @@ func TestStartAndStopAtOnce(t *testing.T) {
 		<-joined
 	}
 	nothingLeft(t, prefix, "q")
+}
+
+// An end that is refused when its caller has long gone, and was told that it is
+// unknown: others go on.
+func TestRefusedToNobody(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].ID, "foreign")
+	is.NoErr(err)
+
+	lost := link.LoseRepliesTo("p:working:{q}:", 2)
+	server.Signal(t, syscall.SIGSTOP) // so that the caller goes before the first of them
+	eventually(t, "it is under way", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return is_(tasks[0].Finish(ctx), worqr.ErrUnknown)
+	})
+	server.Signal(t, syscall.SIGCONT)
+	<-lost // and the third is answered
+	ended := make(chan error, 1)
+	go func() { ended <- tasks[1].Finish(context.Background()) }()
+	is.Equal(receive(t, ended, 1), []error{nil})
+	err = tasks[0].Finish(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+}
+
+// A gate is the handler of a log. It halts who logs a line of which stop is true, the
+// first time, until it is opened.
+type gate struct {
+	slog.Handler
+	stop   func(r slog.Record) bool
+	lines  atomic.Int64  // that were to be stopped
+	halted chan struct{} // closed when one is
+	open   chan struct{}
+}
+
+func newGate(stop func(slog.Record) bool) *gate {
+	return &gate{Handler: slog.DiscardHandler, stop: stop, halted: make(chan struct{}), open: make(chan struct{})}
+}
+
+func (g *gate) Enabled(context.Context, slog.Level) bool { return true }
+
+func (g *gate) Handle(_ context.Context, r slog.Record) error {
+	if g.stop(r) && g.lines.Add(1) == 1 {
+		close(g.halted)
+		<-g.open
+	}
+	return nil
+}
+
+// A worker is failed between a round that starts a task and its answer: its
+// handler does not start, and the task runs once, for the worker that takes over.
+func TestAnswerAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	failing := make(chan struct{}, 100)
+	log := newGate(func(r slog.Record) bool {
+		if r.Message == "worqr: rounds fail" {
+			failing <- struct{}{}
+		}
+		from := ""
+		r.Attrs(func(a slog.Attr) bool { from += a.Value.String(); return true })
+		return r.Message == "worqr: recovered" && strings.Contains(from, "rounds fail") // answered, not taken in
+	})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: slog.New(log)})
+	type start struct {
+		payload string
+		crashes int
+	}
+	starts := make(chan start, 10)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- start{string(t.Payload), t.Crashes}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1}) // the slot is taken as long as the answer is
+	stop := run(t, p)
+	other := open(t, worqr.Options{Prefix: prefix})
+	q := other.Queue("q")
+	idle(t, q, 1)
+	_, err := c.Do("SET", prefix+":token:{q}", "no number")
+	is.NoErr(err)
+	put(t, q, "key", "a", nil)
+	receive(t, failing, 1)
+	_, err = c.Do("SET", prefix+":token:{q}", 1)
+	is.NoErr(err)
+	<-log.halted
+	old := p.ID()
+	failWorker(t, other, old, 1)
+	eventually(t, "it is back", func() bool { return p.ID() != old && stats(t, q).Workers == 1 })
+	close(log.open)
+	is.Equal(receive(t, starts, 1), []start{{"a", 1}})
+	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	stop()
+	is.Equal(len(starts), 0)
+	is.Equal(p.Stats().Started, int64(1))
+	nothingLeft(t, prefix, "q")
+}
+
+// A worker that was started by hand serves the queues that have handlers.
+func TestHandleWithoutRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	started := make(chan string, 1)
+	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		return ctx.Err()
+	}, nil)
+	enqueue(t, working(t, p, "q"), "a")
+	is.Equal(receive(t, started, 1), []string{"a"})
+	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+}
+
+// Many handlers that ignore their contexts at the same time: the tasks end, however
+// long the log takes, which tells of them at most once a second.
+func TestDisownMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const many = 100
+	log := newGate(func(r slog.Record) bool { return strings.Contains(r.Message, "ignore") })
+	p := open(t, worqr.Options{Logger: slog.New(log)})
+	q := p.Queue("q")
+	release := make(chan struct{})
+	q.Handle(func(context.Context, *worqr.Task) error {
+		<-release
+		return nil
+	}, &worqr.HandleOptions{Concurrency: many, Timeout: 50 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1})
+	run(t, p)
+	began := time.Now()
+	enqueue(t, q, numbers("", many)...)
+	<-log.halted
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == many })
+	is.Equal(p.Stats().Stuck, int64(many))
+	is.Equal(p.Stats().Running, int64(0))
+	close(log.open)
+	close(release)
+	eventually(t, "all have returned", func() bool { return p.Stats().Stuck == 0 })
+	is.True(log.lines.Load() <= 1+int64(time.Since(began)/time.Second))
+	is.Equal(len(failed(t, q)), many)
 }

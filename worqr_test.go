@@ -3,9 +3,11 @@ package worqr_test
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +24,11 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(childEnv); config != "" {
 		child(config)
 		return
+	}
+	// Tests mostly wait, so more of them run at once than there are processors.
+	// A -parallel on the command line is heeded: Run parses it.
+	if err := flag.Set("test.parallel", fmt.Sprint(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
 	}
 	os.Exit(redistest.Main(m.Run))
 }

@@ -44,7 +44,8 @@ func main() {
 		fmt.Printf("failed after %d retries: %s, %s\n", t.Retries, t.Payload, t.Reason)
 	}
 	repaired.Store(true)
-	fmt.Println("requeued:", must(mails.RequeueFailed(ctx)))
+	fmt.Println("the mailbox is there now")
+	must(mails.RequeueFailed(ctx))
 	<-sent
 	check(peer.Shutdown(ctx))
 }

@@ -268,7 +268,8 @@ type Link struct {
 
 	mu    sync.Mutex // protects the fields below
 	conns map[net.Conn]bool
-	lose  string // the reply to the next request that contains this is lost
+	lose  string // replies to requests that contain this are lost
+	times int    // that many are left to lose
 	lost  chan struct{}
 	deaf  bool
 	gone  bool
@@ -309,10 +310,14 @@ func (l *Link) Cut() {
 // LoseReplyTo has the reply to the next request that contains the given bytes
 // lost: the request reaches the server, and the connection ends instead of the
 // reply. The returned channel is closed when that has happened.
-func (l *Link) LoseReplyTo(request string) <-chan struct{} {
+func (l *Link) LoseReplyTo(request string) <-chan struct{} { return l.LoseRepliesTo(request, 1) }
+
+// LoseRepliesTo does the same to the next so many requests. The channel is
+// closed with the last.
+func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lose, l.lost = request, make(chan struct{})
+	l.lose, l.times, l.lost = request, times, make(chan struct{})
 	return l.lost
 }
 
@@ -352,7 +357,7 @@ func (l *Link) serve(c net.Conn) {
 		end()
 	}
 	var both sync.WaitGroup
-	doomed := make(chan struct{}, 1) // the next reply is to be lost
+	doomed := make(chan chan struct{}, 1) // the next reply is to be lost; closed then, unless nil
 	both.Go(func() { l.requests(s, c, doomed); end() })
 	both.Go(func() { l.replies(c, s, doomed); end() })
 	both.Wait()
@@ -362,15 +367,19 @@ func (l *Link) serve(c net.Conn) {
 	l.mu.Unlock()
 }
 
-func (l *Link) requests(server, client net.Conn, doomed chan<- struct{}) {
+func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := client.Read(buf)
 		if n > 0 {
 			l.mu.Lock()
-			if l.lose != "" && strings.Contains(string(buf[:n]), l.lose) {
-				l.lose = ""
-				doomed <- struct{}{}
+			if l.times > 0 && strings.Contains(string(buf[:n]), l.lose) {
+				l.times--
+				last := l.lost
+				if l.times > 0 {
+					last = nil
+				}
+				doomed <- last
 			}
 			l.mu.Unlock()
 			if _, err := server.Write(buf[:n]); err != nil {
@@ -383,16 +392,16 @@ func (l *Link) requests(server, client net.Conn, doomed chan<- struct{}) {
 	}
 }
 
-func (l *Link) replies(client, server net.Conn, doomed <-chan struct{}) {
+func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := server.Read(buf)
 		if n > 0 {
 			select {
-			case <-doomed:
-				l.mu.Lock()
-				close(l.lost)
-				l.mu.Unlock()
+			case lost := <-doomed:
+				if lost != nil {
+					close(lost)
+				}
 				return
 			default:
 			}

@@ -38,7 +38,7 @@ local function bury(failed, keep, worker, id, task)
   redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
     'deaths', task.crashes, 'worker', worker, 'at', now, 'from', is_key(task.entry) and task.entry or '')
   plan(failed, grave, now)
-  if keep > 0 and redis.call('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
+  if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
     trim(failed, '-inf', keep)
   end
 end
