@@ -82,8 +82,11 @@ end
 -- of it, as it would have said of something that waits.
 local function entry_returned(entry, id, payload, due, retries, crashes)
   local key = q.keyed .. entry
-  local newer, planned, keep, counts, low, high = unpack(redis.call('HMGET', key,
-    'payload', 'due', 'keep', 'counts', 'low', 'high'))
+  local newer, planned, keep, counts, low, high
+  if string.sub(entry, 1, 2) == 'k:' then -- nobody puts anything under the others
+    newer, planned, keep, counts, low, high = unpack(redis.call('HMGET', key,
+      'payload', 'due', 'keep', 'counts', 'low', 'high'))
+  end
   redis.call('HDEL', q.entries, id)
   redis.call('HDEL', key, 'process', 'tried', 'died')
   if newer then
@@ -103,10 +106,12 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
   plan(q, entry, due)
 end
 
--- Whether somebody idle keeps the time; whether it is this worker.
+-- Whether somebody idle keeps the time, and whether somebody is idle; whether this
+-- worker keeps it.
 local function kept()
   local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
-  return not last.err and #last > 0 and tonumber(last[2]) >= CLOCK
+  local someone = not last.err and #last > 0
+  return someone and tonumber(last[2]) >= CLOCK, someone
 end
 
 local function keeps_time(worker)

@@ -262,10 +262,13 @@ if round == last then
   end
 elseif open and wanted > 0 then
   -- What is left to others stays at the head, so the next page begins behind it.
-  local due, next_one = {}, 1
+  local due, next_one, read = {}, 1, false
   while scheduled and first <= final and skipped < 200 and others < 999 do
     if next_one > #due then
-      due, next_one = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', skipped, wanted), 1
+      if read and #due < wanted then
+        break -- that was all
+      end
+      due, next_one, read = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', skipped, wanted), 1, true
       if #due == 0 then
         break
       end
@@ -365,7 +368,11 @@ end
 if more then
   wake(q.idle, q.wake, 1)
 end
-if scheduled and (earlier(q) or not kept()) then
+local keeper, someone = true, true
+if scheduled then
+  keeper, someone = kept()
+end
+if someone and (not keeper or earlier(q)) then
   ring(q)
 end
 if failed and failed.ready then
