@@ -22,7 +22,8 @@ type attempt struct {
 	opts     HandleOptions // when it began
 	slot     slot
 	ctx      context.Context
-	cancel   context.CancelFunc
+	cancel   context.CancelFunc // nil without a timeout, as the next
+	unwatch  func() bool
 	returned chan struct{} // closed when the handler has
 	over     atomic.Bool   // the slot was given back
 }
@@ -31,8 +32,9 @@ func newAttempt(s *service, t *Task, o HandleOptions, of slot) *attempt {
 	a := &attempt{service: s, task: t, opts: o, slot: of, returned: make(chan struct{})}
 	if o.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, o.Timeout, ErrTimeout)
+		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	} else {
-		a.ctx, a.cancel = context.WithCancel(t.ctx)
+		a.ctx, t.watch = t.ctx, a.watch
 	}
 	return a
 }
@@ -40,13 +42,14 @@ func newAttempt(s *service, t *Task, o HandleOptions, of slot) *attempt {
 // run calls the handler and ends the attempt. The profiler's label is how the
 // stack of a handler that does not return is found.
 func (a *attempt) run() {
-	watch := context.AfterFunc(a.ctx, a.watch)
 	err := errGoexit
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
 			err = &panicError{v, debug.Stack()}
 		}
-		watch()
+		if a.cancel != nil {
+			a.unwatch()
+		}
 		close(a.returned)
 		if !a.over.CompareAndSwap(false, true) {
 			a.service.queue.peer.counts.stuck.Add(-1)
@@ -54,9 +57,8 @@ func (a *attempt) run() {
 		}
 		a.end(err)
 	}()
-	pprof.Do(a.ctx, pprof.Labels(label, a.task.ID), func(ctx context.Context) {
-		err = a.service.handler(ctx, a.task)
-	})
+	pprof.SetGoroutineLabels(pprof.WithLabels(a.ctx, pprof.Labels(label, a.task.ID)))
+	err = a.service.handler(a.ctx, a.task)
 }
 
 const label = "worqr.process"
@@ -98,7 +100,9 @@ func stackOf(process string) string {
 
 // end ends the task of a handler that returned err.
 func (a *attempt) end(err error) {
-	defer a.cancel()
+	if a.cancel != nil {
+		defer a.cancel()
+	}
 	s, t := a.service, a.task
 	cause := context.Cause(a.ctx)
 	s.release(a.slot) // before the end is told, so that the same round asks for the next task

@@ -166,7 +166,7 @@ func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task)
 		delete(c.heard, d)
 		for id, t := range held {
 			if t.digest == d && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
-				t.cancel(ErrCanceled)
+				t.end(ErrCanceled)
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (c *cancels) apply(held map[string]*Task) (acks []script.Cancellation) {
 		left := false
 		for _, t := range held {
 			if t.Token < token && t.is(name) {
-				t.cancel(ErrCanceled)
+				t.end(ErrCanceled)
 				left = true
 			}
 		}

@@ -123,7 +123,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 	}
 	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
 		delete(r.held, t.ID)
-		t.cancel(context.Canceled)
+		t.end(context.Canceled)
 		r.safe(t)
 	}
 	select {

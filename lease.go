@@ -54,7 +54,7 @@ func (r *rounds) unsure() {
 		return // renewed meanwhile
 	}
 	for _, t := range r.held {
-		t.cancel(ErrEvicted)
+		t.end(ErrEvicted)
 	}
 }
 
@@ -85,7 +85,7 @@ func (r *rounds) reconcile() {
 			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
 			r.queue.peer.counts.lost.Add(1)
 			delete(r.held, id)
-			t.cancel(ErrEvicted)
+			t.end(ErrEvicted)
 			r.safe(t)
 		}
 	}

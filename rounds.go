@@ -528,7 +528,7 @@ func (r *rounds) end(err error) {
 		r.queue.peer.counts.lost.Add(int64(len(r.held)))
 	}
 	for _, t := range r.held {
-		t.cancel(cause)
+		t.end(cause)
 		r.safe(t)
 	}
 	clear(r.held)

@@ -153,7 +153,7 @@ func (r *rounds) interrupt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.held {
-		t.cancel(ErrShutdown)
+		t.end(ErrShutdown)
 	}
 }
 

@@ -176,7 +176,8 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 // about to end.
 func (s *service) release(of slot) {
 	s.mu.Lock()
-	s.vacate([]slot{of})
+	s.taken--
+	s.share.Give(1, int(of))
 	s.ending++
 	s.queue.peer.counts.running.Add(-1)
 	s.mu.Unlock()

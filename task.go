@@ -123,6 +123,7 @@ type Task struct {
 	rounds *rounds
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	watch  func() // sees to it that the handler heeds the end of ctx; may be nil
 	digest string // of Payload as it was taken; the handler may change that
 	entry  string // of its key; "" if it has none
 	plain  bool   // it is of the list
@@ -157,6 +158,18 @@ func (t *Task) is(name string) bool { return t.digest == name || t.entry == name
 func digest(payload []byte) string {
 	sum := sha1.Sum(payload)
 	return hex.EncodeToString(sum[:])
+}
+
+// end ends the context, and has the handler be watched until it returns.
+// rounds.mu is held.
+func (t *Task) end(cause error) {
+	if t.ctx == nil || t.ctx.Err() != nil {
+		return // it has
+	}
+	t.cancel(cause)
+	if t.watch != nil && cause != context.Canceled {
+		go t.watch()
+	}
 }
 
 // Context ends when the task is no longer to be worked on. Its cause is then

@@ -139,13 +139,17 @@ local function finish(working, id, token, field)
   if payload == nil then
     return nil
   end
-  if payload then
+  if payload and canceling then
     count_canceled(payload, entry, token, field)
-    if counting and not is_key(entry) then
-      forget_crashes(payload)
-    end
   end
-  remove(working, id, payload, entry)
+  if payload and counting and not is_key(entry) then
+    forget_crashes(payload)
+  end
+  if offset or entry then
+    remove(working, id, payload, entry)
+  else
+    redis.call('ZREM', working, id)
+  end
   return payload or ''
 end
 

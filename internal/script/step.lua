@@ -171,6 +171,7 @@ if suspecting then
   open, again = resume_return(200)
 end
 open = open and not paused
+local told = 0
 local function tell(payload, given, entry, retries, crashes)
   local more = ''
   if entry or crashes and crashes > 0 then
@@ -182,8 +183,8 @@ local function tell(payload, given, entry, retries, crashes)
     end
     more = { entry or '', retries, crashes, story }
   end
-  local n = #started
-  started[n + 1], started[n + 2], started[n + 3] = payload, given, more
+  started[told + 1], started[told + 2], started[told + 3] = payload, given, more
+  told = told + 3
 end
 
 local empty, buried, moved, scores = false, 0, 0, {}
@@ -237,8 +238,7 @@ end
 
 local function start(payload, entry, retries, crashes)
   token = token + 1
-  scores[#scores + 1] = token
-  scores[#scores + 1] = ARGV[first]
+  scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
   first = first + 1
   tell(payload, token, entry, retries, crashes)
 end
