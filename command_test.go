@@ -398,3 +398,30 @@ func TestCommandServesQueue(t *testing.T) {
 	stop()
 	is.Equal(p.Stats().Failures, int64(1))
 }
+
+// A program that takes too long is killed with its children, and its task is
+// tried again.
+func TestCommandTimesOutInQueue(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	file := filepath.Join(t.TempDir(), "pids")
+	q.Handle(worqr.Command("sh", "-c", `sleep 60 & echo $! >>"$1"; echo $$ >>"$1"; exec sleep 60`, "sh", file),
+		&worqr.HandleOptions{Timeout: time.Second})
+	enqueue(t, q, "a")
+	stop := run(t, p)
+	eventually(t, "the program and its child run", func() bool { return len(pids(t, file)) == 2 })
+	began := time.Now()
+	allGone(t, file, 2)
+	t.Logf("gone %v after they were seen", time.Since(began))
+	eventually(t, "the task waits to be tried again", func() bool {
+		for s, err := range q.Scheduled(t.Context()) {
+			must(t, err)
+			return s.Retries == 1 && string(s.Payload) == "a"
+		}
+		return false
+	})
+	stop()
+	is.Equal(p.Stats().Retried, int64(1))
+}
