@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/worqr/worqr/internal/script"
 )
 
 // An attempt is one run of a handler with a task, and its end:
@@ -122,15 +124,26 @@ func (a *attempt) end(err error) {
 	case errors.Is(cause, ErrEvicted):
 		s.insist(t, t.Stop)
 	default:
-		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
-			err = &lateError{err}
-		}
-		s.queue.peer.counts.failures.Add(1)
-		s.complain(t, err)
-		opts := s.options()
-		outcome := opts.outcome(err, t.Retries)
+		outcome := a.judge(err, cause)
 		s.insist(t, func(ctx context.Context) error { return t.settle(ctx, outcome) })
 	}
+}
+
+// judge says what becomes of a task whose handler returned err, and does not fall
+// when that error's methods panic, as those of a nil pointer do.
+func (a *attempt) judge(err, cause error) (o script.Outcome) {
+	s, t, opts := a.service, a.task, a.service.options()
+	defer func() {
+		if v := recover(); v != nil {
+			o = opts.outcome(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack()}, t.Retries)
+		}
+	}()
+	if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
+		err = &lateError{err}
+	}
+	s.queue.peer.counts.failures.Add(1)
+	s.complain(t, err)
+	return opts.outcome(err, t.Retries)
 }
 
 // A lateError is what a handler returned because, or after, it took too long.

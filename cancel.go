@@ -19,7 +19,8 @@ import (
 //
 // It blocks until Redis has answered or ctx ends; the report's Wait blocks
 // until what ran has ended. The removal takes Redis time in proportion to the
-// length of the queue: 2 ms for 100,000 waiting tasks of 50 bytes.
+// length of the list, 2 ms for 100,000 waiting tasks of 50 bytes, and to the number
+// of keys that wait with this payload, about 6 µs each.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)

@@ -106,6 +106,10 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		case s.done <- settled{err: errors.New(trouble)}:
 		default: // the caller was let go
 		}
+		if t := r.held[s.Process]; s.ours && t != nil {
+			delete(r.held, s.Process) // the beats will find it, and it is given back again
+			r.safe(t)
+		}
 		return
 	}
 	switch {

@@ -107,6 +107,7 @@ const (
 	defaultCrashes    = 3
 	defaultKeepFailed = 1000
 	failedRetries     = 100
+	maxUnits          = 1 << 30
 )
 
 // withDefaults fills in what was left open.
@@ -156,6 +157,8 @@ func (o *HandleOptions) check(capacity int) error {
 	}
 	f := o.FailedOptions
 	switch {
+	case o.Weight > maxUnits:
+		return fmt.Errorf("%w: Weight is %d, and %d the most", ErrBadOption, o.Weight, maxUnits)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
 		return fmt.Errorf("%w: OnPanic is %d, which is no policy", ErrBadOption, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:

@@ -80,7 +80,7 @@ type slot int
 func (s *service) turn() {
 	if r, err := s.queue.rounds(); err == nil {
 		s.mu.Lock()
-		s.spare = append(s.spare, s.grab(s.opts.Concurrency-s.taken)...)
+		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, maxStarts))...)
 		s.mu.Unlock()
 		if r.poke() {
 			return

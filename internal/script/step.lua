@@ -204,7 +204,7 @@ end
 -- Whether this one is to be left to others.
 local skipped = 0
 local function risky(crashes)
-  if most == 0 or crashes >= most or crashes < math.max(most - 1, 1) then
+  if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
     return false
   end
   if solo then
@@ -261,14 +261,23 @@ if round == last then
     end
   end
 elseif open and wanted > 0 then
-  -- What is left to others stays at the head, so the next page begins behind it.
-  local due, next_one, read = {}, 1, false
-  while scheduled and first <= final and skipped < 200 and others < 999 do
+  -- What is left to others stays at the head, so the next page begins behind it;
+  -- after 200 of them it is another page in each round.
+  local due, next_one, read, last_page, cleared = {}, 1, false, false, 0
+  while scheduled and first <= final and others < 999 and cleared < 500 do
     if next_one > #due then
-      if read and #due < wanted then
+      if last_page or read and #due < wanted then
         break -- that was all
       end
-      due, next_one, read = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', skipped, wanted), 1, true
+      local from, size_ = skipped, wanted
+      if skipped >= 200 then
+        local behind = redis.call('ZCOUNT', q.schedule, '-inf', now) - skipped
+        if behind <= 0 then
+          break
+        end
+        from, size_, last_page = skipped + round * 100 % behind, 100, true
+      end
+      due, next_one, read = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', from, size_), 1, true
       if #due == 0 then
         break
       end
@@ -286,8 +295,10 @@ elseif open and wanted > 0 then
     end
     if not payload then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
+      cleared = cleared + 1
     elseif not failed and most > 0 and crashes >= most then
       put_aside(entry, payload, retries, crashes)
+      cleared = cleared + 1
     elseif not risky(crashes) then
       if deadly(payload, entry, retries, crashes) then
         unwait(q, entry)
