@@ -26,7 +26,7 @@ import (
 // come at 1,000 a second; "redis-µs" is time that Redis used, which a busy machine
 // distorts least. Run it with -benchtime 9x or more.
 func BenchmarkHealthyBesideRetries(b *testing.B) {
-	const rate, batch = 1000, 20000
+	const rate, batch = 1000, 100_000
 	p := open(b, worqr.Options{})
 	q := p.Queue("q")
 	var retrying atomic.Bool
