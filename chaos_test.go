@@ -794,6 +794,15 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 	t.Logf("failed after %v; crashes that were counted for others when they started: %v", took, counts)
 	_, err := q.DeleteFailed(t.Context())
 	must(t, err)
+	// Who found a worker dead may have been killed before it could strike it off.
+	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)
+	eventually(t, "the dead are off the roster", func() bool {
+		_, err := sweeper.Sweep(t.Context())
+		must(t, err)
+		n, err := redis.Int(conn.Do("SCARD", c.Prefix+":workers"))
+		must(t, err)
+		return n == 0
+	})
 	nothingLeftBut(t, c.Prefix, c.Queue)
 }
 

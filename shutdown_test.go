@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -136,4 +137,21 @@ func TestEventsEnd(t *testing.T) {
 	cancel()
 	receiveClosed(t, ended)
 	server.Signal(t, syscall.SIGCONT)
+}
+
+// A peer takes off the roster whom somebody else has found dead and did not live
+// to strike off.
+func TestRosterIsPruned(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	_, err := c.Do("SADD", prefix+":workers", "long dead")
+	must(t, err)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	must(t, p.StartWorker(t.Context()))
+	eventually(t, "it is off the roster", func() bool {
+		n, err := redis.Int(c.Do("SCARD", prefix+":workers"))
+		must(t, err)
+		return n == 1 // the peer itself
+	})
 }

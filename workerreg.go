@@ -160,6 +160,7 @@ type worker struct {
 	loose   map[membership]int64 // memberships that may be there and should not, with their last rounds
 
 	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
+	pruned bool      // the roster; owned by the keeper
 	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
 	beaten time.Time // when the last answered beat was sent; likewise
 }
@@ -388,6 +389,12 @@ func (w *worker) round() (next time.Duration, err error) {
 			w.peer.log.Debug("worqr: leaving queues", "err", err)
 		}
 		w.joining.Unlock()
+	}
+	if lease := w.peer.opts.Lease; !w.pruned && lease > 0 && time.Since(w.started) > 2*lease {
+		// Who has found a worker dead may itself have died before it could say
+		// so. Once is enough: others start later.
+		w.pruned = true
+		w.peer.background.Go(func() { _ = w.peer.prune(w.ctx) }) // as well as can be done
 	}
 	err = w.joinAll(ctx)
 	at, beatErr := w.beat(ctx)
