@@ -20,9 +20,8 @@ import (
 // Options.Drain, Grace and 5 s more. It returns nil after a clean end, and an error when
 // it could not leave cleanly (then peers return its tasks once its lease has
 // lapsed), when it has never reached Redis, or was called before. After
-// Shutdown it returns ErrShutdown at once. It is made of
-// StartWorker, StartWork, StartTasks, Finish, Stop, Retry, Fail and
-// StopWorker.
+// Shutdown it returns ErrShutdown at once. It is made of StartWorker, StartWork,
+// StartTasks, Finish, Stop, Retry, Fail and StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)

@@ -18,6 +18,11 @@ local ASIDE = 4503599627370496
 -- woken for other work, who was told when the next entry is due.
 local CLOCK = 8796093022208
 
+-- Whether an entry is the key of a user, and so its own identity.
+local function is_key(entry)
+  return entry and string.sub(entry, 1, 2) == 'k:'
+end
+
 -- What waits is to start when it is due.
 local function plan(lane, entry, due)
   redis.call('ZADD', lane.schedule, due, entry)
@@ -83,7 +88,7 @@ end
 local function entry_returned(entry, id, payload, due, retries, crashes)
   local key = q.keyed .. entry
   local newer, planned, keep, counts, low, high
-  if string.sub(entry, 1, 2) == 'k:' then -- nobody puts anything under the others
+  if is_key(entry) then -- nobody puts anything under the others
     newer, planned, keep, counts, low, high = unpack(redis.call('HMGET', key,
       'payload', 'due', 'keep', 'counts', 'low', 'high'))
   end

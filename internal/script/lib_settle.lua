@@ -61,11 +61,6 @@ local function entry_of(id)
   return entry, tonumber(runs[2] or 0), tonumber(runs[3] or 0)
 end
 
--- Whether an entry is the key of a user, and so its own identity.
-local function is_key(entry)
-  return entry and string.sub(entry, 1, 2) == 'k:'
-end
-
 -- How many workers died holding what is not under a key.
 local function crashes_of(payload)
   return counting and tonumber(redis.call('HGET', q.ledger, redis.sha1hex(payload)) or nil) or 0
@@ -114,6 +109,16 @@ local function pop(id)
   return payload
 end
 
+-- Takes out of a process what it runs: the payload as pop does, the entry, its
+-- retries and its crashes.
+local function take_out(id)
+  local entry, tried, crashes = entry_of(id)
+  if entry == false then
+    return nil
+  end
+  return pop(id), entry, tried, crashes
+end
+
 -- What is left of a process without its payload ends for good.
 local function remove(working, id, payload, entry)
   redis.call('ZREM', working, id)
@@ -128,14 +133,7 @@ end
 -- The process ends for good: it has done its work, or is dropped. Returns its
 -- payload, or nil when nothing can happen.
 local function finish(working, id, token, field)
-  local entry
-  if keyed then
-    entry = entry_of(id)
-  end
-  local payload = nil
-  if entry ~= false then
-    payload = pop(id)
-  end
+  local payload, entry = take_out(id)
   if payload == nil then
     return nil
   end
@@ -205,11 +203,7 @@ end
 -- The process is to be tried again in delay ms (true); or false and nil as in
 -- give_back.
 local function put_off(working, id, token, delay)
-  local entry, tried, crashes = entry_of(id)
-  local payload = nil
-  if entry ~= false then
-    payload = pop(id)
-  end
+  local payload, entry, tried, crashes = take_out(id)
   if payload == nil then
     return nil
   end

@@ -30,9 +30,9 @@
 -- to tell, {entry or "", retries, crashes, what the failed queue knows}; per
 -- new cancel name and token; the last cancel told of; the place among the idle
 -- workers or -1; 1 when the next round should follow at once; why nothing could
--- be started; per digest heard the token
--- of its cancel; μs until the worker is to look, an hour at most, or -1; how many tasks failed
--- because workers had died holding them.
+-- be started; per digest heard the token of its cancel; μs until the worker is to
+-- look, an hour at most, or -1; how many tasks failed because workers had died
+-- holding them.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
@@ -79,11 +79,10 @@ end
 -- The task of a process goes to the failed queue, or aside. True, or false and
 -- nil as in give_back.
 local function give_up(id, started, kind, reason)
-  local entry, tried, died = entry_of(id)
-  local payload = nil
-  if entry ~= false and (not failed or buries(failed)) then
-    payload = pop(id)
+  if failed and not buries(failed) then
+    return nil
   end
+  local payload, entry, tried, died = take_out(id)
   if payload == nil then
     return nil
   end
