@@ -115,6 +115,31 @@ type Round struct {
 	Acks     []Cancellation // cancels of which nothing is left
 	Heard    []string       // digests of which a cancel message came
 	Start    []string       // ids of the processes to start
+	Ahead    int            // how many of these, the last ones, are more than can begin at once
+}
+
+// simple reports whether all there is to say of an outcome is that it finishes
+// a process of the list. In a round these come last, each process once.
+func (o *Outcome) simple() bool { return o.Plain && o.Verb == Finish && o.Result == nil }
+
+// Rank is the place of an outcome in a round: what may be of the second lane
+// comes first, what is simple last.
+func (o *Outcome) Rank() int {
+	switch {
+	case !o.Plain:
+		return 0
+	case !o.simple():
+		return 1
+	}
+	return 2
+}
+
+// ends is how many outcomes, the last ones, are simple.
+func (r *Round) ends() (n int) {
+	for n < len(r.Outcomes) && r.Outcomes[len(r.Outcomes)-1-n].simple() {
+		n++
+	}
+	return n
 }
 
 // entries is how many outcomes may be of the second lane.
@@ -169,6 +194,7 @@ type Answer struct {
 	Started []Start
 	Cancels []Cancellation
 	Seen    int64
+	Hungry  int           // others who are idle though nothing is left for them
 	Rank    int           // place among the idle workers; -1 when not among them
 	Again   bool          // there is more to do at once
 	Trouble string        // why nothing could be started
@@ -185,13 +211,18 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 		head, tail = q.Failed().Around()
 		bury = q.Failed().Wake("")
 	}
-	args := make([]any, 0, 21+4*len(round.Outcomes)+2*len(round.Acks)+len(round.Heard)+len(round.Start))
+	ends := round.ends()
+	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
+	args := make([]any, 0, 23+4*len(outcomes)+2*ends+2*len(round.Acks)+len(round.Heard)+len(round.Start))
 	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed(""),
 		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, flag(round.Idle),
 		round.Crashes, flag(round.Solo), round.Keep, head, tail, bury,
-		q.Channel(keys.KindDone), len(round.Outcomes), round.entries(), len(round.Acks), len(round.Heard))
-	for _, o := range round.Outcomes {
+		q.Channel(keys.KindDone), len(outcomes), round.entries(), ends, len(round.Acks), len(round.Heard), round.Ahead)
+	for _, o := range outcomes {
 		args = append(args, o.Process, o.Token, string(o.Verb), o.word())
+	}
+	for _, o := range simple {
+		args = append(args, o.Process, o.Token)
 	}
 	for _, a := range round.Acks {
 		args = append(args, a.Name, a.Token)
@@ -205,14 +236,33 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 
 	d := decode(do(ctx, r, step.Call(shared(q), args...)))
 	a := &Answer{}
-	settled, started, cancels := d.list(), d.list(), d.list()
+	settled, odd, started, plain, last := d.list(), d.list(), d.list(), d.list(), d.int()
+	if len(round.Outcomes) > 0 {
+		a.Settled = make([]Settled, 0, len(round.Outcomes))
+	}
 	settled.each(func() { a.Settled = append(a.Settled, Settled(settled.string())) })
+	for range simple {
+		a.Settled = append(a.Settled, OK)
+	}
+	odd.each(func() {
+		i, what := len(outcomes)+int(odd.int()), Settled(odd.string())
+		if odd.err == nil && i < len(a.Settled) {
+			a.Settled[i] = what
+		}
+	})
+	a.Started = make([]Start, 0, len(started.rest)/3+len(plain.rest))
 	started.each(func() { a.Started = append(a.Started, started.start()) })
+	for token := last - int64(len(plain.rest)); len(plain.rest) > 0 && plain.err == nil; {
+		token++
+		a.Started = append(a.Started, Start{Payload: plain.bytes(), Token: token})
+	}
+	for _, nested := range []*decoder{settled, odd, started, plain} {
+		d.join(nested)
+	}
+	cancels := d.list()
 	cancels.each(func() { a.Cancels = append(a.Cancels, Cancellation{cancels.string(), cancels.int()}) })
-	d.join(settled)
-	d.join(started)
 	d.join(cancels)
-	a.Seen, a.Rank, a.Again, a.Trouble = d.int(), int(d.int()), d.int() == 1, d.string()
+	a.Seen, a.Rank, a.Hungry, a.Again, a.Trouble = d.int(), int(d.int()), int(d.int()), d.int() == 1, d.string()
 	recorded := d.list()
 	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
 	d.join(recorded)

@@ -69,6 +69,7 @@ type env struct {
 	line   *redisconn.Line
 	conn   redis.Conn // for looking
 	ear    redis.PubSubConn
+	way    way
 }
 
 func newEnv(t testing.TB, url string, alive []string) *env {
@@ -109,11 +110,49 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 func run(t *testing.T, scenarios []scenario) {
 	t.Helper()
 	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			newEnv(t, redistest.URL(), s.alive).play(s, nil)
-		})
+		for _, way := range []way{wordy, brief, unheard} {
+			t.Run(s.name+string(way), func(t *testing.T) {
+				t.Parallel()
+				e, s := newEnv(t, redistest.URL(), s.alive), s
+				if e.way = way; way == unheard {
+					if err := e.ear.Unsubscribe(e.q.Channel(keys.KindDone)); err != nil {
+						t.Fatal(err)
+					}
+					e.ear.Receive()
+					s.steps = slices.Clone(s.steps) // the others have it, too
+					for i, w := range s.steps {
+						s.steps[i].heard = slices.DeleteFunc(slices.Clone(w.heard), func(m string) bool { return strings.HasPrefix(m, "done ") })
+					}
+				}
+				e.play(s, nil)
+			})
+		}
 	}
+}
+
+// A way is how rounds end processes: each in full; those of the list that finish
+// in brief; the same, and nobody hears of it, so that few commands do for all.
+type way string
+
+const (
+	wordy   way = ""
+	brief   way = ", in brief"
+	unheard way = ", unheard"
+)
+
+// abridge says in brief what can be said so, and returns where the outcomes are.
+func (e *env) abridge(r *Round) (places []int) {
+	r.Outcomes = slices.Clone(r.Outcomes)
+	for i, o := range r.Outcomes {
+		places = append(places, i)
+		if e.way != wordy {
+			entry, err := redis.Bool(e.conn.Do("HEXISTS", e.q.Entries(), o.Process))
+			r.Outcomes[i].Plain = !entry && err == nil
+		}
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(r.Outcomes[a].Rank(), r.Outcomes[b].Rank()) })
+	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
+	return places
 }
 
 // play seeds, makes the calls and compares all there is after each of them.
@@ -573,12 +612,17 @@ func steps(r Round) func(*env) string {
 		if r.Lease < 0 {
 			r.Lease = 0
 		}
+		places := e.abridge(&r)
 		a, err := Step(e.ctx, e.line, e.q, &r)
 		if err != nil {
 			return refused(err)
 		}
 		var w words
-		for _, s := range a.Settled {
+		settled := make([]Settled, len(places))
+		for i, s := range a.Settled {
+			settled[places[i]] = s
+		}
+		for _, s := range settled {
 			w.add("settled", string(s))
 		}
 		for _, s := range a.Started {

@@ -1,8 +1,10 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -163,10 +165,11 @@ func TestSound(t *testing.T) {
 					token, err := strconv.ParseInt(score, 10, 64)
 					e.must(nil, err)
 					verb := Verb(pick("finish", "drop", "stop", "retry", "fail", "retry"))
-					o := Outcome{Process: id, Token: token, Verb: verb, Kind: Failed, Reason: "r", Delay: time.Duration(r.IntN(2)) * time.Hour}
+					o := Outcome{Process: id, Token: token, Plain: before.entries[id] == "" && r.IntN(2) == 0, Verb: verb, Kind: Failed, Reason: "r", Delay: time.Duration(r.IntN(2)) * time.Hour}
 					round.Outcomes = append(round.Outcomes, o)
 					delta -= before.ended(id, token, verb, q.IsFailed())
 				}
+				slices.SortStableFunc(round.Outcomes, func(a, b Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
 				for range r.IntN(4) {
 					ids++
 					round.Start = append(round.Start, fmt.Sprint("p", ids))

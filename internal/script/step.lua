@@ -18,29 +18,35 @@
 --                    finish: "=" and the result, or ""; drop: canceled, no event;
 --                    stop: to the front; retry: in so many ms; fail: kind:reason
 -- ARGV[19] entries   how many of them, the first ones, may be of the second lane
--- ARGV[20] acks      how many; each: name, token of a cancel of which nothing is left
--- ARGV[21] heard     how many; each: digest of which a cancel message came
--- ARGV[22] the outcomes, the acks, the heard, then the ids of the processes to start
+-- ARGV[20] ends      how many of the list that finish without a result; each: process, token
+-- ARGV[21] acks      how many; each: name, token of a cancel of which nothing is left
+-- ARGV[22] heard     how many; each: digest of which a cancel message came
+-- ARGV[23] ahead     how many of the starts, the last ones, are more than the worker can begin
+--                    at once: for these, nobody else may be idle
+-- ARGV[24] the outcomes, the ends, the acks, the heard, then the ids of the processes to start
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed.
 --
--- Returns {outcomes, started, cancels, seen, idle rank, again, trouble,
--- recorded, due, buried}: per outcome ok, canceled (it was to go back, and a
--- cancel had come), gone (it was settled before) or refused (a key is of
--- another type); per started task payload, token and, where there is more
--- to tell, {entry or "", retries, crashes, what the failed queue knows}; per
--- new cancel name and token; the last cancel told of; the place among the idle
--- workers or -1; 1 when the next round should follow at once; why nothing could
--- be started; per digest heard the token of its cancel; μs until the worker is to
+-- Returns {outcomes, odd, told, plain, token, cancels, seen, idle rank, hungry,
+-- again, trouble, recorded, due, buried}: per outcome ok, canceled (it was to go
+-- back, and a cancel had come), gone (it was settled before) or refused (a key is
+-- of another type); place and the same word of each end that was not ok; per
+-- started task of which there may be more to tell payload, token and {entry or
+-- "", retries, crashes, what the failed queue knows} or ""; the payloads of those
+-- started after them, and the token of the last; per new cancel name and token;
+-- the last cancel told of; the place among the idle workers or -1; how many others
+-- are idle though nothing is left for them; 1 when the next round should follow at once; why nothing could be
+-- started; per digest heard the token of its cancel; μs until the worker is to
 -- look, an hour at most, or -1; how many tasks failed because workers had died
 -- holding them.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
-local outcomes, entries, acks, heard = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
+local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
+local acks, heard, ahead = tonumber(ARGV[21]), tonumber(ARGV[22]), tonumber(ARGV[23])
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
-local at = 22
+local at = 24
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -57,7 +63,7 @@ end
 if broken then
   return broken
 end
-if outcomes == 0 then -- else the first outcome tells
+if outcomes + ends == 0 then -- else the first of these tells
   redis.call('ZCARD', working)
 end
 
@@ -67,6 +73,18 @@ if suspecting then
 end
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 redis.call('HSET', q.rounds, worker, round)
+local idlers = redis.pcall('ZCARD', q.idle)
+idlers = type(idlers) == 'number' and idlers or 0
+
+-- Tell observers of a finished task, or, where nobody hears of the first one, not
+-- of the others either.
+local heeded = true
+local function announce(payload, result)
+  if heeded then
+    local reached = redis.pcall('PUBLISH', done, cjson.encode({ workerId = worker, task = payload, result = result }))
+    heeded = type(reached) == 'number' and reached > 0
+  end
+end
 
 -- What has failed in a failed queue is put aside there, as an entry that is
 -- never due.
@@ -109,6 +127,7 @@ local function give_up(id, started, kind, reason)
   return true
 end
 
+local PAGE = 1000 -- unpack has a limit
 local settled, trouble = {}, ''
 local any = keyed
 for i = 1, outcomes do
@@ -121,11 +140,7 @@ for i = 1, outcomes do
     local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped')
     settled[i] = payload and 'ok' or 'refused'
     if payload and verb == 'finish' then
-      local message = { workerId = worker, task = payload }
-      if word ~= '' then
-        message.result = string.sub(word, 2)
-      end
-      redis.pcall('PUBLISH', done, cjson.encode(message))
+      announce(payload, word ~= '' and string.sub(word, 2) or nil)
     end
   else
     local moved
@@ -141,6 +156,41 @@ for i = 1, outcomes do
   end
   if settled[i] == 'refused' then
     trouble = 'WRONGTYPE a key of the queue or of the process is of another type'
+  end
+end
+
+-- The ends: most of what a busy worker has to say. They are no entries, and where
+-- there is nothing else to see to, few commands do for all.
+keyed = false
+local odd, over, lists = {}, {}, {}
+for i = 1, ends, PAGE do
+  local page, given = {}, at
+  for _ = i, math.min(i + PAGE - 1, ends) do
+    page[#page + 1] = ARGV[at]
+    at = at + 2
+  end
+  for j, score in ipairs(redis.call('ZMSCORE', working, unpack(page))) do
+    local id, what = page[j], nil
+    if score ~= ARGV[given + 2 * j - 1] then
+      what = 'gone'
+    elseif canceling or counting or offset or heeded then
+      local payload = finish(working, id, tonumber(score), 'finished')
+      if payload then
+        announce(payload, nil)
+      else
+        what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
+      end
+    else
+      over[#over + 1], lists[#lists + 1] = id, q.process .. id
+    end
+    if what then
+      odd[#odd + 1], odd[#odd + 2] = i + j - 2, what
+    end
+  end
+  if #over > 0 then
+    redis.call('DEL', unpack(lists))
+    redis.call('ZREM', working, unpack(over))
+    over, lists = {}, {}
   end
 end
 keyed = any
@@ -164,7 +214,7 @@ for i = 1, heard do
 end
 
 -- Returned tasks start before waiting ones, so a return under way goes first.
-local started, wanted, again = {}, #ARGV - at + 1, false
+local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
 if suspecting then
   open, again = resume_return(200)
@@ -189,9 +239,15 @@ end
 local empty, buried, moved, scores = false, 0, 0, {}
 -- The ids are for starts, so that the worker knows which is which. All else gets
 -- ids made of the last one, which then no process has: in its order, as ids are.
+-- Nothing is started ahead while somebody else could begin it, nor while workers
+-- die: all that one holds is suspected.
 local first, final, others = at, #ARGV, 0
+local needed = wanted - ahead
+if counting or idlers > 0 then
+  final, wanted = final - ahead, needed
+end
 local function other_id()
-  if others == 0 then
+  if others == 0 and final == #ARGV then
     final = final - 1
   end
   others = others + 1
@@ -313,6 +369,24 @@ elseif open and wanted > 0 then
       end
     end
   end
+  if not counting and not offset then
+    -- Nothing to see to but the payloads.
+    local before, last_score = first - 1, 2 * (first - at)
+    while first <= final do
+      local id = ARGV[first]
+      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
+      if type(payload) ~= 'string' then
+        empty = not payload
+        trouble = payload and (payload.err or 'the queue cannot be read') or trouble
+        break
+      end
+      token = token + 1
+      plain[first - before] = payload
+      scores[last_score + 1], scores[last_score + 2] = token, id
+      first, last_score = first + 1, last_score + 2
+    end
+    final = 0
+  end
   while first <= final and others < 999 do
     local id = ARGV[first]
     local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
@@ -345,8 +419,10 @@ elseif open and wanted > 0 then
       start(payload, nil, 0, crashes)
     end
   end
+  for i = 1, #scores, 2 * PAGE do
+    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores)))
+  end
   if #scores > 0 then
-    redis.call('ZADD', working, unpack(scores))
     redis.call('SET', q.token, token)
   end
 end
@@ -361,7 +437,7 @@ if scheduled and open and not more then
   more = skipped < 200 and redis.call('ZCOUNT', q.schedule, '-inf', now) > skipped
 end
 again = again or more and round == last or open and buried + moved > 0 and not empty
-if idle and #started < 3 * wanted and not again then
+if idle and told / 3 + #plain < needed and not again then
   local score = now
   if scheduled and not kept() then
     score = now + CLOCK
@@ -375,7 +451,7 @@ if idle and #started < 3 * wanted and not again then
   local place = redis.pcall('ZRANK', q.idle, worker)
   rank = type(place) == 'number' and place or -1
 end
-if more then
+if more and idlers > 0 then
   wake(q.idle, q.wake, 1)
 end
 local keeper, someone = true, true
@@ -408,4 +484,4 @@ if canceling then
     seen = tonumber(new[#new])
   end
 end
-return { settled, started, cancels, seen, rank, again and 1 or 0, trouble, recorded, due, buried }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried }
