@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/script"
@@ -18,52 +18,80 @@ import (
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
+//
+// The end is said, and stored with the next round; nobody waits for that.
 type attempt struct {
-	service  *service
-	task     *Task
-	opts     HandleOptions // when it began
-	slot     slot
-	ctx      context.Context
-	cancel   context.CancelFunc // nil without a timeout, as the next
-	unwatch  func() bool
-	returned chan struct{} // closed when the handler has
-	over     atomic.Bool   // the slot was given back
+	service *service
+	task    *Task
+	opts    *HandleOptions // when it began
+	slot    slot
+	label   string // of the goroutine
+	ready   bool   // the task was ready for a while
+	ctx     context.Context
+	cancel  context.CancelFunc // nil without a timeout, as the next
+	unwatch func() bool
+	began   time.Time
+	ended   time.Time // set when the handler has returned
+	next    *Task     // likewise: for the slot; nil if that was given back
+
+	mu       sync.Mutex
+	returned bool        // the handler has
+	disowned bool        // it had not
+	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newAttempt(s *service, t *Task, o HandleOptions, of slot) *attempt {
-	a := &attempt{service: s, task: t, opts: o, slot: of, returned: make(chan struct{})}
-	if o.Timeout > 0 {
-		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, o.Timeout, ErrTimeout)
+func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *attempt {
+	a := &attempt{service: s, task: t, opts: s.options(), slot: of, label: label, began: now, ctx: t.ctx}
+	s.queue.peer.counts.running.Add(1)
+	if a.opts.Timeout > 0 {
+		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	} else {
-		a.ctx, t.watch = t.ctx, a.watch
+		t.attempt.Store(a)
 	}
 	return a
 }
 
-// run calls the handler and ends the attempt. The profiler's label is how the
-// stack of a handler that does not return is found.
+// run calls the handler and ends the attempt.
 func (a *attempt) run() {
-	err := errGoexit
+	err, returned := errGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
-			err = &panicError{v, debug.Stack()}
+			err, returned = &panicError{v, debug.Stack()}, true
 		}
 		if a.cancel != nil {
 			a.unwatch()
 		}
-		close(a.returned)
-		if !a.over.CompareAndSwap(false, true) {
+		if !a.close() {
 			a.service.queue.peer.counts.stuck.Add(-1)
 			return
 		}
+		a.ended = time.Now()
+		a.next = a.service.freed(a)
 		a.end(err)
+		if !returned && a.next != nil {
+			go a.service.work(a.next, a.slot, true)
+		}
 	}()
-	pprof.SetGoroutineLabels(pprof.WithLabels(a.ctx, pprof.Labels(label, a.task.ID)))
-	err = a.service.handler(a.ctx, a.task)
+	a.service.queue.peer.counts.started.Add(1)
+	if a.ready && a.ctx.Err() != nil {
+		err = context.Cause(a.ctx) // it was canceled meanwhile
+	} else {
+		err = a.service.handler(a.ctx, a.task)
+	}
+	returned = true
 }
 
-const label = "worqr.process"
+// close notes that the handler has returned. It is false when it was disowned.
+func (a *attempt) close() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.returned = true
+	if a.grace != nil {
+		a.grace.Stop()
+	}
+	return !a.disowned
+}
 
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
@@ -73,66 +101,94 @@ func (a *attempt) watch() {
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) {
 		return
 	}
-	select {
-	case <-a.returned:
-		return
-	case <-time.After(a.opts.Grace):
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.returned {
+		a.grace = time.AfterFunc(a.opts.Grace, func() { a.disown(cause) })
 	}
+}
+
+// disown ends the attempt in the place of its handler, whose slot goes to others.
+func (a *attempt) disown(cause error) {
 	stuck := &a.service.queue.peer.counts.stuck
 	stuck.Add(1)
-	if !a.over.CompareAndSwap(false, true) {
+	a.mu.Lock()
+	a.disowned = !a.returned
+	disowned := a.disowned
+	a.mu.Unlock()
+	if !disowned {
 		stuck.Add(-1)
 		return
 	}
+	a.service.reassign(a)
 	a.end(fmt.Errorf("%w, and its handler did not return", cause))
-	a.service.disown(a.task, cause) // last: it may take a while
+	a.service.disown(a, cause) // last: it may take a while
 }
 
-// stackOf is the stack of the goroutines that work on a process.
-func stackOf(process string) string {
+// stackOf is the stack of the goroutine with a label that runs a handler.
+func stackOf(label string) string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
 	for block := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(block, process) {
+		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*attempt).run") {
 			return block
 		}
 	}
 	return ""
 }
 
-// end ends the task of a handler that returned err.
+// end says what becomes of the task of a handler that returned err. The slot has
+// been given away before, so that the same round asks for the next task.
 func (a *attempt) end(err error) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
 	s, t := a.service, a.task
 	cause := context.Cause(a.ctx)
-	s.release(a.slot) // before the end is told, so that the same round asks for the next task
-	defer s.queue.freed(t.rounds)
-	defer s.end()
 	switch {
 	case err == nil:
-		s.insist(t, t.Finish)
+		a.say(script.Outcome{Verb: script.Finish})
 	case errors.Is(cause, ErrCanceled):
-		s.insist(t, t.drop)
-	case errors.Is(cause, ErrShutdown):
+		a.say(script.Outcome{Verb: script.Drop})
+	case errors.Is(cause, ErrShutdown) && s.isDraining():
 		// It stays ours until the worker leaves, which puts all that is left
 		// back in its order.
-		if !s.isDraining() {
-			s.insist(t, t.Stop)
-		}
-	case errors.Is(cause, ErrEvicted):
-		s.insist(t, t.Stop)
+		s.end()
+	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted):
+		a.say(script.Outcome{Verb: script.Stop})
 	default:
-		outcome := a.judge(err, cause)
-		s.insist(t, func(ctx context.Context) error { return t.settle(ctx, outcome) })
+		a.say(a.judge(err, cause))
 	}
+	s.queue.freed(t.rounds)
+	s.queue.peer.capacity.Pass()
+}
+
+// say has the outcome be stored. It is repeated until it is, or until the task is
+// no longer ours: the worker was evicted or has left.
+func (a *attempt) say(o script.Outcome) {
+	t := a.task
+	t.rounds.say(&settlement{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
+}
+
+// stored takes in what became of the end. The mu of the rounds is held.
+func (a *attempt) stored(s *settlement, d settled) {
+	t := a.task
+	err := t.conclude(s.Verb, s.before, d)
+	if err == nil || errors.Is(err, ErrLost) {
+		a.service.end()
+		return
+	}
+	t.rounds.queue.peer.background.Go(func() {
+		a.service.insist(t, s.Outcome)
+		a.service.end()
+	})
 }
 
 // judge says what becomes of a task whose handler returned err, and does not fall
 // when that error's methods panic, as those of a nil pointer do.
 func (a *attempt) judge(err, cause error) (o script.Outcome) {
-	s, t, opts := a.service, a.task, a.service.options()
+	s, t := a.service, a.task
+	opts := s.options()
 	defer func() {
 		if v := recover(); v != nil {
 			o = opts.outcome(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack()}, t.Retries)
@@ -155,6 +211,9 @@ func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 // freed has the queue's rounds look, if a slot became free that belonged to an
 // earlier incarnation; otherwise the end of the task has done so.
 func (q *Queue) freed(of *rounds) {
+	if of.ctx.Err() == nil {
+		return
+	}
 	if r, err := q.rounds(); err == nil && r != of {
 		r.poke()
 	}

@@ -3,7 +3,7 @@ package worqr
 import (
 	"bytes"
 	"context"
-	"errors"
+	"encoding/hex"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -111,15 +111,6 @@ func (c *CancelReport) read(ctx context.Context) (over bool, err error) {
 	return true, nil
 }
 
-// drop ends a canceled process for good.
-func (t *Task) drop(ctx context.Context) error {
-	err := t.settle(ctx, script.Outcome{Verb: script.Drop})
-	if errors.Is(err, ErrLost) {
-		return nil // whoever took it away from us has dropped it
-	}
-	return t.wrap("drop task", err)
-}
-
 // cancels is what a worker knows of the cancels on a queue.
 //
 // The truth is in Redis: entries of the cancel log come with the answers to
@@ -143,7 +134,7 @@ func (c *cancels) hear(payload []byte, held map[string]*Task) {
 		c.heard[d] = map[string]bool{}
 	}
 	for id, t := range held {
-		if t.digest == d {
+		if covers(d, t) {
 			c.heard[d][id] = true
 		}
 	}
@@ -166,7 +157,7 @@ func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task)
 		processes := c.heard[d]
 		delete(c.heard, d)
 		for id, t := range held {
-			if t.digest == d && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
+			if covers(d, t) && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
 				t.end(ErrCanceled)
 			}
 		}
@@ -187,7 +178,7 @@ func (c *cancels) apply(held map[string]*Task) (acks []script.Cancellation) {
 	for name, token := range c.open {
 		left := false
 		for _, t := range held {
-			if t.Token < token && t.is(name) {
+			if t.Token < token && covers(name, t) {
 				t.end(ErrCanceled)
 				left = true
 			}
@@ -198,4 +189,17 @@ func (c *cancels) apply(held map[string]*Task) (acks []script.Cancellation) {
 		}
 	}
 	return acks
+}
+
+// covers reports whether a cancel by this name is of the task: by the digest of
+// its payload, or by its key.
+func covers(name string, t *Task) bool {
+	if len(name) == 2*len(t.digest) {
+		var hexed [2 * len(t.digest)]byte
+		hex.Encode(hexed[:], t.digest[:])
+		if string(hexed[:]) == name {
+			return true
+		}
+	}
+	return t.entry == name && name != ""
 }

@@ -11,17 +11,23 @@ import (
 // A settlement is the wish to end a process.
 type settlement struct {
 	script.Outcome
-	done chan settled // gets one answer
-	ours bool         // nobody waits for it: a task that nobody took
-	held bool         // the task was held when this was first said
+	done   chan settled // gets one answer; nil if nobody waits for it
+	ours   bool         // nobody waits: it is repeated until it is answered
+	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
+	before script.Verb  // by which it was to end before
+	held   bool         // the task was held when this was first said
 }
 
-func newSettlement(t *Task, o script.Outcome) *settlement {
-	o.Process, o.Token, o.Plain = t.ID, t.Token, t.plain
-	if o.Verb == script.Finish { // else a handler that was disowned may still write it
-		o.Result = t.Result
+// tell answers the wish. The mu of the rounds is held.
+func (s *settlement) tell(d settled) {
+	if s.by != nil {
+		s.by.stored(s, d)
+		return
 	}
-	return &settlement{Outcome: o, done: make(chan settled, 1)}
+	select {
+	case s.done <- d:
+	default: // the caller was let go
+	}
 }
 
 type settled struct {
@@ -47,6 +53,7 @@ type exchange struct {
 	outcomes []*settlement
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
+	recalls  int64  // how often ready tasks had been recalled before
 	repeated bool   // it may have been answered before, and the reply lost
 }
 
@@ -73,17 +80,13 @@ func (r *rounds) release(e *exchange, err error) {
 
 // answer tells the callers of a round that it failed. r.mu is held.
 func (r *rounds) answer(e *exchange, err error) {
-	end := err
-	if r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking) {
+	end, final := err, r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)
+	if final {
 		end = lost(err)
 	}
 	for _, s := range e.outcomes {
-		if s.ours {
-			continue
-		}
-		select {
-		case s.done <- settled{err: end}:
-		default:
+		if !s.ours || final {
+			s.tell(settled{err: end})
 		}
 	}
 	for _, w := range e.wants {
@@ -102,11 +105,8 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		what = script.OK // the first copy of the round did it
 	}
 	if what == script.Refused {
-		select {
-		case s.done <- settled{err: errors.New(trouble)}:
-		default: // the caller was let go
-		}
-		if t := r.held[s.Process]; s.ours && t != nil {
+		s.tell(settled{err: errors.New(trouble)})
+		if t := r.held[s.Process]; s.ours && s.by == nil && t != nil {
 			delete(r.held, s.Process) // the beats will find it, and it is given back again
 			r.safe(t)
 		}
@@ -122,7 +122,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		c.retried.Add(1)
 	case s.Verb == script.Fail:
 		c.failed.Add(1)
-	default:
+	case s.done != nil || s.by != nil: // else it was not begun
 		c.stopped.Add(1)
 	}
 	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
@@ -130,10 +130,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		t.end(context.Canceled)
 		r.safe(t)
 	}
-	select {
-	case s.done <- settled{what: what}:
-	default: // the caller was let go
-	}
+	s.tell(settled{what: what})
 }
 
 // distribute gives tasks to those who asked for some, and returns the rest.
@@ -156,6 +153,7 @@ func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer) []*Tas
 			t.err = ErrNoTask
 		}
 		tasks = tasks[n:]
+		r.queue.peer.counts.started.Add(int64(n))
 		w.got <- t
 	}
 	return tasks
@@ -167,8 +165,10 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 	// An answer may come when it is not certain any more that what it started is
 	// still ours alone.
 	sure := r.fence == nil || time.Since(r.renewed) < r.queue.peer.exclusive()
-	if n := min(len(tasks), len(e.slots)); sure && !r.closing && n > 0 && r.serve.take(tasks[:n], e.slots) {
-		tasks, e.slots = tasks[n:], e.slots[n:]
+	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
+	// Nor may they overtake what was recalled meanwhile.
+	if sure && !r.closing && n > 0 && e.recalls == r.serve.recalls.Load() && r.serve.take(tasks[:n], e.slots[:slots:slots]) {
+		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if r.serve != nil {
 		r.serve.unreserve(e.slots, !full)
@@ -181,9 +181,18 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 
 // giveBack has a task that nobody took go back to the front. r.mu is held.
 func (r *rounds) giveBack(t *Task) {
-	s := newSettlement(t, script.Outcome{Verb: script.Stop})
-	s.ours = true
-	r.outcomes = append(r.outcomes, s)
+	r.outcomes = append(r.outcomes, &settlement{Outcome: t.outcome(script.Outcome{Verb: script.Stop}), ours: true})
+}
+
+// dropReady ends the tasks that were canceled before a handler has begun them. r.mu
+// is held.
+func (r *rounds) dropReady() {
+	if r.serve == nil {
+		return
+	}
+	for _, t := range r.serve.withdraw(func(t *Task) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
+		r.outcomes = append(r.outcomes, &settlement{Outcome: t.outcome(script.Outcome{Verb: script.Drop}), ours: true})
+	}
 }
 
 // safe notes that a risky task has ended: another may start. r.mu is held.

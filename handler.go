@@ -99,6 +99,16 @@ type HandleOptions struct {
 	Priority int
 	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
 	Weight int
+	// Prefetch is how many tasks a peer may hold beyond those that run, so that a
+	// handler that returns need not wait for the next one. 0 adapts: no more
+	// than the handlers will begin within three milliseconds, by the pace that
+	// they keep, which is none for handlers that take long; they go back to the
+	// front when none was begun for five, or when another peer is idle and the
+	// queue is empty. Any other number holds as many whatever the pace, also of
+	// tasks that take long. Negative is none. Nothing is held beyond while
+	// another peer is idle, while tasks are under suspicion because workers died
+	// with them, or with an Options.Capacity.
+	Prefetch int
 }
 
 const (
@@ -246,7 +256,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 // set puts other options in force.
 func (s *service) set(o HandleOptions) {
 	s.mu.Lock()
-	s.opts = o
+	s.opts = &o
 	s.leave() // what was kept was kept by the old ones
 	s.mu.Unlock()
 	s.share.Set(o.Weight, o.Priority)

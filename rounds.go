@@ -117,33 +117,38 @@ func (r *rounds) refuse() error {
 }
 
 // settle ends a process.
-func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) (script.Settled, error) {
-	s := newSettlement(t, o)
-	r.mu.Lock()
-	if r.ended != nil {
-		defer r.mu.Unlock()
-		return "", lost(r.ended)
-	}
-	r.outcomes = append(r.outcomes, s)
-	r.kick()
-	r.mu.Unlock()
+func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) settled {
+	s := &settlement{Outcome: t.outcome(o), done: make(chan settled, 1)}
+	r.say(s)
 	select {
 	case d := <-s.done:
-		return d.what, d.err
+		return d
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := slices.Index(r.outcomes, s); i >= 0 { // not said yet
 		r.outcomes = slices.Delete(r.outcomes, i, i+1)
-		return "", context.Cause(ctx)
+		return settled{err: context.Cause(ctx)}
 	}
 	select {
 	case d := <-s.done:
-		return d.what, d.err // both were ready
+		return d // both were ready
 	default:
-		return "", fmt.Errorf("%w: %w", redisconn.ErrUnknown, context.Cause(ctx))
+		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, context.Cause(ctx))}
 	}
+}
+
+// say has a settlement be part of the next round.
+func (r *rounds) say(s *settlement) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != nil {
+		s.tell(settled{err: lost(r.ended)})
+		return
+	}
+	r.outcomes = append(r.outcomes, s)
+	r.kick()
 }
 
 // lost is the error of a task whose rounds ended with err.
@@ -303,24 +308,8 @@ func (r *rounds) compose() *exchange {
 		return nil
 	}
 	e := &exchange{}
-	n := min(len(r.outcomes), maxOutcomes)
-	e.outcomes, r.outcomes = r.outcomes[:n:n], slices.Clone(r.outcomes[n:])
-	// What goes back goes newest first, so that the oldest ends foremost; what may
-	// be of the second lane goes before all else.
-	slices.SortStableFunc(e.outcomes, func(a, b *settlement) int {
-		if a.Plain != b.Plain {
-			return rank(a.Plain) - rank(b.Plain)
-		}
-		stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop
-		if stopA && stopB {
-			return cmp.Compare(b.Token, a.Token)
-		}
-		return rank(stopA) - rank(stopB)
-	})
-	for _, s := range e.outcomes {
-		s.held = r.held[s.Process] != nil
-		e.Outcomes = append(e.Outcomes, s.Outcome)
-	}
+	r.number++
+	r.gather(e)
 	e.Acks, r.acks = r.acks, nil
 	starts := 0
 	for len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
@@ -332,22 +321,59 @@ func (r *rounds) compose() *exchange {
 		if r.closing {
 			r.serve.forgo()
 		} else {
-			e.slots = r.serve.reserve(min(r.ask, maxStarts-starts))
+			n := min(r.ask, maxStarts-starts)
+			e.slots = r.serve.reserve(n)
+			e.recalls = r.serve.recalls.Load()
+			e.Ahead = r.serve.ahead(n-len(e.slots), len(e.slots) == 0)
 		}
 		e.Idle = len(e.slots) > 0
 	} else {
 		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
 	e.Solo = !r.queue.peer.risk.Load()
-	for range starts + len(e.slots) {
-		e.Start = append(e.Start, newID())
-	}
+	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
 	e.Heard = r.cancels.ask(maxHeard)
 	r.look = false
-	r.number++
 	r.talked = time.Now()
 	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
 	return e
+}
+
+// gather takes what is to be said into a round. r.mu is held.
+func (r *rounds) gather(e *exchange) {
+	n := min(len(r.outcomes), maxOutcomes)
+	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
+	e.outcomes = make([]*settlement, 0, n)
+	for _, s := range said {
+		t := r.held[s.Process]
+		if s.held = t != nil; s.held {
+			if t.round == r.number { // it is ended twice at once: one after the other
+				rest = append(rest, s)
+				continue
+			}
+			t.round = r.number
+		}
+		e.outcomes = append(e.outcomes, s)
+	}
+	r.outcomes = rest
+	// What goes back goes newest first, so that the oldest ends foremost.
+	order := func(a, b *settlement) int {
+		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
+			return by
+		}
+		stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop
+		if stopA && stopB {
+			return cmp.Compare(b.Token, a.Token)
+		}
+		return rank(stopA) - rank(stopB)
+	}
+	if !slices.IsSortedFunc(e.outcomes, order) {
+		slices.SortStableFunc(e.outcomes, order)
+	}
+	e.Outcomes = make([]script.Outcome, len(e.outcomes))
+	for i, s := range e.outcomes {
+		e.Outcomes[i] = s.Outcome
+	}
 }
 
 // rank sorts what is later behind the rest.
@@ -397,11 +423,10 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 		}
 		tasks = append(tasks, t)
 	}
-	r.queue.peer.counts.started.Add(int64(len(tasks)))
-	full := len(a.Started) == len(e.Start)
+	full := len(a.Started) == len(e.Start) || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
 	r.renew(sent)
 	tasks = r.distribute(e, tasks, a)
-	asked := len(e.slots)
+	asked := len(e.slots) + e.Ahead
 	if asked > 0 {
 		if full {
 			r.ask = min(2*r.ask, maxStarts)
@@ -419,6 +444,9 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now", "queue", r.queue.id, "tasks", a.Buried)
 	}
 	r.hand(e, tasks, full)
+	if a.Hungry > 0 && r.serve != nil && r.serve.options().Prefetch <= 0 {
+		r.recall()
+	}
 	r.clock.Stop()
 	if a.Due >= 0 {
 		r.clock.Reset(max(a.Due, 50*time.Microsecond))
@@ -434,11 +462,14 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 	r.talked = time.Now()
 	r.cancels.learn(e.Heard, a.Tokens, r.held)
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)
+	if len(a.Cancels)+len(e.Heard) > 0 {
+		r.dropReady()
+	}
 
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	r.look = r.look || a.Again || asked > 0 && full && r.free()
+	r.look = r.look || a.Again || asked > 0 && full && (r.free() || !r.closing && r.serve.ahead(1, true) > 0)
 	return true
 }
 
@@ -516,7 +547,7 @@ func (r *rounds) end(err error) {
 		r.serve.forgo()
 	}
 	for _, s := range r.outcomes {
-		s.done <- settled{err: lost(err)}
+		s.tell(settled{err: lost(err)})
 	}
 	for _, w := range r.wants {
 		w.got <- taken{err: err}

@@ -115,6 +115,7 @@ func (p *Peer) drain() (stuck int64) {
 	var rounds []*rounds
 	for _, s := range p.services {
 		s.drain()
+		s.watch.Stop()
 		grace = max(grace, s.options().Grace)
 		if r, err := s.queue.rounds(); err == nil {
 			r.poke() // to be taken off the idle workers

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // A service is a handled queue of a peer. It outlives the incarnations of the
 // worker, and so do the handlers that run.
+//
+// A handler occupies a slot. Tasks that were taken ahead are ready for whichever
+// slot is free next; while there are any, no slot is free.
 type service struct {
 	queue    *Queue
 	handler  Handler
@@ -19,14 +24,18 @@ type service struct {
 	base     context.Context // parent of the tasks' contexts; set by Run
 	upset    complaint
 
-	handlers sync.WaitGroup // that have not returned, and were not disowned
+	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
+	recalls  atomic.Int64   // of ready tasks
+	watch    *time.Timer    // while tasks are ready: whether any is begun
 
-	mu       sync.Mutex // protects the fields below
-	opts     HandleOptions
-	taken    int    // slots: of handlers that run, of tasks that were asked for, and spare
-	spare    []slot // for the next round
-	ending   int    // tasks whose end is to be stored
+	mu       sync.Mutex     // protects the fields below
+	opts     *HandleOptions // replaced, not changed
+	taken    int            // slots: of handlers that run, of tasks that were asked for, and spare
+	spare    []slot         // for the next round
+	ready    []*Task        // taken ahead, oldest first
+	pace     pace
+	ending   int // tasks whose end is to be stored
 	draining bool
 	failures murmur // of handlers
 	disowned murmur // handlers
@@ -49,13 +58,15 @@ func (m *murmur) one() (n int) {
 }
 
 func newService(q *Queue, h Handler, o HandleOptions) *service {
-	s := &service{queue: q, handler: h, opts: o, base: context.Background(), stored: make(chan struct{}, 1)}
+	s := &service{queue: q, handler: h, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+	s.watch = time.AfterFunc(time.Hour, s.unstick)
+	s.watch.Stop()
 	s.share = q.peer.capacity.Share(o.Weight, o.Priority, s.turn)
 	return s
 }
 
 // options are those in force.
-func (s *service) options() HandleOptions {
+func (s *service) options() *HandleOptions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opts
@@ -156,35 +167,6 @@ func (s *service) leave() {
 	s.share.Sated()
 }
 
-// take runs tasks, each in a slot, and tells whether it did: not when the peer
-// drains.
-func (s *service) take(tasks []*Task, slots []slot) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return false
-	}
-	s.handlers.Add(len(tasks))
-	s.queue.peer.counts.running.Add(int64(len(tasks)))
-	for i, t := range tasks {
-		go newAttempt(s, t, s.opts, slots[i]).run()
-	}
-	return true
-}
-
-// release gives back the slot of an attempt that is over, and whose task is
-// about to end.
-func (s *service) release(of slot) {
-	s.mu.Lock()
-	s.taken--
-	s.share.Give(1, int(of))
-	s.ending++
-	s.queue.peer.counts.running.Add(-1)
-	s.mu.Unlock()
-	s.handlers.Done()
-	s.queue.peer.capacity.Pass()
-}
-
 // end notes that the end of a task was stored.
 func (s *service) end() {
 	s.mu.Lock()
@@ -220,12 +202,13 @@ func (s *service) isDraining() bool {
 	return s.draining
 }
 
-// drain has nothing be taken any more.
+// drain has nothing be taken or begun any more.
 func (s *service) drain() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.draining = true
 	s.leave()
+	s.mu.Unlock()
+	s.recall()
 }
 
 // complain logs that a handler failed, at most once a second.
@@ -245,29 +228,29 @@ func (s *service) complain(t *Task, err error) {
 
 // disown logs that handlers ignore their context, at most once a second, with
 // the stack of one.
-func (s *service) disown(t *Task, cause error) {
+func (s *service) disown(a *attempt, cause error) {
 	s.mu.Lock()
 	handlers, grace := s.disowned.one(), s.opts.Grace
 	s.mu.Unlock()
 	if handlers > 0 {
 		s.queue.peer.log.Error("worqr: handlers ignore that their context has ended; their slots go to other tasks",
-			"queue", s.queue.id, "process", t.ID, "handlers", handlers, "cause", cause, "grace", grace, "stack", stackOf(t.ID))
+			"queue", s.queue.id, "process", a.task.ID, "handlers", handlers, "cause", cause, "grace", grace, "stack", stackOf(a.label))
 	}
 }
 
-// insist repeats the end of a task until it is stored or the task is no longer
-// ours: the worker was evicted or has left.
-func (s *service) insist(t *Task, end func(context.Context) error) {
+// insist repeats an end that was refused until it is stored or the task is no
+// longer ours.
+func (s *service) insist(t *Task, o script.Outcome) {
 	for retry := newBackoff(); ; {
-		err := end(context.Background())
+		select {
+		case <-time.After(retry.next()):
+		case <-t.rounds.ctx.Done():
+		}
+		err := t.settle(context.Background(), o)
 		if err == nil || errors.Is(err, ErrLost) {
 			s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.id)
 			return
 		}
 		s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.id)
-		select {
-		case <-time.After(retry.next()):
-		case <-t.rounds.ctx.Done():
-		}
 	}
 }

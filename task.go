@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -123,11 +124,13 @@ type Task struct {
 	rounds *rounds
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	watch  func() // sees to it that the handler heeds the end of ctx; may be nil
-	digest string // of Payload as it was taken; the handler may change that
-	entry  string // of its key; "" if it has none
-	plain  bool   // it is of the list
-	risky  bool   // one more death would be its last; a peer runs one such at a time
+	digest [sha1.Size]byte // of Payload as it was taken; the handler may change that
+	entry  string          // of its key; "" if it has none
+	plain  bool            // it is of the list
+	risky  bool            // one more death would be its last; a peer runs one such at a time
+	round  int64           // the last one that was to end it; protected by rounds.mu
+
+	attempt atomic.Pointer[attempt] // of a handler without a timeout
 
 	mu    sync.Mutex  // protects the fields below
 	tried script.Verb // the end that was, or may have been, carried out
@@ -137,7 +140,7 @@ type Task struct {
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{
 		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token,
-		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: digest(s.Payload), plain: s.Entry == "",
+		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: sha1.Sum(s.Payload), plain: s.Entry == "",
 	}
 	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
 		t.Key, t.entry = key, s.Entry
@@ -149,10 +152,6 @@ func newTask(r *rounds, id string, s script.Start) *Task {
 	t.ctx, t.cancel = context.WithCancelCause(r.base)
 	return t
 }
-
-// is reports whether a cancel by this name is of the task: by the digest of its
-// payload, or by its key.
-func (t *Task) is(name string) bool { return t.digest == name || t.entry == name && name != "" }
 
 // digest is the identity of a payload: SHA-1, in hex.
 func digest(payload []byte) string {
@@ -167,8 +166,8 @@ func (t *Task) end(cause error) {
 		return // it has
 	}
 	t.cancel(cause)
-	if t.watch != nil && cause != context.Canceled {
-		go t.watch()
+	if a := t.attempt.Load(); a != nil && cause != context.Canceled {
+		go a.watch()
 	}
 }
 
@@ -257,27 +256,46 @@ func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(v
 // worker is still a member and does not hold the process, nobody but itself
 // can have ended it. So it was this end, if no other was tried before.
 func (t *Task) settle(ctx context.Context, o script.Outcome) error {
-	verb := o.Verb
+	before := t.try(o.Verb)
+	return t.conclude(o.Verb, before, t.rounds.settle(ctx, t, o))
+}
+
+// outcome completes what ends the process.
+func (t *Task) outcome(o script.Outcome) script.Outcome {
+	o.Process, o.Token, o.Plain = t.ID, t.Token, t.plain
+	if o.Verb == script.Finish { // else a handler that was disowned may still write it
+		o.Result = t.Result
+	}
+	return o
+}
+
+// try notes that the process is to end by a verb, and returns the one by which it
+// was to end before; conclude follows.
+func (t *Task) try(verb script.Verb) (before script.Verb) {
 	t.mu.Lock()
-	before := t.tried
+	defer t.mu.Unlock()
+	before = t.tried
 	if before == "" {
 		t.tried = verb
 	}
-	t.mu.Unlock()
-	settled, err := t.rounds.settle(ctx, t, o)
+	return before
+}
+
+// conclude makes what became of the wish to end the process an error.
+func (t *Task) conclude(verb, before script.Verb, d settled) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case errors.Is(err, redisconn.ErrUnknown):
-		return err
-	case err != nil:
+	case errors.Is(d.err, redisconn.ErrUnknown):
+		return d.err
+	case d.err != nil:
 		if before == "" && t.tried == verb {
 			t.tried = "" // it was not carried out
 		}
-		return err
-	case settled == script.Gone && t.tried != verb:
+		return d.err
+	case d.what == script.Gone && t.tried != verb:
 		return ErrLost
-	case settled == script.Gone && before == "" && !t.ended:
+	case d.what == script.Gone && before == "" && !t.ended:
 		t.rounds.queue.peer.counts.lost.Add(1)
 		t.tried = ""
 		return ErrLost

@@ -69,7 +69,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/google/uuid"
 
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/keys"
@@ -279,9 +278,6 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	return p
 }
 
-// newID returns a UUIDv7.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
 // ID returns the worker id of the present incarnation. It changes when the
 // peer was given up for dead and has come back.
 func (p *Peer) ID() string {
@@ -384,7 +380,7 @@ func public(err error) error {
 
 // Stats are counters of what a peer has done since it was made.
 type Stats struct {
-	Started  int64 // tasks taken from queues
+	Started  int64 // tasks taken from queues, and handed to a handler or a caller
 	Finished int64
 	Stopped  int64 // put back to the front
 	Canceled int64 // ended because they were canceled

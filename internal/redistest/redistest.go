@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -421,4 +422,17 @@ func (l *Link) isDeaf() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deaf
+}
+
+// Calls returns how often a command was called since CONFIG RESETSTAT.
+func Calls(t testing.TB, c redis.Conn, command string) int {
+	t.Helper()
+	info, err := redis.String(c.Do("INFO", "commandstats"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	n, _ := strconv.Atoi(calls) // it was never called
+	return n
 }

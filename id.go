@@ -1,0 +1,37 @@
+package worqr
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/google/uuid"
+)
+
+// newID returns a UUIDv7.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// newIDs returns n UUIDv7, in their order. Only the first is random; the others
+// count on from there, which is method 2 of RFC 9562, section 6.2.
+func newIDs(n int) []string {
+	if n == 0 {
+		return nil
+	}
+	const length, tail = 36, 1<<62 - 1 // without the bits of the variant
+	id := uuid.Must(uuid.NewV7())
+	count := binary.BigEndian.Uint64(id[8:])
+	text := make([]byte, 0, n*length)
+	for i := range uint64(n) {
+		binary.BigEndian.PutUint64(id[8:], count&^tail|(count+i)&tail)
+		for _, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+			if len(text)%length != 0 {
+				text = append(text, '-')
+			}
+			text = hex.AppendEncode(text, part)
+		}
+	}
+	ids, all := make([]string, n), string(text)
+	for i := range ids {
+		ids[i] = all[i*length : (i+1)*length]
+	}
+	return ids
+}

@@ -1,0 +1,183 @@
+package worqr
+
+import (
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// ahead is how many of n tasks may be asked for beyond the slots: as many as the
+// handlers will begin in a moment. Full tells that all slots were in use before.
+func (s *service) ahead(n int, full bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := s.opts.Prefetch
+	switch {
+	case s.draining || most < 0 || s.queue.peer.capacity.Total() > 0:
+		return 0 // what is shared is not to be hoarded
+	case most == 0 && full && time.Since(s.pace.last) > moment:
+		return 0
+	case most == 0:
+		most = s.pace.ahead(s.opts.Concurrency)
+	}
+	return max(min(n, most-len(s.ready)), 0)
+}
+
+// take has tasks be handled: in the slots, which the peer keeps for them, and the
+// others as slots become free. It tells whether it did: not when the peer drains.
+func (s *service) take(tasks []*Task, slots []slot) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.ready = append(s.ready, tasks...)
+	if more := len(s.ready) - len(slots); more > 0 {
+		slots = append(slots, s.grab(more)...) // some may have become free
+	}
+	for _, of := range slots {
+		s.handlers.Add(1)
+		go s.work(s.next(), of, false)
+	}
+	if len(s.ready) > 0 && s.opts.Prefetch == 0 {
+		s.watch.Reset(stale)
+	}
+	return true
+}
+
+// next is the task that has been ready for longest, or nil. s.mu is held.
+func (s *service) next() *Task {
+	if len(s.ready) == 0 || s.draining {
+		return nil
+	}
+	t := s.ready[0]
+	s.ready[0] = nil
+	s.ready = s.ready[1:]
+	return t
+}
+
+// handlerLabel marks the goroutines of handlers in profiles. By it the stack of a
+// handler that does not return is found.
+const handlerLabel = "worqr.handler"
+
+var handlerGoroutines atomic.Int64 // that were started, by all peers of the program
+
+// work handles a task in a slot, and then others as long as any is ready. Ready
+// tells whether the first was.
+func (s *service) work(t *Task, of slot, ready bool) {
+	name := s.queue.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
+	pprof.SetGoroutineLabels(pprof.WithLabels(s.base, pprof.Labels(handlerLabel, name)))
+	now := time.Now()
+	s.mu.Lock()
+	s.pace.began(now)
+	s.mu.Unlock()
+	for t != nil {
+		a := newAttempt(s, t, of, name, now)
+		a.ready = ready
+		a.run()
+		t, now, ready = a.next, a.ended, true
+	}
+}
+
+// freed takes in that a handler has returned: its slot goes to the task that it
+// returns, or is given back when there is none.
+func (s *service) freed(a *attempt) *Task {
+	s.mu.Lock()
+	s.pace.freed(a.ended, a.began, len(a.task.Payload))
+	t := s.vacant(a.slot)
+	s.mu.Unlock()
+	return t
+}
+
+// vacant is the next task for a slot, which is given back when there is none, or
+// when there are too many of them now. The end of what was in it is to be stored.
+// s.mu is held.
+func (s *service) vacant(of slot) *Task {
+	s.ending++
+	s.queue.peer.counts.running.Add(-1)
+	var t *Task
+	if s.taken <= s.opts.Concurrency {
+		t = s.next()
+	}
+	if t == nil {
+		s.taken--
+		s.share.Give(1, int(of))
+		s.handlers.Done()
+	}
+	return t
+}
+
+// reassign gives the slot of a disowned attempt away.
+func (s *service) reassign(a *attempt) {
+	s.mu.Lock()
+	t := s.vacant(a.slot)
+	s.mu.Unlock()
+	if t != nil {
+		go s.work(t, a.slot, true)
+	}
+}
+
+// unstick gives back what is ready when no handler has begun anything of it for a
+// while: others may be idle.
+func (s *service) unstick() {
+	s.mu.Lock()
+	waits := time.Since(s.pace.last)
+	if waits < stale {
+		if len(s.ready) > 0 {
+			s.watch.Reset(stale - waits)
+		}
+		s.mu.Unlock()
+		return
+	}
+	if len(s.ready) > 0 {
+		s.pace.stuck(waits)
+	}
+	s.mu.Unlock()
+	s.recall()
+}
+
+// recall puts back what is ready.
+func (s *service) recall() {
+	for {
+		s.mu.Lock()
+		var r *rounds
+		if len(s.ready) > 0 {
+			r = s.ready[0].rounds
+		}
+		s.mu.Unlock()
+		if r == nil {
+			return
+		}
+		r.mu.Lock()
+		r.recall()
+		r.kick()
+		r.mu.Unlock()
+	}
+}
+
+// recall puts back what is ready, and what a round under way brings is to follow
+// it. r.mu is held.
+func (r *rounds) recall() {
+	r.serve.recalls.Add(1)
+	for _, t := range r.serve.withdraw(func(t *Task) bool { return t.rounds == r }) {
+		if r.ended == nil {
+			r.giveBack(t)
+		}
+	}
+}
+
+// withdraw takes away those of the ready tasks that are meant.
+func (s *service) withdraw(meant func(*Task) bool) (tasks []*Task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = slices.DeleteFunc(s.ready, func(t *Task) bool {
+		if meant(t) {
+			tasks = append(tasks, t)
+			return true
+		}
+		return false
+	})
+	return tasks
+}
