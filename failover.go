@@ -68,16 +68,50 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 // prune takes peers off the list whose registration has ended. One that lives
 // puts itself back with its next beat.
 func (p *Peer) prune(ctx context.Context) error {
+	var some []string
 	for id, err := range p.scan(ctx, p.space.Workers()) {
 		if err != nil {
 			return wrap("sweep", err)
 		}
-		there, err := redis.Bool(p.calls.One(ctx, redisconn.Command("EXISTS", p.space.Worker(id))))
-		if err == nil && !there {
-			_, err = p.calls.One(ctx, redisconn.Command("SREM", p.space.Workers(), id))
+		if some = append(some, id); len(some) == page {
+			if err := p.unlist(ctx, some); err != nil {
+				return err
+			}
+			some = nil
 		}
+	}
+	return p.unlist(ctx, some)
+}
+
+// pruneSome is prune for as many as one look takes, so that what it costs does not
+// grow with the fleet. Which ones is left to chance.
+func (p *Peer) pruneSome(ctx context.Context) error {
+	some, err := redis.Strings(p.calls.One(ctx, redisconn.Command("SRANDMEMBER", p.space.Workers(), page)))
+	if err != nil {
+		return wrap("sweep", err)
+	}
+	return p.unlist(ctx, some)
+}
+
+// unlist takes those of the peers off the list whose registration has ended.
+func (p *Peer) unlist(ctx context.Context, ids []string) error {
+	looks := make([]redisconn.Call, len(ids))
+	for i, id := range ids {
+		looks[i] = redisconn.Command("EXISTS", p.space.Worker(id))
+	}
+	var drops []redisconn.Call
+	for i, r := range p.calls.Do(ctx, looks...) {
+		there, err := redis.Bool(r.Value, r.Err)
 		if err != nil {
 			return wrap("sweep", err)
+		}
+		if !there {
+			drops = append(drops, redisconn.Command("SREM", p.space.Workers(), ids[i]))
+		}
+	}
+	for _, r := range p.calls.Do(ctx, drops...) {
+		if r.Err != nil {
+			return wrap("sweep", r.Err)
 		}
 	}
 	return nil

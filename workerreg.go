@@ -202,38 +202,67 @@ func (w *worker) hurry() {
 func (w *worker) join(ctx context.Context, q *Queue) error {
 	w.joining.Lock()
 	defer w.joining.Unlock()
+	_, err := w.joinThese(ctx, []*Queue{q})
+	return err
+}
+
+// joinThese makes the worker a member of queues, all in a few exchanges. It
+// returns the first error, and the queue if it was of one. w.joining is held.
+func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
+	p := w.peer
 	w.mu.Lock()
-	id, closing, joined := w.id, w.closing, w.members[q.id] != nil
+	id, closing := w.id, w.closing
+	queues = slices.DeleteFunc(queues, func(q *Queue) bool { return w.members[q.id] != nil })
 	w.mu.Unlock()
 	switch {
 	case closing:
-		return ErrNotStarted
-	case joined:
-		return nil
+		return nil, ErrNotStarted
+	case len(queues) == 0:
+		return nil, nil
 	}
-	p := w.peer
-	m := membership{q.keys, id}
-	if err := w.loosen(ctx, m); err != nil {
-		return err
+	for _, q := range queues {
+		if err := w.loosen(ctx, membership{q.keys, id}); err != nil {
+			return q, err
+		}
 	}
 	now, err := script.Now(ctx, p.control)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w.mu.Lock()
-	number := w.numbers[q.id] + 1
-	w.loose[m] = number // until we know
-	w.mu.Unlock()
 	// A copy of the request that arrives later must not bring back a worker
 	// that was failed meanwhile.
-	late := cmp.Or(p.opts.granted(), 10*time.Second)
-	if err := script.Join(ctx, p.control, q.keys, id, p.opts.granted(), now+late.Milliseconds(), number); err != nil {
-		return err
+	late := now + cmp.Or(p.opts.granted(), 10*time.Second).Milliseconds()
+	joins, names := make([]redisconn.Call, len(queues)), make([]string, len(queues))
+	numbers := make([]int64, len(queues))
+	w.mu.Lock()
+	for i, q := range queues {
+		numbers[i] = w.numbers[q.id] + 1
+		w.loose[membership{q.keys, id}] = numbers[i] // until we know
+		joins[i], names[i] = script.JoinCall(q.keys, id, p.opts.granted(), late, numbers[i]), q.name
 	}
-	if err := script.List(ctx, p.control, p.space, q.name); err != nil {
-		p.log.Debug("worqr: the queue is not listed", "queue", q.name, "err", err)
+	w.mu.Unlock()
+	for i, reply := range p.control.Do(ctx, joins...) {
+		e := script.Refusal(reply.Err)
+		if e == nil {
+			e = w.joined(queues[i], id, numbers[i])
+		}
+		if e != nil && err == nil {
+			of, err = queues[i], e
+		}
 	}
+	if e := script.List(ctx, p.control, p.space, names...); e != nil {
+		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
+	}
+	if e := w.register(ctx, id); e != nil {
+		p.log.Debug("worqr: the registration is not up to date", "err", e)
+	}
+	return of, err
+}
 
+// joined begins the rounds with a queue of which the worker, by that id, has
+// become a member.
+func (w *worker) joined(q *Queue, id string, number int64) error {
+	p := w.peer
 	p.mu.Lock()
 	serve := p.services[q.id]
 	p.mu.Unlock()
@@ -246,14 +275,11 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		r.unlisten()
 		return ErrEvicted
 	}
-	delete(w.loose, m)
+	delete(w.loose, membership{q.keys, id})
 	w.members[q.id], w.wanted[q.id] = r, q
 	w.mu.Unlock()
 	if serve != nil {
 		r.poke()
-	}
-	if err := w.register(ctx, id); err != nil {
-		p.log.Debug("worqr: the registration is not up to date", "err", err)
 	}
 	return nil
 }
@@ -394,7 +420,7 @@ func (w *worker) round() (next time.Duration, err error) {
 		// Who has found a worker dead may itself have died before it could say
 		// so. Once is enough: others start later.
 		w.pruned = true
-		w.peer.background.Go(func() { _ = w.peer.prune(w.ctx) }) // as well as can be done
+		w.peer.background.Go(func() { _ = w.peer.pruneSome(w.ctx) }) // as well as can be done
 	}
 	err = w.joinAll(ctx)
 	at, beatErr := w.beat(ctx)
@@ -411,13 +437,20 @@ func (w *worker) joinAll(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	var errs []error
-	for _, q := range missing {
-		if err := w.join(ctx, q); err != nil && !errors.Is(err, ErrNotStarted) {
-			errs = append(errs, q.wrap("start work", err))
+	w.joining.Lock()
+	defer w.joining.Unlock()
+	for some := range slices.Chunk(missing, page) {
+		of, err := w.joinThese(ctx, some)
+		switch {
+		case errors.Is(err, ErrNotStarted):
+			return nil
+		case of != nil:
+			return of.wrap("start work", err)
+		case err != nil:
+			return wrap("start work", err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // beat renews the lease on every queue in one exchange, and looks for workers

@@ -17,17 +17,18 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
-local held = redis.call('ZCARD', q.working .. worker)
+local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know
+local held = there and redis.call('ZCARD', q.working .. worker) or 0
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
 local failed, returned, again, due = {}, 0, 0, -1
 if not broken then
-  failed, returned, again, due = look(grace, judge, 200)
+  failed, returned, again, due = look(grace, judge, AT_ONCE)
   keep_offset()
 end
 
-local waiting = redis.pcall('LLEN', q.waiting)
+local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting)
 waiting = type(waiting) == 'number' and waiting or 0
 if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)

@@ -4,7 +4,8 @@
 -- ARGV[6] worker  id
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
--- Returns {known, returned, left}; known is 0 when the worker does not serve
+-- Returns {known, returned, handled, left}: handled are those returned and those
+-- that had been canceled; known is 0 when the worker does not serve
 -- the queue and nothing of it is being returned.
 local worker = ARGV[6]
 if broken then
@@ -15,9 +16,9 @@ local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if redis.call('ZSCORE', q.workers, worker) then
   fence(worker, 0)
 elseif mark > 0 then
-  return { 0, 0, 0 }
+  return { 0, 0, 0, 0 }
 end
-local returned, _, left = take_back({ worker }, 200)
+local returned, handled, left = take_back({ worker }, AT_ONCE)
 keep_offset()
 alert(q, returned)
-return { 1, returned, left }
+return { 1, returned, handled, left }

@@ -20,7 +20,7 @@ if redis.call('ZSCORE', q.workers, worker) then
 elseif mark > 0 then
   return { 0, 0 }
 end
-local returned, _, left = take_back({ worker }, 200)
+local returned, _, left = take_back({ worker }, AT_ONCE)
 keep_offset()
 alert(q, returned)
 return { returned, left }

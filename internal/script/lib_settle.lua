@@ -154,13 +154,20 @@ end
 -- The process goes back to the front (true), or ends if a cancel covers it
 -- (false). When a key is of another type, nothing happens (nil). If its worker
 -- died (1), that is counted.
-local function give_back(working, id, token, died)
+local function give_back(working, id, token, died, later)
   local entry, tried, crashes = entry_of(id)
   if entry == false then
     return nil
   end
-  local payload = ''
-  if entry or offset or canceling or died > 0 then
+  local function untrack()
+    if later then
+      later[#later + 1] = id
+    else
+      redis.call('ZREM', working, id)
+    end
+  end
+  local payload
+  if entry or offset or canceling then
     payload = redis.pcall('LINDEX', q.process .. id, 0)
     if type(payload) == 'table' then
       return nil
@@ -176,7 +183,7 @@ local function give_back(working, id, token, died)
     end
   end
   if entry then
-    redis.call('ZREM', working, id)
+    untrack()
     redis.call('DEL', q.process .. id)
     lock_moved(payload, 'p:' .. id, 'e:' .. entry)
     -- Before all that has a time, in the order of the starts.
@@ -187,7 +194,11 @@ local function give_back(working, id, token, died)
     if type(moved) == 'table' then
       return nil
     end
-    redis.call('ZREM', working, id)
+    untrack()
+    if not moved and died > 0 then
+      return false -- Redis has lost it
+    end
+    payload = moved
     if offset then
       offset = offset - 1
       lock_moved(payload, 'p:' .. id, 'w:' .. offset)

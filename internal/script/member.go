@@ -36,13 +36,12 @@ func prefixes(q keys.Queue, args ...any) []any {
 	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)
 }
 
-// Join makes the worker a member for the lease (0: for ever), unless the
-// request arrives after the given Redis time; then, or when the worker was
-// failed, it fails with ErrEvicted.
+// JoinCall is the call that makes the worker a member for the lease (0: for
+// ever), unless the request arrives after the given Redis time; then, or when the
+// worker was failed, it is refused with ErrEvicted. Several travel together.
 // The rounds of the membership begin behind the given number.
-func Join(ctx context.Context, r Runner, q keys.Queue, worker string, lease time.Duration, before, round int64) error {
-	_, err := do(ctx, r, join.Call([]string{q.Workers(), q.Suspects(), q.Rounds()}, worker, lease.Milliseconds(), before, round))
-	return err
+func JoinCall(q keys.Queue, worker string, lease time.Duration, before, round int64) redisconn.Call {
+	return join.Call([]string{q.Workers(), q.Suspects(), q.Rounds()}, worker, lease.Milliseconds(), before, round)
 }
 
 // A Verb says how a process ends.
@@ -335,7 +334,7 @@ func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
 // worker is no member of the queue.
 func ReadBeat(r redisconn.Reply) (*Pulse, error) {
-	d := decode(r.Value, refusal(r.Err))
+	d := decode(r.Value, Refusal(r.Err))
 	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
 	p.Look = d.look()
 	p.Now = d.int()
@@ -370,13 +369,16 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, round int
 var errStuck = errors.New("WRONGTYPE a key of the queue is of another type, so not all tasks can be returned")
 
 // FailWorker fences the worker and returns its tasks. Known tells whether it
-// served the queue.
+// served the queue. Others may help: what they handle meanwhile counts as returned.
 func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
 		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker)...)))
-		k, n, left := d.int(), int(d.int()), d.int()
+		k, n, handled, left := d.int(), int(d.int()), d.int(), d.int()
 		known = known || k == 1
 		returned += n
+		if last != math.MaxInt64 && d.err == nil {
+			returned += int(max(last-handled-left, 0))
+		}
 		if d.err != nil || left == 0 {
 			return known, returned, d.err
 		}
@@ -409,10 +411,18 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 	return nil
 }
 
-// List puts the name of a queue into the registry.
-func List(ctx context.Context, r Runner, s keys.Space, queue string) error {
-	_, err := do(ctx, r, enlist.Call([]string{s.Registry()}, queue))
-	return err
+// List puts names of queues into the registry.
+func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
+	calls := make([]redisconn.Call, len(queues))
+	for i, q := range queues {
+		calls[i] = enlist.Call([]string{s.Registry()}, q)
+	}
+	for _, reply := range r.Do(ctx, calls...) {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
 }
 
 // Now is the time of Redis, in ms.

@@ -77,23 +77,23 @@ func TestReturns(t *testing.T) {
 	suspected := one.with("suspects", "(w2=+60m)")
 	due := one.with("suspects", "(w2=-1m)")
 	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=2", "ledger": "{#a=1 #b=1}"}
-	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=450", "queues": "[z]"}
+	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=250", "queues": "[z]"}
 	var held []string
-	for i := range 450 {
+	for i := range 250 {
 		p := "p" + strings.Repeat("0", 3-len(itoa(i))) + itoa(i)
 		held = append(held, p+"="+itoa(i+1))
 		many["process:"+p] = "[t" + itoa(i) + "]"
 	}
 	many["working:w1"] = "(" + strings.Join(held, " ") + ")"
-	all := "[" + strings.Join(seq("t", 0, 450), " ") + " z]"
-	rest := state{"workers": "(w2=+60m)", "token": "=450", "queues": all}
+	all := "[" + strings.Join(seq("t", 0, 250), " ") + " z]"
+	rest := state{"workers": "(w2=+60m)", "token": "=250", "queues": all}
 	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
 	died := func(from int) string { // one crash of each from there on
-		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 450))), " ") + "}"
+		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 250))), " ") + "}"
 	}
 	part := func(left int) state {
-		s := begun.with("queues", "["+strings.Join(seq("t", left, 450), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}", "ledger", died(left))
-		for i := left; i < 450; i++ {
+		s := begun.with("queues", "["+strings.Join(seq("t", left, 250), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}", "ledger", died(left))
+		for i := left; i < 250; i++ {
 			p, _, _ := strings.Cut(held[i], "=")
 			delete(s, "process:"+p)
 		}
@@ -122,13 +122,13 @@ func TestReturns(t *testing.T) {
 			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}"}},
 			{call: joins("w2", -1), want: "EVICTED"}}},
 		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
-		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=450", state: rest}}},
-		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=450", state: rest.with("ledger", died(0))}}},
+		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=250", state: rest}}},
+		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=250", state: rest.with("ledger", died(0))}}},
 		{name: "interrupted, resumed by step", seed: begun, steps: []when{
-			{call: wants(1), want: "again", state: part(250)},
-			{call: beats("w2", false), want: "waiting=401 returned=200 again", state: part(50)},
-			{call: wants(2), want: "started=t0/451!1", state: state{"ledger": died(0), "workers": "(w2=+60m)", "token": "=451", "rounds": "{w2=2}",
-				"working:w2": "(q1=451)", "process:q1": "[t0]", "queues": "[" + strings.Join(seq("t", 1, 450), " ") + " z]"}}}},
+			{call: wants(1), want: "again", state: part(150)},
+			{call: beats("w2", false), want: "waiting=201 returned=100 again", state: part(50)},
+			{call: wants(2), want: "started=t0/251!1", state: state{"ledger": died(0), "workers": "(w2=+60m)", "token": "=251", "rounds": "{w2=2}",
+				"working:w2": "(q1=251)", "process:q1": "[t0]", "queues": "[" + strings.Join(seq("t", 1, 250), " ") + " z]"}}}},
 	})
 }
 

@@ -63,10 +63,11 @@ func source(verb string) string {
 // do makes one call and turns refusals into their errors.
 func do(ctx context.Context, r Runner, c redisconn.Call) (any, error) {
 	reply := r.Do(ctx, c)[0]
-	return reply.Value, refusal(reply.Err)
+	return reply.Value, Refusal(reply.Err)
 }
 
-func refusal(err error) error {
+// Refusal makes the error reply of a script that refused its own error.
+func Refusal(err error) error {
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return err

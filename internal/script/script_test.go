@@ -596,7 +596,8 @@ func deletes(e *env) string {
 // joins asks for an hour, with a request that is good for the given minutes.
 func joins(worker string, good int64) func(*env) string {
 	return func(e *env) string {
-		if err := Join(e.ctx, e.line, e.q, worker, time.Hour, e.now()+good*60000, 1); err != nil {
+		err := Refusal(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, e.now()+good*60000, 1))[0].Err)
+		if err != nil {
 			return refused(err)
 		}
 		return "ok"

@@ -308,7 +308,8 @@ func TestSound(t *testing.T) {
 }
 
 func joinsAt(e *env, q keys.Queue, worker string, round int64) string {
-	if err := Join(e.ctx, e.line, q, worker, time.Hour, e.now()+60000, round); err != nil {
+	call := JoinCall(q, worker, time.Hour, e.now()+60000, round)
+	if err := Refusal(e.line.Do(e.ctx, call)[0].Err); err != nil {
 		return refused(err)
 	}
 	return "ok"

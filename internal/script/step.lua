@@ -217,7 +217,7 @@ end
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
 if suspecting then
-  open, again = resume_return(200)
+  open, again = resume_return(AT_ONCE)
 end
 open = open and not paused
 local told = 0

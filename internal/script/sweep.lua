@@ -8,6 +8,6 @@ if broken then
   return broken
 end
 first_write()
-local failed, returned, again, due = look(tonumber(ARGV[6]), true, 200)
+local failed, returned, again, due = look(tonumber(ARGV[6]), true, AT_ONCE)
 keep_offset()
 return { failed, returned, again, due }
