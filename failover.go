@@ -208,6 +208,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	w.mu.Unlock()
 	p.mu.Lock()
 	p.id = id
+	clear(p.backs) // Redis may have lost everything
 	p.mu.Unlock()
 
 	p.counts.evicted.Add(1)
@@ -218,7 +219,6 @@ func (w *worker) comeBack(ctx context.Context) error {
 	}
 	p.capacity.Pass()
 	w.steady = time.Time{}
-	p.known.Clear() // Redis may have lost everything
 	if err := w.loosenAll(ctx); err != nil {
 		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
 	}

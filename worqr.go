@@ -214,7 +214,6 @@ type Peer struct {
 	counts   counters
 	capacity *capacity.Capacity
 	risk     atomic.Bool // a task is held whose next death would be its last
-	known    sync.Map    // names of queues that are in the registry
 
 	background sync.WaitGroup // all goroutines of a started worker
 
@@ -230,6 +229,7 @@ type Peer struct {
 	ran      bool                // Run was called
 	running  bool                // and has not returned
 	services map[string]*service // by queue
+	backs    map[string]*back    // likewise; nil until one is needed
 	worker   *worker             // nil while not started
 }
 
@@ -343,6 +343,9 @@ func (q *Queue) Name() string { return q.name }
 // wrap makes err an error of the verb on the queue. It is called once, at the
 // exported edge.
 func (q *Queue) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return wrap(fmt.Sprintf("%s on %q", verb, q.name), err)
 }
 

@@ -121,6 +121,9 @@ var poisons = []string{
 }
 
 func poisoned(err error) bool {
+	if err == nil {
+		return false
+	}
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false

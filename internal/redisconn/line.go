@@ -2,11 +2,8 @@ package redisconn
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,59 +27,6 @@ const (
 	idleCheck   = 1 * time.Second // how long a connection may be idle and still be trusted
 )
 
-// A Script is a Lua script with its digest.
-type Script struct{ src, sha string }
-
-// NewScript returns the script with the given source.
-func NewScript(src string) *Script {
-	sum := sha1.Sum([]byte(src))
-	return &Script{src, hex.EncodeToString(sum[:])}
-}
-
-// Call returns the call of the script with the given keys and arguments.
-func (s *Script) Call(keys []string, args ...any) Call {
-	all := make([]any, 0, 2+len(keys)+len(args))
-	all = append(all, s.sha, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	return Call{name: "EVALSHA", args: append(all, args...), script: s}
-}
-
-// A Call is one command. Byte slices among its arguments must not change
-// until Redis has received them, which may be after Do has returned.
-type Call struct {
-	name   string
-	args   []any
-	script *Script
-}
-
-// Command returns the call of a plain command.
-func Command(name string, args ...any) Call { return Call{name: name, args: args} }
-
-// whole is the call with the script's source in place of its digest.
-func (c Call) whole() Call {
-	args := slices.Clone(c.args)
-	args[0] = c.script.src
-	return Call{name: "EVAL", args: args}
-}
-
-func (c Call) size() (n int) {
-	for _, a := range c.args {
-		if b, ok := a.([]byte); ok {
-			n += len(b)
-		}
-	}
-	return n
-}
-
-// A Reply is what Redis answered: a value, an error reply (a redis.Error), or
-// why there is no answer.
-type Reply struct {
-	Value any
-	Err   error
-}
-
 // A Line is one connection shared by many callers. Calls that arrive while an
 // exchange is under way gather and travel together in the next one. It dials
 // when it has something to send, and runs a goroutine only while it has.
@@ -92,13 +36,23 @@ type Line struct {
 	timeout time.Duration // for a reply
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 
-	used time.Time // when conn last answered; owned by the exchange under way
+	// The fields below are owned by the exchange under way.
+	used time.Time // when conn last answered
+	pipe pipeline
 
-	mu      sync.Mutex // protects the fields below
-	conn    redis.Conn // changed only by the exchange under way
-	waiting []*bundle
-	busy    chan struct{} // closed when no exchange is under way any more; nil when none is
-	closed  bool
+	mu     sync.Mutex    // protects the fields below
+	conn   redis.Conn    // changed only by the exchange under way
+	next   *batch        // for the next exchange; nil if nobody waits
+	under  bool          // an exchange is under way
+	shared bool          // the last one was that of several callers
+	busy   chan struct{} // closed when the goroutine ends; nil when there is none
+	closed bool
+}
+
+// A batch is what travels in one exchange.
+type batch struct {
+	bundles []*bundle
+	done    chan struct{}
 }
 
 // A bundle is the calls of one caller.
@@ -107,7 +61,6 @@ type bundle struct {
 	replies []Reply
 	sent    bool // protected by Line.mu
 	gone    bool // nobody waits any more, so it is not to be sent; likewise
-	done    chan struct{}
 }
 
 // NewLine returns a Line over connections made by dial. A timeout of zero is
@@ -129,45 +82,81 @@ func (l *Line) Verified() *Line {
 // Do makes the calls in one exchange and returns a reply for each. It blocks
 // until all have been answered or have failed, or until ctx ends.
 func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
-	b := &bundle{calls: calls, replies: make([]Reply, len(calls)), done: make(chan struct{})}
-	if err := ctx.Err(); err != nil {
+	b := &bundle{calls: calls, replies: make([]Reply, len(calls))}
+	if err := l.do(ctx, b); err != nil {
 		return fail(len(calls), err)
 	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return fail(len(calls), ErrClosed)
-	}
-	l.waiting = append(l.waiting, b)
-	if l.busy == nil {
-		l.busy = make(chan struct{})
-		go l.run()
-	}
-	l.mu.Unlock()
+	return b.replies
+}
 
+// One makes one call.
+func (l *Line) One(ctx context.Context, c Call) (any, error) {
+	one := &struct {
+		bundle
+		call  [1]Call
+		reply [1]Reply
+	}{call: [1]Call{c}}
+	one.calls, one.replies = one.call[:], one.reply[:]
+	if err := l.do(ctx, &one.bundle); err != nil {
+		return nil, err
+	}
+	return one.reply[0].Value, one.reply[0].Err
+}
+
+// do has the bundle answered. If it returns an error, nobody may look at the
+// replies.
+func (l *Line) do(ctx context.Context, b *bundle) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	done, err := l.join(b)
+	if err != nil {
+		return err
+	}
 	select {
-	case <-b.done:
-		return b.replies
+	case <-done:
+		return nil
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-b.done: // both were ready
-		return b.replies
+	case <-done: // both were ready
+		return nil
 	default:
 		if !b.sent {
 			b.gone = true
-			return fail(len(calls), context.Cause(ctx))
+			return context.Cause(ctx)
 		}
-		return fail(len(calls), fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx)))
+		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
 }
 
-// One makes one call.
-func (l *Line) One(ctx context.Context, c Call) (any, error) {
-	r := l.Do(ctx, c)[0]
-	return r.Value, r.Err
+// join has the bundle travel in the next exchange, and returns what tells when
+// that is over.
+func (l *Line) join(b *bundle) (<-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	if l.next == nil {
+		l.next = &batch{done: make(chan struct{})}
+	}
+	l.next.bundles = append(l.next.bundles, b)
+	if l.busy == nil {
+		l.busy = make(chan struct{})
+		go l.run()
+	}
+	return l.next.done, nil
+}
+
+// Free reports whether nobody else uses the line at present: what is called now
+// would travel alone.
+func (l *Line) Free() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.under && l.next == nil && !l.shared
 }
 
 // Abort closes the connection, whatever is under way, and waits for the calls
@@ -206,114 +195,6 @@ func fail(n int, err error) []Reply {
 	return rs
 }
 
-func (l *Line) run() {
-	for {
-		l.mu.Lock()
-		batch := l.waiting
-		l.waiting = nil
-		if len(batch) == 0 {
-			close(l.busy)
-			l.busy = nil
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
-		l.exchange(slices.Clone(batch))
-		for _, b := range batch {
-			close(b.done)
-		}
-	}
-}
-
-// exchange sends a batch and receives its replies.
-func (l *Line) exchange(batch []*bundle) {
-	if err := l.connect(); err != nil {
-		for _, b := range batch {
-			copy(b.replies, fail(len(b.calls), err))
-		}
-		return
-	}
-	l.mu.Lock()
-	batch = slices.DeleteFunc(batch, func(b *bundle) bool {
-		b.sent = !b.gone
-		return b.gone
-	})
-	l.mu.Unlock()
-	timeout := l.timeout
-	for _, b := range batch {
-		for _, c := range b.calls {
-			timeout += time.Duration(c.size()) * time.Second / slowestLink
-		}
-	}
-	var unloaded []*Reply // answered NOSCRIPT; their calls follow
-	var whole []Call
-	var flat []Call
-	var into []*Reply
-	for _, b := range batch {
-		for i, c := range b.calls {
-			flat = append(flat, c)
-			into = append(into, &b.replies[i])
-		}
-	}
-	l.roundTrip(flat, into, timeout)
-	for i, r := range into {
-		if flat[i].script != nil && isNoScript(r.Err) {
-			unloaded = append(unloaded, r)
-			whole = append(whole, flat[i].whole())
-		}
-	}
-	if len(whole) > 0 {
-		l.roundTrip(whole, unloaded, timeout)
-		into = append(into, unloaded...)
-	}
-	for _, r := range into {
-		if poisoned(r.Err) {
-			l.drop()
-			return
-		}
-	}
-}
-
-func isNoScript(err error) bool {
-	e, ok := errors.AsType[redis.Error](err)
-	return ok && strings.HasPrefix(string(e), "NOSCRIPT")
-}
-
-// roundTrip fills in the reply of each call.
-func (l *Line) roundTrip(calls []Call, replies []*Reply, timeout time.Duration) {
-	if l.conn == nil {
-		for _, r := range replies {
-			*r = Reply{Err: errLost}
-		}
-		return
-	}
-	lost := func(from int, err error) {
-		l.drop()
-		for _, r := range replies[from:] {
-			*r = Reply{Err: fmt.Errorf("%w: %w", ErrUnknown, err)}
-		}
-	}
-	for _, c := range calls {
-		if err := l.conn.Send(c.name, c.args...); err != nil {
-			lost(0, err)
-			return
-		}
-	}
-	if err := l.conn.Flush(); err != nil {
-		lost(0, err)
-		return
-	}
-	for i, r := range replies {
-		v, err := redis.ReceiveWithTimeout(l.conn, timeout)
-		if _, ok := errors.AsType[redis.Error](err); err != nil && !ok {
-			lost(i, err)
-			return
-		}
-		*r = Reply{v, err}
-	}
-	l.used = time.Now()
-}
-
 // connect makes sure that there is a connection that answers. What is sent on a
 // link on which requests arrive and replies do not would be carried out, again
 // and again, by a peer that hears nothing of it.
@@ -321,7 +202,7 @@ func (l *Line) connect() error {
 	if l.conn != nil && l.conn.Err() != nil {
 		l.drop() // aborted
 	}
-	if l.conn != nil && (!l.verify || time.Since(l.used) <= idleCheck) {
+	if l.conn != nil && !l.unsure() {
 		return nil
 	}
 	if l.conn != nil && l.ping() == nil {
@@ -339,10 +220,16 @@ func (l *Line) connect() error {
 	return l.ping()
 }
 
+// unsure reports whether the connection is to be tried before it is used.
+func (l *Line) unsure() bool { return l.verify && time.Since(l.used) > idleCheck }
+
 // ping drops a connection that does not answer.
 func (l *Line) ping() error {
-	var pong Reply
-	l.roundTrip([]Call{Command("PING")}, []*Reply{&pong}, l.timeout)
+	call, pong := Command("PING"), Reply{}
+	l.pipe.timeout = l.timeout
+	l.pipe.add(&call, &pong, true)
+	l.roundTrip()
+	l.pipe.reset(0)
 	switch {
 	case errors.Is(pong.Err, ErrUnknown):
 		// Nothing but the PING is unknown.

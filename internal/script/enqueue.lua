@@ -7,5 +7,6 @@
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  the first of one or more
 -- Uses lib_wake, lib_push.
-push(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)
-return 1
+--
+-- Returns how many waited before.
+return push(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)

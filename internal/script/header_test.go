@@ -14,7 +14,7 @@ import (
 var (
 	documented = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)\]`)
 	used       = regexp.MustCompile(`(KEYS|ARGV)\[(\d+)\]`)
-	rest       = regexp.MustCompile(`(?m)^push\(.*, (\d+)\)$|^local at = (\d+)$`)
+	rest       = regexp.MustCompile(`(?m)^(?:return )?push\(.*, (\d+)\)$|^local at = (\d+)$`)
 	comment    = regexp.MustCompile(`(?m)--.*$`)
 )
 
@@ -56,5 +56,5 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
-	is.New(t).Equal(verbs, 19)
+	is.New(t).Equal(verbs, 20)
 }

@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -15,6 +16,7 @@ var (
 	enqueue       = load("enqueue")
 	enqueueOnce   = load("enqueue_once")
 	enqueueUnique = load("enqueue_unique")
+	rouse         = load("rouse")
 	cancel        = load("cancel")
 	pause         = load("pause")
 	resume        = load("resume")
@@ -25,35 +27,70 @@ var (
 	requeue       = load("requeue")
 )
 
-// Enqueue adds payloads to the back of the queue, all or none.
-func Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) error {
-	args := with(payloads, q.Wake(""), q.Channel(keys.KindEnqueue))
-	_, err := do(ctx, r, enqueue.Call([]string{q.Waiting(), q.Idle()}, args...))
-	return err
+// A Back is the back of a queue, where payloads are added. It remembers whether
+// the queue was long.
+type Back struct {
+	enqueue *redisconn.Head
+	push    redisconn.Call
+	rouse   redisconn.Call
+	channel string      // of observers
+	long    atomic.Bool // so many waited that nobody is idle
 }
+
+// long is how many tasks wait where nobody is idle. Were somebody, he would have
+// been woken for the first of them, and would have woken the next.
+const long = 100
+
+// NewBack returns the back of the queue.
+func NewBack(q keys.Queue) *Back {
+	channel := q.Channel(keys.KindEnqueue)
+	return &Back{
+		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle()}, q.Wake(""), channel),
+		push:    redisconn.Command("LPUSH", q.Waiting()),
+		rouse:   rouse.Call([]string{q.Idle()}, q.Wake("")),
+		channel: channel,
+	}
+}
+
+// Enqueue adds payloads to the back of the queue, all or none. The call may
+// become one with those of others. While the queue is long it does what a
+// producer in any language would: nobody needs to be woken.
+func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) error {
+	if !b.long.Load() || !l.Free() {
+		before, err := redis.Int(do(ctx, l, b.enqueue.Call(payloads)))
+		if err == nil {
+			b.long.Store(before >= long)
+		}
+		return err
+	}
+	count := len(payloads)
+	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.channel, count))))
+	if err != nil {
+		return err
+	}
+	if b.long.Store(size-count >= long); size == count {
+		_, _ = do(ctx, l, b.rouse.With([]any{count})) // else the next beats find the tasks
+	}
+	return nil
+}
+
+// first is the first of replies; the others are of no importance.
+func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Refusal(replies[0].Err) }
 
 // EnqueueOnce is Enqueue unless it has been done with this nonce within the
 // window; fresh tells.
-func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
-	args := with(payloads, q.Wake(""), q.Channel(keys.KindEnqueue), window.Milliseconds())
-	return redis.Bool(do(ctx, r, enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce)}, args...)))
+func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh bool, err error) {
+	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce)},
+		q.Wake(""), q.Channel(keys.KindEnqueue), window.Milliseconds())
+	return redis.Bool(do(ctx, r, call.With(payloads)))
 }
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
 // then it fails with ErrDuplicate.
-func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) error {
-	_, err := do(ctx, r, enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique()},
-		q.Wake(""), q.Channel(keys.KindEnqueue), payload))
+func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) error {
+	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique()}, q.Wake(""), q.Channel(keys.KindEnqueue))
+	_, err := do(ctx, r, call.With(payload))
 	return err
-}
-
-func with(payloads [][]byte, args ...any) []any {
-	all := make([]any, 0, len(args)+len(payloads))
-	all = append(all, args...)
-	for _, p := range payloads {
-		all = append(all, p)
-	}
-	return all
 }
 
 // Cancel removes the payload's waiting copies and logs the cancel for the

@@ -8,6 +8,9 @@ import (
 func TestProduce(t *testing.T) {
 	t.Parallel()
 	many := seq("m", 0, 12000)
+	hundred := "[" + strings.Join(seq("t", 0, 100), " ") + "]"
+	grown := func(by string) string { return strings.TrimSuffix(hundred, "]") + " " + by + "]" }
+	fewer := "[" + strings.Join(append(seq("t", 52, 100), "a", "b", "c"), " ") + "]"
 	lock := state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	run(t, []scenario{
@@ -19,6 +22,17 @@ func TestProduce(t *testing.T) {
 		{name: "who is gone is passed over", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
 			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]", "idle": "(w3=-1m)"}, heard: []string{"wake:w2 1", "enqueue 1"}},
 			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"wake:w3 2", "enqueue 2"}}}},
+		{name: "nobody is woken while many wait", alive: []string{"w1", "w2", "w3"}, seed: idle.with("queues", hundred), steps: []when{
+			{call: enqueues("a"), want: "ok", state: idle.with("queues", grown("a"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"wake:w1 1", "enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: idle.with("queues", grown("a b c"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"enqueue 2"}},
+			{call: does("LTRIM", "queues", 0, 50), state: idle.with("queues", fewer, "idle", "(w2=-2m w3=-1m)")},
+			{call: enqueues("d"), want: "ok", state: idle.with("queues", strings.TrimSuffix(fewer, "]")+" d]", "idle", "(w2=-2m w3=-1m)"), heard: []string{"enqueue 1"}},
+			{call: enqueues("e"), want: "ok", state: idle.with("queues", strings.TrimSuffix(fewer, "]")+" d e]", "idle", "(w3=-1m)"), heard: []string{"wake:w2 1", "enqueue 1"}}}},
+		{name: "but when these have gone meanwhile", alive: []string{"w1", "w2"}, seed: idle.with("queues", hundred), steps: []when{
+			{call: enqueues("a"), want: "ok", state: idle.with("queues", grown("a"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"wake:w1 1", "enqueue 1"}},
+			{call: does("DEL", "queues"), state: idle.with("idle", "(w2=-2m w3=-1m)")},
+			{call: enqueues("b"), want: "ok", state: state{"queues": "[b]", "idle": "(w3=-1m)"}, heard: []string{"enqueue 1", "wake:w2 1"}},
+			{call: enqueues("c"), want: "ok", state: state{"queues": "[b c]"}, heard: []string{"enqueue 1"}}}},
 		{name: "once", steps: []when{
 			{call: enqueuesOnce("n", "a", "b"), want: "fresh", state: state{"queues": "[a b]", "once:n": "=1 +60m"}, heard: []string{"enqueue 2"}},
 			{call: enqueuesOnce("n", "a", "b"), want: "repeated"},

@@ -31,6 +31,7 @@ var (
 // A Runner makes calls, one reply for each. *redisconn.Line is one.
 type Runner interface {
 	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
+	One(ctx context.Context, c redisconn.Call) (any, error)
 }
 
 //go:embed *.lua
@@ -62,12 +63,15 @@ func source(verb string) string {
 
 // do makes one call and turns refusals into their errors.
 func do(ctx context.Context, r Runner, c redisconn.Call) (any, error) {
-	reply := r.Do(ctx, c)[0]
-	return reply.Value, Refusal(reply.Err)
+	v, err := r.One(ctx, c)
+	return v, Refusal(err)
 }
 
 // Refusal makes the error reply of a script that refused its own error.
 func Refusal(err error) error {
+	if err == nil {
+		return nil
+	}
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return err

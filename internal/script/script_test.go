@@ -70,6 +70,7 @@ type env struct {
 	conn   redis.Conn // for looking
 	ear    redis.PubSubConn
 	way    way
+	back   *Back
 }
 
 func newEnv(t testing.TB, url string, alive []string) *env {
@@ -533,7 +534,10 @@ func payloads(p ...string) (all [][]byte) {
 
 func enqueues(p ...string) func(*env) string {
 	return func(e *env) string {
-		if err := Enqueue(e.ctx, e.line, e.q, payloads(p...)); err != nil {
+		if e.back == nil {
+			e.back = NewBack(e.q)
+		}
+		if err := e.back.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(p...))); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -542,7 +546,7 @@ func enqueues(p ...string) func(*env) string {
 
 func enqueuesOnce(nonce string, p ...string) func(*env) string {
 	return func(e *env) string {
-		fresh, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, payloads(p...))
+		fresh, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, redisconn.Copy(payloads(p...)))
 		switch {
 		case err != nil:
 			return refused(err)
@@ -555,7 +559,7 @@ func enqueuesOnce(nonce string, p ...string) func(*env) string {
 
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		if err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
+		if err := EnqueueUnique(e.ctx, e.line, e.q, redisconn.Copy(payloads(p))); err != nil {
 			return refused(err)
 		}
 		return "ok"

@@ -1,0 +1,119 @@
+package worqr
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// Limits of one call.
+const (
+	// MaxPayload is the size of the largest payload, in bytes.
+	MaxPayload = 512 << 20
+	// MaxBatch is how many payloads one call may enqueue.
+	MaxBatch = 100_000
+
+	nonceWindow = 10 * time.Minute
+)
+
+// Enqueue adds the payloads to the back of the queue, in their order: all of
+// them, or none if it fails. It wakes as many idle workers. The payloads may be
+// changed once it has returned. Any bytes are a payload, and so is no byte.
+//
+// It blocks until Redis has answered or ctx ends. When the reply was lost it
+// fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
+// It fails with ErrBadOption when there is no payload, more than MaxBatch, or
+// one larger than MaxPayload.
+func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
+	return q.wrap("enqueue", q.produce(payloads, func() error {
+		return q.back().Enqueue(ctx, q.peer.calls, redisconn.Copy(payloads))
+	}))
+}
+
+// EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
+// first call with the nonce enqueues, whatever it is given. Fresh is true for
+// the call that did.
+func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
+	if nonce == "" {
+		return false, q.wrap("enqueue", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
+	}
+	err = q.produce(payloads, func() (err error) {
+		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, redisconn.Copy(payloads))
+		return err
+	})
+	return fresh, q.wrap("enqueue", err)
+}
+
+// EnqueueUnique adds the payload to the back of the queue. It fails with
+// ErrDuplicate while an equal payload that was enqueued by EnqueueUnique waits
+// or runs. Copies added by Enqueue neither lock nor are locked out.
+func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
+	payloads := [][]byte{payload}
+	return q.wrap("enqueue", q.produce(payloads, func() error {
+		return script.EnqueueUnique(ctx, q.peer.calls, q.keys, redisconn.Copy(payloads))
+	}))
+}
+
+// produce checks the payloads, has them sent, and makes sure that the queue is
+// listed. What is sent must be copies: the connection may read the bytes after a
+// call that was cut short has returned, when they are the caller's again.
+func (q *Queue) produce(payloads [][]byte, send func() error) error {
+	switch {
+	case q.bad != nil:
+		return q.bad
+	case len(payloads) == 0:
+		return fmt.Errorf("%w: there is no payload", ErrBadOption)
+	case len(payloads) > MaxBatch:
+		return fmt.Errorf("%w: %d payloads at once; at most %d, so split them", ErrBadOption, len(payloads), MaxBatch)
+	}
+	for _, p := range payloads {
+		if len(p) > MaxPayload {
+			return fmt.Errorf("%w: a payload of %d bytes; at most %d, so store it elsewhere and enqueue where", ErrBadOption, len(p), MaxPayload)
+		}
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	q.list()
+	return nil
+}
+
+// A back is where a peer adds payloads to a queue.
+type back struct {
+	*script.Back
+	listed atomic.Bool // the queue is in the registry
+}
+
+// back returns that of the queue.
+func (q *Queue) back() *back {
+	p := q.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.backs[q.name]
+	if b == nil {
+		b = &back{Back: script.NewBack(q.keys)}
+		if p.backs == nil {
+			p.backs = map[string]*back{}
+		}
+		p.backs[q.name] = b
+	}
+	return b
+}
+
+// list puts the queue's name into the registry, once for each peer. Whoever
+// serves the queue does so too, so nothing is lost when this fails.
+func (q *Queue) list() {
+	b := q.back()
+	if b.listed.Swap(true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if script.List(ctx, q.peer.calls, q.peer.space, q.name) != nil {
+		b.listed.Store(false)
+	}
+}

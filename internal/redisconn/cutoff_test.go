@@ -1,0 +1,220 @@
+package redisconn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// cancellable is a context that ends, perhaps.
+func cancellable(t *testing.T) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}
+
+// clientID is that of the line's connection.
+func clientID(t *testing.T, l *redisconn.Line) int {
+	t.Helper()
+	id, err := redis.Int(l.One(context.Background(), redisconn.Command("CLIENT", "ID")))
+	is.New(t).NoErr(err)
+	return id
+}
+
+// occupy has a call of the line wait for its reply. Cut ends the context of the
+// call, release has Redis reply; both return when the call has, release with its
+// error.
+func occupy(t *testing.T, l *redisconn.Line, server *redistest.Server) (cut func(), release func() error) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	ctx, cancel := cancellable(t)
+	over := make(chan struct{})
+	var err error
+	go func() {
+		defer close(over)
+		_, err = l.One(ctx, redisconn.Command("BLPOP", "occupied", 0))
+	}()
+	until(t, c, "blocked_clients:1")
+	cut = func() {
+		cancel()
+		<-over
+	}
+	return cut, func() error {
+		_, refused := c.Do("RPUSH", "occupied", "x")
+		is.New(t).NoErr(refused)
+		<-over
+		return err
+	}
+}
+
+// until waits until Redis says so of its clients.
+func until(t *testing.T, c redis.Conn, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		info, err := redis.String(c.Do("INFO", "clients"))
+		is.New(t).NoErr(err)
+		if strings.Contains(info, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came to %s", want)
+		}
+	}
+}
+
+// gather has n callers call, and waits until all wait for the line, which must
+// be occupied. Errors come in the order of the callers.
+func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (errs func() []error) {
+	t.Helper()
+	results := make([]chan error, n)
+	before := l.Waiting()
+	for i := range results {
+		results[i] = make(chan error, 1)
+		go func() { results[i] <- call(i) }()
+	}
+	for deadline := time.Now().Add(10 * time.Second); l.Waiting() < before+n; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait instead of %d", l.Waiting(), before+n)
+		}
+	}
+	return func() (all []error) {
+		for _, r := range results {
+			all = append(all, <-r)
+		}
+		return all
+	}
+}
+
+// A caller that is cut off returns before the reply comes. The connection stays,
+// and the reply is nobody else's.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	id := clientID(t, l)
+	for range 3 {
+		cut, release := occupy(t, l, server)
+		echoes := gather(t, l, 5, func(i int) error {
+			got, err := redis.String(l.One(t.Context(), redisconn.Command("ECHO", fmt.Sprint(i))))
+			if err == nil && got != fmt.Sprint(i) {
+				err = fmt.Errorf("got %q", got)
+			}
+			return err
+		})
+		cut() // returns when the call has
+		err := release()
+		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
+		for _, err := range echoes() {
+			is.NoErr(err)
+		}
+		is.Equal(clientID(t, l), id)
+	}
+}
+
+// A call that is cut off while the line dials is not made, however the dial ends.
+func TestCutOffWhileDialling(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	real, err := redisconn.FromURL(server.URL())
+	is.NoErr(err)
+	dialling, on := make(chan bool), make(chan bool)
+	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
+		dialling <- true
+		<-on
+		return real(ctx)
+	}, 0)
+	defer l.Close()
+	ctx, cancel := cancellable(t)
+	result := make(chan error)
+	go func() {
+		_, err := l.One(ctx, redisconn.Command("INCR", "n"))
+		result <- err
+	}()
+	<-dialling
+	cancel()
+	err = <-result
+	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
+	close(on)
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n")))
+	is.NoErr(err)
+	is.Equal(n, 0)
+}
+
+// A connection that falls silent is given up, and the call is unknown.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	dial, err := redisconn.FromURL(link.URL())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, 100*time.Millisecond)
+	defer l.Close()
+	ctx, _ := cancellable(t)
+	for _, ctx := range []context.Context{ctx, context.Background()} {
+		_, err = l.One(ctx, redisconn.Command("PING"))
+		is.NoErr(err)
+		link.Deafen(true)
+		_, err = l.One(ctx, redisconn.Command("INCR", "n"))
+		is.True(errors.Is(err, redisconn.ErrUnknown))
+		link.Deafen(false)
+	}
+	n, err := redis.Int(l.One(ctx, redisconn.Command("INCR", "n")))
+	is.NoErr(err)
+	is.Equal(n, 3)
+}
+
+// Each call has its time, however long the connection has been there.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	dial, err := redisconn.FromURL(server.URL())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, 800*time.Millisecond)
+	defer l.Close()
+	id := clientID(t, l)
+	ctx, _ := cancellable(t)
+	for range 2 {
+		for _, ctx := range []context.Context{ctx, context.Background()} {
+			_, err := l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.5"))
+			is.NoErr(err)
+		}
+	}
+	is.Equal(clientID(t, l), id)
+}
+
+// Replies of every size and number come whole.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, _ := cancellable(t)
+	l := line(t, redistest.Start(t).URL())
+	id := clientID(t, l)
+	for size := 1; size < 1<<18; size = size*3 + 1 {
+		want := strings.Repeat("x", size)
+		_, err := l.One(ctx, redisconn.Command("RPUSH", "list", want))
+		is.NoErr(err)
+		replies := l.Do(ctx, redisconn.Command("LRANGE", "list", 0, -1), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", want))
+		all, err := redis.Strings(replies[0].Value, replies[0].Err)
+		is.NoErr(err)
+		is.Equal(all[len(all)-1], want)
+		is.True(replies[1].Err != nil)
+		got, err := redis.String(replies[2].Value, replies[2].Err)
+		is.NoErr(err)
+		is.Equal(got, want)
+	}
+	is.Equal(clientID(t, l), id)
+}

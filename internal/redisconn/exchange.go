@@ -1,0 +1,128 @@
+package redisconn
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// run makes exchanges for as long as callers gather.
+func (l *Line) run() {
+	for {
+		l.mu.Lock()
+		batch := l.next
+		l.next = nil
+		if batch == nil {
+			close(l.busy)
+			l.busy = nil
+			l.mu.Unlock()
+			return
+		}
+		l.under, l.shared = true, len(batch.bundles) > 1
+		l.mu.Unlock()
+		l.exchange(batch.bundles)
+		l.mu.Lock()
+		l.under = false
+		l.mu.Unlock()
+		close(batch.done)
+		runtime.Gosched() // so that those who have been answered can be in the next one
+	}
+}
+
+// exchange sends what a batch wants sent and receives the replies.
+func (l *Line) exchange(bundles []*bundle) {
+	if err := l.connect(); err != nil {
+		for _, b := range bundles {
+			copy(b.replies, fail(len(b.calls), err))
+		}
+		return
+	}
+	l.load(bundles)
+	l.roundTrip()
+	l.settle()
+}
+
+// load makes a pipeline of the calls that somebody waits for.
+func (l *Line) load(bundles []*bundle) {
+	l.mu.Lock()
+	for _, b := range bundles {
+		b.sent = !b.gone
+	}
+	l.mu.Unlock()
+	l.pipe.timeout = l.timeout
+	for _, b := range bundles {
+		if !b.sent {
+			continue
+		}
+		for i := range b.calls {
+			l.pipe.add(&b.calls[i], &b.replies[i], len(b.calls) > 1) // a caller's calls keep their order
+		}
+	}
+}
+
+// settle does what is left to do after the replies have come.
+func (l *Line) settle() {
+	bad := l.pipe.poisoned()
+	if l.pipe.unloaded() {
+		l.pipe.reload()
+		l.roundTrip()
+	}
+	if bad || l.pipe.poisoned() {
+		l.drop()
+	}
+	l.pipe.reset(0)
+}
+
+// roundTrip fills in the replies.
+func (l *Line) roundTrip() {
+	if l.send() {
+		l.receive()
+	}
+}
+
+// send sends the pipeline. If it fails, the replies say so.
+func (l *Line) send() bool {
+	if l.conn == nil {
+		for i := range l.pipe.commands {
+			l.pipe.commands[i].answer(Reply{Err: errLost})
+		}
+		return false
+	}
+	for i := range l.pipe.commands {
+		if err := l.pipe.commands[i].send(l.conn); err != nil {
+			l.lose(0, err)
+			return false
+		}
+	}
+	if err := l.conn.Flush(); err != nil {
+		l.lose(0, err)
+		return false
+	}
+	return true
+}
+
+// receive receives the replies to what was sent.
+func (l *Line) receive() {
+	for i := range l.pipe.commands {
+		v, err := redis.ReceiveWithTimeout(l.conn, l.pipe.timeout)
+		if err != nil {
+			if _, ok := errors.AsType[redis.Error](err); !ok {
+				l.lose(i, err)
+				return
+			}
+		}
+		l.pipe.commands[i].answer(Reply{v, err})
+	}
+	l.used = time.Now()
+}
+
+// lose gives up the connection and the replies from one on.
+func (l *Line) lose(from int, err error) {
+	l.drop()
+	for i := range l.pipe.commands[from:] {
+		l.pipe.commands[from+i].answer(Reply{Err: fmt.Errorf("%w: %w", ErrUnknown, err)})
+	}
+}

@@ -1,0 +1,11 @@
+package redisconn
+
+// Waiting is how many callers wait for the next exchange.
+func (l *Line) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		return 0
+	}
+	return len(l.next.bundles)
+}

@@ -1,0 +1,155 @@
+package redisconn
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// Bounds of what calls that travel as one may add up to.
+const (
+	joinArgs = 5000
+	joinSize = 256 << 10
+	lookBack = 16 // commands of a pipeline that are looked at for one to join
+)
+
+// A Head is how calls of a script begin that may travel as one. Those with the
+// same head become one call, with one caller's further arguments after another's,
+// and each caller gets the one reply, which nobody may change. So a script that
+// has a head does with the arguments of many what it would do with those of each
+// in turn: all of it or nothing.
+type Head struct {
+	name string // equal heads have equal names
+	call Call
+}
+
+// Head returns the head with the given keys and arguments.
+func (s *Script) Head(keys []string, args ...any) *Head {
+	h := &Head{call: s.Call(keys, args...)}
+	h.name = fmt.Sprintf("%q", h.call.args)
+	return h
+}
+
+// Call returns the call with further arguments.
+func (h *Head) Call(tail []any) Call {
+	c := h.call.With(tail)
+	c.head = h
+	return c
+}
+
+// A pipeline is the commands that are sent together.
+type pipeline struct {
+	commands []command
+	timeout  time.Duration // for each reply
+}
+
+// A command is one call, or several that travel as one.
+type command struct {
+	calls   []*Call
+	replies []*Reply // of each call
+	tail    int      // arguments after the head
+	size    int
+	whole   bool // with the script's source in place of its digest
+}
+
+// add adds a call, to a command that it may join or as a new one.
+func (p *pipeline) add(c *Call, r *Reply, alone bool) {
+	size := c.size()
+	p.timeout += time.Duration(size) * time.Second / slowestLink
+	if c.head != nil && !alone {
+		for i := len(p.commands) - 1; i >= max(0, len(p.commands)-lookBack); i-- {
+			if cmd := &p.commands[i]; cmd.takes(c, size) {
+				cmd.add(c, r, size)
+				return
+			}
+		}
+	}
+	if len(p.commands) < cap(p.commands) {
+		p.commands = p.commands[:len(p.commands)+1] // with the slices that were used before
+	} else {
+		p.commands = append(p.commands, command{})
+	}
+	p.commands[len(p.commands)-1].add(c, r, size)
+}
+
+func (cmd *command) takes(c *Call, size int) bool {
+	h := cmd.calls[0].head
+	return h != nil && cmd.tail+len(c.tail) <= joinArgs && cmd.size+size <= joinSize &&
+		(h == c.head || h.name == c.head.name)
+}
+
+func (cmd *command) add(c *Call, r *Reply, size int) {
+	cmd.calls = append(cmd.calls, c)
+	cmd.replies = append(cmd.replies, r)
+	cmd.tail += len(c.tail)
+	cmd.size += size
+}
+
+func (cmd *command) answer(r Reply) {
+	for _, to := range cmd.replies {
+		*to = r
+	}
+}
+
+// args are all arguments of the command.
+func (cmd *command) args() []any {
+	first := cmd.calls[0]
+	if cmd.tail == 0 && !cmd.whole {
+		return first.args
+	}
+	all := append(make([]any, 0, len(first.args)+cmd.tail), first.args...)
+	if cmd.whole {
+		all[0] = first.script.src
+	}
+	for _, c := range cmd.calls {
+		all = append(all, c.tail...)
+	}
+	return all
+}
+
+func (cmd *command) send(conn redis.Conn) error {
+	name := cmd.calls[0].name
+	if cmd.whole {
+		name = "EVAL"
+	}
+	return conn.Send(name, cmd.args()...)
+}
+
+// unloaded reports whether Redis did not know a script.
+func (p *pipeline) unloaded() bool { return slices.ContainsFunc(p.commands, command.unloaded) }
+
+func (cmd command) unloaded() bool {
+	return !cmd.whole && cmd.calls[0].script != nil && isNoScript(cmd.replies[0].Err)
+}
+
+// reload leaves in the pipeline the commands whose script Redis did not know, to
+// be sent whole.
+func (p *pipeline) reload() {
+	n := 0
+	for i := range p.commands {
+		if p.commands[i].unloaded() {
+			p.commands[n], p.commands[i] = p.commands[i], p.commands[n]
+			p.commands[n].whole = true
+			n++
+		}
+	}
+	p.reset(n)
+}
+
+// poisoned reports whether a reply says that the connection is of no more use.
+func (p *pipeline) poisoned() bool {
+	return slices.ContainsFunc(p.commands, func(cmd command) bool { return poisoned(cmd.replies[0].Err) })
+}
+
+// reset keeps the first n commands, and of the others nothing but their room.
+func (p *pipeline) reset(n int) {
+	for i := range p.commands[n:] {
+		cmd := &p.commands[n+i]
+		clear(cmd.calls)
+		clear(cmd.replies)
+		*cmd = command{calls: cmd.calls[:0], replies: cmd.replies[:0]}
+	}
+	p.commands = p.commands[:n]
+}

@@ -1,0 +1,231 @@
+package redisconn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var push = redisconn.NewScript("for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end return #ARGV - 1")
+
+// pushes returns the call that pushes each caller's three payloads.
+func pushes(i int) redisconn.Call {
+	return push.Head([]string{"k"}, "first").Call(redisconn.Copy([][]byte{
+		fmt.Append(nil, i, "/0"), fmt.Append(nil, i, "/1"), fmt.Append(nil, i, "/2")}))
+}
+
+// evals is how many scripts have run.
+func evals(t *testing.T, c redis.Conn) (n int) {
+	t.Helper()
+	info, err := redis.String(c.Do("INFO", "commandstats"))
+	is.New(t).NoErr(err)
+	for line := range strings.Lines(info) {
+		if stats, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			_, err := fmt.Sscan(strings.Split(stats, ",")[0], &n)
+			is.New(t).NoErr(err)
+		}
+	}
+	return n
+}
+
+// A plain has no way in for us.
+type plain struct{ *redis.Pool }
+
+func (p plain) GetContext(ctx context.Context) (redis.Conn, error) { return p.Pool.GetContext(ctx) }
+
+// Calls that gather travel as one, over whatever connection: each caller's
+// arguments once and in order, and each gets the reply.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	dials := map[string]func(url string) redisconn.Dial{
+		"url": func(url string) redisconn.Dial {
+			d, err := redisconn.FromURL(url)
+			is.New(t).NoErr(err)
+			return d
+		},
+		"redigo's pool": func(url string) redisconn.Dial {
+			return redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }})
+		},
+		"a pool": func(url string) redisconn.Dial {
+			return redisconn.FromPool(plain{&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}})
+		},
+	}
+	for name, dial := range dials {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			c := redistest.Dial(t, server.URL())
+			l := redisconn.NewLine(dial(server.URL()), 0)
+			defer l.Close()
+			for range 2 { // Redis knows the script the second time
+				_, err := c.Do("DEL", "k")
+				is.NoErr(err)
+				before := evals(t, c)
+				_, release := occupy(t, l, server)
+				errs := gather(t, l, 50, func(i int) error {
+					n, err := redis.Int(l.One(t.Context(), pushes(i)))
+					if err == nil && n != 150 {
+						err = fmt.Errorf("the reply is %d", n)
+					}
+					return err
+				})
+				is.NoErr(release())
+				for _, err := range errs() {
+					is.NoErr(err)
+				}
+				is.Equal(evals(t, c)-before, 1)
+				got, err := redis.Strings(c.Do("LRANGE", "k", 0, -1))
+				is.NoErr(err)
+				is.Equal(len(got), 150)
+				var want []string
+				for some := range slices.Chunk(got, 3) {
+					caller, _, _ := strings.Cut(some[0], "/")
+					is.Equal(some, []string{caller + "/0", caller + "/1", caller + "/2"})
+					want = append(want, caller)
+				}
+				slices.Sort(want)
+				is.Equal(len(slices.Compact(want)), 50)
+			}
+		})
+	}
+}
+
+// Who leaves before the calls are sent is left out.
+func TestJoinWithout(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	_, release := occupy(t, l, server)
+	ctx, cancel := cancellable(t)
+	gone := gather(t, l, 2, func(i int) error { _, err := l.One(ctx, pushes(i)); return err })
+	stay := gather(t, l, 2, func(i int) error { _, err := l.One(t.Context(), pushes(2+i)); return err })
+	cancel()
+	for _, err := range gone() {
+		is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
+	}
+	is.NoErr(release())
+	for _, err := range stay() {
+		is.NoErr(err)
+	}
+	got, err := redis.Strings(redistest.Dial(t, server.URL()).Do("LRANGE", "k", 0, -1))
+	is.NoErr(err)
+	slices.Sort(got)
+	is.Equal(got, []string{"2/0", "2/1", "2/2", "3/0", "3/1", "3/2"})
+}
+
+// When the one reply is lost, nobody knows.
+func TestJoinLost(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	l := line(t, link.URL())
+	_, err := l.One(t.Context(), pushes(99)) // the script is known
+	is.NoErr(err)
+	_, release := occupy(t, l, server)
+	errs := gather(t, l, 10, func(i int) error { _, err := l.One(t.Context(), pushes(i)); return err })
+	lost := link.LoseReplyTo("7/1")
+	is.NoErr(release())
+	<-lost
+	for _, err := range errs() {
+		is.True(errors.Is(err, redisconn.ErrUnknown))
+	}
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("LLEN", "k")))
+	is.NoErr(err)
+	is.Equal(n, 33)
+}
+
+// A refusal is everybody's, and no harm to the connection.
+func TestJoinRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	_, err := l.One(t.Context(), redisconn.Command("SET", "k", "no list"))
+	is.NoErr(err)
+	id := clientID(t, l)
+	_, release := occupy(t, l, server)
+	errs := gather(t, l, 10, func(i int) error { _, err := l.One(t.Context(), pushes(i)); return err })
+	is.NoErr(release())
+	for _, err := range errs() {
+		_, refused := errors.AsType[redis.Error](err)
+		is.True(refused && strings.Contains(err.Error(), "WRONGTYPE") && !errors.Is(err, redisconn.ErrUnknown))
+	}
+	is.Equal(clientID(t, l), id)
+}
+
+// What is too much for one call becomes several, and so does what is unlike.
+func TestJoinBounds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	c := redistest.Dial(t, server.URL())
+	head := push.Head([]string{"k"}, "first")
+	many := func(n, size int) redisconn.Call {
+		return head.Call(redisconn.Copy(slices.Repeat([][]byte{make([]byte, size)}, n)))
+	}
+	if _, err := l.One(t.Context(), many(1, 1)); err != nil { // the script is known
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		calls []redisconn.Call // of one caller each
+		want  int
+	}{
+		"few":             {[]redisconn.Call{many(1000, 1), many(4000, 1)}, 1},
+		"many":            {[]redisconn.Call{many(2001, 1), many(2001, 1), many(2001, 1)}, 2},
+		"small":           {[]redisconn.Call{many(1, 60<<10), many(1, 60<<10), many(1, 60<<10), many(1, 60<<10)}, 1},
+		"large":           {[]redisconn.Call{many(1, 200<<10), many(1, 200<<10), many(1, 200<<10)}, 3},
+		"alone":           {[]redisconn.Call{many(1, 1<<20), many(1, 1)}, 2},
+		"other keys":      {[]redisconn.Call{many(1, 1), push.Head([]string{"l"}, "first").Call(redisconn.Copy([][]byte{nil}))}, 2},
+		"other arguments": {[]redisconn.Call{many(1, 1), push.Head([]string{"k"}, "second").Call(redisconn.Copy([][]byte{nil}))}, 2},
+		"no head":         {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "first", "x")}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			before := evals(t, c)
+			_, release := occupy(t, l, server)
+			errs := gather(t, l, len(test.calls), func(i int) error { _, err := l.One(t.Context(), test.calls[i]); return err })
+			is.NoErr(release())
+			for _, err := range errs() {
+				is.NoErr(err)
+			}
+			is.Equal(evals(t, c)-before, test.want)
+		})
+	}
+}
+
+// The calls of one caller stay apart and in order.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	_, err := l.One(t.Context(), pushes(0)) // the script is known
+	is.NoErr(err)
+	_, err = l.One(t.Context(), redisconn.Command("DEL", "k"))
+	is.NoErr(err)
+	_, release := occupy(t, l, server)
+	errs := gather(t, l, 10, func(int) error {
+		for i, r := range l.Do(t.Context(), pushes(0), redisconn.Command("DEL", "k"), pushes(1), redisconn.Command("DEL", "k")) {
+			if n, err := redis.Int(r.Value, r.Err); err != nil || n != []int{3, 1, 3, 1}[i] {
+				return fmt.Errorf("reply %d is %d, %v", i, n, err)
+			}
+		}
+		return nil
+	})
+	is.NoErr(release())
+	for _, err := range errs() {
+		is.NoErr(err)
+	}
+}
