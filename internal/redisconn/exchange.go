@@ -9,24 +9,29 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
+// owed reports whether an exchange is to follow. If not, the line is free.
+func (l *Line) owed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next != nil {
+		return true
+	}
+	l.busy = false
+	if l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+	return false
+}
+
 // run makes exchanges for as long as callers gather.
 func (l *Line) run() {
-	for {
+	for l.owed() {
 		l.mu.Lock()
 		batch := l.next
-		l.next = nil
-		if batch == nil {
-			close(l.busy)
-			l.busy = nil
-			l.mu.Unlock()
-			return
-		}
-		l.under, l.shared = true, len(batch.bundles) > 1
+		l.next, l.shared = nil, len(batch.bundles) > 1
 		l.mu.Unlock()
 		l.exchange(batch.bundles)
-		l.mu.Lock()
-		l.under = false
-		l.mu.Unlock()
 		close(batch.done)
 		runtime.Gosched() // so that those who have been answered can be in the next one
 	}

@@ -27,10 +27,12 @@ const (
 	idleCheck   = 1 * time.Second // how long a connection may be idle and still be trusted
 )
 
-// A Line is one connection shared by many callers. Calls that arrive while an
-// exchange is under way gather and travel together in the next one. It dials
-// when it has something to send, and runs a goroutine only while it has.
-// It is safe for concurrent use.
+// A Line is one connection shared by many callers. A caller that finds it free
+// and whose context cannot end makes the exchange itself; the others leave that to
+// a goroutine, so that they can go when their context ends. Calls that arrive
+// meanwhile gather and travel together in the next exchange. The line dials when it
+// has something to send, and runs a goroutine only while calls gather. It is safe
+// for concurrent use.
 type Line struct {
 	dial    Dial
 	timeout time.Duration // for a reply
@@ -42,10 +44,10 @@ type Line struct {
 
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the exchange under way
-	next   *batch        // for the next exchange; nil if nobody waits
-	under  bool          // an exchange is under way
+	busy   bool          // somebody makes exchanges
+	next   *batch        // for the next one; nil if nobody waits
 	shared bool          // the last one was that of several callers
-	busy   chan struct{} // closed when the goroutine ends; nil when there is none
+	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
 	closed bool
 }
 
@@ -109,9 +111,16 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done, err := l.join(b)
+	done, err := l.join(ctx, b)
 	if err != nil {
 		return err
+	}
+	if done == nil {
+		l.exchange([]*bundle{b})
+		if l.owed() {
+			go l.run()
+		}
+		return nil
 	}
 	select {
 	case <-done:
@@ -133,21 +142,26 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 }
 
 // join has the bundle travel in the next exchange, and returns what tells when
-// that is over.
-func (l *Line) join(b *bundle) (<-chan struct{}, error) {
+// that is over. It returns nil if the caller is to make the exchange: now it owns
+// the line.
+func (l *Line) join(ctx context.Context, b *bundle) (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, ErrClosed
 	}
+	if !l.busy {
+		l.busy = true
+		if ctx.Done() == nil {
+			l.shared = false
+			return nil, nil
+		}
+		go l.run()
+	}
 	if l.next == nil {
 		l.next = &batch{done: make(chan struct{})}
 	}
 	l.next.bundles = append(l.next.bundles, b)
-	if l.busy == nil {
-		l.busy = make(chan struct{})
-		go l.run()
-	}
 	return l.next.done, nil
 }
 
@@ -156,7 +170,7 @@ func (l *Line) join(b *bundle) (<-chan struct{}, error) {
 func (l *Line) Free() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.under && l.next == nil && !l.shared
+	return !l.busy && !l.shared
 }
 
 // Abort closes the connection, whatever is under way, and waits for the calls
@@ -167,11 +181,9 @@ func (l *Line) Abort() {
 	if l.conn != nil {
 		Interrupt(l.conn) // the next exchange finds it closed
 	}
-	busy := l.busy
+	idle := l.idling()
 	l.mu.Unlock()
-	if busy != nil {
-		<-busy
-	}
+	<-idle
 }
 
 // Close closes the connection once the exchange under way has ended, and waits
@@ -179,13 +191,28 @@ func (l *Line) Abort() {
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
-	busy := l.busy
+	idle := l.idling()
 	l.mu.Unlock()
-	if busy != nil {
-		<-busy
-	}
+	<-idle
 	l.drop()
 }
+
+// idling returns what tells when no exchange is under way. l.mu is held.
+func (l *Line) idling() <-chan struct{} {
+	if !l.busy {
+		return over
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	return l.idle
+}
+
+var over = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 func fail(n int, err error) []Reply {
 	rs := make([]Reply, n)
