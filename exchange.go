@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -53,8 +54,10 @@ type exchange struct {
 	outcomes []*settlement
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
-	recalls  int64  // how often ready tasks had been recalled before
-	repeated bool   // it may have been answered before, and the reply lost
+	pending  *redisconn.Pending
+	sent     time.Time
+	recalls  int64 // how often ready tasks had been recalled before
+	repeated bool  // it may have been answered before, and the reply lost
 }
 
 // restore undoes a round that was not carried out. Callers get the error.
@@ -106,9 +109,14 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 	}
 	if what == script.Refused {
 		s.tell(settled{err: errors.New(trouble)})
-		if t := r.held[s.Process]; s.ours && s.by == nil && t != nil {
+		t := r.held[s.Process]
+		switch {
+		case t == nil:
+		case s.ours && s.by == nil:
 			delete(r.held, s.Process) // the beats will find it, and it is given back again
 			r.safe(t)
+		default:
+			t.round = 0
 		}
 		return
 	}
@@ -171,6 +179,7 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if r.serve != nil {
+		r.serve.answered(e.Ahead)
 		r.serve.unreserve(e.slots, !full)
 		e.slots = nil
 	}

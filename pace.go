@@ -5,7 +5,7 @@ import "time"
 const (
 	moment     = 3 * time.Millisecond // what is held ahead is begun within it
 	stale      = 5 * time.Millisecond // after it without a begin, what is held ahead goes back
-	mostAhead  = 500                  // tasks
+	mostAhead  = 400                  // tasks
 	aheadBytes = 4 << 20              // of their payloads
 )
 

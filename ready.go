@@ -8,11 +8,33 @@ import (
 	"time"
 )
 
-// ahead is how many of n tasks may be asked for beyond the slots: as many as the
-// handlers will begin in a moment. Full tells that all slots were in use before.
+// ahead takes room for up to n tasks beyond the slots, which are asked for then:
+// as many as the handlers will begin in a moment. Full tells that all slots were
+// in use before.
 func (s *service) ahead(n int, full bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	n = max(min(n, s.room(full)), 0)
+	s.asked += n
+	return n
+}
+
+// answered notes that tasks asked for ahead have come, or will not come.
+func (s *service) answered(ahead int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked -= ahead
+}
+
+// roomy reports whether more could be taken ahead, with all slots in use.
+func (s *service) roomy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.room(true) > 0
+}
+
+// room is how many more tasks may be taken ahead. s.mu is held.
+func (s *service) room(full bool) int {
 	most := s.opts.Prefetch
 	switch {
 	case s.draining || most < 0 || s.queue.peer.capacity.Total() > 0:
@@ -22,7 +44,7 @@ func (s *service) ahead(n int, full bool) int {
 	case most == 0:
 		most = s.pace.ahead(s.opts.Concurrency)
 	}
-	return max(min(n, most-len(s.ready)), 0)
+	return most - len(s.ready) - s.asked
 }
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the

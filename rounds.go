@@ -192,13 +192,12 @@ func (r *rounds) converse() {
 	var e *exchange
 	for {
 		if e == nil {
-			if e = r.compose(); e == nil {
+			if e = r.compose(true); e == nil {
 				return
 			}
-			r.queue.peer.capacity.Pass()
+			r.send(e)
 		}
-		sent := time.Now()
-		answer, err := script.Step(r.ctx, r.queue.peer.work, r.queue.keys, &e.Round)
+		answer, err := script.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
 		switch {
 		case r.ctx.Err() != nil:
 			r.abandon(e)
@@ -206,12 +205,18 @@ func (r *rounds) converse() {
 		case err == nil:
 			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.id)
 			retry.reset()
-			if !r.apply(e, answer, sent) {
-				r.abandon(e)
+			var next *exchange
+			if r.flows(e, answer) {
+				if next = r.compose(false); next != nil {
+					r.send(next)
+				}
+			}
+			if !r.apply(e, answer) {
+				r.abandon(e, next)
 				return
 			}
 			r.queue.peer.capacity.Pass()
-			e = nil
+			e = next
 			continue
 		case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
 			r.evicted(e)
@@ -221,6 +226,7 @@ func (r *rounds) converse() {
 			// of it when that does not help either.
 			if !e.repeated {
 				e.repeated = true
+				r.send(e)
 				continue
 			}
 			r.release(e, err)
@@ -245,7 +251,24 @@ func (r *rounds) converse() {
 			return
 		case <-time.After(retry.next()):
 		}
+		if e != nil {
+			r.send(e)
+		}
 	}
+}
+
+// flows reports whether the next round may be under way while we take in what this
+// one has brought: that is all it asked for, so there will be more, and nobody is
+// to wait to be woken; and what was recalled meanwhile need not go back first.
+func (r *rounds) flows(e *exchange, a *script.Answer) bool {
+	return r.serve != nil && len(e.Start) > 0 && len(a.Started) == len(e.Start) && e.recalls == r.serve.recalls.Load()
+}
+
+// send sends a round.
+func (r *rounds) send(e *exchange) {
+	e.sent = time.Now()
+	e.pending = r.queue.peer.work.Start(script.StepCall(r.queue.keys, &e.Round))
+	r.queue.peer.capacity.Pass()
 }
 
 func (r *rounds) isClosing() bool {
@@ -255,17 +278,18 @@ func (r *rounds) isClosing() bool {
 }
 
 // abandon ends a talk whose rounds have ended, or are to: nobody knows whether
-// the last one was carried out.
-func (r *rounds) abandon(e *exchange) {
+// the last ones were carried out.
+func (r *rounds) abandon(last ...*exchange) {
 	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.hush()
-	if e == nil {
-		return
+	for _, e := range last {
+		if e != nil {
+			r.vacate(e)
+			r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
+		}
 	}
-	r.vacate(e)
-	r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
 }
 
 // evicted ends the rounds: the worker is no member any more.
@@ -299,12 +323,15 @@ func (r *rounds) persist(e *exchange) bool {
 	return false
 }
 
-// compose makes the next round out of what has gathered, or ends the talk.
-func (r *rounds) compose() *exchange {
+// compose makes the next round out of what has gathered. If there is nothing to
+// say it returns nil, and ends the talk if it was the last.
+func (r *rounds) compose(last bool) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil || !r.due() {
-		r.hush()
+		if last {
+			r.hush()
+		}
 		return nil
 	}
 	e := &exchange{}
@@ -346,7 +373,8 @@ func (r *rounds) gather(e *exchange) {
 	e.outcomes = make([]*settlement, 0, n)
 	for _, s := range said {
 		t := r.held[s.Process]
-		if s.held = t != nil; s.held {
+		s.held = t != nil && t.round == 0
+		if t != nil {
 			if t.round == r.number { // it is ended twice at once: one after the other
 				rest = append(rest, s)
 				continue
@@ -392,13 +420,14 @@ func (r *rounds) free() bool { return r.serve != nil && !r.closing && r.serve.wa
 func (r *rounds) vacate(e *exchange) {
 	if r.serve != nil && e != nil {
 		r.serve.unreserve(e.slots, true)
+		r.serve.answered(e.Ahead)
 		e.slots = nil
 	}
 }
 
-// apply takes in the answer to a round that was sent at the given time. It is
-// false when the rounds have ended meanwhile: what was started is not ours.
-func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
+// apply takes in the answer to a round. It is false when the rounds have ended
+// meanwhile: what was started is not ours.
+func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
@@ -424,7 +453,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 		tasks = append(tasks, t)
 	}
 	full := len(a.Started) == len(e.Start) || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
-	r.renew(sent)
+	r.renew(e.sent)
 	tasks = r.distribute(e, tasks, a)
 	asked := len(e.slots) + e.Ahead
 	if asked > 0 {
@@ -455,10 +484,11 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 	for _, c := range a.Cancels {
 		r.cancels.told(c)
 	}
-	if a.Seen < r.seen {
+	if a.Seen < e.Seen {
 		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
+		r.seen = a.Seen
 	}
-	r.seen = a.Seen
+	r.seen = max(r.seen, a.Seen)
 	r.talked = time.Now()
 	r.cancels.learn(e.Heard, a.Tokens, r.held)
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)
@@ -469,7 +499,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer, sent time.Time) bool {
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	r.look = r.look || a.Again || asked > 0 && full && (r.free() || !r.closing && r.serve.ahead(1, true) > 0)
+	r.look = r.look || a.Again || asked > 0 && full && (r.free() || !r.closing && r.serve.roomy())
 	return true
 }
 

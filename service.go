@@ -34,6 +34,7 @@ type service struct {
 	taken    int            // slots: of handlers that run, of tasks that were asked for, and spare
 	spare    []slot         // for the next round
 	ready    []*Task        // taken ahead, oldest first
+	asked    int            // tasks that are asked for ahead
 	pace     pace
 	ending   int // tasks whose end is to be stored
 	draining bool

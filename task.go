@@ -42,7 +42,7 @@ type Task struct {
 	entry  string          // of its key; "" if it has none
 	plain  bool            // it is of the list
 	risky  bool            // one more death would be its last; a peer runs one such at a time
-	round  int64           // the last one that was to end it; protected by rounds.mu
+	round  int64           // the last one that was to end it, or 0; protected by rounds.mu
 
 	attempt atomic.Pointer[attempt] // of a handler without a timeout
 

@@ -16,7 +16,7 @@ func (l *Line) owed() bool {
 	if l.next != nil {
 		return true
 	}
-	l.busy = false
+	l.busy, l.under = false, false
 	if l.idle != nil {
 		close(l.idle)
 		l.idle = nil
@@ -29,9 +29,12 @@ func (l *Line) run() {
 	for l.owed() {
 		l.mu.Lock()
 		batch := l.next
-		l.next, l.shared = nil, len(batch.bundles) > 1
+		l.next, l.under, l.shared = nil, true, len(batch.bundles) > 1
 		l.mu.Unlock()
 		l.exchange(batch.bundles)
+		l.mu.Lock()
+		l.under = false
+		l.mu.Unlock()
 		close(batch.done)
 		runtime.Gosched() // so that those who have been answered can be in the next one
 	}

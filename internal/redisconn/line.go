@@ -45,6 +45,7 @@ type Line struct {
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the exchange under way
 	busy   bool          // somebody makes exchanges
+	under  bool          // one is under way
 	next   *batch        // for the next one; nil if nobody waits
 	shared bool          // the last one was that of several callers
 	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
@@ -105,23 +106,66 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	return one.reply[0].Value, one.reply[0].Err
 }
 
+// Start has the calls made as Do does, and does not wait for the replies.
+func (l *Line) Start(calls ...Call) *Pending {
+	p := &Pending{line: l, bundle: bundle{calls: calls, replies: make([]Reply, len(calls))}}
+	p.done, p.err = l.join(&p.bundle)
+	return p
+}
+
+// A Pending is calls that are being made.
+type Pending struct {
+	line   *Line
+	bundle bundle
+	done   <-chan struct{}
+	err    error // instead
+}
+
+// Wait returns the replies, as Do does. It is called once.
+func (p *Pending) Wait(ctx context.Context) []Reply {
+	err := p.err
+	if err == nil {
+		err = p.line.wait(ctx, &p.bundle, p.done)
+	}
+	if err != nil {
+		return fail(len(p.bundle.calls), err)
+	}
+	return p.bundle.replies
+}
+
 // do has the bundle answered. If it returns an error, nobody may look at the
 // replies.
 func (l *Line) do(ctx context.Context, b *bundle) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done, err := l.join(ctx, b)
-	if err != nil {
-		return err
-	}
-	if done == nil {
+	if ctx.Done() == nil && l.own() {
 		l.exchange([]*bundle{b})
 		if l.owed() {
 			go l.run()
 		}
 		return nil
 	}
+	done, err := l.join(b)
+	if err != nil {
+		return err
+	}
+	return l.wait(ctx, b, done)
+}
+
+// own takes the line if it is free. Then one exchange follows, and owed.
+func (l *Line) own() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy || l.closed {
+		return false
+	}
+	l.busy, l.under, l.shared = true, true, false
+	return true
+}
+
+// wait waits until the bundle is answered, or ctx ends.
+func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -142,9 +186,8 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 }
 
 // join has the bundle travel in the next exchange, and returns what tells when
-// that is over. It returns nil if the caller is to make the exchange: now it owns
-// the line.
-func (l *Line) join(ctx context.Context, b *bundle) (<-chan struct{}, error) {
+// that is over.
+func (l *Line) join(b *bundle) (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -152,10 +195,6 @@ func (l *Line) join(ctx context.Context, b *bundle) (<-chan struct{}, error) {
 	}
 	if !l.busy {
 		l.busy = true
-		if ctx.Done() == nil {
-			l.shared = false
-			return nil, nil
-		}
 		go l.run()
 	}
 	if l.next == nil {
@@ -170,7 +209,7 @@ func (l *Line) join(ctx context.Context, b *bundle) (<-chan struct{}, error) {
 func (l *Line) Free() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.busy && !l.shared
+	return !l.under && l.next == nil && !l.shared
 }
 
 // Abort closes the connection, whatever is under way, and waits for the calls

@@ -202,9 +202,8 @@ type Answer struct {
 	Buried  int           // tasks that failed because workers had died holding them
 }
 
-// Step makes one round. It fails with ErrEvicted when the worker is no member
-// of the queue.
-func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, error) {
+// StepCall is the call of one round.
+func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	var head, tail, bury string
 	if !q.IsFailed() {
 		head, tail = q.Failed().Around()
@@ -233,14 +232,22 @@ func Step(ctx context.Context, r Runner, q keys.Queue, round *Round) (*Answer, e
 		args = append(args, id)
 	}
 
-	d := decode(do(ctx, r, step.Call(shared(q), args...)))
+	return step.Call(shared(q), args...)
+}
+
+// ReadStep reads the reply of a StepCall. It fails with ErrEvicted when the worker
+// is no member of the queue.
+func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
+	ends := round.ends()
+	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
+	d := decode(r.Value, Refusal(r.Err))
 	a := &Answer{}
 	settled, odd, started, plain, last := d.list(), d.list(), d.list(), d.list(), d.int()
 	if len(round.Outcomes) > 0 {
 		a.Settled = make([]Settled, 0, len(round.Outcomes))
 	}
 	settled.each(func() { a.Settled = append(a.Settled, Settled(settled.string())) })
-	for range simple {
+	for range ends {
 		a.Settled = append(a.Settled, OK)
 	}
 	odd.each(func() {

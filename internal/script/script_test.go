@@ -856,3 +856,8 @@ func seq(name string, from, to int) (all []string) {
 	}
 	return all
 }
+
+// Step makes one round.
+func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*Answer, error) {
+	return ReadStep(l.Do(ctx, StepCall(q, round))[0], round)
+}
