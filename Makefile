@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules lint
+.PHONY: help demo test test-modules lint bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-5s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,3 +32,7 @@ lint: ## check format, code, examples and module files
 		(cd "$$module" && go run $(STATICCHECK) ./...) || failed=1; \
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
+
+bench: ## measure beside asynq and bare commands, for half an hour, into docs/performance.md
+	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
+	@go run ./bench

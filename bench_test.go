@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -64,19 +60,7 @@ func BenchmarkHealthyBesideRetries(b *testing.B) {
 		}
 	}
 	conn := redistest.Conn(b)
-	cpu := func() (seconds float64) { // that Redis has used
-		info, err := redis.String(conn.Do("INFO", "cpu"))
-		must(b, err)
-		for line := range strings.Lines(info) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if name == "used_cpu_user" || name == "used_cpu_sys" {
-				s, err := strconv.ParseFloat(value, 64)
-				must(b, err)
-				seconds += s
-			}
-		}
-		return seconds
-	}
+	cpu := func() float64 { return redisMicros(b, conn) }
 	var rates []float64
 	var sums [2]struct { // of the batches alone, and beside retries
 		cpu              float64
@@ -148,7 +132,7 @@ func BenchmarkHealthyBesideRetries(b *testing.B) {
 	b.ReportMetric(median(rates), "retries/s")
 	single, beside := &sums[0], &sums[1]
 	extra := beside.cpu - single.cpu/float64(single.batches)*float64(beside.batches)
-	b.ReportMetric(1e6*extra/float64(beside.retries), "redis-µs/retry")
-	b.ReportMetric(1e6*single.cpu/float64(single.batches*batch), "redis-µs/healthy")
+	b.ReportMetric(extra/float64(beside.retries), "redis-µs/retry")
+	b.ReportMetric(single.cpu/float64(single.batches*batch), "redis-µs/healthy")
 	b.ReportMetric(median(alone), "healthy/s")
 }

@@ -26,7 +26,7 @@ const (
 // wish for tasks.
 //
 //	wake, free slot, end of a task, cancel ─▶ kick ─▶ converse:
-//	    compose ─▶ script.Step ─▶ apply ─▶ tasks to their takers, and again
+//	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
 //
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.

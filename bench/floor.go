@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A floor is what no queue in this layout can do without: a list of what waits,
+// a list of one for each task that runs, and an index of these for the worker.
+// It has no handlers to speak of, tells nobody, and recovers nothing.
+type floor struct {
+	url   string
+	conn  redis.Conn // to count
+	start func(c redis.Conn, processes []any) (started [][]byte, err error)
+	end   func(c redis.Conn, processes []any) error
+	ids   atomic.Int64
+}
+
+const (
+	floorWaiting = "worqr:queues:{q0}"
+	floorWorking = "worqr:working:{q0}:01890000-0000-7000-8000-000000000000"
+	floorBatch   = 100
+	floorLanes   = 2 // connections, each with a batch under way
+)
+
+func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) func(string, []string) (system, error) {
+	return func(url string, _ []string) (system, error) {
+		conn, err := redis.DialURL(url)
+		return &floor{url: url, conn: conn, start: start, end: end}, err
+	}
+}
+
+// producer has a connection of its own, and pushes all payloads with one
+// command.
+func (f *floor) producer(string) (func([][]byte) error, error) {
+	c, err := redis.DialURL(f.url)
+	if err != nil {
+		return nil, err
+	}
+	return func(payloads [][]byte) error {
+		_, err := c.Do("LPUSH", redis.Args{floorWaiting}.AddFlat(payloads)...)
+		return err
+	}, nil
+}
+
+func (f *floor) work(_ int, handle func([]byte)) error {
+	for range floorLanes {
+		c, err := redis.DialURL(f.url)
+		if err != nil {
+			return err
+		}
+		go func() {
+			if err := f.drain(c, handle); err != nil {
+				fmt.Fprintln(os.Stderr, "floor:", err) // and what waits for it gives up
+			}
+		}()
+	}
+	return nil
+}
+
+// drain works until nothing waits.
+func (f *floor) drain(c redis.Conn, handle func([]byte)) error {
+	for {
+		processes := f.processes(floorBatch)
+		tasks, err := f.start(c, processes)
+		if err != nil {
+			return err
+		}
+		for _, t := range tasks {
+			handle(t)
+		}
+		if err := f.end(c, processes); err != nil {
+			return err
+		}
+		if len(tasks) == 0 {
+			return nil
+		}
+	}
+}
+
+// processes returns keys for n tasks, as long as those of the library.
+func (f *floor) processes(n int) []any {
+	keys := make([]any, n)
+	last := f.ids.Add(int64(n))
+	for i := range keys {
+		keys[i] = fmt.Sprintf("worqr:process:{q0}:01890000-0000-7000-8000-%012x", last-int64(i))
+	}
+	return keys
+}
+
+func (f *floor) hold(n int) error {
+	for held := 0; held < n; {
+		tasks, err := f.start(f.conn, f.processes(min(n-held, floorBatch)))
+		if err != nil {
+			return err
+		}
+		if len(tasks) == 0 {
+			return errors.New("the floor ran out of tasks to hold")
+		}
+		held += len(tasks)
+	}
+	return nil
+}
+
+func (f *floor) left() (int, error) {
+	waiting, err := redis.Int(f.conn.Do("LLEN", floorWaiting))
+	if err != nil {
+		return 0, err
+	}
+	running, err := redis.Int(f.conn.Do("SCARD", floorWorking))
+	return waiting + running, err
+}
+
+var (
+	startScript = redis.NewScript(2, `
+local started = {}
+for _, process in ipairs(ARGV) do
+	local task = redis.call('RPOPLPUSH', KEYS[1], process)
+	if not task then break end
+	redis.call('SADD', KEYS[2], process)
+	started[#started + 1] = task
+end
+return started`)
+	endScript = redis.NewScript(1, `
+for _, process in ipairs(ARGV) do
+	if redis.call('SREM', KEYS[1], process) == 1 then redis.call('DEL', process) end
+end`)
+)
+
+func startScripted(c redis.Conn, processes []any) ([][]byte, error) {
+	return redis.ByteSlices(startScript.Do(c, redis.Args{floorWaiting, floorWorking}.Add(processes...)...))
+}
+
+func endScripted(c redis.Conn, processes []any) error {
+	_, err := endScript.Do(c, redis.Args{floorWorking}.Add(processes...)...)
+	if errors.Is(err, redis.ErrNil) {
+		err = nil
+	}
+	return err
+}
+
+// startVariadic asks for tasks and notes them all, also those that there were
+// not. endVariadic takes all of them back.
+func startVariadic(c redis.Conn, processes []any) (started [][]byte, err error) {
+	for _, p := range processes {
+		if err := c.Send("RPOPLPUSH", floorWaiting, p); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Send("SADD", redis.Args{floorWorking}.Add(processes...)...); err != nil {
+		return nil, err
+	}
+	replies, err := flush(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range replies[:len(processes)] {
+		if task, ok := r.([]byte); ok {
+			started = append(started, task)
+		}
+	}
+	return started, nil
+}
+
+func endVariadic(c redis.Conn, processes []any) error {
+	if err := c.Send("SREM", redis.Args{floorWorking}.Add(processes...)...); err != nil {
+		return err
+	}
+	if err := c.Send("DEL", processes...); err != nil {
+		return err
+	}
+	_, err := flush(c)
+	return err
+}
+
+// flush sends what is pending and reads the replies.
+func flush(c redis.Conn) ([]any, error) {
+	replies, err := redis.Values(c.Do(""))
+	for _, r := range replies {
+		if refused, ok := r.(redis.Error); ok {
+			return nil, refused
+		}
+	}
+	return replies, err
+}
+
+// A pipelinedFloor pushes each payload with a command of its own, and sends them
+// all before it reads a reply.
+type pipelinedFloor struct{ *floor }
+
+func openPipelined(url string, _ []string) (system, error) {
+	return pipelinedFloor{&floor{url: url}}, nil
+}
+
+func (f pipelinedFloor) producer(string) (func([][]byte) error, error) {
+	c, err := redis.DialURL(f.url)
+	if err != nil {
+		return nil, err
+	}
+	return func(payloads [][]byte) error {
+		for _, p := range payloads {
+			if err := c.Send("LPUSH", floorWaiting, p); err != nil {
+				return err
+			}
+		}
+		_, err := flush(c)
+		return err
+	}, nil
+}

@@ -1,0 +1,67 @@
+package main
+
+import "fmt"
+
+// A goal is what a figure of this library is to reach, by itself or over that of
+// another cell.
+type goal struct {
+	what  string
+	cell  cell
+	value string
+	over  cell // none: by itself
+	least float64
+	most  float64 // one of the two is set
+	unit  string
+	worst bool // the worst round decides, not the median
+}
+
+var goals = []goal{
+	{what: "process, 64 handlers, over asynq", cell: cell{processing, "64", ours}, over: cell{processing, "64", theirs}, value: "tasks/s", least: 15},
+	{what: "process, 10 handlers, over asynq", cell: cell{processing, "10", ours}, over: cell{processing, "10", theirs}, value: "tasks/s", least: 10},
+	{what: "process, 1 handler, over asynq", cell: cell{processing, "1", ours}, over: cell{processing, "1", theirs}, value: "tasks/s", least: 8},
+	{what: "process, 64 handlers, over the scripted floor", cell: cell{processing, "64", ours}, over: cell{processing, "64", scripted}, value: "tasks/s", least: 0.8},
+	{what: "Redis's processor time for a task, 64 handlers", cell: cell{processing, "64", ours}, value: "server µs", most: 8, unit: "µs"},
+	{what: "enqueue one by one, over bare LPUSH", cell: cell{enqueuing, "one by one", ours}, over: cell{enqueuing, "one by one", bare}, value: "tasks/s", least: 0.9},
+	{what: "enqueue, 32 callers, over asynq", cell: cell{enqueuing, "32 callers", ours}, over: cell{enqueuing, "32 callers", theirs}, value: "tasks/s", least: 5},
+	{what: "enqueue batches of 100, over bare LPUSH of 100", cell: cell{enqueuing, "batches of 100", ours}, over: cell{enqueuing, "batches of 100", bare}, value: "tasks/s", least: 0.7},
+	{what: "from enqueue to start, median", cell: cell{delaying, "", ours}, value: "trips", most: 2.5, unit: "round trips"},
+	{what: "from enqueue to start, 99th percentile", cell: cell{delaying, "", ours}, value: "p99 ms", most: 2, unit: "ms"},
+	{what: "memory for a task of 100 bytes that waits", cell: cell{storing, "waiting", ours}, value: "bytes", most: 108, unit: "bytes"},
+	{what: "commands for a task beside 8 idle peers, over 1", cell: cell{beside, "8", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
+	{what: "commands for a task beside 32 idle peers, over 1", cell: cell{beside, "32", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
+	{what: "from a kill until the last task starts elsewhere, the slowest", cell: cell{recovering, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
+	{what: "return of a dead worker's tasks, longest call", cell: cell{returning, "", ours}, value: "longest ms", most: 5, unit: "ms"},
+}
+
+// reached returns what was measured of the goal and whether it is met, unless
+// nothing was measured.
+func (g goal) reached(r results) (s spread, met, ok bool) {
+	if g.over == (cell{}) {
+		s, ok = r.of(g.cell, g.value)
+	} else {
+		s, ok = r.ratio(g.cell, g.over, g.value)
+	}
+	decides := s.median
+	if g.worst {
+		decides = s.max
+	}
+	if g.least > 0 {
+		return s, decides >= g.least, ok
+	}
+	return s, decides <= g.most, ok
+}
+
+// aim writes what is to be reached.
+func (g goal) aim() string {
+	if g.least > 0 {
+		return fmt.Sprintf("≥ %g%s", g.least, g.suffix())
+	}
+	return fmt.Sprintf("≤ %g%s", g.most, g.suffix())
+}
+
+func (g goal) suffix() string {
+	if g.unit == "" {
+		return "×"
+	}
+	return " " + g.unit
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"maps"
+	"sync/atomic"
+	"time"
+)
+
+// measureIdle tells what a worker with ten handlers on each queue costs while
+// there is nothing to do.
+func measureIdle(j job, say func(sample)) error {
+	s, m, err := j.open()
+	if err != nil {
+		return err
+	}
+	if err := s.work(10, func([]byte) {}); err != nil {
+		return err
+	}
+	time.Sleep(j.Settle)
+	used, err := m.during(func() error { time.Sleep(j.Window); return nil })
+	if err != nil {
+		return err
+	}
+	say(sample{Values: used.perSecond()})
+	return nil
+}
+
+// pace is how far apart the tasks come that come one by one.
+const pace = 3 * time.Millisecond
+
+// measureBeside tells what a task costs that is done beside so many idle
+// workers, all of which serve its queue. What they cost while there is nothing
+// to do is measured first, and is not counted again.
+func measureBeside(j job, say func(sample)) error {
+	s, m, err := j.open()
+	if err != nil {
+		return err
+	}
+	if _, err := connect(s, 1); err != nil {
+		return err
+	}
+	var handled atomic.Int64
+	for range j.Peers {
+		if err := s.work(10, func([]byte) { handled.Add(1) }); err != nil {
+			return err
+		}
+	}
+	if peers, ok := s.(*peerSystem); ok { // thousands take a while to join
+		err = until("all peers serve the queue", func() (bool, error) {
+			stats, err := peers.stats()
+			return stats.Workers == j.Peers, err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := reaches("the workers are up", &handled, 1); err != nil {
+		return err
+	}
+	send, err := s.producer("q0")
+	if err != nil {
+		return err
+	}
+	time.Sleep(j.Settle)
+	idle, err := m.during(func() error { time.Sleep(j.Window); return nil })
+	if err != nil {
+		return err
+	}
+	used, err := m.during(func() error {
+		tick := time.Tick(pace)
+		for _, p := range payloads(0, j.N, j.Size) {
+			<-tick
+			if err := send([][]byte{p}); err != nil {
+				return err
+			}
+		}
+		if err := reaches("all tasks are handled", &handled, 1+j.N); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond) // until the last has ended; to ask would cost commands
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	share := used.seconds / idle.seconds
+	used.commands -= idle.commands * share
+	used.server -= idle.server * share
+	values := idle.perSecond()
+	maps.Copy(values, used.perTask(j.N))
+	say(sample{Values: values})
+	return nil
+}

@@ -1,0 +1,128 @@
+// Bench measures this library beside asynq and beside the bare commands that no
+// queue in its layout can do without, and writes what it has found as tables and
+// charts. It starts a Redis of its own for each measurement.
+//
+//	go run ./bench
+//
+// The flags choose less of it. Part of docs/performance.md is written by hand;
+// only what is between the two marks is replaced.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if encoded := os.Getenv(jobEnv); encoded != "" {
+		os.Exit(childMain(encoded))
+	}
+	os.Exit(run(os.Args[1:]))
+}
+
+// A request is what the command line asks for.
+type request struct {
+	scale
+	scenarios []string // empty: all
+	rounds    int
+	patient   bool
+	together  bool // all of a scenario at once: only to see that it works
+	out       string
+	log       io.Writer
+	command   string // that repeats it
+}
+
+// run is all of main, so that the exit code does not cut off what is deferred.
+func run(args []string) int {
+	r := request{log: os.Stderr, command: strings.Join(append([]string{"go run ./bench"}, args...), " ")}
+	if len(args) == 0 {
+		r.command = "make bench"
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("run", "", "measure only these `scenarios`, separated by commas")
+	flags.IntVar(&r.rounds, "rounds", 3, "how often each measurement is made")
+	flags.BoolVar(&r.short, "short", false, "a few tasks and a few seconds: to see that it works")
+	flags.BoolVar(&r.patient, "patient", true, "wait for asynq to notice a killed worker, for two minutes")
+	flags.StringVar(&r.out, "out", "docs", "`directory` for performance.md and the charts")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if *only != "" {
+		r.scenarios = strings.Split(*only, ",")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := r.bench(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// bench measures, and writes what it has found. What could not be measured is
+// left out, and is its error in the end.
+func (r *request) bench(ctx context.Context) error {
+	if _, err := program(); err != nil {
+		return err
+	}
+	chosen, err := r.chosen()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	found, failed := r.results(ctx, chosen)
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted; %s is as it was", r.out)
+	}
+	return errors.Join(failed, r.write(ctx, chosen, found, began))
+}
+
+// results measures all scenarios.
+func (r *request) results(ctx context.Context, chosen []scenario) (results, error) {
+	found := results{}
+	var failed []error
+	for _, p := range chosen {
+		failed = append(failed, r.measure(ctx, p, found))
+	}
+	return found, errors.Join(failed...)
+}
+
+// write replaces the generated part of performance.md, and the charts.
+func (r *request) write(ctx context.Context, chosen []scenario, found results, began time.Time) error {
+	text := report{results: found, plan: chosen, request: r, began: began}
+	file := filepath.Join(r.out, "performance.md")
+	if err := replaceBetweenMarks(file, text.markdown(ctx)); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.log, "%s is written after %v\n", file, time.Since(began).Round(time.Second))
+	return drawCharts(filepath.Join(r.out, "performance"), found, chosen)
+}
+
+// chosen returns the scenarios that are asked for.
+func (r *request) chosen() ([]scenario, error) {
+	all := plan(r.scale, r.patient)
+	var chosen []scenario
+	var names []string
+	for _, p := range all {
+		names = append(names, p.name)
+		if len(r.scenarios) == 0 || slices.Contains(r.scenarios, p.name) {
+			chosen = append(chosen, p)
+		}
+	}
+	for _, name := range r.scenarios {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("there is no scenario %q; there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A cell is a place in the results: one system in one variant of a scenario.
+type cell struct{ scenario, variant, system string }
+
+// A step is one measurement, of which each round makes one.
+type step struct {
+	cell
+	job    job
+	run    func(context.Context, job) (sample, error)
+	rounds int   // 0: as many as are asked for
+	memory int64 // bytes that it needs
+}
+
+// A scenario is what is measured in turns, system by system and round by round.
+type scenario struct {
+	name     string
+	together bool // it is so little work that its steps do not disturb each other
+	steps    []step
+}
+
+func (s *scenario) add(variant, system string, j job) *step {
+	j.System = system
+	if j.Size == 0 {
+		j.Size = 100
+	}
+	s.steps = append(s.steps, step{cell: cell{s.name, variant, system}, job: j, run: measure})
+	return &s.steps[len(s.steps)-1]
+}
+
+// The scenarios.
+const (
+	enqueuing  = "enqueue"
+	processing = "process"
+	delaying   = "latency"
+	storing    = "memory"
+	beside     = "peers"
+	idling     = "idle"
+	recovering = "recovery"
+	waiting    = "waiting"
+	spreading  = "queues"
+	sizing     = "payload"
+	returning  = "sweep"
+)
+
+// A scale is how much of everything there is.
+type scale struct{ short bool }
+
+func (s scale) of(full, short int) int {
+	if s.short {
+		return short
+	}
+	return full
+}
+
+func (s scale) wait(full time.Duration) time.Duration {
+	if s.short {
+		return full / 10
+	}
+	return full
+}
+
+// upTo returns the powers of ten from one to another; a short run has the first
+// two.
+func (s scale) upTo(first, last int) (all []int) {
+	for n := first; n <= last && !(s.short && n > first*10); n *= 10 {
+		all = append(all, n)
+	}
+	return all
+}
+
+// plan returns all scenarios in their order. Without patience, asynq is not
+// waited for when a worker was killed.
+func plan(s scale, patient bool) []scenario {
+	return []scenario{
+		planEnqueue(s), planProcess(s), planLatency(s), planMemory(s), planPeers(s), planIdle(s),
+		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient),
+	}
+}
+
+func planEnqueue(s scale) scenario {
+	p := scenario{name: enqueuing}
+	for _, v := range []struct {
+		variant, system   string
+		n, callers, batch int
+	}{
+		{"one by one", ours, 20_000, 1, 1},
+		{"one by one", theirs, 15_000, 1, 1},
+		{"one by one", bare, 20_000, 1, 1},
+		{"32 callers", ours, 200_000, 32, 1},
+		{"32 callers", theirs, 60_000, 32, 1},
+		{"32 callers", bare, 150_000, 32, 1},
+		{"32 callers", pipelined, 400_000, 1, 32},
+		{"batches of 100", ours, 500_000, 1, 100},
+		{"batches of 100", bare, 500_000, 1, 100},
+	} {
+		p.add(v.variant, v.system, job{Measure: "enqueue", N: s.of(v.n, v.n/100), Callers: v.callers, Batch: v.batch})
+	}
+	return p
+}
+
+func planProcess(s scale) scenario {
+	p := scenario{name: processing}
+	for _, v := range []struct {
+		handlers    int
+		ours, their int
+	}{{1, 15_000, 8_000}, {10, 100_000, 15_000}, {64, 250_000, 15_000}} {
+		variant := fmt.Sprint(v.handlers)
+		p.add(variant, ours, job{Measure: "process", N: s.of(v.ours, v.ours/100), Handlers: v.handlers})
+		p.add(variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: v.handlers})
+	}
+	for _, system := range []string{scripted, variadic} {
+		p.add("64", system, job{Measure: "process", N: s.of(250_000, 2500)})
+	}
+	return p
+}
+
+func planLatency(s scale) scenario {
+	p := scenario{name: delaying}
+	for _, system := range []string{ours, theirs} {
+		p.add("", system, job{Measure: "latency", N: s.of(300, 20), Settle: s.wait(2 * time.Second), Window: s.wait(12 * time.Millisecond)})
+	}
+	return p
+}
+
+func planMemory(s scale) scenario {
+	p := scenario{name: storing}
+	systems := []string{ours, theirs, bare}
+	for _, system := range systems {
+		p.add("waiting", system, job{Measure: "waiting", N: s.of(100_000, 10_000)})
+	}
+	for _, system := range systems {
+		p.add("running", system, job{Measure: "running", N: s.of(10_000, 500)})
+	}
+	return p
+}
+
+func planPeers(s scale) scenario {
+	p := scenario{name: beside}
+	for _, peers := range []int{1, 8, 32, 100, 1000} {
+		if s.short && peers > 32 {
+			break
+		}
+		systems := []string{ours, theirs}
+		if peers > 32 {
+			systems = systems[:1]
+		}
+		// Peers that have come up look each other over once, which takes a while
+		// where they are many.
+		settle := 2*time.Second + time.Duration(peers)*60*time.Millisecond
+		for _, system := range systems {
+			p.add(fmt.Sprint(peers), system, job{
+				Measure: "beside", N: s.of(700, 50), Peers: peers, Settle: s.wait(settle), Window: s.wait(5 * time.Second),
+			})
+		}
+	}
+	return p
+}
+
+func planIdle(s scale) scenario {
+	p := scenario{name: idling, together: true}
+	for _, queues := range []int{1, 10} {
+		for _, system := range []string{ours, theirs} {
+			p.add(fmt.Sprint(queues), system, job{
+				Measure: "idle", Queues: queues, Settle: s.wait(5 * time.Second), Window: s.wait(10 * time.Second),
+			})
+		}
+	}
+	return p
+}
+
+func planWaiting(s scale) scenario {
+	p := scenario{name: waiting}
+	for _, n := range s.upTo(1000, 10_000_000) {
+		p.add(fmt.Sprint(n), ours, job{
+			Measure: "backlog", Backlog: n, N: s.of(50_000, 500), Settle: s.wait(time.Second),
+		}).memory = 2 * 104 * int64(n)
+	}
+	return p
+}
+
+func planQueues(s scale) scenario {
+	p := scenario{name: spreading}
+	for _, n := range s.upTo(1, 1000) {
+		p.add(fmt.Sprint(n), ours, job{
+			Measure: "queues", Queues: n, N: s.of(20_000, 200), Settle: s.wait(3 * time.Second), Window: s.wait(5 * time.Second),
+		})
+	}
+	return p
+}
+
+func planPayload(s scale) scenario {
+	p := scenario{name: sizing}
+	for _, size := range []int{10, 100, 1000, 10_000, 100_000, 1 << 20} {
+		n := max(100, min(10_000, 100_000_000/size))
+		p.add(fmt.Sprint(size), ours, job{Measure: "payload", Size: size, N: s.of(n, 20)})
+	}
+	return p
+}
+
+func planReturn(s scale) scenario {
+	p := scenario{name: returning}
+	p.add("", ours, job{N: s.of(100_000, 1000), Settle: s.wait(time.Second)}).run = measureReturn
+	return p
+}
+
+func planRecovery(s scale, patient bool) scenario {
+	p := scenario{name: recovering}
+	mine := p.add("", ours, job{N: 10, Settle: s.wait(2 * time.Second)})
+	mine.run, mine.rounds = measureRecovery, s.of(5, 1)
+	if patient {
+		their := p.add("", theirs, job{N: 10, Settle: s.wait(2 * time.Second)})
+		their.run, their.rounds = measureRecovery, 1
+	}
+	return p
+}

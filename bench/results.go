@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// results have the samples of each cell, round by round. One that failed is
+// empty.
+type results map[cell][]sample
+
+// A spread is what the rounds agree on.
+type spread struct{ median, min, max float64 }
+
+func spreadOf(values []float64) (spread, bool) {
+	if len(values) == 0 {
+		return spread{}, false
+	}
+	slices.Sort(values)
+	n := len(values)
+	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}, true
+}
+
+// of returns a value of a cell.
+func (r results) of(c cell, value string) (spread, bool) {
+	var all []float64
+	for _, s := range r[c] {
+		if v, ok := s.Values[value]; ok {
+			all = append(all, v)
+		}
+	}
+	return spreadOf(all)
+}
+
+// ratio compares two cells within each round, so that what else the machine did
+// meanwhile struck both.
+func (r results) ratio(a, b cell, value string) (spread, bool) {
+	var all []float64
+	for i := range min(len(r[a]), len(r[b])) {
+		over, ok := r[a][i].Values[value]
+		under, also := r[b][i].Values[value]
+		if ok && also && under != 0 {
+			all = append(all, over/under)
+		}
+	}
+	return spreadOf(all)
+}
+
+// variants returns those of a scenario that a system was measured in, in the
+// order of the plan.
+func (r results) variants(p scenario, system string) (all []string) {
+	for _, s := range p.steps {
+		if s.system == system && len(r[s.cell]) > 0 && !slices.Contains(all, s.variant) {
+			all = append(all, s.variant)
+		}
+	}
+	return all
+}
+
+// String gives the median, and the range if there was more than one round.
+func (s spread) String() string {
+	if s.min == s.max {
+		return figure(s.median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.min), figure(s.max))
+}
+
+// figure writes a number with three digits that count.
+func figure(v float64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e6, " M"}, {1e4, " k"}} {
+		if math.Abs(v) >= unit.size {
+			return digits(v/(math.Pow(10, math.Floor(math.Log10(unit.size)/3)*3))) + unit.name
+		}
+	}
+	return digits(v)
+}
+
+func digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100 || v == math.Trunc(v):
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 0.01:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.2g", v)
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// measure makes all rounds of a scenario, each with every system in turn.
+func (r *request) measure(ctx context.Context, p scenario, found results) error {
+	p.steps = slices.DeleteFunc(slices.Clone(p.steps), func(s step) bool { return !r.fits(s) })
+	rounds := 0
+	for _, s := range p.steps {
+		rounds = max(rounds, r.roundsOf(s))
+	}
+	var failed []error
+	for round := range rounds {
+		err := r.round(ctx, p, round, found)
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// roundsOf tells how often a step is made.
+func (r *request) roundsOf(s step) int {
+	if s.rounds > 0 {
+		return s.rounds
+	}
+	return r.rounds
+}
+
+// fits says so when there is too little memory for a step.
+func (r *request) fits(s step) bool {
+	free, known := memory("MemAvailable")
+	if !known || s.memory <= free {
+		return true
+	}
+	fmt.Fprintf(r.log, "%s is left out: it needs %s bytes of memory, and %s are free\n",
+		s.cell, figure(float64(s.memory)), figure(float64(free)))
+	return false
+}
+
+func (r *request) round(ctx context.Context, p scenario, round int, found results) error {
+	taken := make([]sample, len(p.steps))
+	errs := make([]error, len(p.steps))
+	var steps errgroup.Group
+	steps.SetLimit(1)
+	if p.together || r.together {
+		steps.SetLimit(len(p.steps))
+	}
+	for i, s := range p.steps {
+		if round >= r.roundsOf(s) {
+			continue
+		}
+		steps.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			var err error
+			if taken[i], err = s.run(ctx, s.job); err != nil {
+				taken[i], errs[i] = sample{}, fmt.Errorf("%s, round %d: %w", s.cell, round+1, err)
+				return nil
+			}
+			fmt.Fprintf(r.log, "%s, round %d: %s\n", s.cell, round+1, taken[i])
+			return nil
+		})
+	}
+	_ = steps.Wait() // errs has them all
+	for i, s := range p.steps {
+		if round < r.roundsOf(s) {
+			found[s.cell] = append(found[s.cell], taken[i])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String gives the values in alphabetical order.
+func (s sample) String() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		all = append(all, name+" "+figure(s.Values[name]))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (c cell) String() string {
+	return strings.Join(slices.DeleteFunc([]string{c.scenario, c.variant, c.system}, func(s string) bool { return s == "" }), " ")
+}

@@ -1,0 +1,79 @@
+package main
+
+// sections write what was found in each scenario.
+var sections = map[string]func(*report, scenario){
+	enqueuing: func(r *report, p scenario) {
+		r.say("## Enqueue\n")
+		r.chart("enqueue", "tasks enqueued in a second")
+		r.bySystem(p, "how", perSecond, serverTime, clientTime)
+		r.say("The floor is LPUSH by redigo, on a connection for each caller; pipelined, 32 at a")
+		r.say("time on one connection. This version of asynq has no call for many tasks.\n")
+	},
+	processing: func(r *report, p scenario) {
+		r.say("## Process\n")
+		r.chart("process", "tasks processed in a second")
+		r.bySystem(p, "handlers", perSecond, serverTime, clientTime, commandsEach, requestsEach)
+		r.say("Preloaded tasks, handlers that do nothing; from the start of the worker until all")
+		r.say("have been handled and have ended in Redis. The floor is the same layout by bare")
+		r.say("redigo on two connections, 100 tasks at a time, without handlers, wake-ups or")
+		r.say("recovery: in scripts, or pipelined with variadic commands.\n")
+	},
+	delaying: func(r *report, p scenario) {
+		r.say("## From enqueue to start\n")
+		r.chart("latency", "time from the call of enqueue to the start of the handler")
+		r.bySystem(p, "", column{"p50 ms", "median, ms"}, column{"p99 ms", "99th percentile, ms"}, column{"max ms", "most, ms"},
+			column{"trip ms", "one round trip, ms"}, column{"trips", "median in round trips"})
+		r.say("One idle worker with ten handlers; the round trip is of PING, between any two tasks.\n")
+	},
+	storing: func(r *report, p scenario) {
+		r.say("## Memory\n")
+		r.bySystem(p, "tasks that are", column{"bytes", "bytes of Redis for each"})
+	},
+	beside: func(r *report, p scenario) {
+		r.say("## Beside idle peers\n")
+		r.bySystem(p, "peers", column{"commands", "commands for a task"}, serverTime,
+			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"})
+		r.say("Tasks come one by one, 3 ms apart. What the peers do while idle is not counted as of the tasks.\n")
+	},
+	idling: func(r *report, p scenario) {
+		r.say("## Idle\n")
+		r.bySystem(p, "queues", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
+			column{"server %", "Redis's processor, %"}, column{"client %", "own processor, %"})
+		r.say("One worker with ten handlers on each queue, with nothing to do.\n")
+	},
+	waiting: func(r *report, p scenario) {
+		r.say("## Growth\n")
+		r.chart("growth", "what a task costs as there is more of everything")
+		r.bySystem(p, "tasks that wait", wallTime, serverTime, clientTime)
+		r.say("Enqueued in batches of 100 and processed by 64 handlers, while as many go on waiting.\n")
+	},
+	spreading: func(r *report, p scenario) {
+		r.bySystem(p, "queues of one peer", column{"start ms", "until all are served, ms"}, column{"commands/s", "commands/s while idle"},
+			column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"}, wallTime, serverTime)
+		r.say("Tasks enqueued by 32 callers, spread over the queues, and processed.\n")
+	},
+	sizing: func(r *report, p scenario) {
+		r.bySystem(p, "bytes of payload", column{"enqueue wall µs", "enqueue, µs"}, column{"enqueue server µs", "of them Redis's, µs"},
+			column{"process wall µs", "process, µs"}, column{"process server µs", "of them Redis's, µs"})
+		r.say("Enqueued one by one, then processed by 10 handlers.\n")
+	},
+	returning: func(r *report, p scenario) {
+		r.bySystem(p, "", column{"longest ms", "longest script, ms"}, column{"calls", "scripts over 50 µs"},
+			column{"sweep s", "all put back within, s"}, column{"last s", "after the kill, s"})
+		r.say("A worker that held %d tasks is killed, and another puts them back. Redis itself tells how long the calls took.\n", p.steps[0].job.N)
+	},
+	recovering: func(r *report, p scenario) {
+		r.say("## Recovery\n")
+		r.bySystem(p, "", column{"first s", "first task starts after, s"}, column{"last s", "last, s"})
+		r.say("A worker that holds ten tasks is killed with SIGKILL while another is idle, both with the defaults.\n")
+	},
+}
+
+var (
+	perSecond    = column{"tasks/s", "tasks/s"}
+	wallTime     = column{"wall µs", "µs for a task"}
+	serverTime   = column{"server µs", "Redis's processor, µs"}
+	clientTime   = column{"client µs", "own processor, µs"}
+	commandsEach = column{"commands", "commands"}
+	requestsEach = column{"requests", "requests"}
+)

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// TestMain is the command too: each measurement starts its own program.
+func TestMain(m *testing.M) {
+	if encoded := os.Getenv(jobEnv); encoded != "" {
+		os.Exit(childMain(encoded))
+	}
+	os.Exit(m.Run())
+}
+
+// Every scenario is measured, but for the recovery of asynq, and is in the
+// report and the charts.
+func TestShort(t *testing.T) {
+	if _, err := program(); err != nil {
+		t.Skip("skipped:", err)
+	}
+	is := is.New(t)
+	r := request{scale: scale{short: true}, rounds: 1, together: true, out: t.TempDir(), log: t.Output(), command: "go test"}
+	chosen, err := r.chosen()
+	is.NoErr(err)
+	began := time.Now()
+	found, err := r.results(t.Context(), chosen)
+	is.NoErr(err)
+	for _, p := range chosen {
+		for _, s := range p.steps {
+			is.Equal(len(found[s.cell]), 1) // one round
+			values := found[s.cell][0].Values
+			is.True(len(values) > 0)
+			for name, v := range values {
+				if v < 0 || v == 0 && !strings.HasSuffix(name, "/s") { // so little time may be quiet
+					t.Errorf("%s: %s is %v", s.cell, name, v)
+				}
+			}
+		}
+	}
+
+	is.NoErr(r.write(t.Context(), chosen, found, began))
+	written, err := os.ReadFile(filepath.Join(r.out, "performance.md"))
+	is.NoErr(err)
+	text := string(written)
+	for _, g := range goals {
+		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is judged
+	}
+	is.True(!strings.Contains(text, " – ")) // nothing is missing
+	for _, chart := range []string{"enqueue", "process", "latency", "growth"} {
+		is.True(strings.Contains(text, "(performance/"+chart+".svg)"))
+		svg, err := os.ReadFile(filepath.Join(r.out, "performance", chart+".svg"))
+		is.NoErr(err)
+		is.True(strings.HasPrefix(string(svg), "<?xml") && strings.HasSuffix(strings.TrimSpace(string(svg)), "</svg>"))
+	}
+
+	hand := "# By hand\n" + text + "by hand, too\n"
+	is.NoErr(os.WriteFile(filepath.Join(r.out, "performance.md"), []byte(hand), 0o644))
+	is.NoErr(replaceBetweenMarks(filepath.Join(r.out, "performance.md"), "new"))
+	written, err = os.ReadFile(filepath.Join(r.out, "performance.md"))
+	is.NoErr(err)
+	is.True(strings.HasPrefix(string(written), "# By hand\n") && strings.HasSuffix(string(written), "by hand, too\n"))
+	is.True(strings.Contains(string(written), "\nnew\n") && !strings.Contains(string(written), "| goal |"))
+}
+
+func TestFigure(t *testing.T) {
+	is := is.New(t)
+	for v, want := range map[float64]string{
+		0: "0", 1: "1", 0.0123: "0.01", 0.1234: "0.12", 12.34: "12.3", 1234: "1234", 12345: "12.3 k", 1234567: "1.23 M",
+	} {
+		is.Equal(figure(v), want)
+	}
+	s, ok := spreadOf([]float64{3, 1, 2, 10})
+	is.True(ok)
+	is.Equal(s, spread{median: 2.5, min: 1, max: 10})
+	is.Equal(percentile([]float64{1, 2, 3, 4}, 0), 1.0)
+	is.Equal(percentile([]float64{1, 2, 3, 4}, 50), 2.0)
+	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// A system is a work queue under measurement.
+type system interface {
+	// producer returns what enqueues payloads in one call. Each caller has one.
+	producer(queue string) (func(payloads [][]byte) error, error)
+	// work starts one worker on every queue, with so many handlers on each. Called
+	// again, it starts another worker. The worker is not ended: its process is.
+	work(handlers int, handle func(payload []byte)) error
+	// hold starts n tasks and keeps them.
+	hold(n int) error
+	// left tells how many tasks wait or run.
+	left() (int, error)
+}
+
+// systems are what is measured. The queues are those to work on; the first is
+// that of hold and left.
+var systems = map[string]func(url string, queues []string) (system, error){
+	ours:      openWorqr,
+	theirs:    openAsynq,
+	bare:      openFloor(startScripted, endScripted),
+	pipelined: openPipelined,
+	scripted:  openFloor(startScripted, endScripted),
+	variadic:  openFloor(startVariadic, endVariadic),
+}
+
+const (
+	ours      = "worqr"
+	theirs    = "asynq"
+	bare      = "floor"
+	pipelined = "floor, pipelined"
+	scripted  = "floor, scripted"
+	variadic  = "floor, variadic"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 4 * time.Minute
+
+var errPatience = errors.New("it takes too long; see whether the machine is busy, or the system stuck")
+
+// until waits until holds says so.
+func until(what string, holds func() (bool, error)) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		ok, err := holds()
+		if err != nil || ok {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("wait until %s: %w", what, errPatience)
+		}
+	}
+}
+
+// reaches waits until the counter has come to n.
+func reaches(what string, count *atomic.Int64, n int) error {
+	return until(what, func() (bool, error) { return count.Load() >= int64(n), nil })
+}
+
+// open opens the system of the job, with so many queues.
+func (j job) open() (system, *meter, error) {
+	s, err := systems[j.System](j.URL, names(max(1, j.Queues)))
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := newMeter(j.URL)
+	return s, m, err
+}
+
+func names(n int) []string {
+	queues := make([]string, n)
+	for i := range queues {
+		queues[i] = fmt.Sprintf("q%d", i)
+	}
+	return queues
+}
+
+// payloads returns n payloads, no two of them equal, the first with the given
+// number.
+func payloads(first, n, size int) [][]byte {
+	all := make([]byte, n*size)
+	each := make([][]byte, n)
+	for i := range each {
+		p := all[i*size : (i+1)*size : (i+1)*size]
+		for at := range p {
+			p[at] = 'x'
+		}
+		copy(p, fmt.Sprintf("%010d", first+i))
+		each[i] = p
+	}
+	return each
+}
+
+// number returns which payload it is.
+func number(payload []byte) (n int) {
+	for _, digit := range payload[:10] {
+		n = n*10 + int(digit-'0')
+	}
+	return n
+}

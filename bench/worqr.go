@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/worqr/worqr"
+)
+
+// A peerSystem is this library, by what it exports.
+type peerSystem struct {
+	url    string
+	queues []string
+	sender *worqr.Peer
+	peers  []*worqr.Peer // that work
+}
+
+func openWorqr(url string, queues []string) (system, error) {
+	sender, err := worqr.Open(url, nil)
+	return &peerSystem{url: url, queues: queues, sender: sender}, err
+}
+
+func (s *peerSystem) producer(queue string) (func([][]byte) error, error) {
+	q, ctx := s.sender.Queue(queue), context.Background()
+	return func(payloads [][]byte) error { return q.Enqueue(ctx, payloads...) }, nil
+}
+
+func (s *peerSystem) work(handlers int, handle func([]byte)) error {
+	peer, err := worqr.Open(s.url, nil)
+	if err != nil {
+		return err
+	}
+	for _, name := range s.queues {
+		peer.Queue(name).Handle(func(_ context.Context, t *worqr.Task) error {
+			handle(t.Payload)
+			return nil
+		}, &worqr.HandleOptions{Concurrency: handlers})
+	}
+	s.peers = append(s.peers, peer)
+	go func() {
+		if err := peer.Run(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err) // and what waits for it gives up
+		}
+	}()
+	return nil
+}
+
+func (s *peerSystem) hold(n int) error {
+	ctx := context.Background()
+	peer, err := s.joined()
+	if err != nil {
+		return err
+	}
+	for held := 0; held < n; {
+		tasks, err := peer.Queue(s.queues[0]).StartTasks(ctx, min(n-held, 1000))
+		if err != nil {
+			return err
+		}
+		held += len(tasks)
+	}
+	return nil
+}
+
+// joined returns a peer that serves the queue by verbs, without handlers.
+func (s *peerSystem) joined() (*worqr.Peer, error) {
+	peer, err := worqr.Open(s.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := peer.StartWorker(context.Background()); err != nil {
+		return nil, err
+	}
+	return peer, peer.Queue(s.queues[0]).StartWork(context.Background())
+}
+
+func (s *peerSystem) left() (int, error) {
+	stats, err := s.stats()
+	return stats.Waiting + stats.Scheduled + stats.Running, err
+}
+
+func (s *peerSystem) stats() (worqr.QueueStats, error) {
+	return s.sender.Queue(s.queues[0]).Stats(context.Background())
+}
+
+// finished tells how many tasks of its workers have ended in Redis. It asks
+// nobody.
+func (s *peerSystem) finished() (n int64) {
+	for _, p := range s.peers {
+		n += p.Stats().Finished
+	}
+	return n
+}
+
+// waiting tells how many tasks wait.
+func (s *peerSystem) waiting() (int, error) {
+	return s.sender.Queue(s.queues[0]).Len(context.Background())
+}
