@@ -24,7 +24,8 @@ const (
 	EventSync EventKind = "sync"
 	// EventWork: Count tasks were enqueued.
 	EventWork EventKind = "work"
-	// EventDone: Worker has finished a task.
+	// EventDone: Worker has finished a task. Who is connected to a replica hears
+	// of some only.
 	EventDone EventKind = "done"
 	// EventCancel: a payload was canceled.
 	EventCancel EventKind = "cancel"

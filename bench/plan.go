@@ -110,7 +110,7 @@ func planProcess(s scale) scenario {
 	for _, v := range []struct {
 		handlers    int
 		ours, their int
-	}{{1, 15_000, 8_000}, {10, 100_000, 15_000}, {64, 250_000, 15_000}} {
+	}{{1, 60_000, 8_000}, {10, 100_000, 15_000}, {64, 250_000, 15_000}} {
 		variant := fmt.Sprint(v.handlers)
 		p.add(variant, ours, job{Measure: "process", N: s.of(v.ours, v.ours/100), Handlers: v.handlers})
 		p.add(variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: v.handlers})
@@ -153,7 +153,7 @@ func planPeers(s scale) scenario {
 		}
 		// Peers that have come up look each other over once, which takes a while
 		// where they are many.
-		settle := 2*time.Second + time.Duration(peers)*60*time.Millisecond
+		settle := 2*time.Second + time.Duration(peers)*15*time.Millisecond
 		for _, system := range systems {
 			p.add(fmt.Sprint(peers), system, job{
 				Measure: "beside", N: s.of(700, 50), Peers: peers, Settle: s.wait(settle), Window: s.wait(5 * time.Second),
