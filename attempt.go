@@ -48,6 +48,9 @@ func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *atte
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	} else {
 		t.attempt.Store(a)
+		if t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
+			go a.watch()
+		}
 	}
 	return a
 }
@@ -73,10 +76,10 @@ func (a *attempt) run() {
 			go a.service.work(a.next, a.slot, true)
 		}
 	}()
-	a.service.queue.peer.counts.started.Add(1)
 	if a.ready && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // it was canceled meanwhile
 	} else {
+		a.service.queue.peer.counts.started.Add(1)
 		err = a.service.handler(a.ctx, a.task)
 	}
 	returned = true
@@ -103,7 +106,7 @@ func (a *attempt) watch() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.returned {
+	if !a.returned && a.grace == nil {
 		a.grace = time.AfterFunc(a.opts.Grace, func() { a.disown(cause) })
 	}
 }

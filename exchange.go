@@ -67,6 +67,9 @@ func (r *rounds) restore(e *exchange, err error) {
 	r.vacate(e)
 	r.acks = append(e.Acks, r.acks...)
 	for _, s := range e.outcomes {
+		if t := r.held[s.Process]; t != nil && t.round == e.Number {
+			t.round = 0 // it was not said after all
+		}
 		if s.ours {
 			r.outcomes = append(r.outcomes, s)
 		}
@@ -182,6 +185,9 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 		r.serve.answered(e.Ahead)
 		r.serve.unreserve(e.slots, !full)
 		e.slots = nil
+	}
+	if r.serve != nil && len(tasks) > 0 {
+		r.serve.recalls.Add(1) // nor may what is under way overtake these
 	}
 	for _, t := range tasks {
 		r.giveBack(t)

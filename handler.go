@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -258,8 +260,19 @@ func (s *service) set(o HandleOptions) {
 	s.mu.Lock()
 	s.opts = &o
 	s.leave() // what was kept was kept by the old ones
-	s.mu.Unlock()
 	s.share.Set(o.Weight, o.Priority)
+	for _, of := range s.grab(len(s.ready)) {
+		s.handlers.Add(1)
+		go s.work(s.next(), of, true)
+	}
+	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
+	if len(s.ready) > 0 && o.Prefetch == 0 {
+		s.watch.Reset(stale)
+	}
+	s.mu.Unlock()
+	if tooMany {
+		s.recall()
+	}
 	s.queue.peer.capacity.Pass()
 	s.turn()
 }
@@ -275,5 +288,13 @@ func (p *Peer) SetCapacity(units int) error {
 	}
 	p.capacity.SetTotal(units)
 	p.capacity.Pass()
+	if units > 0 { // what is shared is not hoarded
+		p.mu.Lock()
+		services := slices.Collect(maps.Values(p.services))
+		p.mu.Unlock()
+		for _, s := range services {
+			s.recall()
+		}
+	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (s *service) roomy() bool {
 func (s *service) room(full bool) int {
 	most := s.opts.Prefetch
 	switch {
-	case s.draining || most < 0 || s.queue.peer.capacity.Total() > 0:
+	case s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
 		return 0 // what is shared is not to be hoarded
 	case most == 0 && full && time.Since(s.pace.last) > moment:
 		return 0
@@ -55,13 +55,14 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 	if s.draining {
 		return false
 	}
+	before := len(s.ready)
 	s.ready = append(s.ready, tasks...)
 	if more := len(s.ready) - len(slots); more > 0 {
 		slots = append(slots, s.grab(more)...) // some may have become free
 	}
-	for _, of := range slots {
+	for i, of := range slots {
 		s.handlers.Add(1)
-		go s.work(s.next(), of, false)
+		go s.work(s.next(), of, i < before)
 	}
 	if len(s.ready) > 0 && s.opts.Prefetch == 0 {
 		s.watch.Reset(stale)

@@ -192,7 +192,7 @@ func (r *rounds) converse() {
 	var e *exchange
 	for {
 		if e == nil {
-			if e = r.compose(true); e == nil {
+			if e = r.compose(nil); e == nil {
 				return
 			}
 			r.send(e)
@@ -207,7 +207,7 @@ func (r *rounds) converse() {
 			retry.reset()
 			var next *exchange
 			if r.flows(e, answer) {
-				if next = r.compose(false); next != nil {
+				if next = r.compose(e); next != nil {
 					r.send(next)
 				}
 			}
@@ -324,12 +324,16 @@ func (r *rounds) persist(e *exchange) bool {
 }
 
 // compose makes the next round out of what has gathered. If there is nothing to
-// say it returns nil, and ends the talk if it was the last.
-func (r *rounds) compose(last bool) *exchange {
+// say it returns nil, and ends the talk unless the answer to a round is still to be
+// taken in, behind which this one is to follow.
+func (r *rounds) compose(behind *exchange) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if behind != nil && behind.recalls != r.serve.recalls.Load() {
+		return nil // what it has brought is to go back first
+	}
 	if r.ended != nil || !r.due() {
-		if last {
+		if behind == nil {
 			r.hush()
 		}
 		return nil
@@ -339,7 +343,9 @@ func (r *rounds) compose(last bool) *exchange {
 	r.gather(e)
 	e.Acks, r.acks = r.acks, nil
 	starts := 0
-	for len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
+	// What is still to go back starts before all else.
+	back := slices.ContainsFunc(r.outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
+	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
 	}
@@ -347,7 +353,7 @@ func (r *rounds) compose(last bool) *exchange {
 		e.Crashes, e.Keep = r.serve.limits()
 		if r.closing {
 			r.serve.forgo()
-		} else {
+		} else if !back {
 			n := min(r.ask, maxStarts-starts)
 			e.slots = r.serve.reserve(n)
 			e.recalls = r.serve.recalls.Load()
@@ -369,6 +375,9 @@ func (r *rounds) compose(last bool) *exchange {
 // gather takes what is to be said into a round. r.mu is held.
 func (r *rounds) gather(e *exchange) {
 	n := min(len(r.outcomes), maxOutcomes)
+	if n < len(r.outcomes) {
+		r.lastFirst()
+	}
 	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
 	e.outcomes = make([]*settlement, 0, n)
 	for _, s := range said {
@@ -401,6 +410,23 @@ func (r *rounds) gather(e *exchange) {
 	e.Outcomes = make([]script.Outcome, len(e.outcomes))
 	for i, s := range e.outcomes {
 		e.Outcomes[i] = s.Outcome
+	}
+}
+
+// lastFirst has what goes back do so newest first, also where it takes several
+// rounds. r.mu is held.
+func (r *rounds) lastFirst() {
+	var stops []*settlement
+	for _, s := range r.outcomes {
+		if s.Verb == script.Stop {
+			stops = append(stops, s)
+		}
+	}
+	slices.SortStableFunc(stops, func(a, b *settlement) int { return cmp.Compare(b.Token, a.Token) })
+	for i, s := range r.outcomes {
+		if s.Verb == script.Stop {
+			r.outcomes[i], stops = stops[0], stops[1:]
+		}
 	}
 }
 
@@ -593,4 +619,7 @@ func (r *rounds) end(err error) {
 		r.safe(t)
 	}
 	clear(r.held)
+	if r.serve != nil {
+		r.serve.withdraw(func(t *Task) bool { return t.rounds == r })
+	}
 }

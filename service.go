@@ -208,6 +208,7 @@ func (s *service) drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.leave()
+	s.recalls.Add(1) // also of what is under way
 	s.mu.Unlock()
 	s.recall()
 }

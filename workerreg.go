@@ -220,14 +220,19 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	case len(queues) == 0:
 		return nil, nil
 	}
-	for _, q := range queues {
-		if err := w.loosen(ctx, membership{q.keys, id}); err != nil {
-			return q, err
+	queues = slices.DeleteFunc(queues, func(q *Queue) bool {
+		e := w.loosen(ctx, membership{q.keys, id})
+		if e != nil && err == nil {
+			of, err = q, e
 		}
+		return e != nil
+	})
+	if len(queues) == 0 {
+		return of, err
 	}
-	now, err := script.Now(ctx, p.control)
-	if err != nil {
-		return nil, err
+	now, e := script.Now(ctx, p.control)
+	if e != nil {
+		return nil, e
 	}
 	// A copy of the request that arrives later must not bring back a worker
 	// that was failed meanwhile.
@@ -429,6 +434,8 @@ func (w *worker) round() (next time.Duration, err error) {
 
 // joinAll joins the wanted queues of which the worker is no member.
 func (w *worker) joinAll(ctx context.Context) error {
+	w.joining.Lock()
+	defer w.joining.Unlock()
 	w.mu.Lock()
 	var missing []*Queue
 	for name, q := range w.wanted {
@@ -437,20 +444,19 @@ func (w *worker) joinAll(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	w.joining.Lock()
-	defer w.joining.Unlock()
+	var first error
 	for some := range slices.Chunk(missing, page) {
 		of, err := w.joinThese(ctx, some)
 		switch {
 		case errors.Is(err, ErrNotStarted):
 			return nil
 		case of != nil:
-			return of.wrap("start work", err)
+			first = cmp.Or(first, of.wrap("start work", err))
 		case err != nil:
-			return wrap("start work", err)
+			return cmp.Or(first, wrap("start work", err))
 		}
 	}
-	return nil
+	return first
 }
 
 // beat renews the lease on every queue in one exchange, and looks for workers

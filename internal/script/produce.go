@@ -66,6 +66,7 @@ func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) e
 	count := len(payloads)
 	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.channel, count))))
 	if err != nil {
+		b.long.Store(false) // observers are not told again of what was refused
 		return err
 	}
 	if b.long.Store(size-count >= long); size == count {

@@ -292,6 +292,9 @@ local function deadly(payload, entry, retries, crashes)
 end
 
 local function start(payload, entry, retries, crashes)
+  if crashes and crashes > 0 then
+    final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
+  end
   token = token + 1
   scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
   first = first + 1
@@ -354,6 +357,8 @@ elseif open and wanted > 0 then
     elseif not failed and most > 0 and crashes >= most then
       put_aside(entry, payload, retries, crashes)
       cleared = cleared + 1
+    elseif crashes > 0 and first > #ARGV - ahead then
+      final = first - 1 -- nor does it wait beside others
     elseif not risky(crashes) then
       if deadly(payload, entry, retries, crashes) then
         unwait(q, entry)
