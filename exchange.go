@@ -1,8 +1,10 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -58,6 +60,121 @@ type exchange struct {
 	sent     time.Time
 	recalls  int64 // how often ready tasks had been recalled before
 	repeated bool  // it may have been answered before, and the reply lost
+}
+
+// compose makes the next round out of what has gathered. If there is nothing to
+// say it returns nil, and ends the talk unless the answer to a round is still to be
+// taken in, behind which this one is to follow.
+func (r *rounds) compose(behind *exchange) *exchange {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if behind != nil && behind.recalls != r.serve.recalls.Load() {
+		return nil // what it has brought is to go back first
+	}
+	if r.ended != nil || !r.due() {
+		if behind == nil {
+			r.hush()
+		}
+		return nil
+	}
+	e := &exchange{}
+	r.number++
+	r.gather(e)
+	e.Acks, r.acks = r.acks, nil
+	starts := 0
+	// What is still to go back starts before all else.
+	back := slices.ContainsFunc(r.outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
+	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
+		starts += r.wants[0].n
+		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
+	}
+	if r.serve != nil {
+		e.Crashes, e.Keep = r.serve.limits()
+		if r.closing {
+			r.serve.forgo()
+		} else if !back {
+			n := min(r.ask, maxStarts-starts)
+			e.slots = r.serve.reserve(n)
+			e.recalls = r.serve.recalls.Load()
+			e.Ahead = r.serve.ahead(n-len(e.slots), len(e.slots) == 0)
+		}
+		e.Idle = len(e.slots) > 0
+	} else {
+		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
+	}
+	e.Solo = !r.queue.peer.risk.Load()
+	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
+	e.Heard = r.cancels.ask(maxHeard)
+	r.look = false
+	r.talked = time.Now()
+	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
+	return e
+}
+
+// gather takes what is to be said into a round. r.mu is held.
+func (r *rounds) gather(e *exchange) {
+	n := min(len(r.outcomes), maxOutcomes)
+	if n < len(r.outcomes) {
+		r.lastFirst()
+	}
+	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
+	e.outcomes = make([]*settlement, 0, n)
+	for _, s := range said {
+		t := r.held[s.Process]
+		s.held = t != nil && t.round == 0
+		if t != nil {
+			if t.round == r.number { // it is ended twice at once: one after the other
+				rest = append(rest, s)
+				continue
+			}
+			t.round = r.number
+		}
+		e.outcomes = append(e.outcomes, s)
+	}
+	r.outcomes = rest
+	// What goes back goes newest first, so that the oldest ends foremost.
+	order := func(a, b *settlement) int {
+		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
+			return by
+		}
+		stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop
+		if stopA && stopB {
+			return cmp.Compare(b.Token, a.Token)
+		}
+		return rank(stopA) - rank(stopB)
+	}
+	if !slices.IsSortedFunc(e.outcomes, order) {
+		slices.SortStableFunc(e.outcomes, order)
+	}
+	e.Outcomes = make([]script.Outcome, len(e.outcomes))
+	for i, s := range e.outcomes {
+		e.Outcomes[i] = s.Outcome
+	}
+}
+
+// lastFirst has what goes back do so newest first, also where it takes several
+// rounds. r.mu is held.
+func (r *rounds) lastFirst() {
+	var stops []*settlement
+	for _, s := range r.outcomes {
+		if s.Verb == script.Stop {
+			stops = append(stops, s)
+		}
+	}
+	slices.SortStableFunc(stops, func(a, b *settlement) int { return cmp.Compare(b.Token, a.Token) })
+	for i, s := range r.outcomes {
+		if s.Verb == script.Stop {
+			r.outcomes[i], stops = stops[0], stops[1:]
+		}
+	}
+}
+
+// rank sorts what is later behind the rest.
+func rank(later bool) int {
+	if later {
+		return 1
+	}
+	return 0
 }
 
 // restore undoes a round that was not carried out. Callers get the error.
