@@ -22,7 +22,11 @@ const (
 
 // Enqueue adds the payloads to the back of the queue, in their order: all of
 // them, or none if it fails. It wakes as many idle workers. The payloads may be
-// changed once it has returned. Any bytes are a payload, and so is no byte.
+// changed once it has returned. Any bytes are a payload, also none.
+//
+// Calls that wait for the connection at the same time travel as one. Order is kept
+// within each call and for each goroutine; if the one call is refused or its reply is
+// lost, all of them fail.
 //
 // It blocks until Redis has answered or ctx ends. When the reply was lost it
 // fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.

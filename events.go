@@ -22,10 +22,11 @@ const (
 	// EventSync: from here on no event is missed, until the next EventSync. It
 	// comes first, and after any gap; look for yourself what you have missed.
 	EventSync EventKind = "sync"
-	// EventWork: Count tasks were enqueued.
+	// EventWork: Count tasks were enqueued, by one call or by several that
+	// travelled together.
 	EventWork EventKind = "work"
-	// EventDone: Worker has finished a task. Who is connected to a replica hears
-	// of some only.
+	// EventDone: Worker has finished a task. An observer that is connected to a
+	// replica may miss all but the first of those that end together.
 	EventDone EventKind = "done"
 	// EventCancel: a payload was canceled.
 	EventCancel EventKind = "cancel"

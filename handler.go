@@ -102,14 +102,20 @@ type HandleOptions struct {
 	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
 	Weight int
 	// Prefetch is how many tasks a peer may hold beyond those that run, so that a
-	// handler that returns need not wait for the next one. 0 adapts: no more
-	// than the handlers will begin within three milliseconds, by the pace that
-	// they keep, which is none for handlers that take long; they go back to the
-	// front when none was begun for five, or when another peer is idle and the
-	// queue is empty. Any other number holds as many whatever the pace, also of
-	// tasks that take long. Negative is none. Nothing is held beyond while
-	// another peer is idle, while tasks are under suspicion because workers died
-	// with them, or with an Options.Capacity.
+	// handler that returns need not wait for the next one. 0 adapts: as many as
+	// the handlers begin within 3 ms at their measured pace, none while they are
+	// slow or slow ones are among them. These go back to the front when none was
+	// begun for 5 ms, or when another peer is idle and nothing waits. A positive
+	// number, at most 100,000, always holds so many, and keeps them: they wait for
+	// this peer even when others have become idle, and later tasks may start
+	// before them. Set it only where all tasks are short. Negative is none.
+	//
+	// No more is taken ahead while another peer is idle, while a task is suspected
+	// of killing its workers, or with MaxCrashes 1; with an Options.Capacity none
+	// is, and a positive number is refused. What is held counts as running in
+	// Queue.Running and Queue.Stats, not in Queue.Len. It is begun after a Pause,
+	// and before a task whose time has come. If the peer dies, a crash is counted
+	// for it.
 	Prefetch int
 }
 
@@ -120,6 +126,7 @@ const (
 	defaultKeepFailed = 1000
 	failedRetries     = 100
 	maxUnits          = 1 << 30
+	maxPrefetch       = 100_000
 )
 
 // withDefaults fills in what was left open.
@@ -171,6 +178,10 @@ func (o *HandleOptions) check(capacity int) error {
 	switch {
 	case o.Weight > maxUnits:
 		return fmt.Errorf("%w: Weight is %d, and %d the most", ErrBadOption, o.Weight, maxUnits)
+	case o.Prefetch > maxPrefetch:
+		return fmt.Errorf("%w: Prefetch is %d, and %d the most", ErrBadOption, o.Prefetch, maxPrefetch)
+	case o.Prefetch > 0 && capacity > 0:
+		return fmt.Errorf("%w: Prefetch holds nothing with an Options.Capacity; leave one of them out", ErrBadOption)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
 		return fmt.Errorf("%w: OnPanic is %d, which is no policy", ErrBadOption, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:

@@ -9,13 +9,25 @@ const (
 	aheadBytes = 4 << 20              // of their payloads
 )
 
+// How many tasks in a row have to be fast before any is held ahead: what is held
+// while a slow one comes has to go back, and then starts behind others that went
+// back later. So the number grows each time.
+const (
+	firstTrust = 100
+	nextTrust  = 1000
+	lastTrust  = 64_000
+)
+
 // A pace is how fast the handlers of a queue get through tasks, as moving
 // averages. It tells how many tasks they will begin in a moment.
 type pace struct {
-	run  time.Duration // that a handler takes; 0 while nothing is known
-	gap  time.Duration // between two handlers that become free
-	size int           // of a payload
-	last time.Time     // when one began or became free
+	run   time.Duration // that a handler takes; 0 while nothing is known
+	gap   time.Duration // between two handlers that become free
+	size  int           // of a payload
+	last  time.Time     // when one began or became free
+	calm  int           // handlers that have returned since one was slow
+	trust int           // how many there have to be; 0 is firstTrust
+	stuck bool          // none has become free since what was ready was recalled
 }
 
 // began notes that a handler begins after having waited for a task.
@@ -25,6 +37,14 @@ func (p *pace) began(now time.Time) { p.last = now }
 func (p *pace) freed(now, began time.Time, size int) {
 	run, gap := max(now.Sub(began), 1), now.Sub(p.last)
 	p.last = now
+	p.calm++
+	if run > stale {
+		p.calm = 0
+		if p.stuck { // it was not the machine that held things up
+			p.trust = min(max(2*p.trust, nextTrust), lastTrust)
+		}
+	}
+	p.stuck = false
 	if p.run == 0 {
 		p.run, p.gap, p.size = run, gap, size
 		return
@@ -34,15 +54,10 @@ func (p *pace) freed(now, began time.Time, size int) {
 	p.size += (size - p.size) / 8
 }
 
-// stuck notes that none has become free for so long.
-func (p *pace) stuck(d time.Duration) {
-	p.run, p.gap = max(p.run, d), max(p.gap, d)
-}
-
 // ahead is how many tasks so many handlers begin in a moment. Handlers that run
 // side by side may return in one burst, so both averages count.
 func (p *pace) ahead(handlers int) int {
-	if p.run == 0 {
+	if p.run == 0 || p.calm < max(p.trust, firstTrust) {
 		return 0
 	}
 	each := max(p.gap, p.run/time.Duration(handlers), moment/mostAhead)

@@ -155,7 +155,7 @@ func (s *service) unstick() {
 		return
 	}
 	if len(s.ready) > 0 {
-		s.pace.stuck(waits)
+		s.pace.stuck = true
 	}
 	s.mu.Unlock()
 	s.recall()

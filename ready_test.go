@@ -3,8 +3,10 @@ package worqr_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
@@ -223,9 +225,9 @@ func TestPrefetch(t *testing.T) {
 	slow.release <- struct{}{}
 	is.Equal(receive(t, slow.starts, 1), []string{"4"}) // never 3
 	eventually(t, "it holds five again", func() bool { return holds(t, prefix, p) == 5 })
-	slow.release <- struct{}{}
-	slow.release <- struct{}{}
 	slow.shut.Store(false)
+	slow.release <- struct{}{}
+	slow.release <- struct{}{}
 	eventually(t, "all others ran", func() bool { return slow.through.Load() == 9 })
 	slow.shut.Store(true)
 	enqueue(t, q, all...)
@@ -270,4 +272,42 @@ func TestAheadShared(t *testing.T) {
 	eventually(t, "all ran", func() bool { return through() == total })
 	eventually(t, "nothing is left", func() bool { s := queueStats(t, q); return s.Running+s.Waiting == 0 })
 	is.Equal(through(), total)
+}
+
+// Where slow tasks come among fast ones, two peers keep to the order: nothing is
+// held ahead that would have to go back again and again.
+func TestSlowAmongFast(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	const n, every = 4000, 250
+	begun := make(chan int, n)
+	var peers []*worqr.Peer
+	var q *worqr.Queue
+	for range 2 {
+		p := open(t, worqr.Options{Prefix: prefix})
+		q = p.Queue("q")
+		q.Handle(func(_ context.Context, t *worqr.Task) error {
+			i, err := strconv.Atoi(string(t.Payload))
+			begun <- i
+			if i%every == 0 {
+				time.Sleep(30 * time.Millisecond) // the work itself
+			}
+			return err
+		}, &worqr.HandleOptions{Concurrency: 1})
+		peers = append(peers, p)
+	}
+	enqueue(t, q, numbers("", n)...)
+	for _, p := range peers {
+		run(t, p)
+	}
+	last, late := -1, 0 // how many start after one that was enqueued far behind them
+	for _, i := range receive(t, begun, n) {
+		if last = max(last, i); last > i+every {
+			late++
+		}
+	}
+	t.Logf("%d of %d tasks started far too late", late, n)
+	if late > n/8 {
+		t.Errorf("%d of %d tasks started far too late", late, n)
+	}
 }

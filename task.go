@@ -321,7 +321,8 @@ type RunningTask struct {
 	Since   time.Time // by the clock of the peer that took it
 }
 
-// Running yields the tasks that workers hold, worker by worker, oldest first.
+// Running yields the tasks that workers hold, begun or held ahead
+// (HandleOptions.Prefetch), worker by worker, oldest first.
 // It is no snapshot, and ends after the first error.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 	return func(yield func(RunningTask, error) bool) {

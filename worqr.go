@@ -383,9 +383,9 @@ func public(err error) error {
 
 // Stats are counters of what a peer has done since it was made.
 type Stats struct {
-	Started  int64 // tasks taken from queues, and handed to a handler or a caller
+	Started  int64 // tasks handed to a handler or a caller; not what is only held ahead
 	Finished int64
-	Stopped  int64 // put back to the front
+	Stopped  int64 // put back to the front after they were started
 	Canceled int64 // ended because they were canceled
 	Retried  int64 // ended to be tried again
 	Failed   int64 // put into the failed queue

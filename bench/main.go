@@ -49,16 +49,23 @@ func run(args []string) int {
 		r.command = "make bench"
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := flags.String("run", "", "measure only these `scenarios`, separated by commas")
+	only := flags.String("run", "", "measure only these `scenarios`, separated by commas: "+strings.Join(scenarios(), ", "))
 	flags.IntVar(&r.rounds, "rounds", 3, "how often each measurement is made")
 	flags.BoolVar(&r.short, "short", false, "a few tasks and a few seconds: to see that it works")
-	flags.BoolVar(&r.patient, "patient", true, "wait for asynq to notice a killed worker, for two minutes")
-	flags.StringVar(&r.out, "out", "docs", "`directory` for performance.md and the charts")
-	if err := flags.Parse(args); err != nil {
+	flags.BoolVar(&r.patient, "patient", true, "wait for asynq to notice a killed worker, for two minutes; =false: do not")
+	flags.StringVar(&r.out, "out", "docs", "`directory` of performance.md, which is replaced between its marks, and of the charts")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
 		return 2
 	}
 	if *only != "" {
 		r.scenarios = strings.Split(*only, ",")
+	}
+	if err := r.check(flags); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -67,6 +74,21 @@ func run(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// check refuses what would be measured for nothing.
+func (r *request) check(flags *flag.FlagSet) error {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected %q; scenarios are chosen with -run", flags.Arg(0))
+	case r.rounds < 1:
+		return fmt.Errorf("-rounds is %d; at least 1", r.rounds)
+	case (r.short || len(r.scenarios) > 0) && !given["out"]:
+		return errors.New("a run of a part would replace the report of all; name another directory with -out")
+	}
+	return os.MkdirAll(r.out, 0o755)
 }
 
 // bench measures, and writes what it has found. What could not be measured is
@@ -108,19 +130,24 @@ func (r *request) write(ctx context.Context, chosen []scenario, found results, b
 	return drawCharts(filepath.Join(r.out, "performance"), found, chosen)
 }
 
+// scenarios are the names of all.
+func scenarios() (names []string) {
+	for _, p := range plan(scale{}, true) {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 // chosen returns the scenarios that are asked for.
 func (r *request) chosen() ([]scenario, error) {
-	all := plan(r.scale, r.patient)
 	var chosen []scenario
-	var names []string
-	for _, p := range all {
-		names = append(names, p.name)
+	for _, p := range plan(r.scale, r.patient) {
 		if len(r.scenarios) == 0 || slices.Contains(r.scenarios, p.name) {
 			chosen = append(chosen, p)
 		}
 	}
 	for _, name := range r.scenarios {
-		if !slices.Contains(names, name) {
+		if names := scenarios(); !slices.Contains(names, name) {
 			return nil, fmt.Errorf("there is no scenario %q; there are %s", name, strings.Join(names, ", "))
 		}
 	}

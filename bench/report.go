@@ -80,7 +80,11 @@ func (r *report) goals() {
 		}
 		t.row(g.what, g.aim(), measured.String()+g.suffix(), verdict)
 	}
-	r.say("## Goals\n\n%s", t)
+	r.say("## Goals\n")
+	if r.request.short {
+		r.say("So short a run only shows that it works.\n")
+	}
+	r.say("%s", t)
 }
 
 // A table is one in Markdown.
