@@ -36,9 +36,26 @@ func (l *Line) run() {
 		l.under = false
 		l.mu.Unlock()
 		close(batch.done)
-		runtime.Gosched() // so that those who have been answered can be in the next one
+		l.gather(len(batch.bundles))
 	}
 }
+
+// gather lets those who have been answered be in the next exchange, if they come
+// back at once.
+func (l *Line) gather(n int) {
+	for range patience {
+		runtime.Gosched()
+		l.mu.Lock()
+		all := l.next != nil && len(l.next.bundles) >= n
+		l.mu.Unlock()
+		if all {
+			return
+		}
+	}
+}
+
+// patience is how often others are let run first.
+const patience = 4
 
 // exchange sends what a batch wants sent and receives the replies.
 func (l *Line) exchange(bundles []*bundle) {
