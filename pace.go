@@ -45,6 +45,9 @@ func (p *pace) freed(now, began time.Time, size int) {
 		}
 	}
 	p.stuck = false
+	if p.trust > nextTrust && p.calm >= 4*p.trust {
+		p.trust, p.calm = p.trust/2, p.trust
+	}
 	if p.run == 0 {
 		p.run, p.gap, p.size = run, gap, size
 		return
