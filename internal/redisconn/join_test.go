@@ -23,20 +23,6 @@ func pushes(i int) redisconn.Call {
 		fmt.Append(nil, i, "/0"), fmt.Append(nil, i, "/1"), fmt.Append(nil, i, "/2")}))
 }
 
-// evals is how many scripts have run.
-func evals(t *testing.T, c redis.Conn) (n int) {
-	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	is.New(t).NoErr(err)
-	for line := range strings.Lines(info) {
-		if stats, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
-			_, err := fmt.Sscan(strings.Split(stats, ",")[0], &n)
-			is.New(t).NoErr(err)
-		}
-	}
-	return n
-}
-
 // A plain has no way in for us.
 type plain struct{ *redis.Pool }
 
@@ -70,7 +56,7 @@ func TestJoin(t *testing.T) {
 			for range 2 { // Redis knows the script the second time
 				_, err := c.Do("DEL", "k")
 				is.NoErr(err)
-				before := evals(t, c)
+				before := redistest.Calls(t, c, "evalsha")
 				_, release := occupy(t, l, server)
 				errs := gather(t, l, 50, func(i int) error {
 					n, err := redis.Int(l.One(t.Context(), pushes(i)))
@@ -83,7 +69,7 @@ func TestJoin(t *testing.T) {
 				for _, err := range errs() {
 					is.NoErr(err)
 				}
-				is.Equal(evals(t, c)-before, 1)
+				is.Equal(redistest.Calls(t, c, "evalsha")-before, 1)
 				got, err := redis.Strings(c.Do("LRANGE", "k", 0, -1))
 				is.NoErr(err)
 				is.Equal(len(got), 150)
@@ -193,14 +179,14 @@ func TestJoinBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			before := evals(t, c)
+			before := redistest.Calls(t, c, "evalsha")
 			_, release := occupy(t, l, server)
 			errs := gather(t, l, len(test.calls), func(i int) error { _, err := l.One(t.Context(), test.calls[i]); return err })
 			is.NoErr(release())
 			for _, err := range errs() {
 				is.NoErr(err)
 			}
-			is.Equal(evals(t, c)-before, test.want)
+			is.Equal(redistest.Calls(t, c, "evalsha")-before, test.want)
 		})
 	}
 }
