@@ -57,6 +57,7 @@ type exchange struct {
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
 	pending  *redisconn.Pending
+	lane     int // the connection: 0, or 1 beside another round
 	sent     time.Time
 	recalls  int64 // how often ready tasks had been recalled before
 	repeated bool  // it may have been answered before, and the reply lost
@@ -83,7 +84,7 @@ func (r *rounds) compose(behind *exchange) *exchange {
 	e.Acks, r.acks = r.acks, nil
 	starts := 0
 	// What is still to go back starts before all else.
-	back := slices.ContainsFunc(r.outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
+	back := r.back()
 	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
@@ -102,7 +103,7 @@ func (r *rounds) compose(behind *exchange) *exchange {
 	} else {
 		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
-	e.Solo = !r.queue.peer.risk.Load()
+	e.Solo = !r.queue.peer.risk.Load() && (behind == nil || !behind.Solo)
 	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
 	e.Heard = r.cancels.ask(maxHeard)
 	r.look = false

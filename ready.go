@@ -14,7 +14,8 @@ import (
 func (s *service) ahead(n int, full bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = max(min(n, s.room(full)), 0)
+	most, room := s.room(full)
+	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
 	return n
 }
@@ -30,21 +31,22 @@ func (s *service) answered(ahead int) {
 func (s *service) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.room(true) > 0
+	_, room := s.room(true)
+	return room > 0
 }
 
-// room is how many more tasks may be taken ahead. s.mu is held.
-func (s *service) room(full bool) int {
-	most := s.opts.Prefetch
+// room is how many tasks may be taken ahead, and how many more. s.mu is held.
+func (s *service) room(full bool) (most, more int) {
+	most = s.opts.Prefetch
 	switch {
 	case s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
-		return 0 // what is shared is not to be hoarded
+		return 0, 0 // what is shared is not to be hoarded
 	case most == 0 && full && time.Since(s.pace.last) > moment:
-		return 0
+		return 0, 0
 	case most == 0:
 		most = s.pace.ahead(s.opts.Concurrency)
 	}
-	return most - len(s.ready) - s.asked
+	return most, most - len(s.ready) - s.asked
 }
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the

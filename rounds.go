@@ -18,15 +18,18 @@ const (
 	maxOutcomes = 1000 // tasks ended by one round
 	maxHeard    = 100  // cancels asked for by one round
 	firstAsk    = 4    // starts asked for after a quiet time
+	worthwhile  = 32   // ends for which a second round is sent
 )
 
-// rounds is the conversation of one worker with one queue, from join to leave:
-// one round at a time, and what comes up meanwhile gathers for the next. A
-// round carries the ends of processes, acknowledgements of cancels and the
-// wish for tasks.
+// rounds is the conversation of one worker with one queue, from join to leave: what
+// comes up while a round is under way gathers for the next. A round carries the
+// ends of processes, acknowledgements of cancels and the wish for tasks.
 //
 //	wake, free slot, end of a task, cancel ─▶ kick ─▶ converse:
 //	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
+//
+// While tasks flow, a second round is sent behind the first, on a connection of its
+// own, so that neither side waits for the other.
 //
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.
@@ -61,12 +64,16 @@ type rounds struct {
 	fence    *time.Timer
 	clock    *time.Timer // has the worker look when the next task is due
 	strays   int         // beats in a row that found a different number held
+	flowing  bool        // the last answer brought all that was asked for
+	enough   int         // outcomes for which a second round is to be sent; 0 while none is
+
+	gathered chan struct{} // has an element when there were enough; holds one
 }
 
 func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
 	r := &rounds{
 		queue: q, worker: worker, serve: serve, base: context.Background(), number: number,
-		held: map[string]*Task{}, ask: firstAsk, look: serve != nil, renewed: time.Now(),
+		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
@@ -149,6 +156,13 @@ func (r *rounds) say(s *settlement) {
 	}
 	r.outcomes = append(r.outcomes, s)
 	r.kick()
+	if r.enough > 0 && len(r.outcomes) >= r.enough {
+		r.enough = 0
+		select {
+		case r.gathered <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // lost is the error of a task whose rounds ended with err.
@@ -189,37 +203,46 @@ func (r *rounds) due() bool {
 
 func (r *rounds) converse() {
 	retry := newBackoff()
-	var e *exchange
+	var flight []*exchange // under way, oldest first: two at most
 	for {
-		if e == nil {
-			if e = r.compose(nil); e == nil {
+		if len(flight) == 0 {
+			e := r.compose(nil)
+			if e == nil {
 				return
 			}
-			r.send(e)
+			flight = append(flight, r.send(e))
+		}
+		e := flight[0]
+		if len(flight) == 1 {
+			if next := r.beside(e); next != nil {
+				flight = append(flight, r.send(next))
+			}
 		}
 		answer, err := script.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
 		switch {
 		case r.ctx.Err() != nil:
-			r.abandon(e)
+			r.abandon(flight)
 			return
 		case err == nil:
 			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.id)
 			retry.reset()
-			var next *exchange
-			if r.flows(e, answer) {
-				if next = r.compose(e); next != nil {
-					r.send(next)
+			if len(flight) == 1 && r.flows(e, answer) {
+				if next := r.compose(e); next != nil {
+					flight = append(flight, r.send(next))
 				}
 			}
 			if !r.apply(e, answer) {
-				r.abandon(e, next)
+				r.abandon(flight)
 				return
 			}
 			r.queue.peer.capacity.Pass()
-			e = next
+			flight = flight[1:]
+			if len(flight) > 0 && !r.flowing && !flight[0].Idle {
+				r.poke() // it had no slots to ask for, and now there are
+			}
 			continue
 		case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
-			r.evicted(e)
+			r.evicted(flight)
 			return
 		case errors.Is(err, redisconn.ErrUnknown):
 			// Once more at once: all of it may be repeated. The callers hear
@@ -232,29 +255,73 @@ func (r *rounds) converse() {
 			r.release(e, err)
 		case e.repeated: // was carried out, or not, the first time
 			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", redisconn.ErrUnknown, err))
+		case e.lane > 0: // the other connection may do
+			e.lane = 0
+			r.send(e)
+			continue
 		default:
 			r.restore(e, err)
 			r.queue.peer.capacity.Pass()
-			e = nil
+			flight = flight[1:]
 		}
 		r.upset.about(r.queue.peer.log, "rounds fail", err, "queue", r.queue.id)
 		if r.isClosing() {
-			r.abandon(e)
+			r.abandon(flight)
 			return
 		}
-		if !r.persist(e) {
+		if !r.persist(flight) {
 			return
 		}
 		select {
 		case <-r.ctx.Done():
-			r.abandon(e)
+			r.abandon(flight)
 			return
 		case <-time.After(retry.next()):
 		}
-		if e != nil {
+		if e.repeated {
 			r.send(e)
 		}
 	}
+}
+
+// beside returns the round to be sent while one is under way, once there is enough
+// to say: if that one is likely to bring all it asks for, as the last did. It
+// returns nil when the answer comes first.
+func (r *rounds) beside(e *exchange) *exchange {
+	for {
+		r.mu.Lock()
+		worth := max(worthwhile, len(e.Start)/2)
+		may := r.flowing && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+		r.enough = 0
+		if may && len(r.outcomes) < worth {
+			r.enough = worth
+		}
+		now := may && r.enough == 0 && !r.back()
+		r.mu.Unlock()
+		if now {
+			next := r.compose(e)
+			if next != nil {
+				next.lane = 1 - e.lane
+			}
+			return next
+		}
+		if !may {
+			return nil
+		}
+		select {
+		case <-r.gathered:
+		case <-e.pending.Done():
+			return nil
+		case <-r.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// back reports whether a task that was not begun is to go back: it does so before
+// anything else is asked for. r.mu is held.
+func (r *rounds) back() bool {
+	return slices.ContainsFunc(r.outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
 }
 
 // flows reports whether the next round may be under way while we take in what this
@@ -264,11 +331,12 @@ func (r *rounds) flows(e *exchange, a *script.Answer) bool {
 	return r.serve != nil && len(e.Start) > 0 && len(a.Started) == len(e.Start) && e.recalls == r.serve.recalls.Load()
 }
 
-// send sends a round.
-func (r *rounds) send(e *exchange) {
+// send sends a round, and returns it.
+func (r *rounds) send(e *exchange) *exchange {
 	e.sent = time.Now()
-	e.pending = r.queue.peer.work.Start(script.StepCall(r.queue.keys, &e.Round))
+	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()
+	return e
 }
 
 func (r *rounds) isClosing() bool {
@@ -279,28 +347,28 @@ func (r *rounds) isClosing() bool {
 
 // abandon ends a talk whose rounds have ended, or are to: nobody knows whether
 // the last ones were carried out.
-func (r *rounds) abandon(last ...*exchange) {
+func (r *rounds) abandon(flight []*exchange) {
 	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.hush()
-	for _, e := range last {
-		if e != nil {
-			r.vacate(e)
-			r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
-		}
+	for _, e := range flight {
+		r.vacate(e)
+		r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
 	}
 }
 
 // evicted ends the rounds: the worker is no member any more.
-func (r *rounds) evicted(e *exchange) {
+func (r *rounds) evicted(flight []*exchange) {
 	r.mu.Lock()
 	why := ErrEvicted
 	if r.closing {
 		why = ErrNotWorking
 	}
-	r.vacate(e)
-	r.answer(e, why)
+	for _, e := range flight {
+		r.vacate(e)
+		r.answer(e, why)
+	}
 	r.hush()
 	r.mu.Unlock()
 	r.end(why)
@@ -313,10 +381,10 @@ func (r *rounds) evicted(e *exchange) {
 // persist reports whether to try again after a failure: a round is still to be
 // answered, or somebody wants something. Otherwise it ends the talk; the next
 // beat looks again.
-func (r *rounds) persist(e *exchange) bool {
+func (r *rounds) persist(flight []*exchange) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e != nil || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 {
+	if len(flight) > 0 || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 {
 		return true
 	}
 	r.hush()
@@ -367,6 +435,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	r.renew(e.sent)
 	tasks = r.distribute(e, tasks, a)
 	asked := len(e.slots) + e.Ahead
+	r.flowing = asked > 0 && full
 	if asked > 0 {
 		if full {
 			r.ask = min(2*r.ask, maxStarts)

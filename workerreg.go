@@ -75,7 +75,9 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 		return wrap("stop worker", ErrNotStarted)
 	}
 	err := w.leave(ctx)
-	p.work.Abort()
+	for _, l := range p.work {
+		l.Abort()
+	}
 	p.control.Abort()
 	p.background.Wait()
 	p.mu.Lock()

@@ -113,9 +113,10 @@ var (
 // A Pool hands out connections to Redis. *redis.Pool is one.
 //
 // A peer keeps a few connections for as long as it lives: one for beats, one
-// for rounds of work, one for everything else, and one that is subscribed. A
-// *redis.Pool is asked to dial them, so that they do not count against its
-// limits; any other Pool is asked for them by GetContext.
+// for rounds of work, one for everything else, and one that is subscribed. Once
+// many tasks flow it adds a second one for rounds, and does without where that
+// cannot be had. A *redis.Pool is asked to dial them, so that they do not count
+// against its limits; any other Pool is asked for them by GetContext.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
@@ -207,9 +208,9 @@ type Peer struct {
 	space keys.Space
 	log   *slog.Logger
 
-	calls    *redisconn.Line // what producers and read-outs send
-	work     *redisconn.Line // rounds
-	control  *redisconn.Line // beats, joins, leaves: never behind payloads
+	calls    *redisconn.Line    // what producers and read-outs send
+	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
+	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
 	sub      *subscriber
 	counts   counters
 	capacity *capacity.Capacity
@@ -271,7 +272,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.space = keys.NewSpace(p.opts.Prefix)
 	p.log = p.opts.Logger
 	p.calls = redisconn.NewLine(dial, 0).Verified()
-	p.work = redisconn.NewLine(dial, 0)
+	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
 	p.sub = newSubscriber(dial, p.log)
 	p.shutdown, p.shut = context.WithCancel(context.Background())
@@ -304,7 +305,9 @@ func (p *Peer) Close() error {
 	}
 	p.sub.close()
 	p.calls.Close()
-	p.work.Close()
+	for _, l := range p.work {
+		l.Close()
+	}
 	p.control.Close()
 	return err
 }

@@ -24,6 +24,32 @@ func (l *Line) owed() bool {
 	return false
 }
 
+// begin makes an exchange on the line that was taken, and returns what tells when it
+// is over. To dial and to receive it leaves to a goroutine.
+func (l *Line) begin(b *bundle) <-chan struct{} {
+	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
+	begun := l.conn != nil && l.conn.Err() == nil && !l.unsure()
+	sent := false
+	if begun {
+		l.load(batch.bundles)
+		sent = l.send()
+	}
+	go func() {
+		if !begun {
+			l.exchange(batch.bundles)
+		} else {
+			if sent {
+				l.receive()
+			}
+			l.settle()
+		}
+		l.rest()
+		close(batch.done)
+		l.run()
+	}()
+	return batch.done
+}
+
 // run makes exchanges for as long as callers gather.
 func (l *Line) run() {
 	for l.owed() {
@@ -32,12 +58,17 @@ func (l *Line) run() {
 		l.next, l.under, l.shared = nil, true, len(batch.bundles) > 1
 		l.mu.Unlock()
 		l.exchange(batch.bundles)
-		l.mu.Lock()
-		l.under = false
-		l.mu.Unlock()
+		l.rest()
 		close(batch.done)
 		l.gather(len(batch.bundles))
 	}
+}
+
+// rest notes that an exchange is over.
+func (l *Line) rest() {
+	l.mu.Lock()
+	l.under = false
+	l.mu.Unlock()
 }
 
 // gather lets those who have been answered be in the next exchange, if they come

@@ -24,6 +24,7 @@ var errLost = errors.New("the connection was lost before the call was sent")
 const (
 	callTimeout = 5 * time.Second
 	slowestLink = 1 << 20         // bytes a second; large payloads get more time
+	redial      = 10 * time.Second
 	idleCheck   = 1 * time.Second // how long a connection may be idle and still be trusted
 )
 
@@ -50,6 +51,7 @@ type Line struct {
 	shared bool          // the last one was that of several callers
 	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
 	closed bool
+	tried  time.Time // when Ready last dialled
 }
 
 // A batch is what travels in one exchange.
@@ -106,10 +108,16 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	return one.reply[0].Value, one.reply[0].Err
 }
 
-// Start has the calls made as Do does, and does not wait for the replies.
+// Start has the calls made as Do does, and does not wait for the replies. When
+// nobody else uses the line and it is connected, they have been sent when it
+// returns.
 func (l *Line) Start(calls ...Call) *Pending {
 	p := &Pending{line: l, bundle: bundle{calls: calls, replies: make([]Reply, len(calls))}}
-	p.done, p.err = l.join(&p.bundle)
+	if l.own() {
+		p.done = l.begin(&p.bundle)
+	} else {
+		p.done, p.err = l.join(&p.bundle)
+	}
 	return p
 }
 
@@ -119,6 +127,33 @@ type Pending struct {
 	bundle bundle
 	done   <-chan struct{}
 	err    error // instead
+}
+
+// Ready reports whether the line is connected. If it is not, it dials in the
+// background, once in a while: for a caller that can do without it.
+func (l *Line) Ready() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && l.conn.Err() == nil {
+		return true
+	}
+	if !l.busy && !l.closed && (l.tried.IsZero() || time.Since(l.tried) > redial) {
+		l.busy, l.under, l.tried = true, true, time.Now()
+		go func() {
+			_ = l.connect() // who asks again will see
+			l.rest()
+			l.run()
+		}()
+	}
+	return false
+}
+
+// Done is closed when there is nothing more to wait for.
+func (p *Pending) Done() <-chan struct{} {
+	if p.err != nil {
+		return over
+	}
+	return p.done
 }
 
 // Wait returns the replies, as Do does. It is called once.

@@ -22,6 +22,8 @@ func TestStep(t *testing.T) {
 			{call: first, want: "started=a/1,b/2", state: two},
 			{call: first, want: "started=a/1,b/2 again"},
 			{call: out(2), state: two.with("rounds", "{w1=2}")},
+			{call: first, want: "started=a/1,b/2", state: two.with("rounds", "{w1=2}")},
+			{call: out(3), state: two.with("rounds", "{w1=3}")},
 			{call: first, want: "STALE"},
 		}},
 		{name: "a late copy starts nothing", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m)"}, steps: []when{
@@ -29,6 +31,21 @@ func TestStep(t *testing.T) {
 			{call: puts("queues", "[a]"), state: state{"workers": "(w1=+60m)", "idle": "(w2=-1m)", "rounds": "{w1=1}", "queues": "[a]"}},
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", heard: []string{"wake:w2 1"},
 				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "queues": "[a]"}},
+		}},
+		{name: "overtaken by the round behind it", seed: two, alive: []string{"w1"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 3, Start: []string{"p3", "p4"}, Idle: true}), want: "started=c/3 rank=0",
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3", "idle": "(w1=now)",
+					"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
+			{call: puts("queues", "[d]"), state: state{"queues": "[d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3", "idle": "(w1=now)",
+				"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
+			// It ends what it is to end, starts nothing, and leaves the idle alone.
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}, Idle: true,
+				Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p3", Token: 3, Verb: Stop}}}), want: "settled=ok,ok again", heard: []string{"done w1 a", "wake:w1 1"},
+				state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3",
+					"working:w1": "(p2=2)", "process:p2": "[b]"}},
+			{call: steps(Round{Worker: "w1", Number: 4}), want: "", state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=4}", "token": "=3",
+				"working:w1": "(p2=2)", "process:p2": "[b]"}},
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}}), want: "STALE"},
 		}},
 		{name: "repeat while paused", seed: base, steps: []when{
 			{call: first, want: "started=a/1,b/2", state: two},

@@ -2,7 +2,8 @@
 -- first what is due in the second lane, then the list.
 --
 -- ARGV[6]  worker    id
--- ARGV[7]  round     rises by one; the same again tells of the last, an older one is refused
+-- ARGV[7]  round     rises by one; the same again tells of the last, and so does the one
+--                    before it, which may be under way beside it; an older one is refused
 -- ARGV[8]  lease     ms until it lapses; 0 never
 -- ARGV[9]  seen      token of the last cancel that the worker has been told of
 -- ARGV[10] idle      1: when it comes back short, the worker waits to be woken
@@ -53,8 +54,8 @@ if not redis.call('ZSCORE', q.workers, worker) then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
 local last = tonumber(redis.call('HGET', q.rounds, worker) or 0)
-if round < last then
-  return redis.error_reply('STALE a later round has been answered')
+if round < last - 1 then
+  return redis.error_reply('STALE later rounds have been answered')
 end
 local token = last_token()
 if not token then
@@ -67,12 +68,17 @@ if outcomes + ends == 0 then -- else the first of these tells
   redis.call('ZCARD', working)
 end
 
-redis.pcall('ZREM', q.idle, worker) -- as first_write
-if suspecting then
-  redis.call('ZREM', q.suspects, worker)
+local overtaken = round < last
+if overtaken then
+  first_write()
+else
+  redis.pcall('ZREM', q.idle, worker) -- as first_write
+  if suspecting then
+    redis.call('ZREM', q.suspects, worker)
+  end
+  redis.call('ZADD', q.workers, deadline_after(lease), worker)
+  redis.call('HSET', q.rounds, worker, round)
 end
-redis.call('ZADD', q.workers, deadline_after(lease), worker)
-redis.call('HSET', q.rounds, worker, round)
 local idlers = redis.pcall('ZCARD', q.idle)
 idlers = type(idlers) == 'number' and idlers or 0
 
@@ -301,9 +307,10 @@ local function start(payload, entry, retries, crashes)
   tell(payload, token, entry, retries, crashes)
 end
 
-if round == last then
-  -- A copy of the last round: it may come late, when nobody waits for its
-  -- answer any more, so it tells what was started and starts nothing.
+if round <= last then
+  -- A copy of the last round, or the one that the last has overtaken: it may come
+  -- late, when nobody waits for its answer any more, so it tells what was started
+  -- and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then
@@ -442,6 +449,7 @@ if scheduled and open and not more then
   more = skipped < 200 and redis.call('ZCOUNT', q.schedule, '-inf', now) > skipped
 end
 again = again or more and round == last or open and buried + moved > 0 and not empty
+  or overtaken and told / 3 < needed
 if idle and told / 3 + #plain < needed and not again then
   local score = now
   if scheduled and not kept() then

@@ -1,0 +1,119 @@
+package worqr_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A tally counts how often each payload was handled.
+type tally struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (c *tally) handle(_ context.Context, t *worqr.Task) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.times == nil {
+		c.times = map[string]int{}
+	}
+	c.times[string(t.Payload)]++
+	return nil
+}
+
+func (c *tally) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.times)
+}
+
+// rounds is how many clients of a server have sent rounds of a queue.
+func rounds(t testing.TB, server *redistest.Server) (n int) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	list, err := c.Do("CLIENT", "LIST")
+	must(t, err)
+	for line := range strings.Lines(string(list.([]byte))) {
+		if strings.Contains(line, "cmd=evalsha") {
+			n++
+		}
+	}
+	return n
+}
+
+// While tasks flow, two rounds are under way at once. Whichever of their replies
+// are lost, and whichever round is repeated before or behind the other, every task
+// is handled once, and finishes.
+func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Minute})
+	var handled tally
+	p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
+	const n = 60_000
+	enqueue(t, sender, numbers("", n)...)
+	stop := run(t, p)
+	lost, most := 0, 0
+	for handled.len() < n {
+		select {
+		case <-link.LoseReplyTo("p:working:{q}:"):
+			lost++
+		case <-time.After(50 * time.Millisecond):
+		}
+		from := handled.len() // then some flow
+		eventually(t, "the tasks flow on", func() bool { most = max(most, rounds(t, server)); return handled.len() >= min(n, from+500) })
+	}
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
+	for payload, times := range handled.times {
+		if times != 1 {
+			t.Errorf("%s was handled %d times", payload, times)
+		}
+	}
+	is.Equal(p.Stats().Lost, int64(0))
+	t.Logf("%d replies were lost, %d connections carried rounds", lost, most)
+	is.True(lost >= 10)
+	is.True(most >= 2)
+	stop()
+	nothingLeftAt(t, server, "p", "q", ":workers")
+}
+
+// Where the second connection for rounds cannot be had, the first one does, and
+// nobody is troubled.
+func TestNoSecondConnectionForRounds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	var log bytes.Buffer
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var handled tally
+	q := p.Queue("q")
+	q.Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
+	stop := run(t, p)
+	enqueue(t, q, "first")
+	eventually(t, "it works", func() bool { return handled.len() == 1 })
+	c := redistest.Dial(t, server.URL())
+	clients, err := c.Do("CLIENT", "LIST")
+	must(t, err)
+	_, err = c.Do("CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
+	must(t, err)
+	const n = 30_000
+	enqueue(t, sender, numbers("", n)...)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
+	stop()
+	is.Equal(log.String(), "")
+}
