@@ -252,7 +252,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	}
 	odd.each(func() {
 		i, what := len(outcomes)+int(odd.int()), Settled(odd.string())
-		if odd.err == nil && i < len(a.Settled) {
+		if odd.err == nil && i >= len(outcomes) && i < len(a.Settled) {
 			a.Settled[i] = what
 		}
 	})
@@ -273,6 +273,9 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
 	d.join(recorded)
 	a.Due, a.Buried = time.Duration(d.int())*time.Microsecond, int(d.int())
+	if d.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
+		d.err = errors.New("the reply does not tell of what was asked")
+	}
 	return a, d.err
 }
 

@@ -1,0 +1,93 @@
+package keys
+
+import (
+	"strings"
+	"testing"
+)
+
+// slotTag is what Redis Cluster hashes of a key: what is between the first brace
+// and the next closing one, if that is not empty.
+func slotTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+// named are all names of a queue and of one of each thing in it.
+func named(s Space, q Queue, id string) map[string]string {
+	return map[string]string{
+		"waiting": q.Waiting(), "process": q.Process(id), "working": q.Working(id), "workers": q.Workers(), "idle": q.Idle(),
+		"suspects": q.Suspects(), "rounds": q.Rounds(), "token": q.Token(), "canceled": q.Canceled(), "cancel": q.Cancel(id),
+		"unique": q.Unique(), "schedule": q.Schedule(), "keyed": q.Keyed(id), "contents": q.Contents(), "entries": q.Entries(),
+		"ledger": q.Ledger(), "once": q.Once(id), "paused": q.Paused(),
+		"failed": q.Failed().Waiting(), "failed process": q.Failed().Process(id), "failed token": q.Failed().Token(),
+	}
+}
+
+// FuzzNames: whatever names, prefixes and ids may be, no two things share a key,
+// all keys of a queue share a slot, and a channel leads back to its queue.
+func FuzzNames(f *testing.F) {
+	f.Add("", "q", "q2", "01890000-0000-7000-8000-000000000000", "w")
+	f.Add("a_b:c", "q", "q:q", "k:a:{q}", "")
+	f.Add("p:failed", "}_done", "_work", "{", "}")
+	f.Add("p", "\xff", "queues:{q}", ":failed", "q}:{q")
+	f.Fuzz(func(t *testing.T, prefix, a, b, id, other string) {
+		if CheckPrefix(prefix) != nil || CheckName(a) != nil || CheckName(b) != nil {
+			return
+		}
+		s := NewSpace(prefix)
+		seen := map[string]string{s.Registry(): "registry", s.Workers(): "peers"}
+		if id != "" {
+			seen[s.Worker(id)] = "registration"
+		}
+		add := func(what, key string) {
+			if before, ok := seen[key]; ok {
+				t.Fatalf("%q is %s and %s", key, before, what)
+			}
+			seen[key] = what
+		}
+		for _, name := range []string{a, b} {
+			if name == b && a == b {
+				break
+			}
+			for what, key := range named(s, s.Queue(name), id) {
+				if tag := slotTag(key); tag != name {
+					t.Errorf("%s of %q is hashed by %q", what, name, tag)
+				}
+				add(name+"/"+what, key)
+			}
+			if other != id {
+				q := s.Queue(name)
+				add(name+"/other process", q.Process(other))
+				add(name+"/other working", q.Working(other))
+				add(name+"/other entry", q.Keyed(other))
+			}
+			for _, k := range []Kind{KindWork, KindEnqueue, KindDone, KindCancel, KindDelete} {
+				if queue, kind, ok := s.ParseChannel(s.Queue(name).Channel(k)); !ok || queue != name || kind != k {
+					t.Errorf("the channel of %s of %q is read as %q, %q, %t", k, name, queue, kind, ok)
+				}
+			}
+			if queue, kind, ok := s.ParseChannel(s.Queue(name).Wake(id)); !ok || queue != name || kind != "wake" {
+				t.Errorf("the channel to wake %q on %q is read as %q, %q, %t", id, name, queue, kind, ok)
+			}
+		}
+	})
+}
+
+// FuzzChannels: a channel that somebody made up is refused, or means what it says.
+func FuzzChannels(f *testing.F) {
+	f.Add("worqr_{q}_work")
+	f.Add("worqr_{q}_wake:w}_done")
+	f.Add("worqr_{}_")
+	f.Add("worqr_{")
+	f.Fuzz(func(t *testing.T, channel string) {
+		s := NewSpace("")
+		queue, kind, ok := s.ParseChannel(channel)
+		if ok && !strings.HasPrefix(channel, s.Queue(queue).Channel(kind)) {
+			t.Errorf("%q is read as %q and %q", channel, queue, kind)
+		}
+	})
+}
