@@ -32,6 +32,12 @@ func (c *tally) handle(_ context.Context, t *worqr.Task) error {
 	return nil
 }
 
+func (c *tally) of(payload string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.times[payload]
+}
+
 func (c *tally) len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package worqr_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -32,17 +33,33 @@ func TestModel(t *testing.T) {
 	for seed := first; seed < first+*modelSeeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			modelRun(t, seed, 250)
+			modelRun(t, rand.NewPCG(seed, 0), 250, fmt.Sprintf("-run TestModel -model.seed %d -model.seeds 1", seed))
 		})
 	}
 }
 
-// FuzzModel lets the fuzzer choose what is done.
+// FuzzModel lets the fuzzer choose what is done: each choice takes a byte.
 func FuzzModel(f *testing.F) {
-	for seed := range uint64(4) {
-		f.Add(seed, uint16(50))
+	f.Add([]byte("any text will do, since each byte of it is a choice"))
+	f.Add(bytes.Repeat([]byte{0, 85, 170, 255}, 40))
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		modelRun(t, &chooser{choices, rand.NewPCG(0, 0)}, min(len(choices)/3, 100), "-run FuzzModel, with the file that is named above")
+	})
+}
+
+// A chooser is a source of choices, and of others when these are used up.
+type chooser struct {
+	choices []byte
+	others  rand.Source
+}
+
+func (c *chooser) Uint64() uint64 {
+	if len(c.choices) == 0 {
+		return c.others.Uint64()
 	}
-	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) { modelRun(t, seed, int(steps%300)) })
+	b := c.choices[0]
+	c.choices = c.choices[1:]
+	return uint64(b) * 0x0101010101010101
 }
 
 // A fleet is three peers and what they should have made of their queue.
@@ -66,8 +83,8 @@ type fleet struct {
 	ended int64
 }
 
-func modelRun(t *testing.T, seed uint64, steps int) {
-	f := &fleet{t: t, ctx: t.Context(), r: rand.New(rand.NewPCG(seed, 0)), prefix: redistest.Prefix(t), c: redistest.Conn(t), m: newModel()}
+func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
+	f := &fleet{t: t, ctx: t.Context(), r: rand.New(choices), prefix: redistest.Prefix(t), c: redistest.Conn(t), m: newModel()}
 	for range 3 {
 		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
 		f.peers = append(f.peers, p)
@@ -78,7 +95,7 @@ func modelRun(t *testing.T, seed uint64, steps int) {
 	f.start = time.UnixMilli(f.now())
 	defer func() {
 		if t.Failed() {
-			t.Logf("to repeat it: -run TestModel -model.seed %d -model.seeds 1; what was done:\n%s", seed, strings.Join(f.log, "\n"))
+			t.Logf("to repeat it: %s; what was done:\n%s", repeat, strings.Join(f.log, "\n"))
 		}
 	}()
 	for range steps {

@@ -6,6 +6,7 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -75,12 +76,18 @@ func FromURL(raw string) (Dial, error) {
 		return nil, errURL
 	}
 	opts := []redis.DialOption{
-		redis.DialConnectTimeout(dialTimeout),
 		redis.DialTLSHandshakeTimeout(dialTimeout),
 		redis.DialReadTimeout(dialTimeout),
 		redis.DialWriteTimeout(callTimeout),
-		redis.DialKeepAlive(keepAlive),
 	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+	opts = append(opts, redis.DialContextFunc(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dialer.DialContext(ctx, network, addr)
+		if err != nil || u.Scheme == "rediss" {
+			return c, err
+		}
+		return &boundedConn{Conn: c}, nil
+	}))
 	switch u.Scheme {
 	case "redis", "rediss":
 		if db := strings.Trim(u.Path, "/"); db != "" {

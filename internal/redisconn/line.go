@@ -23,7 +23,7 @@ var errLost = errors.New("the connection was lost before the call was sent")
 
 const (
 	callTimeout = 5 * time.Second
-	slowestLink = 1 << 20         // bytes a second; large payloads get more time
+	slowestLink = 1 << 20 // bytes a second; large payloads get more time
 	redial      = 10 * time.Second
 	idleCheck   = 1 * time.Second // how long a connection may be idle and still be trusted
 )

@@ -1,0 +1,130 @@
+package redisconn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// Bounds of what a reply may announce. The driver makes room for that before it
+// arrives, so a peer that is no Redis, or a link that garbles, could make it take
+// all memory, or fall.
+const (
+	maxBulk  = 512 << 20 // bytes, which is Redis's own default
+	maxArray = 1 << 17   // elements
+	maxDepth = 8         // arrays in arrays
+	maxLine  = 64 << 10  // bytes of a line that is no bulk
+)
+
+var errUnsound = errors.New("what answers is no Redis, or the link garbles")
+
+// A boundedConn fails when a reply announces more than is allowed.
+type boundedConn struct {
+	net.Conn
+	bounds bounds
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if bad := c.bounds.check(p[:n]); bad != nil {
+		return 0, bad
+	}
+	return n, err
+}
+
+// bounds follows replies as they arrive, in pieces of any size. Of bulks it sees
+// the first line only.
+type bounds struct {
+	kind   byte  // of the line that has begun; 0 between lines
+	line   int   // its bytes
+	size   int   // what it announces
+	absent bool  // it announces a null
+	skip   int   // bytes left of a bulk and its end
+	left   []int // elements left of each array that is open
+}
+
+// check takes in a piece.
+func (b *bounds) check(p []byte) error {
+	for len(p) > 0 {
+		switch {
+		case b.skip > 0:
+			n := min(b.skip, len(p))
+			b.skip, p = b.skip-n, p[n:]
+			if b.skip == 0 {
+				b.element()
+			}
+		case b.kind == 0:
+			b.kind, b.line, b.size, b.absent = p[0], 0, 0, false
+			p = p[1:]
+		default:
+			end := bytes.IndexByte(p, '\n')
+			part := p
+			if end >= 0 {
+				part, p = p[:end], p[end+1:]
+			} else {
+				p = nil
+			}
+			if err := b.read(part); err != nil {
+				return err
+			}
+			if end >= 0 {
+				if err := b.over(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// read takes in a part of a line.
+func (b *bounds) read(part []byte) error {
+	if b.line += len(part); b.line > maxLine {
+		return fmt.Errorf("%w: a line has more than %d bytes", errUnsound, maxLine)
+	}
+	if b.kind != '$' && b.kind != '*' {
+		return nil
+	}
+	for _, c := range part {
+		switch {
+		case c == '-':
+			b.absent = true
+		case c >= '0' && c <= '9':
+			if b.size = 10*b.size + int(c-'0'); b.size > maxBulk {
+				return fmt.Errorf("%w: a reply announces more than %d bytes", errUnsound, maxBulk)
+			}
+		}
+	}
+	return nil
+}
+
+// over takes in the end of a line.
+func (b *bounds) over() error {
+	kind := b.kind
+	b.kind = 0
+	switch {
+	case b.absent, kind != '$' && kind != '*', kind == '*' && b.size == 0:
+		b.element()
+	case kind == '$':
+		b.skip = b.size + len("\r\n")
+	case b.size > maxArray:
+		return fmt.Errorf("%w: a reply announces more than %d elements", errUnsound, maxArray)
+	case len(b.left) == maxDepth:
+		return fmt.Errorf("%w: a reply is nested more than %d deep", errUnsound, maxDepth)
+	default:
+		b.left = append(b.left, b.size)
+	}
+	return nil
+}
+
+// element notes that one is complete, and with it the arrays of which it is the
+// last.
+func (b *bounds) element() {
+	for n := len(b.left); n > 0; n-- {
+		if b.left[n-1]--; b.left[n-1] > 0 {
+			return
+		}
+		b.left = b.left[:n-1]
+	}
+}
