@@ -12,6 +12,7 @@ func TestStep(t *testing.T) {
 	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
 	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
+	log := two.with("rounds", "{w1=3}", "token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=0 stopped=0 token=3 w:w1=}")
 	first := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
 	out := func(n int64, o ...Outcome) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: o})
@@ -46,6 +47,11 @@ func TestStep(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 4}), want: "", state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=4}", "token": "=3",
 				"working:w1": "(p2=2)", "process:p2": "[b]"}},
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}}), want: "STALE"},
+		}},
+		{name: "overtaken, and told of no cancels", seed: two.with("rounds", "{w1=3}"), steps: []when{
+			{call: cancels("b"), want: "removed=0 token=3", heard: []string{"cancel b"}, state: log},
+			{call: out(2), want: ""},
+			{call: out(4), want: "cancels=#b/3 seen=3", state: log.with("rounds", "{w1=4}")},
 		}},
 		{name: "repeat while paused", seed: base, steps: []when{
 			{call: first, want: "started=a/1,b/2", state: two},

@@ -482,7 +482,7 @@ local cancels = {}
 if seen > token then
   seen = 0 -- Redis has lost writes
 end
-if canceling then
+if canceling and not overtaken then -- it does not know yet what the other has started, of what they cover
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
     if redis.pcall('HEXISTS', q.cancel .. new[i], 'w:' .. worker) == 1 then
