@@ -48,6 +48,9 @@ func TestStep(t *testing.T) {
 				"working:w1": "(p2=2)", "process:p2": "[b]"}},
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}}), want: "STALE"},
 		}},
+		{name: "overtaken, and heard of", seed: two.with("rounds", "{w1=3}", "workers", "(w1=-1m)", "suspects", "(w1=+1m)"), steps: []when{
+			{call: out(2), want: "", state: two.with("rounds", "{w1=3}")},
+		}},
 		{name: "overtaken, and told of no cancels", seed: two.with("rounds", "{w1=3}"), steps: []when{
 			{call: cancels("b"), want: "removed=0 token=3", heard: []string{"cancel b"}, state: log},
 			{call: out(2), want: ""},

@@ -73,12 +73,12 @@ if overtaken then
   first_write()
 else
   redis.pcall('ZREM', q.idle, worker) -- as first_write
-  if suspecting then
-    redis.call('ZREM', q.suspects, worker)
-  end
-  redis.call('ZADD', q.workers, deadline_after(lease), worker)
   redis.call('HSET', q.rounds, worker, round)
 end
+if suspecting then
+  redis.call('ZREM', q.suspects, worker)
+end
+redis.call('ZADD', q.workers, deadline_after(lease), worker)
 local idlers = redis.pcall('ZCARD', q.idle)
 idlers = type(idlers) == 'number' and idlers or 0
 
