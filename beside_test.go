@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,4 +123,48 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
 	stop()
 	is.Equal(log.String(), "")
+}
+
+// What goes back starts before all that waits, however late the round comes that
+// puts it back.
+func TestNothingOvertakesWhatGoesBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	pool := &tamper{addr: server.Addr(), send: func(back bool) {
+		if back {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}}
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	p := worqr.New(pool, &worqr.Options{Prefix: "p", Lease: time.Minute})
+	t.Cleanup(func() { _ = p.Close() })
+	const n = 30_000
+	type begun struct {
+		number int
+		token  int64
+	}
+	var mu sync.Mutex
+	var all []begun
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		number, err := strconv.Atoi(string(t.Payload))
+		mu.Lock()
+		all = append(all, begun{number, t.Token})
+		pause := len(all)%2000 < 64
+		mu.Unlock()
+		if pause { // all of them at once, so that what is held ahead goes back
+			time.Sleep(10 * time.Millisecond)
+		}
+		return err
+	}, &worqr.HandleOptions{Concurrency: 64})
+	enqueue(t, sender, numbers("", n)...)
+	run(t, p)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
+	is.Equal(len(all), n)
+	slices.SortFunc(all, func(a, b begun) int { return int(a.token - b.token) })
+	for i := 1; i < n; i++ {
+		if all[i].number < all[i-1].number {
+			t.Errorf("%d came before %d", all[i-1].number, all[i].number)
+		}
+	}
 }

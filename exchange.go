@@ -84,7 +84,7 @@ func (r *rounds) compose(behind *exchange) *exchange {
 	e.Acks, r.acks = r.acks, nil
 	starts := 0
 	// What is still to go back starts before all else.
-	back := r.back()
+	back := goBack(r.outcomes)
 	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]

@@ -291,12 +291,12 @@ func (r *rounds) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
 		worth := max(worthwhile, len(e.Start)/2)
-		may := r.flowing && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+		may := r.flowing && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
 		r.enough = 0
 		if may && len(r.outcomes) < worth {
 			r.enough = worth
 		}
-		now := may && r.enough == 0 && !r.back()
+		now := may && r.enough == 0 && !goBack(r.outcomes)
 		r.mu.Unlock()
 		if now {
 			next := r.compose(e)
@@ -318,10 +318,10 @@ func (r *rounds) beside(e *exchange) *exchange {
 	}
 }
 
-// back reports whether a task that was not begun is to go back: it does so before
-// anything else is asked for. r.mu is held.
-func (r *rounds) back() bool {
-	return slices.ContainsFunc(r.outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
+// goBack reports whether a task is to go back: it does so before anything else is
+// asked for.
+func goBack(outcomes []*settlement) bool {
+	return slices.ContainsFunc(outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
 }
 
 // flows reports whether the next round may be under way while we take in what this
@@ -334,10 +334,19 @@ func (r *rounds) flows(e *exchange, a *script.Answer) bool {
 // send sends a round, and returns it.
 func (r *rounds) send(e *exchange) *exchange {
 	e.sent = time.Now()
+	if DebugHook != nil {
+		verbs := map[script.Verb]int{}
+		for _, o := range e.Outcomes {
+			verbs[o.Verb]++
+		}
+		DebugHook("send", e.Number, "lane", e.lane, "slots", len(e.slots), "ahead", e.Ahead, "start", len(e.Start), "verbs", verbs, "look", r.look, "rep", e.repeated)
+	}
 	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()
 	return e
 }
+
+var DebugHook func(...any)
 
 func (r *rounds) isClosing() bool {
 	r.mu.Lock()
@@ -411,6 +420,9 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	defer r.mu.Unlock()
 	if r.ended != nil {
 		return false
+	}
+	if DebugHook != nil {
+		DebugHook("apply", e.Number, "started", len(a.Started), "again", a.Again, "hungry", a.Hungry, "rank", a.Rank, "seen", a.Seen)
 	}
 	for i, s := range e.outcomes {
 		what := script.Gone
