@@ -182,6 +182,9 @@ func rank(later bool) int {
 func (r *rounds) restore(e *exchange, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.serve != nil && !r.closing {
+		e.slots = r.serve.fill(e.slots)
+	}
 	r.vacate(e)
 	r.acks = append(e.Acks, r.acks...)
 	for _, s := range e.outcomes {
@@ -301,7 +304,7 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 	}
 	if r.serve != nil {
 		r.serve.answered(e.Ahead)
-		r.serve.unreserve(e.slots, !full)
+		r.serve.unreserve(r.serve.fill(e.slots), !full)
 		e.slots = nil
 	}
 	if r.serve != nil && len(tasks) > 0 {

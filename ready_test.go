@@ -312,3 +312,22 @@ func TestSlowAmongFast(t *testing.T) {
 		t.Errorf("%d of %d tasks started far too late", late, n)
 	}
 }
+
+// What came ahead begins although the slot that had become free meanwhile was kept
+// for a round that brings nothing.
+func TestAheadOfARoundThatBringsNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	pool := &tamper{addr: server.Addr(), send: func(bool) { time.Sleep(30 * time.Millisecond) }}
+	p := worqr.New(pool, &worqr.Options{Prefix: "p", Lease: time.Hour})
+	t.Cleanup(func() { _ = p.Close() })
+	done := make(chan string, 3)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		time.Sleep(10 * time.Millisecond)
+		done <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 2})
+	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "a", "b", "c")
+	run(t, p)
+	receive(t, done, 3)
+}

@@ -135,6 +135,23 @@ func (s *service) reserve(n int) []slot {
 	return append(slots, s.grab(n-k)...)
 }
 
+// fill has what is ready be handled in slots for which no task came, and returns
+// those that are left.
+func (s *service) fill(slots []slot) []slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
+		t := s.next()
+		if t == nil {
+			break
+		}
+		s.handlers.Add(1)
+		go s.work(t, slots[0], true)
+		slots = slots[1:]
+	}
+	return slots
+}
+
 // unreserve gives back slots for which no task came. Sated tells that no more
 // are wanted at present.
 func (s *service) unreserve(slots []slot, sated bool) {

@@ -22,15 +22,22 @@ func (p *tamper) GetContext(ctx context.Context) (redis.Conn, error) {
 type tampered struct {
 	redis.Conn
 	of   *tamper
-	args []any // of what is to be sent
+	args []any // of a script that is to be called; Receive sends it
 }
 
 func (c *tampered) Send(name string, args ...any) error {
-	c.args = args
+	if name == "EVALSHA" {
+		c.args = args
+	}
 	return c.Conn.Send(name, args...)
 }
 
-func (c *tampered) Flush() error { return nil } // Receive does
+func (c *tampered) Flush() error {
+	if c.args != nil {
+		return nil
+	}
+	return c.Conn.Flush()
+}
 
 func (c *tampered) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
 
@@ -38,9 +45,9 @@ func (c *tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
 	if c.args != nil {
 		c.of.send(slices.Contains(c.args, any("stop")))
 		c.args = nil
-	}
-	if err := c.Conn.Flush(); err != nil {
-		return nil, err
+		if err := c.Conn.Flush(); err != nil {
+			return nil, err
+		}
 	}
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
