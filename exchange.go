@@ -122,12 +122,11 @@ func (r *rounds) gather(e *exchange) {
 	e.outcomes = make([]*settlement, 0, n)
 	for _, s := range said {
 		t := r.held[s.Process]
-		s.held = t != nil && t.round == 0
-		if t != nil {
-			if t.round == r.number { // it is ended twice at once: one after the other
-				rest = append(rest, s)
-				continue
-			}
+		if t != nil && t.round != 0 { // it is being ended already: one after the other
+			rest = append(rest, s)
+			continue
+		}
+		if s.held = t != nil; s.held {
 			t.round = r.number
 		}
 		e.outcomes = append(e.outcomes, s)

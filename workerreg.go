@@ -243,7 +243,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	numbers := make([]int64, len(queues))
 	w.mu.Lock()
 	for i, q := range queues {
-		numbers[i] = w.numbers[q.id] + 1
+		numbers[i] = w.numbers[q.id] + 2             // the last one before is then too old
 		w.loose[membership{q.keys, id}] = numbers[i] // until we know
 		joins[i], names[i] = script.JoinCall(q.keys, id, p.opts.granted(), late, numbers[i]), q.name
 	}

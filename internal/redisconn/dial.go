@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +89,7 @@ func FromURL(raw string) (Dial, error) {
 		}
 		return &boundedConn{Conn: c}, nil
 	}))
+	opts = slices.Clip(opts) // the driver appends to them, for several dials at once
 	switch u.Scheme {
 	case "redis", "rediss":
 		if db := strings.Trim(u.Path, "/"); db != "" {

@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -90,7 +91,7 @@ const patience = 4
 
 // exchange sends what a batch wants sent and receives the replies.
 func (l *Line) exchange(bundles []*bundle) {
-	if err := l.connect(); err != nil {
+	if err := l.connect(context.Background()); err != nil {
 		for _, b := range bundles {
 			copy(b.replies, fail(len(b.calls), err))
 		}

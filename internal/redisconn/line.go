@@ -52,6 +52,7 @@ type Line struct {
 	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
 	closed bool
 	tried  time.Time // when Ready last dialled
+	forgo  func()    // ends that dial; nil before the first
 }
 
 // A batch is what travels in one exchange.
@@ -139,8 +140,11 @@ func (l *Line) Ready() bool {
 	}
 	if !l.busy && !l.closed && (l.tried.IsZero() || time.Since(l.tried) > redial) {
 		l.busy, l.under, l.tried = true, true, time.Now()
+		ctx, cancel := context.WithCancel(context.Background())
+		l.forgo = cancel
 		go func() {
-			_ = l.connect() // who asks again will see
+			defer cancel()
+			_ = l.connect(ctx) // who asks again will see
 			l.rest()
 			l.run()
 		}()
@@ -255,6 +259,9 @@ func (l *Line) Abort() {
 	if l.conn != nil {
 		Interrupt(l.conn) // the next exchange finds it closed
 	}
+	if l.forgo != nil {
+		l.forgo()
+	}
 	idle := l.idling()
 	l.mu.Unlock()
 	<-idle
@@ -265,6 +272,9 @@ func (l *Line) Abort() {
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
+	if l.forgo != nil {
+		l.forgo()
+	}
 	idle := l.idling()
 	l.mu.Unlock()
 	<-idle
@@ -299,7 +309,7 @@ func fail(n int, err error) []Reply {
 // connect makes sure that there is a connection that answers. What is sent on a
 // link on which requests arrive and replies do not would be carried out, again
 // and again, by a peer that hears nothing of it.
-func (l *Line) connect() error {
+func (l *Line) connect(ctx context.Context) error {
 	if l.conn != nil && l.conn.Err() != nil {
 		l.drop() // aborted
 	}
@@ -309,7 +319,7 @@ func (l *Line) connect() error {
 	if l.conn != nil && l.ping() == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	conn, err := l.dial(ctx)
 	if err != nil {
