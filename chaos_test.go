@@ -114,7 +114,7 @@ return ''
 func chaotic(c childConfig, p *worqr.Peer, say func(report)) actor {
 	q := p.Queue(c.Queue)
 	pool := &redis.Pool{MaxIdle: 20, Dial: func() (redis.Conn, error) {
-		return redis.DialURL(c.URL, redis.DialReadTimeout(patience))
+		return redis.DialURL(c.Admin, redis.DialReadTimeout(patience))
 	}}
 	do := func(f func(redis.Conn) (any, error)) any {
 		conn := pool.Get()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Peers in processes of their own: the test binary runs itself again with the
@@ -29,6 +30,7 @@ func is_(err, target error) bool { return errors.Is(err, target) }
 // A childConfig says what a peer in a process of its own does.
 type childConfig struct {
 	URL, Prefix, Queue string
+	Admin              string // URL as which the test looks and meddles; set by launch
 	Lease              time.Duration
 	Concurrency        int
 	Hold               bool // handlers run until their context ends, or "finish" is said
@@ -171,6 +173,7 @@ func spawn(t testing.TB, c childConfig) *process {
 // launch starts a peer in a process of its own.
 func launch(t testing.TB, c childConfig) *process {
 	t.Helper()
+	c.URL, c.Admin = redistest.Worker(t, c.URL, c.Prefix), c.URL
 	config, err := json.Marshal(c)
 	must(t, err)
 	binary, err := os.Executable()

@@ -109,7 +109,9 @@ func (q *Queue) back() *back {
 }
 
 // list puts the queue's name into the registry, once for each peer. Whoever
-// serves the queue does so too, so nothing is lost when this fails.
+// serves the queue does so too, so nothing is lost when this fails, and a user who
+// may not is not denied it again. It is a plain command, so that a user can be
+// allowed it and nothing else.
 func (q *Queue) list() {
 	b := q.back()
 	if b.listed.Swap(true) {
@@ -117,7 +119,8 @@ func (q *Queue) list() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if script.List(ctx, q.peer.calls, q.peer.space, q.name) != nil {
+	_, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name))
+	if err != nil && !redisconn.Denied(err) {
 		b.listed.Store(false)
 	}
 }

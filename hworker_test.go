@@ -455,8 +455,9 @@ func TestExistingPoolForAll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
 	pool := &redis.Pool{
-		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, redistest.URL()) },
+		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, url) },
 		MaxActive:   2, Wait: true,
 	}
 	defer func() { is.NoErr(pool.Close()) }()

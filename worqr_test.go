@@ -53,7 +53,7 @@ func openAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	p, err := worqr.Open(url, &opts)
+	p, err := worqr.Open(redistest.Worker(t, url, opts.Prefix), &opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,19 +424,23 @@ func TestReturnInChunks(t *testing.T) {
 // A pool that the application has already.
 func TestExistingPool(t *testing.T) {
 	t.Parallel()
-	for name, pool := range map[string]worqr.Pool{
-		"redigo": &redis.Pool{
-			DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, redistest.URL()) },
-			MaxActive:   1, // the peer's long-lived connections must not use it up
-			Wait:        true,
+	for name, pool := range map[string]func(url string) worqr.Pool{
+		"redigo": func(url string) worqr.Pool {
+			return &redis.Pool{
+				DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, url) },
+				MaxActive:   1, // the peer's long-lived connections must not use it up
+				Wait:        true,
+			}
 		},
-		"another": otherPool{&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }}},
+		"another": func(url string) worqr.Pool {
+			return otherPool{&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			prefix := redistest.Prefix(t)
-			p := worqr.New(pool, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
+			p := worqr.New(pool(redistest.Worker(t, redistest.URL(), prefix)), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 			defer p.Close()
 			got := make(chan string, 1)
 			p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {

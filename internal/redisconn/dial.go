@@ -129,16 +129,19 @@ var poisons = []string{
 	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "UNKILLABLE",
 }
 
-func poisoned(err error) bool {
-	if err == nil {
-		return false
-	}
+func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
+
+// Denied reports whether Redis does not allow the user what was asked for.
+func Denied(err error) bool { return replied(err, "NOPERM") }
+
+// replied reports whether err is an error reply that begins with one of the words.
+func replied(err error, words ...string) bool {
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false
 	}
-	for _, p := range poisons { // Redis 6.2 repeats the errors of a script's commands after a dash
-		if strings.HasPrefix(string(e), p) || strings.Contains(string(e), " -"+p+" ") {
+	for _, w := range words { // Redis 6.2 repeats the errors of a script's commands after a dash
+		if strings.HasPrefix(string(e), w) || strings.Contains(string(e), " -"+w+" ") {
 			return true
 		}
 	}

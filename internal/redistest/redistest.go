@@ -52,6 +52,10 @@ func Main(run func() int) (code int) {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
 		return 1
 	}
+	if all := denied(); all != "" {
+		fmt.Fprintln(os.Stderr, "the rule of the worker in "+rules+" does not suffice:\n"+all)
+		return 1
+	}
 	return code
 }
 
@@ -144,6 +148,13 @@ type Server struct {
 // end. The test is skipped when no server is installed.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	if restricted() && !slices.Contains(args, "--requirepass") {
+		file := filepath.Join(t.TempDir(), "users.acl") // so that users outlive a restart
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(slices.Clone(args), "--aclfile", file)
+	}
 	s, err := start(args)
 	if errors.Is(err, errNone) {
 		t.Skip("needs redis-server or valkey-server in PATH, to stop and restart it")
@@ -151,7 +162,11 @@ func Start(t testing.TB, args ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.stop)
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Signal(syscall.SIGCONT)
+		s.checkDenials(t)
+		s.stop()
+	})
 	return s
 }
 

@@ -75,12 +75,13 @@ type env struct {
 
 func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Helper()
-	dial, err := redisconn.FromURL(url)
+	prefix := redistest.Prefix(t)
+	dial, err := redisconn.FromURL(redistest.Worker(t, url, prefix))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &env{
-		t: t, ctx: t.Context(), prefix: redistest.Prefix(t),
+		t: t, ctx: t.Context(), prefix: prefix,
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
 	}
 	t.Cleanup(e.line.Close)

@@ -1,0 +1,218 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// ACLEnv names the environment variable that, set to 0, has peers connect as the
+// default user, who may do everything. Otherwise they are the worker of
+// docs/security.md, so that whatever the tests do shows whether its rule suffices.
+const ACLEnv = "WORQR_TEST_ACL"
+
+func restricted() bool { return os.Getenv(ACLEnv) != "0" }
+
+// rules is the document that has a rule for each role. The tests apply what it
+// says.
+const rules = "docs/security.md"
+
+// Rule returns the rule of a role, for a prefix: the arguments of ACL SETUSER that
+// follow the name.
+func Rule(t testing.TB, role, prefix string) []string {
+	t.Helper()
+	text, err := readRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, err := parseRule(text, role, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+// readRules reads the document, which is in a parent of the package under test.
+var readRules = sync.OnceValues(func() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, rules))
+		if err == nil {
+			return string(text), nil
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return "", errors.Join(errors.New("no "+rules+" above this directory"), err)
+})
+
+var (
+	word       = regexp.MustCompile(`'[^']*'|\S+`)
+	globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
+)
+
+// parseRule finds "redis-cli ACL SETUSER <role> …", which goes on while lines end
+// in a backslash.
+func parseRule(text, role, prefix string) ([]string, error) {
+	_, rest, ok := strings.Cut(text, "\nredis-cli ACL SETUSER "+role+" ")
+	if !ok {
+		return nil, fmt.Errorf("%s has no rule of the %s", rules, role)
+	}
+	rest = strings.ReplaceAll(rest, "\\\n", " ")
+	line, _, _ := strings.Cut(rest, "\n")
+	var rule []string
+	for _, w := range word.FindAllString(line, -1) {
+		w = strings.Trim(w, "'")
+		for _, before := range []string{"~", "&"} {
+			w = strings.ReplaceAll(w, before+"worqr", before+globEscape.Replace(prefix))
+		}
+		rule = append(rule, w)
+	}
+	return rule, nil
+}
+
+// workers are the users that Worker has made on the shared server.
+var workers struct {
+	sync.Mutex
+	names []string
+}
+
+// Worker returns the URL as which a peer with that prefix is to connect: that of a
+// user who may do what the worker of docs/security.md may, and nothing else. In the
+// end none of them may have been denied anything. URLs that name a user, and those of
+// servers that are not there or want a password, are returned as they are.
+func Worker(t testing.TB, rawURL, prefix string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil || u.User != nil || !restricted() {
+		return rawURL
+	}
+	c, err := redis.DialURL(rawURL, redis.DialConnectTimeout(2*time.Second))
+	if err != nil {
+		return rawURL
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Do("PING"); err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+		return rawURL
+	}
+	name := workerName + prefix
+	as, err := user(t, c, u, name, Rule(t, "worker", prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rawURL == shared {
+		workers.Lock()
+		workers.names = append(workers.names, name)
+		workers.Unlock()
+	} else {
+		_, _ = c.Do("ACL", "SAVE") // for a restart; that server's own business if it has no file
+	}
+	return as
+}
+
+const workerName = "worker-"
+
+// As returns the URL of a new user in a role, at a server that the default user may
+// administer.
+func As(t testing.TB, rawURL, role, prefix string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	as, err := user(t, Dial(t, rawURL), u, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return as
+}
+
+// user makes a user of that name and rule, and returns the URL as which it connects.
+func user(t testing.TB, c redis.Conn, u *url.URL, name string, rule []string) (string, error) {
+	t.Helper()
+	args := []any{"SETUSER", name}
+	for _, r := range rule {
+		args = append(args, r)
+	}
+	if _, err := c.Do("ACL", args...); err != nil {
+		return "", fmt.Errorf("ACL SETUSER %s %q: %w", name, rule, err)
+	}
+	as := *u
+	as.User = url.UserPassword(name, "SECRET")
+	return as.String(), nil
+}
+
+// denials returns what the users made by Worker were denied.
+func denials(c redis.Conn) (all []string, err error) {
+	entries, err := redis.Values(c.Do("ACL", "LOG"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		pairs, err := redis.Values(e, nil)
+		if err != nil {
+			return nil, err
+		}
+		fields := map[string]string{}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			name, _ := redis.String(pairs[i], nil)
+			fields[name], _ = redis.String(pairs[i+1], nil) // numbers are of no interest
+		}
+		if strings.HasPrefix(fields["username"], workerName) && fields["reason"] != "auth" {
+			all = append(all, fmt.Sprintf("%s may not: %s %s, at %s", fields["username"], fields["reason"], fields["object"], fields["context"]))
+		}
+	}
+	return all, nil
+}
+
+// denied tells what the users made by Worker were denied on the shared server, and
+// removes them.
+func denied() string {
+	if len(workers.names) == 0 {
+		return ""
+	}
+	c, err := redis.DialURL(shared)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = c.Close() }()
+	all, err := denials(c)
+	if err != nil {
+		return err.Error()
+	}
+	for _, name := range workers.names {
+		_, _ = c.Do("ACL", "DELUSER", name) // tidying up
+	}
+	return strings.Join(all, "\n")
+}
+
+// checkDenials fails the test if users made by Worker were denied something on the
+// server, if that still runs.
+func (s *Server) checkDenials(t testing.TB) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := redis.DialContext(ctx, "tcp", s.Addr(), redis.DialReadTimeout(10*time.Second))
+	if err != nil {
+		return // it was killed
+	}
+	defer func() { _ = c.Close() }()
+	all, err := denials(c)
+	if err != nil {
+		return // it was given a password, or kills connections
+	}
+	for _, d := range all {
+		t.Error(d)
+	}
+}
