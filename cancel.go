@@ -25,6 +25,9 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
 	}
+	if len(payload) > MaxPayload {
+		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayload))
+	}
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	removed, token, err := script.Cancel(ctx, q.peer.calls, q.keys, payload)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 
 // Limits of one call.
 const (
-	// MaxPayload is the size of the largest payload, in bytes.
+	// MaxPayload is the size of the largest payload, in bytes: that of the longest
+	// string which Redis takes as it is configured by default.
 	MaxPayload = 512 << 20
 	// MaxBatch is how many payloads one call may enqueue.
 	MaxBatch = 100_000
@@ -30,8 +31,9 @@ const (
 //
 // It blocks until Redis has answered or ctx ends. When the reply was lost it
 // fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
-// It fails with ErrBadOption when there is no payload, more than MaxBatch, or
-// one larger than MaxPayload.
+// It fails with ErrBadOption when there is no payload, and with ErrTooLarge when
+// there are more than MaxBatch or one is larger than Options.MaxPayload; then none
+// was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(payloads, func() error {
 		return q.back().Enqueue(ctx, q.peer.calls, redisconn.Copy(payloads))
@@ -39,11 +41,14 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 }
 
 // EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
-// first call with the nonce enqueues, whatever it is given. Fresh is true for
+// first call with the nonce, from 1 to MaxKey bytes, enqueues, whatever it is given. Fresh is true for
 // the call that did.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
-	if nonce == "" {
+	switch {
+	case nonce == "":
 		return false, q.wrap("enqueue", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
+	case len(nonce) > MaxKey:
+		return false, q.wrap("enqueue", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
 	}
 	err = q.produce(payloads, func() (err error) {
 		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, redisconn.Copy(payloads))
@@ -72,11 +77,11 @@ func (q *Queue) produce(payloads [][]byte, send func() error) error {
 	case len(payloads) == 0:
 		return fmt.Errorf("%w: there is no payload", ErrBadOption)
 	case len(payloads) > MaxBatch:
-		return fmt.Errorf("%w: %d payloads at once; at most %d, so split them", ErrBadOption, len(payloads), MaxBatch)
+		return tooLarge("%d payloads at once; at most %d, so split them", len(payloads), MaxBatch)
 	}
-	for _, p := range payloads {
-		if len(p) > MaxPayload {
-			return fmt.Errorf("%w: a payload of %d bytes; at most %d, so store it elsewhere and enqueue where", ErrBadOption, len(p), MaxPayload)
+	for i, p := range payloads {
+		if most := q.peer.opts.MaxPayload; len(p) > most {
+			return tooLarge("payload %d of %d has %d bytes; at most %d, so store it elsewhere and enqueue where", i+1, len(payloads), len(p), most)
 		}
 	}
 	if err := send(); err != nil {
@@ -84,6 +89,11 @@ func (q *Queue) produce(payloads [][]byte, send func() error) error {
 	}
 	q.list()
 	return nil
+}
+
+// tooLarge is the error of what is over a limit.
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("%w: %w: "+format, append([]any{ErrBadOption, ErrTooLarge}, args...)...)
 }
 
 // A back is where a peer adds payloads to a queue.

@@ -3,7 +3,6 @@ package worqr
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -157,7 +156,7 @@ func (q *Queue) exhume(ctx context.Context, ids []string, do func(graves []strin
 		return 0, q.bad
 	}
 	if len(ids) > MaxBatch {
-		return 0, fmt.Errorf("%w: %d ids at once; at most %d", ErrBadOption, len(ids), MaxBatch)
+		return 0, tooLarge("%d ids at once; at most %d", len(ids), MaxBatch)
 	}
 	graves := make([]string, len(ids))
 	for i, id := range ids {

@@ -1,12 +1,15 @@
 package worqr_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -109,4 +112,102 @@ func TestRefusedGiveBack(t *testing.T) {
 		n, err := q.Len(t.Context())
 		return err == nil && n == 1
 	})
+}
+
+// What is over a limit is refused before anything is sent, with an error that says
+// how large it is and may be, and nothing of what it is.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, MaxPayload: 10})
+	q, ctx := p.Queue("q"), t.Context()
+	canary := strings.Repeat("canary", 2)
+	long := strings.Repeat("canary", 200)
+	once := func(nonce, payload string) error {
+		_, err := q.EnqueueOnce(ctx, nonce, []byte(payload))
+		return err
+	}
+	at := func(payload string) error {
+		_, err := q.EnqueueAt(ctx, time.Now(), []byte(payload))
+		return err
+	}
+	remove := func(key string) error {
+		_, err := q.Remove(ctx, key)
+		return err
+	}
+	cancelKey := func(key string) error {
+		_, err := q.CancelKey(ctx, key)
+		return err
+	}
+	requeue := func(ids ...string) error {
+		_, err := q.RequeueFailed(ctx, ids...)
+		return err
+	}
+	for what, c := range map[string]struct {
+		err                 error
+		kind                error // ErrBadOption if nil
+		size, allowed, verb string
+	}{
+		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"payload, once":      {err: once("nonce", canary), size: "12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"payload, unique":    {err: q.EnqueueUnique(ctx, []byte(canary)), size: "12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"payload, at a time": {err: at(canary), size: "12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "12 bytes", allowed: "at most 10", verb: `put on "q"`},
+		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "14 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatch+1)...), size: "100001 payloads", allowed: "at most 100000", verb: `enqueue on "q"`},
+		"ids":                {err: requeue(make([]string, worqr.MaxBatch+1)...), size: "100001 ids", allowed: "at most 100000", verb: `requeue failed tasks on "q"`},
+		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "at most 1024", verb: `enqueue on "q"`},
+		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "at most 1024", verb: `put on "q"`},
+		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "at most 1024", verb: `remove on "q"`},
+		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "at most 1024", verb: `cancel on "q"`},
+		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "enqueue on"},
+		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "start worker"},
+	} {
+		if !is_(c.err, worqr.ErrTooLarge) || !is_(c.err, cmp.Or(c.kind, worqr.ErrBadOption)) {
+			t.Errorf("%s: %v", what, c.err)
+			continue
+		}
+		for _, part := range []string{c.verb, c.size, c.allowed} {
+			if !strings.Contains(c.err.Error(), part) {
+				t.Errorf("%s: %q is not in: %v", what, part, c.err)
+			}
+		}
+		if strings.Contains(c.err.Error(), "canary") {
+			t.Errorf("%s: the error shows it: %v", what, c.err)
+		}
+	}
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
+
+	// Just within.
+	is.NoErr(q.Enqueue(ctx, []byte(canary[:10])))
+	is.NoErr(once(long[:1024], "a"))
+	is.NoErr(q.Put(ctx, long[:1024], []byte("a"), nil))
+	// What others enqueue is theirs to measure; it is worked on and canceled.
+	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), canary)
+	is.Equal(cancel(t, q, canary).Removed, 1)
+
+	for _, most := range []int{-1, worqr.MaxPayload + 1} {
+		_, err := worqr.Open(redistest.URL(), &worqr.Options{MaxPayload: most})
+		is.True(is_(err, worqr.ErrBadOption))
+	}
+}
+
+// The largest payload there may be is that of Redis's default, and one byte more is
+// refused here, not there.
+func TestLargestPayload(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := redistest.Conn(t)
+	limit, err := redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len"))
+	is.NoErr(err)
+	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayload)})
+	q := open(t, worqr.Options{}).Queue("q")
+	huge := make([]byte, worqr.MaxPayload+1) // never touched, so it takes no memory
+	is.True(is_(q.Enqueue(t.Context(), []byte("a"), huge), worqr.ErrTooLarge))
+	_, err = q.Cancel(t.Context(), huge)
+	is.True(is_(err, worqr.ErrTooLarge))
+	is.Equal(waiting(t, q), nil)
 }

@@ -68,8 +68,8 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // A task starts as soon as its time has come, before what waits on the list. A
 // time in the past is now. It blocks until Redis has answered or ctx ends; after
-// ErrUnknown it may be repeated. It fails with ErrBadOption when the key, the
-// payload or an option makes no sense, and with Redis's error when that is full.
+// ErrUnknown it may be repeated. It fails with ErrBadOption when the key or an
+// option makes no sense, with ErrTooLarge when the key or the payload is, and with Redis's error when that is full.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
@@ -101,7 +101,7 @@ func checkKey(key string) error {
 	case key == "":
 		return fmt.Errorf("%w: the key is empty", ErrBadOption)
 	case len(key) > MaxKey:
-		return fmt.Errorf("%w: a key of %d bytes; at most %d", ErrBadOption, len(key), MaxKey)
+		return tooLarge("a key of %d bytes; at most %d", len(key), MaxKey)
 	}
 	return nil
 }

@@ -105,6 +105,10 @@ var (
 	ErrBadName = errors.New("worqr: bad name")
 	// ErrBadOption: an option or an argument makes no sense.
 	ErrBadOption = errors.New("worqr: bad option")
+	// ErrTooLarge: a payload, a batch, a name, a key or a nonce is over its limit,
+	// which the error tells. Nothing was sent. It comes with ErrBadOption, or with
+	// ErrBadName.
+	ErrTooLarge = errors.New("worqr: too large")
 	// ErrUnknown: the call was sent and its reply was lost, so it may have been
 	// carried out. Calls on a task, and EnqueueOnce, may be repeated.
 	ErrUnknown = errors.New("worqr: the outcome is unknown")
@@ -141,6 +145,11 @@ type Options struct {
 	// many as the Weight of its queue; 0 is no common bound. Priority says which
 	// queue goes first. SetCapacity changes it.
 	Capacity int
+	// MaxPayload is the size in bytes of the largest payload that this peer
+	// enqueues; 0 is the constant MaxPayload, which is also the most. A larger one
+	// is refused with ErrTooLarge before anything is sent. What others have
+	// enqueued is not measured.
+	MaxPayload int
 	// Logger is told what people should know. Nil is slog.Default. Payloads
 	// are never logged.
 	Logger *slog.Logger
@@ -161,19 +170,23 @@ func (o *Options) withDefaults() Options {
 	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s:%d", host, os.Getpid()))
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
+	c.MaxPayload = cmp.Or(c.MaxPayload, MaxPayload)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
 func (o *Options) check() error {
 	if err := keys.CheckPrefix(o.Prefix); err != nil {
-		return fmt.Errorf("%w: prefix: %w", ErrBadName, err)
+		return badName("prefix", o.Prefix, err)
 	}
 	if o.Lease > 0 && o.Lease < shortest {
 		return fmt.Errorf("%w: a lease of %v is too short; the least is %v", ErrBadOption, o.Lease, shortest)
 	}
 	if o.Capacity < 0 {
 		return fmt.Errorf("%w: a capacity of %d units", ErrBadOption, o.Capacity)
+	}
+	if o.MaxPayload < 0 || o.MaxPayload > MaxPayload {
+		return fmt.Errorf("%w: a MaxPayload of %d bytes; from 1 to %d, or 0 for that", ErrBadOption, o.MaxPayload, MaxPayload)
 	}
 	return nil
 }
@@ -335,9 +348,17 @@ type Queue struct {
 func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	if err := keys.CheckName(name); err != nil && q.bad == nil {
-		q.bad = fmt.Errorf("%w: queue: %w", ErrBadName, err)
+		q.bad = badName("queue", name, err)
 	}
 	return q
+}
+
+// badName is the error of a name that cannot be that of what it is for.
+func badName(what, name string, err error) error {
+	if len(name) > keys.MaxName {
+		return fmt.Errorf("%w: %w: %s: %w", ErrBadName, ErrTooLarge, what, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
 }
 
 // Name returns the name of the queue.
@@ -349,7 +370,7 @@ func (q *Queue) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(fmt.Sprintf("%s on %q", verb, q.name), err)
+	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, q.name), err)
 }
 
 func wrap(verb string, err error) error {
