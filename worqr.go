@@ -58,6 +58,7 @@ package worqr
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -150,6 +151,12 @@ type Options struct {
 	// is refused with ErrTooLarge before anything is sent. What others have
 	// enqueued is not measured.
 	MaxPayload int
+	// TLS is what Open is to know for rediss://; New's pool has its own. Nil, and
+	// each field that is not set, is the default: to trust the authorities of the
+	// system (RootCAs), to want a certificate for the host of the URL (ServerName),
+	// TLS 1.2 or later (MinVersion), and to show none (Certificates). It must not
+	// change afterwards.
+	TLS *tls.Config
 	// Logger is told what people should know. Nil is slog.Default. Payloads
 	// are never logged.
 	Logger *slog.Logger
@@ -252,7 +259,11 @@ type Peer struct {
 // that needs a connection makes it. It fails when the URL or an option is not
 // valid. Close releases the connections.
 func Open(url string, opts *Options) (*Peer, error) {
-	dial, err := redisconn.FromURL(url)
+	var config *tls.Config
+	if opts != nil {
+		config = opts.TLS
+	}
+	dial, err := redisconn.FromURLWithTLS(url, config)
 	if err != nil {
 		return nil, fmt.Errorf("worqr: open: %w", err)
 	}

@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,19 @@ type boundedConn struct {
 	net.Conn
 	bounds bounds
 }
+
+// bounded is dial with bounds on what is read.
+func bounded(dial connect) connect {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &boundedConn{Conn: c}, nil
+	}
+}
+
+type connect = func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)

@@ -4,11 +4,12 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,14 @@ const (
 // while subscribed, so a *redis.Pool is asked for its dial function; any other
 // Pool is asked for a connection, which is kept.
 func FromPool(pool Pool) Dial {
+	dial := fromPool(pool)
+	return func(ctx context.Context) (redis.Conn, error) {
+		conn, err := dial(ctx)
+		return conn, discreet(err)
+	}
+}
+
+func fromPool(pool Pool) Dial {
 	if p, ok := pool.(*redis.Pool); ok {
 		switch {
 		case p.DialContext != nil:
@@ -69,57 +78,82 @@ func (c pooledConn) ReceiveWithTimeout(d time.Duration) (any, error) {
 
 var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]")
 
+var dialer = &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+
 // FromURL returns a Dial for the URL. Its errors never repeat the URL, which
 // may hold a password.
-func FromURL(raw string) (Dial, error) {
+func FromURL(raw string) (Dial, error) { return FromURLWithTLS(raw, nil) }
+
+// FromURLWithTLS is FromURL with what rediss:// is to be told of TLS. Nil is the
+// defaults: the authorities that the system trusts, the host of the URL, and TLS 1.2
+// at least, which is also what is put where the config says nothing.
+func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Opaque != "" {
 		return nil, errURL
 	}
+	var network, address, db string
+	dial := dialer.DialContext
+	switch host := cmp.Or(u.Hostname(), "localhost"); u.Scheme {
+	case "rediss":
+		dial = secure(config, host)
+		fallthrough
+	case "redis":
+		network, address, db = "tcp", net.JoinHostPort(host, cmp.Or(u.Port(), "6379")), strings.Trim(u.Path, "/")
+	case "unix":
+		network, address, db = "unix", u.Path, u.Query().Get("db")
+	}
+	if address == "" {
+		return nil, errURL
+	}
 	opts := []redis.DialOption{
-		redis.DialTLSHandshakeTimeout(dialTimeout),
+		redis.DialContextFunc(bounded(dial)),
 		redis.DialReadTimeout(dialTimeout),
 		redis.DialWriteTimeout(callTimeout),
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
-	opts = append(opts, redis.DialContextFunc(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dialer.DialContext(ctx, network, addr)
-		if err != nil || u.Scheme == "rediss" {
-			return c, err
-		}
-		return &boundedConn{Conn: c}, nil
-	}))
-	opts = slices.Clip(opts) // the driver appends to them, for several dials at once
-	switch u.Scheme {
-	case "redis", "rediss":
-		if db := strings.Trim(u.Path, "/"); db != "" {
-			if n, err := strconv.Atoi(db); err != nil || n < 0 {
-				return nil, errURL
-			}
-		}
-		return func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialURLContext(ctx, raw, opts...)
-		}, nil
-	case "unix":
-		if u.Path == "" {
+	opts = append(opts, login(u.User)...)
+	if db != "" {
+		n, err := strconv.Atoi(db)
+		if err != nil || n < 0 {
 			return nil, errURL
 		}
-		if user := u.User; user != nil {
-			password, _ := user.Password()
-			opts = append(opts, redis.DialUsername(user.Username()), redis.DialPassword(password))
-		}
-		if db := u.Query().Get("db"); db != "" {
-			n, err := strconv.Atoi(db)
-			if err != nil || n < 0 {
-				return nil, errURL
-			}
-			opts = append(opts, redis.DialDatabase(n))
-		}
-		return func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, "unix", u.Path, opts...)
-		}, nil
+		opts = append(opts, redis.DialDatabase(n))
 	}
-	return nil, errURL
+	return func(ctx context.Context) (redis.Conn, error) {
+		conn, err := redis.DialContext(ctx, network, address, opts...)
+		if u.Scheme == "rediss" {
+			conn, err = greeted(ctx, conn, err)
+		}
+		return conn, discreet(err)
+	}, nil
+}
+
+// login says who we are. A name alone is a password, as redis-cli has it.
+func login(user *url.Userinfo) []redis.DialOption {
+	if user == nil {
+		return nil
+	}
+	password, two := user.Password()
+	if !two {
+		return []redis.DialOption{redis.DialPassword(user.Username())}
+	}
+	return []redis.DialOption{redis.DialUsername(user.Username()), redis.DialPassword(password)}
+}
+
+// discreet is an error without what may be secret. A server that does not know a
+// command, since it was renamed or is none of Redis, answers with the first of its
+// arguments: a password, or a payload. A URL that a pool's dial function cannot make
+// out is in the error with its password.
+func discreet(err error) error {
+	if _, ok := errors.AsType[*url.Error](err); ok || err != nil && strings.Contains(err.Error(), "url is opaque") {
+		return errURL
+	}
+	if e, ok := errors.AsType[redis.Error](err); ok {
+		if known, _, quoted := strings.Cut(string(e), ", with args beginning with:"); quoted {
+			return redis.Error(known)
+		}
+	}
+	return err
 }
 
 // poisons are the error replies after which a connection is of no more use: it

@@ -170,6 +170,7 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
+			err = discreet(err)
 		}
 		l.pipe.commands[i].answer(Reply{v, err})
 	}

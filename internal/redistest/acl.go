@@ -91,12 +91,13 @@ var workers struct {
 
 // Worker returns the URL as which a peer with that prefix is to connect: that of a
 // user who may do what the worker of docs/security.md may, and nothing else. In the
-// end none of them may have been denied anything. URLs that name a user, and those of
-// servers that are not there or want a password, are returned as they are.
+// end none of them may have been denied anything. URLs that name a user or
+// want TLS, and those of servers that are not there or want a password, are returned
+// as they are.
 func Worker(t testing.TB, rawURL, prefix string) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)
-	if err != nil || u.User != nil || !restricted() {
+	if err != nil || u.User != nil || u.Scheme == "rediss" || !restricted() {
 		return rawURL
 	}
 	c, err := redis.DialURL(rawURL, redis.DialConnectTimeout(2*time.Second))
@@ -203,7 +204,7 @@ func denied() string {
 func (s *Server) checkDenials(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, err := redis.DialContext(ctx, "tcp", s.Addr(), redis.DialReadTimeout(10*time.Second))
+	c, err := redis.DialContext(ctx, "unix", s.Socket(), redis.DialReadTimeout(10*time.Second))
 	if err != nil {
 		return // it was killed
 	}

@@ -138,11 +138,15 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 
 // A Server is a redis-server of a test's own.
 type Server struct {
-	dir  string
-	port int
-	args []string
-	cmd  *exec.Cmd
+	dir    string
+	port   int
+	args   []string
+	scheme string // of its URL
+	cmd    *exec.Cmd
 }
+
+// portOfServer stands for the port among the arguments.
+const portOfServer = "<port>"
 
 // Start starts a server with the given further arguments. It is killed in the
 // end. The test is skipped when no server is installed.
@@ -175,7 +179,7 @@ func start(args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, args: args}
+	s := &Server{dir: dir, args: args, scheme: "redis://"}
 	for range 5 { // the port may be taken between here and there
 		if s.port, err = freePort(); err != nil {
 			break
@@ -213,6 +217,11 @@ func (s *Server) launch() error {
 		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--unixsocket", filepath.Join(s.dir, "redis.sock"),
 	}, s.args...)
+	for i, a := range args {
+		if a == portOfServer {
+			args[i] = fmt.Sprint(s.port)
+		}
+	}
 	s.cmd = exec.Command(binary, args...)
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -242,7 +251,7 @@ func (s *Server) launch() error {
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
 // URL is the address as a URL.
-func (s *Server) URL() string { return "redis://" + s.Addr() }
+func (s *Server) URL() string { return s.scheme + s.Addr() }
 
 // Socket is the path of the Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }

@@ -1,0 +1,77 @@
+package redisconn_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Who a URL says that we are, and which database it names.
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	for _, rule := range [][]any{{"ann", "on", ">p@ss w:rd", "+@all", "~*"}, {"default", "resetpass", ">hunter2"}} {
+		_, err := c.Do("ACL", redis.Args{"SETUSER"}.Add(rule...)...)
+		is.NoErr(err)
+	}
+	for _, at := range []string{"redis://%s" + server.Addr() + "/3", "unix://%s" + server.Socket() + "?db=3"} {
+		for login, want := range map[string]string{
+			"ann:p%40ss%20w%3Ard@": "user=ann db=3", ":hunter2@": "user=default db=3", "hunter2@": "user=default db=3", "default:hunter2@": "user=default db=3",
+			"ann:hunter2@": "WRONGPASS", "ann@": "WRONGPASS", "": "NOAUTH",
+		} {
+			l := line(t, fmt.Sprintf(at, login))
+			got, err := redis.String(l.One(t.Context(), redisconn.Command("CLIENT", "INFO")))
+			if err != nil {
+				got = err.Error()
+			}
+			for word := range strings.FieldsSeq(want) {
+				if !strings.Contains(got, word) {
+					t.Errorf(at+": %s, want %s", login, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A server that does not know a command repeats what it was told with it. Neither
+// passwords nor payloads are in the error.
+func TestUnknownCommands(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH", "--rename-command", "EVALSHA", "NO-EVALSHA", "--rename-command", "LPUSH", "NO-LPUSH")
+	_, err := line(t, "redis://ann:canary@"+server.Addr()).One(t.Context(), redisconn.Command("PING"))
+	is.True(err != nil && strings.Contains(err.Error(), "unknown command 'AUTH'"))
+	is.True(!strings.Contains(err.Error(), "canary"))
+	l := line(t, server.URL())
+	for _, call := range []redisconn.Call{
+		redisconn.Command("LPUSH", "list", "canary"), redisconn.NewScript("return 1").Call([]string{"list"}, "canary"),
+	} {
+		_, err := l.One(t.Context(), call)
+		is.True(err != nil && strings.Contains(err.Error(), "unknown command"))
+		is.True(!strings.Contains(err.Error(), "canary"))
+	}
+}
+
+// The dial function of a pool that has a URL which cannot be made out says so with
+// the URL. The peer does not.
+func TestPoolWithBadURL(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, url := range []string{"redis://:canary@host:x", "redis:canary", "redis://:canary%zz@host"} {
+		dial := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }})
+		_, err := dial(t.Context())
+		is.True(err != nil && !strings.Contains(err.Error(), "canary"))
+	}
+	broken := errors.New("as it is")
+	_, err := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, broken }})(t.Context())
+	is.True(errors.Is(err, broken))
+}

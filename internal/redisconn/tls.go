@@ -1,0 +1,99 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// secure makes connections with TLS. The driver's own handshake does not heed the
+// context, and goes on in the background when it has taken too long.
+func secure(config *tls.Config, host string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	c := &tls.Config{}
+	if config != nil {
+		c = config.Clone()
+	}
+	if c.MinVersion == 0 {
+		c.MinVersion = tls.VersionTLS12
+	}
+	if c.ServerName == "" {
+		c.ServerName = host
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout) // for both
+		defer cancel()
+		plain, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		conn := tls.Client(plain, c)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = plain.Close() // nothing was said on it
+			return nil, advised(err)
+		}
+		return conn, nil
+	}
+}
+
+// greeted is the outcome of dialling once the server has looked at the client's
+// certificate: with TLS 1.3 it does so after the handshake, and a refusal comes in the
+// place of the first reply.
+func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
+	if err == nil {
+		if _, err = redis.DoContext(conn, ctx, "PING"); err != nil {
+			_ = conn.Close() // it will be made anew
+		}
+	}
+	_, answered := errors.AsType[redis.Error](err)
+	_, advised := errors.AsType[*adviceError](err)
+	of, network := errors.AsType[*net.OpError](err)
+	switch {
+	case err == nil:
+		return conn, nil
+	case answered, advised, network && (of.Op == "dial" || of.Timeout()), ctx.Err() != nil:
+		return nil, err
+	}
+	return nil, &adviceError{err, refused} // the reason may have been lost with the connection
+}
+
+const refused = "the server has refused this client; if it wants a certificate, set TLS.Certificates in the options, signed by whom it trusts"
+
+// advised adds to the error of a handshake what can be done.
+func advised(err error) error {
+	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
+	name, isName := errors.AsType[x509.HostnameError](err)
+	_, isRecord := errors.AsType[tls.RecordHeaderError](err)
+	remote, isRemote := errors.AsType[*net.OpError](err)
+	switch {
+	case isUnknown && unknown.Cert != nil:
+		return &adviceError{err, "nobody that is trusted here has signed the certificate of the server; TLS.RootCAs in the options says whom to trust"}
+	case isName && name.Certificate != nil:
+		return &adviceError{err, "the certificate of the server is for another host; connect by the name that it is for, or set TLS.ServerName in the options"}
+	case isRecord, errors.Is(err, context.DeadlineExceeded):
+		return &adviceError{err, "what answers does not speak TLS, or not at present; redis:// is without, and a server has a port of its own for TLS"}
+	case isRemote && remote.Op == "remote error":
+		return &adviceError{err, refused}
+	}
+	return &adviceError{err, ""}
+}
+
+// An adviceError tells what can be done, if anything.
+type adviceError struct {
+	err    error
+	advice string
+}
+
+func (e *adviceError) Error() string {
+	said := strings.TrimPrefix(strings.TrimPrefix(e.err.Error(), "remote error: "), "tls: ")
+	if e.advice == "" {
+		return "TLS: " + said
+	}
+	return "TLS: " + said + " (" + e.advice + ")"
+}
+
+func (e *adviceError) Unwrap() error { return e.err }

@@ -1,0 +1,119 @@
+package redistest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// An Authority signs certificates.
+type Authority struct {
+	File string // its own certificate
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewAuthority returns an authority of the test's own.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{cert: &x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority of a test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	var cert []byte
+	cert, a.key = a.sign(t, a.cert, nil)
+	var err error
+	if a.cert, err = x509.ParseCertificate(cert); err != nil {
+		t.Fatal(err)
+	}
+	a.File, _ = write(t, cert, a.key)
+	return a
+}
+
+// Pool trusts the authority, and nobody else.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// Client returns a new client's certificate.
+func (a *Authority) Client(t testing.TB) tls.Certificate {
+	t.Helper()
+	cert, key := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "client of a test"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, a.cert)
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
+}
+
+// sign returns a new certificate and its key; without a parent it is signed by itself.
+func (a *Authority) sign(t testing.TB, c, parent *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SerialNumber = big.NewInt(time.Now().UnixNano())
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	signer := a.key
+	if parent == nil {
+		parent, signer = c, key
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// write writes a certificate and its key into files.
+func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile string) {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// StartTLS starts a server that speaks nothing but TLS, with a certificate of the
+// authority for the names and addresses. It trusts clients of that authority, and
+// with the argument "--tls-auth-clients no" asks for none.
+func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Server {
+	t.Helper()
+	c := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "server of a test"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+		} else {
+			c.DNSNames = append(c.DNSNames, n)
+		}
+	}
+	der, private := a.sign(t, c, a.cert)
+	cert, key := write(t, der, private)
+	s := Start(t, append(slices.Clone(args),
+		"--port", "0", "--tls-port", portOfServer, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.File)...)
+	s.scheme = "rediss://"
+	return s
+}
