@@ -19,7 +19,8 @@ import (
 // each changed error once. From the end of its context it takes at most
 // Options.Drain, Grace and 5 s more. It returns nil after a clean end, and an error when
 // it could not leave cleanly (then peers return its tasks once its lease has
-// lapsed), when it has never reached Redis, or was called before. After
+// lapsed), when it has never reached Redis, or was called before; and ErrPolicy,
+// before it starts, where a full Redis would evict tasks. After
 // Shutdown it returns ErrShutdown at once. It is made of StartWorker, StartWork,
 // StartTasks, Finish, Stop, Retry, Fail and StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
@@ -93,7 +94,7 @@ func (p *Peer) persist(ctx context.Context) error {
 			upset.about(p.log, "cannot start", nil)
 			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, ErrPolicy) {
 			return err
 		}
 		upset.about(p.log, "cannot start", err)

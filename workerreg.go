@@ -19,7 +19,9 @@ import (
 
 // StartWorker registers the peer, has it beat and listen, for use without Run.
 // It returns once the registration is stored; when it fails, nothing has been
-// started. It does nothing when the worker is started.
+// started. It does nothing when the worker is started. It fails with ErrPolicy
+// where a full Redis would evict tasks, as far as it is allowed to ask (INFO
+// memory), and warns where that might be.
 //
 // From then on the worker outlives every outage of Redis. When it was given up
 // for dead it comes back under a new id, and works on the same queues.
@@ -31,6 +33,9 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	}
 	if p.present() != nil {
 		return nil
+	}
+	if err := p.checkPolicy(ctx); err != nil {
+		return wrap("start worker", err)
 	}
 	p.mu.Lock()
 	if p.used {

@@ -235,6 +235,7 @@ type Peer struct {
 	counts   counters
 	capacity *capacity.Capacity
 	risk     atomic.Bool // a task is held whose next death would be its last
+	warned   sync.Once   // of the eviction policy
 
 	background sync.WaitGroup // all goroutines of a started worker
 
