@@ -1,0 +1,84 @@
+package keys
+
+import "strings"
+
+// A Type is what Redis calls the type of a value.
+type Type string
+
+// types are the types of keys, by what stands between prefix and queue.
+var types = map[string]Type{
+	"queues": "list", "workers": "zset", "idle": "zset", "suspects": "zset", "rounds": "hash", "token": "string",
+	"canceled": "zset", "unique": "hash", "schedule": "zset", "contents": "zset", "entries": "hash",
+	"ledger": "hash", "paused": "string",
+}
+
+// parts are the types of keys of which a queue has many.
+var parts = map[string]Type{
+	"process": "list", "working": "zset", "cancel": "hash", "keyed": "hash", "once": "string",
+}
+
+// A Key is a key taken apart.
+type Key struct {
+	Kind  string // "queues", "process" …; "registry", "workers" and "worker" if it is of no queue
+	Type  Type   // that its value should have
+	Queue *Queue // nil if it is of no queue
+	Name  string // of the queue
+	Part  string // what follows: a process, a worker, an entry …
+}
+
+// Parse is the inverse of the names: it tells what a key of the namespace is.
+// Names contain no braces, so there is only one way to read a key.
+func (s Space) Parse(key string) (k Key, ok bool) {
+	rest, ok := strings.CutPrefix(key, s.prefix+":")
+	if !ok {
+		return Key{}, false
+	}
+	switch {
+	case rest == "registry" || rest == "workers":
+		return Key{Kind: rest, Type: "set"}, true
+	case strings.HasPrefix(rest, "worker:"):
+		return Key{Kind: "worker", Type: "hash", Part: strings.TrimPrefix(rest, "worker:")}, true
+	}
+	rest, failed := strings.CutPrefix(rest, failedSuffix[1:]+":")
+	kind, rest, _ := strings.Cut(rest, ":{")
+	name, part, ok := strings.Cut(rest, "}")
+	if !ok || CheckName(name) != nil {
+		return Key{}, false
+	}
+	q := s.Queue(name)
+	if failed {
+		q = q.Failed()
+	}
+	k = Key{Kind: kind, Queue: &q, Name: name}
+	if part == "" {
+		k.Type, ok = types[kind]
+		return k, ok
+	}
+	if k.Part, ok = strings.CutPrefix(part, ":"); !ok {
+		return Key{}, false
+	}
+	k.Type, ok = parts[kind]
+	return k, ok
+}
+
+// Others reports whether a key that begins with our prefix may belong to a fleet
+// with a longer one.
+func (s Space) Others(key string) bool {
+	rest := strings.TrimPrefix(key, s.prefix+":")
+	for {
+		more, after, ok := strings.Cut(rest, ":")
+		if !ok {
+			return false
+		}
+		rest = after
+		if more == failedSuffix[1:] && len(rest) > 0 {
+			continue // no prefix ends so
+		}
+		if _, known := NewSpace("x").Parse("x:" + rest); known {
+			return true
+		}
+	}
+}
+
+// Keys is a pattern that matches every key of the namespace, for SCAN.
+func (s Space) Keys() string { return globEscape.Replace(s.prefix) + ":*" }
