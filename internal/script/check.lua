@@ -1,0 +1,400 @@
+-- check: whether things of a queue are as the invariants say, at one moment; and
+-- put right what can be without losing a task. Whoever has seen something odd
+-- while the fleet works asks here whether it is.
+--
+-- ARGV[6] mend     1: put right
+-- ARGV[7] what     the names are, a key of judges below
+-- ARGV[8] worker   whose processes they are; "" for all else
+-- ARGV[9] the names
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_log.
+--
+-- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong.
+local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
+local at = 9
+if broken then
+  return broken
+end
+if mend then
+  first_write()
+end
+
+local found, returned = {}, 0
+local function flaw(kind, name, mended, detail)
+  found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' }
+end
+
+-- Whether somebody serves the queue who has been heard of.
+local alive = redis.call('ZCOUNT', q.workers, now, '+inf') > 0
+
+local function is_member(id)
+  return redis.call('ZSCORE', q.workers, id)
+end
+
+local function is_returning(id)
+  return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
+end
+
+-- The payload of a process; false when it is not there, nil when its key is of
+-- another type.
+local function payload_of(id)
+  local payload = redis.pcall('LINDEX', q.process .. id, 0)
+  if type(payload) == 'table' then
+    return nil
+  end
+  return payload
+end
+
+-- Who holds a process, of those who may.
+local all
+local function holder(id)
+  all = all or holders()
+  for _, w in ipairs(all) do
+    if type(redis.pcall('ZSCORE', q.working .. w, id)) == 'string' then
+      return w
+    end
+  end
+end
+
+-- A field of an entry; nil when its key is of another type.
+local function field(entry, name)
+  local value = redis.pcall('HGET', q.keyed .. entry, name)
+  if type(value) == 'table' then
+    return nil
+  end
+  return value
+end
+
+-- A process that is not there has ended; what was blocked by it is not lost for
+-- want of a time.
+local function end_entry(entry, id)
+  if field(entry, 'payload') and not tonumber(field(entry, 'due') or nil) then
+    redis.call('HSET', q.keyed .. entry, 'due', now)
+  end
+  entry_ended(entry, id)
+end
+
+local judges = {}
+
+-- A processing list has to be held by somebody. Nobody knows its token any more,
+-- so no cancel covers it: rather once too often than never.
+function judges.process(id)
+  if payload_of(id) and not holder(id) then
+    local moved = mend and give_back(q.working, id, (last_token() or 0) + 1, 0)
+    returned = returned + (moved and 1 or 0)
+    flaw('orphan', id, moved)
+  end
+end
+
+-- What a worker holds has to have its list.
+function judges.held(id)
+  if redis.call('ZSCORE', q.working .. worker, id) and payload_of(id) == false then
+    flaw('lost', id, false)
+  end
+end
+
+-- Of the worker and another one, one at most holds a process. The name is
+-- process:worker. The later start stays, unless it is of no member.
+function judges.twice(name)
+  local id, other = string.match(name, '^([^:]*):(.*)$')
+  local a = tonumber(redis.call('ZSCORE', q.working .. worker, id) or nil)
+  local b = tonumber(redis.call('ZSCORE', q.working .. other, id) or nil)
+  if a and b then
+    local goes = a < b and worker or other
+    if not is_member(worker) ~= not is_member(other) then
+      goes = is_member(worker) and other or worker
+    end
+    if mend then
+      redis.call('ZREM', q.working .. goes, id)
+    end
+    flaw('twice', id, mend, goes)
+  end
+end
+
+-- A worker that holds something is a member, or its tasks are being returned;
+-- and its tokens have been given.
+function judges.working(w)
+  local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES')
+  if held.err or #held == 0 then
+    return
+  end
+  local token, highest = last_token(), tonumber(held[2])
+  if token and highest > token then
+    if mend then
+      redis.call('SET', q.token, highest)
+    end
+    flaw('token', w, mend)
+  end
+  if not is_member(w) and not is_returning(w) then
+    if mend then
+      redis.call('ZADD', q.suspects, -1, w) -- nobody knows whether it died
+      returned = returned + take_back({ w }, AT_ONCE)
+    end
+    flaw('stray', w, mend)
+  end
+end
+
+-- A lapsed member is judged by the others. The name is deadline:worker; only one
+-- with that deadline is failed, since it has not been heard of in between.
+function judges.member(name)
+  local before, w = string.match(name, '^(%d*):(.*)$')
+  local deadline = is_member(w)
+  if deadline and tonumber(deadline) < now and not alive then
+    local judged = mend and deadline == before
+    if judged then
+      fence(w, 0)
+      returned = returned + take_back({ w }, AT_ONCE)
+    end
+    flaw('dead', w, judged, deadline)
+  end
+end
+
+-- A suspect is a member, or its tasks are being returned by somebody.
+function judges.suspect(w)
+  local mark = tonumber(redis.call('ZSCORE', q.suspects, w) or nil)
+  if mark and mark > 0 and not is_member(w) then
+    if mend then
+      redis.call('ZREM', q.suspects, w)
+    end
+    flaw('leftover', w, mend)
+  elseif mark and mark <= 0 and not alive then
+    if mend then
+      returned = returned + take_back({ w }, AT_ONCE)
+    end
+    flaw('unfinished', w, mend)
+  end
+end
+
+function judges.idle(w)
+  if type(redis.pcall('ZSCORE', q.idle, w)) == 'string' and not is_member(w) then
+    if mend then
+      redis.call('ZREM', q.idle, w)
+    end
+    flaw('leftover', w, mend)
+  end
+end
+
+function judges.round(w)
+  if redis.call('HEXISTS', q.rounds, w) == 1 and not is_member(w) then
+    if mend then
+      redis.call('HDEL', q.rounds, w)
+    end
+    flaw('leftover', w, mend)
+  end
+end
+
+-- A field of entries: the process is there, and the entry names it. What is held
+-- without its list ends with its holder.
+function judges.running(id)
+  local entry = redis.call('HGET', q.entries, id)
+  local payload, runs = payload_of(id), entry and field(entry, 'process')
+  if not entry or payload == nil or runs == nil or runs == id and (payload or holder(id)) then
+    return
+  end
+  if mend and payload and not runs then -- Redis has lost the entry
+    redis.call('HSET', q.keyed .. entry, 'process', id, 'tried', 0, 'died', 0)
+    redis.call('ZREM', q.schedule, entry)
+  elseif mend and runs == id then
+    end_entry(entry, id)
+  elseif mend then
+    redis.call('HDEL', q.entries, id)
+  end
+  flaw('entry', id, mend)
+end
+
+-- An entry: what it says of itself, the others say too.
+function judges.entry(entry)
+  local key = q.keyed .. entry
+  local fields = redis.pcall('HMGET', key, 'payload', 'due', 'process')
+  if fields.err or redis.call('EXISTS', key) == 0 then
+    return
+  end
+  local payload, due, process = unpack(fields)
+  local wrong, mended = not payload and not process, mend
+  local member = payload and redis.sha1hex(payload) .. ':' .. entry
+  if wrong and mend then
+    redis.call('DEL', key)
+    redis.call('ZREM', q.schedule, entry)
+  end
+  if payload and not tonumber(due or nil) then
+    wrong, due = true, redis.call('ZSCORE', q.schedule, entry) or now
+    if mend then
+      redis.call('HSET', key, 'due', due)
+    end
+  end
+  if process and redis.call('HGET', q.entries, process) ~= entry then
+    wrong = true
+    local runs = payload_of(process)
+    if mend and runs then
+      redis.call('HSET', q.entries, process, entry)
+    elseif mend and runs == false and not holder(process) then
+      end_entry(entry, process)
+      process = nil
+    else
+      mended = false -- its holder ends it
+    end
+  end
+  local planned = redis.call('ZSCORE', q.schedule, entry)
+  if process and planned then
+    wrong = true
+    if mend then
+      redis.call('ZREM', q.schedule, entry)
+    end
+  elseif payload and not process and tonumber(planned or nil) ~= tonumber(due) then
+    wrong = true
+    if mend and planned then
+      redis.call('HSET', key, 'due', planned)
+    elseif mend then
+      plan(q, entry, tonumber(due))
+    end
+  end
+  if payload and not redis.call('ZSCORE', q.contents, member) then
+    wrong = true
+    if mend then
+      redis.call('ZADD', q.contents, 0, member)
+    end
+  end
+  if wrong then
+    flaw('entry', entry, mended)
+  end
+end
+
+-- What is in schedule is there.
+function judges.scheduled(entry)
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'process')
+  if not fields.err and not fields[1] and not fields[2] and redis.call('ZSCORE', q.schedule, entry) then
+    if mend then
+      redis.call('ZREM', q.schedule, entry)
+    end
+    flaw('entry', entry, mend)
+  end
+end
+
+-- What is in contents waits.
+function judges.content(member)
+  local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
+  local payload = field(entry, 'payload')
+  if payload ~= nil and (not payload or redis.sha1hex(payload) ~= digest) and redis.call('ZSCORE', q.contents, member) then
+    if mend then
+      redis.call('ZREM', q.contents, member)
+    end
+    flaw('entry', entry, mend)
+  end
+end
+
+-- A content lock is where its payload is. One on a place of the list may be behind
+-- the times; that there is no such place is certain of an empty list only.
+function judges.lock(digest)
+  local where = digest ~= 'offset' and redis.call('HGET', q.unique, digest)
+  if not where then
+    return
+  end
+  local kind, place = string.match(where, '^(%a):(.*)$')
+  local payload, wrong = nil, 'lock'
+  if kind == 'p' then
+    payload = payload_of(place)
+  elseif kind == 'e' then
+    payload = field(place, 'payload')
+  elseif kind == 'w' then
+    if redis.call('LLEN', q.waiting) > 0 then
+      return
+    end
+    payload, wrong = false, 'stale'
+  end
+  if kind and payload == nil or payload and redis.sha1hex(payload) == digest then
+    return
+  end
+  if mend then
+    redis.call('HDEL', q.unique, digest)
+  end
+  flaw(wrong, digest, mend)
+end
+
+-- A cancel in the log waits for somebody to acknowledge it.
+function judges.canceled(name)
+  local record = redis.pcall('HGETALL', q.cancel .. name)
+  if record.err or not redis.call('ZSCORE', q.canceled, name) then
+    return
+  end
+  local waited, gone = 0, {}
+  for i = 1, #record, 2 do
+    local w = string.match(record[i], '^w:(.*)$')
+    if w and (is_member(w) or is_returning(w)) then
+      waited = waited + 1
+    elseif w then
+      gone[#gone + 1] = w
+    end
+  end
+  if waited > 0 and #gone == 0 then
+    return
+  end
+  if mend then
+    for _, w in ipairs(gone) do
+      acknowledge(name, w)
+    end
+    if waited == 0 then
+      redis.call('ZREM', q.canceled, name)
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
+    end
+  end
+  flaw('cancel', name, mend)
+end
+
+-- The record of a cancel has a TTL if and only if the cancel is over.
+function judges.record(name)
+  local ttl, logged = redis.call('PTTL', q.cancel .. name), redis.call('ZSCORE', q.canceled, name)
+  if ttl == -1 and not logged then
+    if mend then
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
+    end
+    flaw('ttl', name, mend)
+  elseif ttl >= 0 and logged then
+    if mend then
+      redis.call('PERSIST', q.cancel .. name)
+    end
+    flaw('ttl', name, mend)
+  end
+end
+
+-- The queue as a whole.
+function judges.queue(name)
+  if not last_token() then
+    flaw('token', name, false)
+  end
+  local length, locks = redis.pcall('LLEN', q.waiting), redis.call('HLEN', q.unique)
+  if type(length) ~= 'number' then
+    return
+  end
+  if locks == 1 and offset then
+    if mend then
+      redis.call('DEL', q.unique)
+    end
+    flaw('leftover', 'unique', mend)
+  elseif locks > 0 and not offset then
+    if mend then
+      redis.call('HSET', q.unique, 'offset', 0)
+    end
+    flaw('lock', 'offset', mend)
+  end
+  if counting and length == 0 and not keyed and redis.call('ZCARD', q.contents) == 0 and #holders() == 0 then
+    if mend then
+      redis.call('UNLINK', q.ledger)
+    end
+    flaw('ledger', name, mend)
+  end
+  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now)
+  if ready > 0 and paused then
+    flaw('paused', name, false, tostring(ready))
+  elseif ready > 0 and not alive then
+    flaw('unserved', name, false, tostring(ready))
+  end
+end
+
+for i = at, #ARGV do
+  judges[what](ARGV[i])
+end
+if mend then
+  offset = redis.call('EXISTS', q.unique) == 1 and offset or nil
+  keep_offset()
+  alert(q, returned)
+end
+return found
