@@ -1,0 +1,412 @@
+package worqr_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// around are the findings about the server, which tests share.
+var around = map[worqr.FindingKind]bool{
+	worqr.FindingPolicy: true, worqr.FindingPersistence: true, worqr.FindingReplication: true, worqr.FindingVersion: true,
+	worqr.FindingClock: true, worqr.FindingMemory: true, worqr.FindingUnreadable: true,
+}
+
+// ills are the other findings.
+func ills(r *worqr.CheckReport) []worqr.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return around[f.Kind] })
+}
+
+func sha(s string) string {
+	sum := sha1.Sum([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// canary is part of every payload, key and nonce that is planted, and of no report.
+const canary = "canary"
+
+// A damage is planted into the namespace p, beside a queue that has the member w1.
+type damage struct {
+	name     string
+	plant    []string
+	kind     worqr.FindingKind
+	severity worqr.Severity
+	heals    bool     // Repair mends it
+	alone    bool     // nobody serves the queue
+	tasks    []string // that are there afterwards, sorted
+	also     []worqr.FindingKind
+}
+
+const far = "9007199254740991" // a time that never comes
+
+var (
+	a, b, k = canary + "a", canary + "b", "k:" + canary + "k"
+	waitsK  = "HSET p:keyed:{q}:" + k + " payload " + a + " due " + far + " retries 0 crashes 0"
+	planK   = "ZADD p:schedule:{q} " + far + " " + k
+	holdsK  = "ZADD p:contents:{q} 0 " + sha(a) + ":" + k
+	runsK   = "HSET p:keyed:{q}:" + k + " process p1 tried 0 died 0"
+	heldP   = "ZADD p:working:{q}:w1 1 p1"
+	listP   = "LPUSH p:process:{q}:p1 " + a
+	tokens  = "SET p:token:{q} 5"
+	marksP  = "HSET p:entries:{q} p1 " + k
+)
+
+// member is a worker that never lapses.
+var member = []string{"ZADD p:workers:{q} " + far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
+
+var damages = []damage{
+	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true, tasks: []string{a, b}},
+	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true},
+	{name: "twice", plant: []string{tokens, listP, heldP, "ZADD p:working:{q}:w9 2 p1", "ZADD p:suspects:{q} -1 w9"}, kind: worqr.FindingTwice, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "lost", plant: []string{tokens, heldP}, kind: worqr.FindingLost, severity: worqr.SeverityBroken},
+	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1"}, kind: worqr.FindingStray, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "not planned", plant: []string{waitsK, holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "not in contents", plant: []string{waitsK, planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "planned, and not there", plant: []string{planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
+	{name: "in contents, and not there", plant: []string{holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
+	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "runs without its entry", plant: []string{tokens, listP, heldP, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "runs without a mark", plant: []string{tokens, listP, heldP, runsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
+	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
+	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: worqr.FindingStale, severity: worqr.SeverityNotice, heals: true},
+	{name: "cancel that nobody acknowledges", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a), "HSET p:cancel:{q}:" + sha(a) + " token 1 stopped 0 finished 0 w:w9 x"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "cancel of a key that nobody acknowledges", plant: []string{"ZADD p:canceled:{q} 1 " + k, "HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0 w:w9 x"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
+	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
+	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
+	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
+	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
+	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", listP, tokens}, kind: worqr.FindingToken, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: worqr.FindingToken, severity: worqr.SeverityBroken},
+	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: worqr.FindingLedger, severity: worqr.SeverityNotice, heals: true},
+	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
+	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: worqr.FindingUnknown, severity: worqr.SeverityNotice},
+	{name: "of another fleet", plant: []string{"SET p:x:queues:{q} x"}},
+	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
+	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
+	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice},
+	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
+	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice},
+	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: worqr.FindingRegistry, severity: worqr.SeverityNotice, heals: true},
+	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: worqr.FindingDead, severity: worqr.SeverityDanger, heals: true,
+		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
+	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: worqr.FindingUnfinished, severity: worqr.SeverityDanger, heals: true,
+		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
+	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: worqr.FindingUnserved, severity: worqr.SeverityDanger, tasks: []string{a}},
+	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",
+		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
+}
+
+// Every damage is found, and found without being touched; what can be mended is,
+// and then nothing is found; no task is lost; and nothing secret is told.
+func TestCheckDamages(t *testing.T) {
+	t.Parallel()
+	for _, d := range damages {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+			q, conn := doctor.Queue("q"), redistest.Conn(t)
+			plant := d.plant
+			if !d.alone {
+				plant = append(slices.Clone(member), plant...)
+			}
+			for _, line := range plant {
+				words := strings.Fields(line)
+				args := []any{prefix + strings.TrimPrefix(words[1], "p")}
+				for _, w := range words[2:] {
+					args = append(args, w)
+				}
+				_, err := conn.Do(words[0], args...)
+				is.NoErr(err)
+			}
+			look := func(do func(context.Context) (*worqr.CheckReport, error)) (found []worqr.Finding) {
+				report, err := do(t.Context())
+				is.NoErr(err)
+				if strings.Contains(report.String(), canary) {
+					t.Errorf("the report tells what is secret:\n%s", report)
+				}
+				return ills(report)
+			}
+			before := dump(t, conn, prefix)
+			for range 2 {
+				found := look(doctor.Check)
+				if d.kind == "" {
+					is.Equal(len(found), 0)
+					continue
+				}
+				if len(found) != 1 {
+					t.Fatalf("found %v, want one %s", found, d.kind)
+				}
+				f := found[0]
+				is.Equal(f.Kind, d.kind)
+				is.Equal(f.Severity, d.severity)
+				is.True(!f.Repaired)
+				is.True(strings.HasPrefix(f.Key, prefix+":")) // a key of Redis
+			}
+			is.Equal(dump(t, conn, prefix), before) // looking changes nothing
+			if d.kind == "" {
+				return
+			}
+			found := slices.DeleteFunc(look(doctor.Repair), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+			is.Equal(len(found), 1)
+			is.Equal(found[0].Repaired, d.heals)
+			if d.heals {
+				left := slices.DeleteFunc(look(doctor.Check), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+				is.Equal(len(left), 0)
+				left = slices.DeleteFunc(look(doctor.Repair), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+				is.Equal(len(left), 0)
+			}
+			if d.tasks != nil {
+				all := waiting(t, q)
+				for r, err := range q.Running(t.Context()) {
+					is.NoErr(err)
+					all = append(all, string(r.Payload))
+				}
+				is.Equal(slices.Sorted(slices.Values(all)), d.tasks)
+			}
+		})
+	}
+}
+
+// dump is the keyspace, byte for byte.
+func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
+	t.Helper()
+	for _, key := range redistest.Keys(t, conn, prefix) {
+		value, err := redis.String(conn.Do("DUMP", key))
+		must(t, err)
+		all = append(all, key+" "+value)
+	}
+	return all
+}
+
+// Orphans go back in the order in which they had started, and run again.
+func TestRepairRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	q := working(t, gone, "q")
+	enqueue(t, q, numbers("t", 300)...)
+	is.NoErr(q.Put(t.Context(), "x", []byte("keyed"), nil))
+	held, err := q.StartTasks(t.Context(), 251)
+	is.NoErr(err)
+	is.Equal(len(held), 251)
+	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
+		name := prefix + ":" + key + ":{q}"
+		if key == "working" {
+			name += ":" + gone.ID()
+		}
+		_, err := conn.Do("DEL", name)
+		is.NoErr(err)
+	}
+	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	report, err := doctor.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(count(report, worqr.FindingOrphan), 251)
+	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
+	report, err = doctor.Check(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
+	got := make(chan string, 400)
+	doctor.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		got <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, doctor)
+	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
+}
+
+func count(r *worqr.CheckReport, kind worqr.FindingKind) (n int) {
+	for _, f := range r.Findings {
+		if f.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// A paused queue is a danger only while it grows.
+func TestCheckPaused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
+	is.NoErr(q.Pause(t.Context()))
+	enqueue(t, q, "a")
+	report, err := doctor.Check(t.Context())
+	is.NoErr(err)
+	is.Equal(len(ills(report)), 0)
+
+	over, growing := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-over:
+				growing <- nil
+				return
+			default:
+			}
+			if err := q.Enqueue(context.Background(), []byte("a")); err != nil {
+				growing <- err
+				return
+			}
+		}
+	}()
+	report, err = doctor.Check(t.Context())
+	close(over)
+	is.NoErr(<-growing)
+	is.NoErr(err)
+	found := ills(report)
+	is.Equal(len(found), 1)
+	is.Equal(found[0].Kind, worqr.FindingPaused)
+	is.True(report.OK())
+}
+
+// Many findings are counted, and none is forgotten.
+func TestCheckMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	for i := range worqr.MaxFindings + 500 {
+		is.NoErr(conn.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%05d", prefix, i), fmt.Sprint(i)))
+	}
+	_, err := conn.Do("")
+	is.NoErr(err)
+	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	report, err := doctor.Check(t.Context())
+	is.NoErr(err)
+	is.True(!report.OK())
+	is.Equal(len(report.Findings), worqr.MaxFindings)
+	is.True(report.Omitted >= 500)
+	report, err = doctor.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(len(waiting(t, doctor.Queue("q"))), worqr.MaxFindings+500)
+	report, err = doctor.Check(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+}
+
+// While a fleet works, is killed, stopped and recovers, there is nothing to report:
+// no page that is old when the next is read makes for a false alarm. One peer lives
+// all the time, so there is somebody to judge the others.
+func TestCheckBusyFleet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	storm := 6 * time.Second
+	if s := os.Getenv(chaosEnv); s != "" {
+		var err error
+		storm, err = time.ParseDuration(s)
+		is.NoErr(err)
+	}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Lease: time.Second, Mode: "chaos", Explicit: true}
+	conn := redistest.Conn(t)
+	t.Cleanup(func() {
+		for _, k := range redistest.Keys(t, conn, "chaos"+c.Prefix) {
+			_, _ = conn.Do("DEL", k) // tidying up
+		}
+	})
+	h := &history{puts: map[string]*putting{}, cuts: map[string]*cutting{}, runs: map[string][]report{}, ran: map[string]int{}}
+	start := func() *process {
+		p := launch(t, c)
+		h.listen(p)
+		return p
+	}
+	steady := start()
+	others := []*process{start(), start()}
+
+	doctor := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	over, checked := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { checked <- n }()
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			report, err := doctor.Check(context.Background())
+			if err != nil {
+				t.Errorf("Check: %v", err)
+				return
+			}
+			n++
+			for _, f := range ills(report) {
+				t.Errorf("check %d of a fleet that is well: %v", n, f)
+			}
+		}
+	}()
+	kills, stops := 0, 0
+	for end := time.Now().Add(storm); time.Now().Before(end); time.Sleep(200*time.Millisecond + time.Duration(random.Int64N(int64(600*time.Millisecond)))) {
+		i := random.IntN(len(others))
+		if random.IntN(2) == 0 {
+			kills++
+			others[i].kill()
+			others[i] = start()
+			continue
+		}
+		stops++
+		others[i].signal(syscall.SIGSTOP)
+		time.Sleep(c.Lease * 3 / 2) // it is to be given up for dead meanwhile
+		others[i].signal(syscall.SIGCONT)
+	}
+	close(over)
+	checks := <-checked
+	t.Logf("%d checks, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . (seed of the schedule %d)", checks, kills, stops, chaosEnv, storm, seed)
+	is.True(checks > 0)
+	for _, p := range append(others, steady) {
+		p.kill()
+	}
+	h.dead.Wait()
+
+	// The dead are found, and Repair has all that they held done by others.
+	dead, unserved := 0, 0
+	eventually(t, "nobody holds anything", func() bool {
+		report, err := doctor.Repair(t.Context())
+		is.NoErr(err)
+		is.True(report.OK())
+		dead += count(report, worqr.FindingDead)
+		stats, err := doctor.Queue("q").Stats(t.Context())
+		is.NoErr(err)
+		return stats.Running == 0 && stats.Workers == 0
+	})
+	is.True(dead > 0)
+	report, err := doctor.Check(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	for _, f := range ills(report) {
+		is.Equal(f.Kind, worqr.FindingUnserved) // that is all there is left to say
+		unserved++
+	}
+	is.True(unserved <= 1)
+}

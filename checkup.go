@@ -1,0 +1,496 @@
+package worqr
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A checkup is one walk through the keyspace. What is there is found by pages;
+// whether it is as it should be is asked of Redis, thing by thing.
+type checkup struct {
+	peer   *Peer
+	ctx    context.Context
+	mend   bool
+	report *CheckReport
+
+	patients map[keys.Queue]*patient
+	listed   map[string]bool // queues in the registry
+	roster   map[string]bool // workers on the list of peers
+	present  map[string]bool // workers that are registered
+	members  map[string]bool // of any queue
+	doubts   []doubt
+	said     map[string]bool // findings, so that none comes twice
+}
+
+// A patient is a queue under examination.
+type patient struct {
+	queue     *Queue
+	sign      string          // a key that shows that it is in use
+	processes map[string]bool // that have a list, and whose holder was not seen yet
+	holders   map[string]bool // workers that may hold something
+}
+
+// A doubt is looked at again a lease later. It tells whether that was in vain.
+type doubt func() error
+
+func (p *Peer) checkUp(ctx context.Context, mend bool) (*CheckReport, error) {
+	if p.bad != nil {
+		return nil, p.bad
+	}
+	c := &checkup{
+		peer: p, ctx: ctx, mend: mend, report: &CheckReport{},
+		patients: map[keys.Queue]*patient{}, listed: map[string]bool{}, roster: map[string]bool{},
+		present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+	}
+	for _, part := range []func() error{c.server, c.walk, c.queues, c.lists, c.again} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	c.report.Queues = len(c.patients)
+	c.report.sort()
+	return c.report, nil
+}
+
+// walk reads the names of all keys.
+func (c *checkup) walk() error {
+	return c.scan(func(page []string) error {
+		var known []keys.Key
+		var names []string
+		var types []redisconn.Call
+		for _, key := range page {
+			k, ok := c.peer.space.Parse(key)
+			switch {
+			case ok:
+				known, names = append(known, k), append(names, key)
+				types = append(types, redisconn.Command("TYPE", key))
+			case !c.peer.space.Others(key):
+				c.found(Finding{Kind: FindingUnknown, Severity: SeverityNotice, Key: clip(key),
+					Text: "No key of a queue has this name. Whoever has put it there should use another prefix."})
+			}
+		}
+		some := map[keys.Queue]map[script.What][]string{}
+		for i, r := range c.peer.calls.Do(c.ctx, types...) {
+			is, err := redis.String(r.Value, r.Err)
+			if err != nil {
+				return err
+			}
+			k := known[i]
+			switch is {
+			case "none":
+				continue // it has gone meanwhile
+			case string(k.Type):
+				c.note(k, names[i], some)
+			default:
+				c.foreign(k, is)
+			}
+			c.report.Keys++
+		}
+		for q, of := range some {
+			for what, names := range of {
+				if err := c.judge(c.patients[q], what, "", names); err != nil {
+					return err
+				}
+			}
+		}
+		return c.nonces(known)
+	})
+}
+
+// note takes in a key.
+func (c *checkup) note(k keys.Key, name string, some map[keys.Queue]map[script.What][]string) {
+	if k.Queue == nil {
+		if k.Kind == "worker" {
+			c.present[k.Part] = true
+		}
+		return
+	}
+	pt := c.patient(k)
+	if some[*k.Queue] == nil {
+		some[*k.Queue] = map[script.What][]string{}
+	}
+	switch k.Kind {
+	case "queues", "contents", "workers":
+		pt.sign = name
+	case "process":
+		pt.processes[k.Part] = true
+	case "working":
+		pt.holders[k.Part] = true
+	case "keyed":
+		some[*k.Queue][script.CheckEntries] = append(some[*k.Queue][script.CheckEntries], k.Part)
+	case "cancel":
+		some[*k.Queue][script.CheckRecords] = append(some[*k.Queue][script.CheckRecords], k.Part)
+	}
+}
+
+func (c *checkup) patient(k keys.Key) *patient {
+	pt := c.patients[*k.Queue]
+	if pt == nil {
+		q := c.peer.Queue(k.Name)
+		if k.Queue.IsFailed() {
+			q = q.failed()
+		}
+		pt = &patient{queue: q, processes: map[string]bool{}, holders: map[string]bool{}}
+		c.patients[*k.Queue] = pt
+	}
+	return pt
+}
+
+// foreign reports a key that holds something else.
+func (c *checkup) foreign(k keys.Key, is string) {
+	f := Finding{Kind: FindingType, Severity: SeverityBroken,
+		Text: fmt.Sprintf("Somebody has put a %s where a %s belongs. Move it away; nothing else here touches it, and what can be told of the queue without it is told.", is, k.Type)}
+	if k.Queue == nil {
+		f.Key = clip(c.peer.space.Worker(k.Part))
+		if k.Kind != "worker" {
+			f.Key = c.peer.space.Workers()
+			if k.Kind == "registry" {
+				f.Key = c.peer.space.Registry()
+			}
+		}
+	} else {
+		head, tail := k.Queue.Around()
+		f.Queue, f.Key = c.patient(k).queue.id, head+k.Kind+tail
+		if k.Part != "" {
+			f.Key += ":" + veil(k.Kind, k.Part)
+		}
+	}
+	c.found(f)
+}
+
+// nonces looks for marks that would stay for ever.
+func (c *checkup) nonces(known []keys.Key) error {
+	known = slices.DeleteFunc(slices.Clone(known), func(k keys.Key) bool { return k.Kind != "once" })
+	ttls := make([]redisconn.Call, len(known))
+	for i, k := range known {
+		ttls[i] = redisconn.Command("PTTL", k.Queue.Once(k.Part))
+	}
+	for i, r := range c.peer.calls.Do(c.ctx, ttls...) {
+		ttl, err := redis.Int64(r.Value, r.Err)
+		if err != nil {
+			return err
+		}
+		if ttl != -1 {
+			continue
+		}
+		k, d := known[i], diagnoses[FindingTTL]
+		if c.mend {
+			if _, err := c.peer.calls.One(c.ctx, redisconn.Command("PEXPIRE", k.Queue.Once(k.Part), nonceWindow.Milliseconds())); err != nil {
+				return err
+			}
+		}
+		c.found(d.finding(FindingTTL, c.patient(k).queue.id, k.Queue.Once(veil(k.Kind, k.Part)), "", "", c.mend))
+	}
+	return nil
+}
+
+// queues examines each queue.
+func (c *checkup) queues() error {
+	for _, pt := range slices.SortedFunc(maps.Values(c.patients), func(a, b *patient) int { return strings.Compare(a.queue.id, b.queue.id) }) {
+		if err := c.queue(pt); err != nil {
+			return pt.queue.wrap("examine", err)
+		}
+	}
+	return nil
+}
+
+func (c *checkup) queue(pt *patient) error {
+	q := pt.queue.keys
+	for _, part := range []struct {
+		command, key string
+		what         script.What
+	}{
+		{"ZSCAN", q.Workers(), script.CheckMembers},
+		{"ZSCAN", q.Suspects(), script.CheckSuspects},
+		{"ZSCAN", q.Idle(), script.CheckIdle},
+		{"HSCAN", q.Rounds(), script.CheckRounds},
+		{"HSCAN", q.Entries(), script.CheckRunning},
+		{"ZSCAN", q.Schedule(), script.CheckScheduled},
+		{"ZSCAN", q.Contents(), script.CheckContents},
+		{"HSCAN", q.Unique(), script.CheckLocks},
+		{"ZSCAN", q.Canceled(), script.CheckCanceled},
+	} {
+		err := c.fields(part.command, part.key, func(names []string) error {
+			for i, name := range names {
+				switch part.what {
+				case script.CheckMembers:
+					pt.holders[name], c.members[name] = true, true
+					names[i] = ":" + name
+				case script.CheckSuspects:
+					pt.holders[name], c.members[name] = true, true
+				}
+			}
+			return c.judge(pt, part.what, "", names)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.held(pt); err != nil {
+		return err
+	}
+	return c.judge(pt, script.CheckQueue, "", []string{pt.queue.name})
+}
+
+// held examines what workers hold, and then what nobody does. Processes that have
+// started since their keys were read are not known, and of no interest.
+func (c *checkup) held(pt *patient) error {
+	q := pt.queue.keys
+	workers := slices.Sorted(maps.Keys(pt.holders))
+	if err := c.judge(pt, script.CheckHolders, "", workers); err != nil {
+		return err
+	}
+	holder := map[string]string{}
+	for _, w := range workers {
+		err := c.fields("ZSCAN", q.Working(w), func(ids []string) error {
+			for _, id := range ids {
+				delete(pt.processes, id)
+				if other := holder[id]; other != "" && other != w {
+					if err := c.judge(pt, script.CheckTwice, other, []string{id + ":" + w}); err != nil {
+						return err
+					}
+				}
+				holder[id] = w
+			}
+			return c.judge(pt, script.CheckHeld, w, ids)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	// The newest first, so that the oldest stands foremost in the end.
+	orphans := slices.Sorted(maps.Keys(pt.processes))
+	slices.Reverse(orphans)
+	return c.judge(pt, script.CheckProcesses, "", orphans)
+}
+
+// judge has things of a queue judged, some at a time, and takes in what is wrong.
+func (c *checkup) judge(pt *patient, what script.What, worker string, names []string) error {
+	for some := range slices.Chunk(names, page) {
+		flaws, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, some)
+		if foreignType(err) {
+			return nil // that was found, and nothing can be told beside it
+		}
+		if err != nil {
+			return err
+		}
+		for _, f := range flaws {
+			if err := c.flaw(pt, what, worker, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flaw takes in what is wrong, or looks again later.
+func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Flaw) error {
+	kind := FindingKind(f.Kind)
+	d := diagnoses[kind]
+	if kind == FindingUnserved && pt.queue.keys.IsFailed() {
+		return nil // failed tasks may stay
+	}
+	if d.patience && !f.Mended {
+		c.doubts = append(c.doubts, func() error { return c.secondLook(pt, what, f) })
+		return nil
+	}
+	return c.conclude(pt, what, worker, f)
+}
+
+// secondLook is for what was found a lease ago.
+func (c *checkup) secondLook(pt *patient, what script.What, before script.Flaw) error {
+	name := before.Name
+	if what == script.CheckMembers {
+		name = before.Detail + ":" + name
+	}
+	flaws, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
+	if foreignType(err) {
+		return nil
+	}
+	for _, f := range flaws {
+		if f.Kind != before.Kind || what == script.CheckMembers && f.Detail != before.Detail ||
+			FindingKind(f.Kind) == FindingPaused && !grown(before.Detail, f.Detail) {
+			continue
+		}
+		if err := c.conclude(pt, what, "", f); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// grown compares two numbers.
+func grown(before, now string) bool {
+	return len(now) > len(before) || len(now) == len(before) && now > before
+}
+
+// conclude reports what is wrong.
+func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw) error {
+	kind := FindingKind(f.Kind)
+	if f.Mended && (kind == FindingStray || kind == FindingUnfinished || kind == FindingDead) {
+		if err := c.goOn(pt, f.Name, kind == FindingDead); err != nil && !foreignType(err) {
+			return err
+		}
+	}
+	q := pt.queue.keys
+	key, subject := "", f.Name
+	switch what {
+	case script.CheckProcesses:
+		key = q.Process(f.Name)
+	case script.CheckHeld, script.CheckTwice:
+		key, subject = q.Process(f.Name), worker
+	case script.CheckHolders:
+		key = q.Working(f.Name)
+		if kind == FindingToken {
+			key = q.Token()
+		}
+	case script.CheckMembers:
+		key = q.Workers()
+	case script.CheckSuspects:
+		key = q.Suspects()
+	case script.CheckIdle:
+		key = q.Idle()
+	case script.CheckRounds:
+		key = q.Rounds()
+	case script.CheckRunning:
+		key = q.Entries()
+	case script.CheckEntries, script.CheckScheduled, script.CheckContents:
+		key, subject = q.Keyed(veil("keyed", f.Name)), ""
+	case script.CheckLocks:
+		key = q.Unique()
+	case script.CheckCanceled:
+		key, subject = q.Canceled(), veil("cancel", f.Name)
+	case script.CheckRecords:
+		key, subject = q.Cancel(veil("cancel", f.Name)), ""
+	case script.CheckQueue:
+		key, subject = map[FindingKind]string{FindingToken: q.Token(), FindingLedger: q.Ledger(), FindingUnserved: q.Waiting(), FindingPaused: q.Paused()}[kind], ""
+		if key == "" {
+			key = q.Unique()
+		}
+	}
+	c.found(diagnoses[kind].finding(kind, pt.queue.id, key, subject, f.Detail, f.Mended))
+	return nil
+}
+
+func (d diagnosis) finding(kind FindingKind, queue, key, subject, detail string, mended bool) Finding {
+	says, then := d.says, d.cure
+	if strings.Contains(says, "%s") {
+		says = fmt.Sprintf(says, detail)
+	}
+	if mended {
+		then = d.cured
+	}
+	return Finding{Kind: kind, Severity: d.severity, Queue: queue, Key: key, Subject: subject, Text: says + " " + then, Repaired: mended}
+}
+
+// found reports a finding, once.
+func (c *checkup) found(f Finding) {
+	id := fmt.Sprintln(f.Kind, f.Queue, f.Key, f.Subject, f.Text)
+	if !c.said[id] {
+		c.said[id] = true
+		c.report.add(f)
+	}
+}
+
+// again looks again at what was doubtful, a lease later.
+func (c *checkup) again() error {
+	if len(c.doubts) == 0 {
+		return nil
+	}
+	lease := c.peer.opts.Lease
+	if lease < 0 {
+		lease = defaultLease
+	}
+	select {
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	case <-time.After(lease):
+	}
+	for _, look := range c.doubts {
+		if err := look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan yields the keys of the namespace, a page at a time.
+func (c *checkup) scan(take func(page []string) error) error {
+	for cursor := "0"; ; {
+		reply, err := redis.Values(c.peer.calls.One(c.ctx, redisconn.Command("SCAN", cursor, "MATCH", c.peer.space.Keys(), "COUNT", 10*page)))
+		var some []string
+		if err == nil {
+			_, err = redis.Scan(reply, &cursor, &some)
+		}
+		if err == nil {
+			err = take(some)
+		}
+		if err != nil || cursor == "0" {
+			return err
+		}
+	}
+}
+
+// fields yields the members of a zset or the fields of a hash, a page at a time.
+func (c *checkup) fields(command, key string, take func(names []string) error) error {
+	for cursor := "0"; ; {
+		reply, err := redis.Values(c.peer.calls.One(c.ctx, redisconn.Command(command, key, cursor, "COUNT", page)))
+		if foreignType(err) {
+			return nil // that was found
+		}
+		var pairs, names []string
+		if err == nil {
+			_, err = redis.Scan(reply, &cursor, &pairs)
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			names = append(names, pairs[i])
+		}
+		if err == nil {
+			err = take(names)
+		}
+		if err != nil || cursor == "0" {
+			return err
+		}
+	}
+}
+
+// foreignType reports whether Redis has refused because of the type of a key.
+func foreignType(err error) bool {
+	e, ok := errors.AsType[redis.Error](err)
+	return ok && strings.Contains(string(e), "WRONGTYPE")
+}
+
+// veil is the last part of a key without what may be secret: what users have
+// named.
+func veil(kind, part string) string {
+	switch {
+	case kind == "process" || kind == "working" || kind == "cancel" && len(part) == 2*sha1.Size || kind == "keyed" && strings.HasPrefix(part, "r:"):
+		return clip(part)
+	case strings.HasPrefix(part, keyMark):
+		return keyMark + veil("", strings.TrimPrefix(part, keyMark))
+	}
+	sum := sha1.Sum([]byte(part))
+	return "#" + hex.EncodeToString(sum[:])
+}
+
+// clip bounds what others have named.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
