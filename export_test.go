@@ -1,0 +1,4 @@
+package worqr
+
+// Older compares versions of Redis.
+var Older = older

@@ -1,0 +1,161 @@
+package worqr_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// What endangers tasks from outside is told, for each setting of Redis.
+func TestCheckSurroundings(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	conn := redistest.Dial(t, server.URL())
+	for _, c := range []struct {
+		name     string
+		settings []any
+		want     string // kind and severity, and what the text contains
+	}{
+		{"as it should be", nil, ""},
+		{"evicts tasks", []any{"maxmemory-policy", "allkeys-lru", "maxmemory", "1gb"}, "policy danger noeviction"},
+		{"would evict tasks", []any{"maxmemory-policy", "allkeys-lru"}, "policy danger no maxmemory yet"},
+		{"evicts what expires", []any{"maxmemory-policy", "volatile-ttl", "maxmemory", "1gb"}, "policy danger registrations"},
+		{"nearly full", []any{"maxmemory", "FULL"}, "memory danger Raise maxmemory"},
+		{"everysec", []any{"appendfsync", "everysec"}, "persistence notice a second"},
+		{"no fsync", []any{"appendfsync", "no"}, "persistence danger half a minute"},
+		{"snapshots", []any{"appendonly", "no", "save", "3600 1"}, "persistence danger snapshots"},
+		{"nothing", []any{"appendonly", "no", "save", ""}, "persistence danger persists nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) { // one after the other: the server is shared
+			is := is.New(t)
+			for _, s := range [][]any{{"maxmemory-policy", "noeviction", "maxmemory", "0", "appendfsync", "always", "save", ""}, {"appendonly", "yes"}} {
+				_, err := conn.Do("CONFIG", append([]any{"SET"}, s...)...)
+				is.NoErr(err)
+			}
+			eventually(t, "the log is rewritten", func() bool { return strings.Contains(info(t, conn, "persistence"), "aof_rewrite_in_progress:0") })
+			if c.settings != nil {
+				settings := append([]any{"SET"}, c.settings...)
+				if c.settings[1] == "FULL" {
+					var used int
+					_, rest, _ := strings.Cut(info(t, conn, "memory"), "used_memory:")
+					_, err := fmt.Sscan(rest, &used)
+					is.NoErr(err)
+					settings[2] = fmt.Sprint(used + used/50)
+				}
+				_, err := conn.Do("CONFIG", settings...)
+				is.NoErr(err)
+			}
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+			report, err := p.Check(t.Context())
+			is.NoErr(err)
+			is.True(report.OK())
+			var others []worqr.Finding
+			for _, f := range report.Findings {
+				if f.Kind == worqr.FindingReplication {
+					is.True(strings.Contains(f.Text, "no replica"))
+					continue
+				}
+				others = append(others, f)
+			}
+			if c.want == "" {
+				is.Equal(len(others), 0)
+				return
+			}
+			is.Equal(len(others), 1)
+			words := strings.SplitN(c.want, " ", 3)
+			is.Equal(string(others[0].Kind), words[0])
+			is.Equal(string(others[0].Severity), words[1])
+			is.True(strings.Contains(others[0].Text, words[2]))
+		})
+	}
+}
+
+func info(t testing.TB, conn redis.Conn, section string) string {
+	t.Helper()
+	text, err := redis.String(conn.Do("INFO", section))
+	must(t, err)
+	return text
+}
+
+// A replica is no Redis to work with, and a primary may have to wait for one.
+func TestCheckReplication(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary, replica := redistest.Start(t), redistest.Start(t)
+	conn := redistest.Dial(t, replica.URL())
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	_, err := conn.Do("REPLICAOF", host, port)
+	is.NoErr(err)
+	texts := func(url string) string {
+		report, err := openAt(t, url, worqr.Options{Prefix: "p"}).Check(t.Context())
+		is.NoErr(err)
+		return report.String()
+	}
+	eventually(t, "the replica is connected", func() bool {
+		return strings.Contains(info(t, redistest.Dial(t, primary.URL()), "replication"), "connected_slaves:1")
+	})
+	is.True(strings.Contains(texts(replica.URL()), "This Redis is a replica"))
+	is.True(strings.Contains(texts(primary.URL()), "Set min-replicas-to-write"))
+	_, err = redistest.Dial(t, primary.URL()).Do("CONFIG", "SET", "min-replicas-to-write", "1")
+	is.NoErr(err)
+	is.True(!strings.Contains(texts(primary.URL()), "replica"))
+}
+
+// Who may not ask Redis about itself is told so, and the rest is examined.
+func TestCheckForbidden(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	conn := redistest.Dial(t, server.URL())
+	for _, command := range [][]any{
+		{"ACL", "SETUSER", "narrow", "on", ">secret", "~p:*", "&p_*", "+@all", "-@dangerous", "-@admin"},
+		{"LPUSH", "p:process:{q}:p1", "a"},
+	} {
+		_, err := conn.Do(command[0].(string), command[1:]...)
+		is.NoErr(err)
+	}
+	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	report, err := p.Check(t.Context())
+	is.NoErr(err)
+	is.True(!report.OK())
+	is.Equal(count(report, worqr.FindingUnreadable), 5) // four sections and the settings
+	is.Equal(count(report, worqr.FindingOrphan), 1)
+	report, err = p.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
+}
+
+// A Redis that is full can be repaired.
+func TestRepairFull(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	conn := redistest.Dial(t, server.URL())
+	_, err := conn.Do("LPUSH", "p:process:{q}:p1", "a")
+	is.NoErr(err)
+	_, err = conn.Do("CONFIG", "SET", "maxmemory", "1")
+	is.NoErr(err)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	report, err := p.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(count(report, worqr.FindingMemory), 1)
+	is.Equal(count(report, worqr.FindingOrphan), 1)
+	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
+}
+
+// Versions are compared as far as they matter.
+func TestCheckVersion(t *testing.T) {
+	t.Parallel()
+	for v, old := range map[string]bool{"6.2.0": false, "6.2": false, "6.0.16": true, "5": true, "7.0.15": false, "10.1": false, "x": true} {
+		is.New(t).Equal(worqr.Older(v, "6.2"), old)
+	}
+}
