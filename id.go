@@ -3,6 +3,7 @@ package worqr
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -34,4 +35,13 @@ func newIDs(n int) []string {
 		ids[i] = all[i*length : (i+1)*length]
 	}
 	return ids
+}
+
+// begun is the time of a process by its id, zero if that tells none.
+func begun(process string) time.Time {
+	id, err := uuid.Parse(process)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(id.Time().UnixTime())
 }

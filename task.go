@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/google/uuid"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
@@ -409,9 +408,7 @@ func (q *Queue) held(ctx context.Context, worker string, from int) (tasks []Runn
 		if key, ok := strings.CutPrefix(entry, keyMark); ok {
 			t.Key = key
 		}
-		if id, err := uuid.Parse(t.Process); err == nil {
-			t.Since = time.Unix(id.Time().UnixTime())
-		}
+		t.Since = begun(t.Process)
 		tasks = append(tasks, t)
 	}
 	return tasks, len(pairs) / 2, nil

@@ -1,0 +1,347 @@
+package worqr
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A CopyState says where a copy of a task is.
+type CopyState string
+
+// The states.
+const (
+	CopyWaiting   CopyState = "waiting"   // on the list
+	CopyScheduled CopyState = "scheduled" // in the second lane: under a key, or to be tried again
+	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
+	CopyRunning   CopyState = "running"   // held by a worker
+	CopyFailed    CopyState = "failed"    // in the failed queue
+)
+
+// A Reason says why a copy of a task does not run, or no longer.
+type Reason string
+
+// The reasons.
+const (
+	ReasonPaused   Reason = "paused"   // the queue is
+	ReasonUnserved Reason = "unserved" // nobody serves the queue
+	ReasonBusy     Reason = "busy"     // no worker is idle
+	ReasonEarly    Reason = "early"    // its time has not come
+	ReasonBehind   Reason = "behind"   // others start before it
+	ReasonBlocked  Reason = "blocked"  // its key runs
+	ReasonLapsed   Reason = "lapsed"   // its worker was not heard of for longer than its lease
+	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
+	ReasonFailed   Reason = "failed"   // it was given up
+)
+
+// A TaskCopy is one place where a task is.
+type TaskCopy struct {
+	State  CopyState
+	Why    []Reason  // it does not run; none: it runs, or is about to
+	Before int       // tasks that start before it, of those that wait
+	Due    time.Time // of what is scheduled or blocked; zero for the list
+
+	// Of what waits in the second lane, and of what has failed.
+	Retries int
+	Crashes int
+
+	// Of what runs.
+	Process string
+	Token   int64
+	Since   time.Time // by the clock of the peer that took it
+	Worker  string    // that holds it; of what has failed, that had it last
+	Name    string    // of the worker; what follows, too. "" where it is not registered
+	Host    string
+	PID     int
+	FailBy  time.Time // when the worker is given up, if it has lapsed and somebody is there to judge
+
+	// Of what has failed.
+	Kind   FailureKind
+	Reason string
+	At     time.Time
+}
+
+// An Explanation tells where a task is and why it does not run.
+type Explanation struct {
+	Queue   string
+	At      time.Time // by the clock of Redis
+	Paused  bool
+	Workers int // that serve the queue and were heard of
+	Idle    int // of these, with free slots and nothing to do
+	Unread  int // tasks of the list that were not looked at, since too many are before them
+	Copies  []TaskCopy
+}
+
+const (
+	mostCopies  = 10      // of each kind that are explained
+	listDepth   = 100_000 // from the front of the list that are looked at
+	gravesDepth = 1000    // of the failed queue, newest first
+)
+
+// Explain tells where the copies of a payload are: which wait, run or have failed,
+// who holds them and since when, and why they do not run. There may be several, or
+// none: then the task was never enqueued, or is done, canceled or deleted.
+//
+// It tells of ten copies of each kind at most. It looks at the first 100,000 tasks
+// of the list, in one command of a millisecond or two, and reads all running tasks of the
+// queue, page by page; a copy that moves meanwhile may come twice. It fails
+// where Enqueue would, and with Redis's error.
+func (q *Queue) Explain(ctx context.Context, payload []byte) (*Explanation, error) {
+	e, err := q.explain(ctx, "", slices.Clone(payload))
+	return e, q.wrap("explain", err)
+}
+
+// ExplainKey does the same for what is under a key: what waits and what runs, and
+// of the newest 1,000 failed tasks those that were under it. Its cost does not depend on
+// what else waits or runs. It fails with ErrBadOption when the key makes no sense.
+func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error) {
+	if err := checkKey(key); err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	e, err := q.explain(ctx, keyMark+key, nil)
+	return e, q.wrap("explain", err)
+}
+
+func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	// What moves between two reads may be seen in neither: look again.
+	for tries := 3; ; tries-- {
+		e, err := q.explainOnce(ctx, entry, payload)
+		if err != nil || len(e.Copies) > 0 || tries == 1 {
+			return e, err
+		}
+	}
+}
+
+func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
+	p, err := script.Explain(ctx, q.peer.calls, q.keys, entry, payload, mostCopies, listDepth)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{Queue: q.name, At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, Idle: p.Idle}
+	if entry == "" {
+		e.Unread = max(p.Length-listDepth, 0)
+	}
+	for _, before := range p.Before {
+		e.Copies = append(e.Copies, e.waits(TaskCopy{State: CopyWaiting, Before: p.Ready + before}))
+	}
+	for _, x := range p.Entries {
+		if x.Due >= 0 {
+			e.Copies = append(e.Copies, e.entry(p, x))
+		}
+		if entry != "" && x.Process != "" {
+			e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, Process: x.Process, Worker: x.Worker, Token: x.Token, Since: begun(x.Process)})
+		}
+	}
+	if entry == "" {
+		for t, err := range q.Running(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			if bytes.Equal(t.Payload, payload) {
+				e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, Process: t.Process, Worker: t.Worker, Token: t.Token, Since: t.Since})
+			}
+			if len(e.Copies) >= 3*mostCopies {
+				break
+			}
+		}
+	}
+	for _, g := range p.Graves {
+		e.Copies = append(e.Copies, buriedAs(failure(&g)))
+	}
+	if entry != "" {
+		if err := e.dig(ctx, q, strings.TrimPrefix(entry, keyMark)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range e.Copies {
+		if c := &e.Copies[i]; c.State == CopyRunning {
+			if err := e.holder(ctx, q, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return e, nil
+}
+
+// waits adds why something does not start that might.
+func (e *Explanation) waits(c TaskCopy) TaskCopy {
+	switch {
+	case e.Paused:
+		c.Why = append(c.Why, ReasonPaused)
+	case e.Workers == 0:
+		c.Why = append(c.Why, ReasonUnserved)
+	case e.Idle == 0:
+		c.Why = append(c.Why, ReasonBusy)
+	}
+	if c.Before > 0 {
+		c.Why = append(c.Why, ReasonBehind)
+	}
+	return c
+}
+
+// entry is what waits of an entry.
+func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
+	c := TaskCopy{State: CopyScheduled, Due: time.UnixMilli(x.Due), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	early := x.Due > p.Now
+	if x.Process != "" {
+		c.State, c.Why = CopyBlocked, []Reason{ReasonBlocked}
+	}
+	switch {
+	case early:
+		c.Why = append(c.Why, ReasonEarly)
+	case c.State == CopyScheduled:
+		c = e.waits(c)
+	}
+	return c
+}
+
+func buriedAs(f *FailedTask) TaskCopy {
+	return TaskCopy{State: CopyFailed, Why: []Reason{ReasonFailed}, Worker: f.Worker, Retries: f.Retries, Crashes: f.Crashes, Kind: f.Kind, Reason: f.Reason, At: f.At}
+}
+
+// dig looks for a key in the failed queue.
+func (e *Explanation) dig(ctx context.Context, q *Queue, key string) error {
+	read := 0
+	for f, err := range q.Failed(ctx) {
+		if err != nil {
+			return err
+		}
+		if f.Key == key {
+			e.Copies = append(e.Copies, buriedAs(&f))
+		}
+		if read++; read == gravesDepth || len(e.Copies) > mostCopies {
+			break
+		}
+	}
+	return nil
+}
+
+// holder tells of the worker that holds a copy.
+func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
+	replies := q.peer.calls.Do(ctx,
+		redisconn.Command("HMGET", q.peer.space.Worker(c.Worker), "name", "host", "pid"),
+		redisconn.Command("ZSCORE", q.keys.Workers(), c.Worker),
+		redisconn.Command("ZSCORE", q.keys.Suspects(), c.Worker))
+	var about []string
+	scores := make([]float64, 2)
+	there := make([]bool, 2)
+	for i, r := range replies {
+		var err error
+		switch {
+		case foreignType(r.Err):
+		case r.Err != nil:
+			return r.Err
+		case i == 0:
+			about, err = redis.Strings(r.Value, nil)
+		case r.Value != nil:
+			scores[i-1], err = redis.Float64(r.Value, nil)
+			there[i-1] = true
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(about) == 3 {
+		c.Name, c.Host = about[0], about[1]
+		c.PID, _ = strconv.Atoi(about[2]) // what people wrote there is 0
+	}
+	now := float64(e.At.UnixMilli())
+	switch {
+	case there[1] && scores[1] <= 0:
+		c.Why = append(c.Why, ReasonReturn)
+		if e.Workers == 0 {
+			c.Why = append(c.Why, ReasonUnserved)
+		}
+	case there[0] && scores[0] < now:
+		c.Why = append(c.Why, ReasonLapsed)
+		switch {
+		case e.Workers == 0:
+			c.Why = append(c.Why, ReasonUnserved)
+		case there[1]:
+			c.FailBy = time.UnixMilli(int64(scores[1])).Add(q.peer.opts.beat())
+		default: // one looks with its next beat, and again a beat later
+			c.FailBy = e.At.Add(2 * q.peer.opts.beat())
+		}
+	}
+	return nil
+}
+
+// String is a few sentences for people, without the payload and the key.
+func (e *Explanation) String() string {
+	if len(e.Copies) == 0 && e.Unread > 0 {
+		return fmt.Sprintf("There is no copy of the task on %q as far as was looked: it may be among the last %d that wait there.", e.Queue, e.Unread)
+	}
+	if len(e.Copies) == 0 {
+		return fmt.Sprintf("There is no copy of the task on %q: it was never enqueued, or it is done, canceled or deleted.", e.Queue)
+	}
+	all := make([]string, len(e.Copies))
+	for i := range e.Copies {
+		all[i] = e.sentence(&e.Copies[i])
+	}
+	return strings.Join(all, "\n")
+}
+
+func (e *Explanation) sentence(c *TaskCopy) string {
+	var s strings.Builder
+	counts := fmt.Sprintf("%d retries, %d crashes", c.Retries, c.Crashes)
+	switch c.State {
+	case CopyWaiting:
+		fmt.Fprintf(&s, "It waits on %q.", e.Queue)
+	case CopyScheduled:
+		fmt.Fprintf(&s, "It waits in the second lane of %q, for %s (%s).", e.Queue, clock(c.Due), counts)
+	case CopyBlocked:
+		fmt.Fprintf(&s, "It waits in the second lane of %q, and is blocked until what runs under its key has ended.", e.Queue)
+	case CopyRunning:
+		fmt.Fprintf(&s, "Worker %s", c.Worker)
+		if c.Name != "" {
+			fmt.Fprintf(&s, " (%s, process %d on %s)", c.Name, c.PID, c.Host)
+		}
+		fmt.Fprintf(&s, " holds it")
+		if !c.Since.IsZero() {
+			fmt.Fprintf(&s, " since %s", clock(c.Since))
+		}
+		fmt.Fprintf(&s, ", as process %s with token %d.", c.Process, c.Token)
+	case CopyFailed:
+		fmt.Fprintf(&s, "It is in the failed queue of %q since %s (%s, %s): %q. RequeueFailed has it done after all.", e.Queue, clock(c.At), c.Kind, counts, c.Reason)
+	}
+	for _, why := range c.Why {
+		switch why {
+		case ReasonPaused:
+			s.WriteString(" The queue is paused: Resume it.")
+		case ReasonUnserved:
+			s.WriteString(" Nobody serves the queue: start a peer with a handler for it.")
+		case ReasonBusy:
+			fmt.Fprintf(&s, " None of its %d workers is idle.", e.Workers)
+		case ReasonEarly:
+			fmt.Fprintf(&s, " Its time comes in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
+		case ReasonBehind:
+			fmt.Fprintf(&s, " %d tasks start before it.", c.Before)
+		case ReasonLapsed:
+			s.WriteString(" The worker was not heard of for longer than its lease.")
+			if !c.FailBy.IsZero() {
+				fmt.Fprintf(&s, " It is given up by %s at about, if it stays silent; then the task is at the front again.", clock(c.FailBy))
+			}
+		case ReasonReturn:
+			s.WriteString(" The worker is gone, and the task is being returned.")
+		}
+	}
+	if len(c.Why) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
+		s.WriteString(" It is about to start.")
+	}
+	return s.String()
+}
+
+// clock is a time as people read it.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }

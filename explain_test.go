@@ -1,0 +1,184 @@
+package worqr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// told is what an explanation says of each copy: its state and why it does not run.
+func told(e *worqr.Explanation) (all []string) {
+	for _, c := range e.Copies {
+		s := string(c.State)
+		for _, why := range c.Why {
+			s += " " + string(why)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// A task is explained at each station of its way.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	looker := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	payload := []byte(canary)
+	explain := func(want ...string) *worqr.Explanation {
+		t.Helper()
+		e, err := looker.Explain(t.Context(), payload)
+		is.NoErr(err)
+		is.Equal(told(e), want)
+		if s := e.String(); s == "" || strings.Contains(s, canary) {
+			t.Errorf("it says %q", s)
+		}
+		return e
+	}
+	is.True(strings.Contains(explain().String(), "no copy"))
+	enqueue(t, looker, "first", canary)
+	e := explain("waiting unserved behind")
+	is.Equal(e.Copies[0].Before, 1)
+	is.True(strings.Contains(e.String(), "Nobody serves the queue"))
+	is.NoErr(looker.Pause(t.Context()))
+	explain("waiting paused behind")
+	is.NoErr(looker.Resume(t.Context()))
+
+	peer := open(t, worqr.Options{Prefix: prefix, Lease: 500 * time.Millisecond, Name: "the worker"})
+	q := working(t, peer, "q")
+	explain("waiting busy behind")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	c := explain("running").Copies[0]
+	host, _ := os.Hostname()
+	is.Equal(c.Process, tasks[1].ID)
+	is.Equal(c.Token, tasks[1].Token)
+	is.Equal(c.Worker, peer.ID())
+	is.Equal(c.Name, "the worker")
+	is.Equal(c.Host, host)
+	is.Equal(c.PID, os.Getpid())
+	is.True(time.Since(c.Since) < patience)
+	is.NoErr(tasks[1].Retry(t.Context(), time.Hour))
+	c = explain("scheduled early").Copies[0]
+	is.Equal(c.Retries, 1)
+	is.True(c.Due.After(time.Now().Add(50 * time.Minute)))
+	enqueue(t, looker, canary)
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	explain("scheduled early", "running")
+	is.NoErr(task.Fail(t.Context(), errors.New("a reason")))
+	e = explain("scheduled early", "failed failed")
+	is.Equal(e.Copies[1].Reason, "a reason")
+	is.Equal(e.Copies[1].Worker, peer.ID())
+	is.True(strings.Contains(e.String(), `"a reason"`))
+	is.NoErr(tasks[0].Finish(t.Context()))
+}
+
+// What is under a key is explained by it.
+func TestExplainKey(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	q := working(t, peer, "q")
+	explain := func(want ...string) *worqr.Explanation {
+		t.Helper()
+		e, err := q.ExplainKey(t.Context(), canary)
+		is.NoErr(err)
+		is.Equal(told(e), want)
+		is.True(!strings.Contains(e.String(), canary))
+		return e
+	}
+	explain()
+	is.NoErr(q.Put(t.Context(), "other", []byte("x"), &worqr.PutOptions{At: time.Now().Add(-time.Minute)}))
+	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
+	is.Equal(explain("scheduled busy behind").Copies[0].Before, 1)
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	is.Equal(explain("running").Copies[0].Process, tasks[1].ID)
+	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
+	explain("blocked blocked", "running")
+	e, err := q.Explain(t.Context(), []byte(canary))
+	is.NoErr(err)
+	is.Equal(told(e), []string{"blocked blocked", "running"})
+	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
+	explain("scheduled busy", "failed failed")
+	_, err = q.ExplainKey(t.Context(), "")
+	is.True(errors.Is(err, worqr.ErrBadOption))
+	_, err = peer.Queue("").Explain(t.Context(), nil)
+	is.True(errors.Is(err, worqr.ErrBadName))
+}
+
+// Of what a dead worker holds it is told when that will be over, or that nobody is
+// there to see to it.
+func TestExplainDead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 500 * time.Millisecond, Concurrency: 1, Hold: true}
+	child := spawn(t, c)
+	q := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}).Queue("q")
+	enqueue(t, q, "a")
+	child.starts(1)
+	child.kill()
+	var e *worqr.Explanation
+	eventually(t, "the lease has lapsed", func() bool {
+		var err error
+		e, err = q.Explain(t.Context(), []byte("a"))
+		is.NoErr(err)
+		return !slices.Equal(told(e), []string{"running"})
+	})
+	is.Equal(told(e), []string{"running lapsed unserved"})
+	is.True(e.Copies[0].FailBy.IsZero())
+
+	looked := time.Now()
+	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
+	e, err := q.Explain(t.Context(), []byte("a"))
+	is.NoErr(err)
+	if got := told(e); slices.Equal(got, []string{"running lapsed"}) { // else it was returned meanwhile
+		is.True(e.Copies[0].FailBy.After(looked))
+		is.True(strings.Contains(e.String(), "is given up by"))
+	}
+	eventually(t, "it waits again", func() bool {
+		e, err = q.Explain(t.Context(), []byte("a"))
+		is.NoErr(err)
+		return slices.Equal(told(e), []string{"waiting busy"})
+	})
+}
+
+// Ten copies are enough, and so is the front of a long list.
+func TestExplainMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := open(t, worqr.Options{}).Queue("q")
+	enqueue(t, q, "first")
+	for range 2 {
+		is.NoErr(q.Enqueue(t.Context(), slices.Repeat([][]byte{[]byte("a")}, 60_000)...))
+	}
+	enqueue(t, q, "last")
+	e, err := q.Explain(t.Context(), []byte("a"))
+	is.NoErr(err)
+	is.Equal(len(e.Copies), 10)
+	is.Equal(e.Copies[9].Before, 10)
+	e, err = q.Explain(t.Context(), []byte("last"))
+	is.NoErr(err)
+	is.Equal(len(e.Copies), 0) // too far behind, and it says so
+	is.Equal(e.Unread, 20_002)
+	is.True(strings.Contains(e.String(), "20002"))
+	for i := range 30 {
+		is.NoErr(q.Put(t.Context(), fmt.Sprint(i), []byte("b"), nil))
+	}
+	e, err = q.Explain(context.Background(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(len(e.Copies), 10)
+}

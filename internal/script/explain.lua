@@ -1,0 +1,73 @@
+-- explain: where the copies of a task are that wait or have failed, at one moment,
+-- and how the queue stands. It changes nothing.
+--
+-- ARGV[6] entry    of the second lane; "": by the payload
+-- ARGV[7] payload
+-- ARGV[8] most     copies of each kind
+-- ARGV[9] depth    how far to look into the list
+-- ARGV[10] head    of the keys of the failed queue
+-- ARGV[11] tail    likewise
+-- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed, lib_log.
+--
+-- Returns {now, paused, workers, idle, ready, length, places, entries, graves}: how many
+-- workers serve the queue and have been heard of; how many are idle; how many
+-- entries are due; how many tasks are on the list; per copy on the list how many
+-- are before it there; per entry {entry, due, planned or -1, retries, crashes,
+-- before, process or "", its worker or "", its token}; per failed copy {entry,
+-- kind, reason, tries, deaths, worker, at, from}.
+local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+if broken then
+  return broken
+end
+local failed = failed_queue(ARGV[10], ARGV[11])
+local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
+local idlers = redis.pcall('ZCARD', q.idle)
+local length = redis.pcall('LLEN', q.waiting)
+length = type(length) == 'number' and length or 0
+
+-- The entries of a lane in which the payload waits.
+local function entries_of(lane)
+  local digest, names = redis.sha1hex(payload), {}
+  local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most)
+  for i = 1, members.err and 0 or #members do
+    names[i] = string.sub(members[i], 42)
+  end
+  return names
+end
+
+local places = {}
+if by == '' and length > 0 then
+  for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most, 'MAXLEN', depth)) do
+    places[i] = length - 1 - index
+  end
+end
+
+local entries = {}
+for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'due', 'retries', 'crashes', 'process')
+  if not fields.err and (fields[1] or fields[5]) then
+    local process, holder, token = fields[5] or '', '', 0
+    for _, w in ipairs(fields[5] and holders() or {}) do
+      local score = redis.pcall('ZSCORE', q.working .. w, process)
+      if type(score) == 'string' then
+        holder, token = w, tonumber(score)
+      end
+    end
+    local waits = fields[1] and tonumber(fields[2] or 0) or -1
+    local planned = redis.call('ZSCORE', q.schedule, entry)
+    entries[#entries + 1] = { entry, waits, planned and tonumber(planned) or -1, tonumber(fields[3] or 0), tonumber(fields[4] or 0),
+      redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token }
+  end
+end
+
+local graves = {}
+for _, grave in ipairs(by == '' and entries_of(failed) or {}) do
+  local f = redis.pcall('HMGET', failed.keyed .. grave, 'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from')
+  if not f.err then
+    graves[#graves + 1] = { grave, f[1] or '', f[2] or '', f[3] or '0', f[4] or '0', f[5] or '', f[6] or '0', f[7] or '' }
+  end
+end
+return {
+  now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
+  redis.call('ZCOUNT', q.schedule, '-inf', now), length, places, entries, graves,
+}
