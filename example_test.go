@@ -392,6 +392,47 @@ func ExamplePeer_FailWorker() {
 	// true
 }
 
+// What is broken is found, and repaired without losing a task. A process that no
+// worker holds is what remains when Redis loses writes.
+func ExamplePeer_Repair() {
+	ctx := context.Background()
+	fleet := exampleFleet()
+	fleet.Lease = 200 * time.Millisecond // doubts last as long
+	peer := examplePeer(fleet)
+	defer peer.Close()
+	conn := value(redis.DialURL(redistest.URL()))
+	defer conn.Close()
+	value(conn.Do("LPUSH", fleet.Prefix+":process:{photos}:018f", "cat"))
+
+	fmt.Println("well:", value(peer.Check(ctx)).OK())
+	for _, f := range value(peer.Repair(ctx)).Findings {
+		if f.Queue == "photos" && f.Repaired && f.Severity == worqr.SeverityBroken {
+			fmt.Println(f.Kind, "-", f.Text)
+		}
+	}
+	fmt.Println("well:", value(peer.Check(ctx)).OK())
+	fmt.Println("waiting:", value(peer.Queue("photos").Len(ctx)))
+	// Output:
+	// well: false
+	// orphan - A task is in a processing list that no worker holds, so nobody will end it. It was put back to the front.
+	// well: true
+	// waiting: 1
+}
+
+func ExampleQueue_Explain() {
+	ctx := context.Background()
+	peer := examplePeer(exampleFleet())
+	defer peer.Close()
+	photos := peer.Queue("photos")
+	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
+	noError(photos.Enqueue(ctx, []byte("dog"), []byte("cat")))
+	noError(photos.Pause(ctx))
+	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
+	// Output:
+	// There is no copy of the task on "photos": it was never enqueued, or it is done, canceled or deleted.
+	// It waits on "photos". The queue is paused: Resume it. Tasks that start before it: 1.
+}
+
 // A peer on a pool of the program's own.
 func ExampleNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

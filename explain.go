@@ -323,11 +323,11 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		case ReasonUnserved:
 			s.WriteString(" Nobody serves the queue: start a peer with a handler for it.")
 		case ReasonBusy:
-			fmt.Fprintf(&s, " None of its %d workers is idle.", e.Workers)
+			fmt.Fprintf(&s, " None of its workers is idle (%d).", e.Workers)
 		case ReasonEarly:
 			fmt.Fprintf(&s, " Its time comes in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
 		case ReasonBehind:
-			fmt.Fprintf(&s, " %d tasks start before it.", c.Before)
+			fmt.Fprintf(&s, " Tasks that start before it: %d.", c.Before)
 		case ReasonLapsed:
 			s.WriteString(" The worker was not heard of for longer than its lease.")
 			if !c.FailBy.IsZero() {

@@ -182,8 +182,8 @@ var diagnoses = map[FindingKind]diagnosis{
 		cure: "Start a peer, or let Repair fail it.", cured: "It was failed; what it held is at the front again."},
 	FindingUnfinished: {severity: SeverityDanger, patience: true, says: "The tasks of a worker that is gone are being returned, and nobody serves the queue that would go on with it.",
 		cure: "Start a peer, or let Repair go on.", cured: "They are at the front again."},
-	FindingUnserved: {severity: SeverityDanger, patience: true, says: "%s tasks wait, and nobody serves the queue.",
+	FindingUnserved: {severity: SeverityDanger, patience: true, says: "Tasks wait (%s), and nobody serves the queue.",
 		cure: "Start a peer with a handler for it."},
-	FindingPaused: {severity: SeverityDanger, patience: true, says: "The queue is paused, and more and more tasks wait: %s.",
+	FindingPaused: {severity: SeverityDanger, patience: true, says: "The queue is paused, and more and more tasks wait (%s).",
 		cure: "Resume it, or stop those who enqueue."},
 }

@@ -1,0 +1,55 @@
+// Command doctor explains where a task is, damages a queue, and repairs it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+)
+
+func main() {
+	ctx := context.Background()
+	url := cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379")
+	peer := must(worqr.Open(url, &worqr.Options{Lease: time.Second}))
+	defer peer.Close()
+	photos := peer.Queue("photos")
+
+	check(photos.Enqueue(ctx, []byte("cat")))
+	fmt.Println(must(photos.Explain(ctx, []byte("cat"))))
+
+	check(peer.StartWorker(ctx))
+	check(photos.StartWork(ctx))
+	must(photos.StartTask(ctx))
+	conn := must(redis.DialURL(url))
+	defer conn.Close()
+	must(conn.Do("DEL", "worqr:working:{photos}:"+peer.ID())) // as if Redis had lost it
+
+	report := must(peer.Check(ctx)) // changes nothing
+	fmt.Println("well:", report.OK())
+	report = must(peer.Repair(ctx))
+	for _, f := range report.Findings {
+		if f.Severity == worqr.SeverityBroken {
+			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)
+		}
+	}
+	fmt.Println("well:", report.OK())
+	fmt.Println("waiting:", must(photos.Len(ctx)))
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
