@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -355,14 +356,50 @@ func TestCheckBusyFleet(t *testing.T) {
 				return
 			default:
 			}
-			report, err := doctor.Check(context.Background())
+			do := doctor.Check
+			if n%2 == 1 {
+				do = doctor.Repair // which has nothing to do
+			}
+			report, err := do(context.Background())
 			if err != nil {
-				t.Errorf("Check: %v", err)
+				t.Errorf("check %d: %v", n, err)
 				return
 			}
 			n++
 			for _, f := range ills(report) {
 				t.Errorf("check %d of a fleet that is well: %v", n, f)
+			}
+		}
+	}()
+	meddled := make(chan int, 1)
+	go func() { // with what the peers do not do
+		n, q, ctx := 0, doctor.Queue(c.Queue), context.Background()
+		defer func() { meddled <- n }()
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			var err error
+			switch n++; n % 40 {
+			case 10:
+				_, err = q.RequeueFailed(ctx)
+			case 20:
+				_, err = q.DeleteFailed(ctx)
+			case 30:
+				err = q.Delete(ctx)
+			default:
+				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for who is stopped
+				_, err = q.Cancel(cut, fmt.Appendf(nil, "unique%d", n%20))
+				cancel()
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = nil
+				}
+			}
+			if err != nil {
+				t.Errorf("meddling: %v", err)
+				return
 			}
 		}
 	}()
@@ -381,8 +418,8 @@ func TestCheckBusyFleet(t *testing.T) {
 		others[i].signal(syscall.SIGCONT)
 	}
 	close(over)
-	checks := <-checked
-	t.Logf("%d checks, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . (seed of the schedule %d)", checks, kills, stops, chaosEnv, storm, seed)
+	checks, meddlings := <-checked, <-meddled
+	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . (seed of the schedule %d)", checks, meddlings, kills, stops, chaosEnv, storm, seed)
 	is.True(checks > 0)
 	for _, p := range append(others, steady) {
 		p.kill()

@@ -146,8 +146,8 @@ func (r *CheckReport) sort() {
 // A diagnosis is what there is to say of a kind of flaw.
 type diagnosis struct {
 	severity Severity
-	says     string
-	cure     string // what is to be done; "%s" is for Repair
+	says     string // "%s" is for the number that there is
+	cure     string // what is to be done
 	cured    string // what was done
 	patience bool   // it is one only if it is still there a lease later
 }

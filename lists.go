@@ -3,6 +3,7 @@ package worqr
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -100,9 +101,16 @@ func (c *checkup) serves(worker string) (queues int, err error) {
 	return queues, nil
 }
 
+// forgetful is how long a worker may be on the list of peers that died before it
+// served anything: the next peer that starts takes it off.
+const forgetful = time.Hour
+
 // departed reports a worker on the list of peers of which nothing else is known.
 func (c *checkup) departed(w string) error {
 	s := c.peer.space
+	if time.Since(begun(w)) < forgetful {
+		return nil
+	}
 	n, err := c.asks(redisconn.Command("SISMEMBER", s.Workers(), w), redisconn.Command("EXISTS", s.Worker(w)))
 	if err != nil || n[0] == 0 || n[1] == 1 {
 		return err
