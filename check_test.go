@@ -127,7 +127,7 @@ func TestCheckDamages(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			prefix := redistest.Prefix(t)
-			doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 			q, conn := doctor.Queue("q"), redistest.Conn(t)
 			plant := d.plant
 			if !d.alone {
@@ -223,7 +223,7 @@ func TestRepairRuns(t *testing.T) {
 		_, err := conn.Do("DEL", name)
 		is.NoErr(err)
 	}
-	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	report, err := doctor.Repair(t.Context())
 	is.NoErr(err)
 	is.True(report.OK())
@@ -256,7 +256,7 @@ func TestCheckPaused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
 	is.NoErr(q.Pause(t.Context()))
 	enqueue(t, q, "a")
@@ -300,7 +300,7 @@ func TestCheckMany(t *testing.T) {
 	}
 	_, err := conn.Do("")
 	is.NoErr(err)
-	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	report, err := doctor.Check(t.Context())
 	is.NoErr(err)
 	is.True(!report.OK())
@@ -345,7 +345,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	steady := start()
 	others := []*process{start(), start()}
 
-	doctor := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	over, checked := make(chan struct{}), make(chan int, 1)
 	go func() {
 		n := 0
@@ -446,4 +446,10 @@ func TestCheckBusyFleet(t *testing.T) {
 		unserved++
 	}
 	is.True(unserved <= 1)
+}
+
+// openDoctor returns a peer that may check and repair.
+func openDoctor(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
+	t.Helper()
+	return openAt(t, redistest.Doctor(t, url, opts.Prefix), opts)
 }

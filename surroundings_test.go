@@ -52,7 +52,7 @@ func TestCheckSurroundings(t *testing.T) {
 				_, err := conn.Do("CONFIG", settings...)
 				is.NoErr(err)
 			}
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+			p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
 			report, err := p.Check(t.Context())
 			is.NoErr(err)
 			is.True(report.OK())
@@ -94,7 +94,7 @@ func TestCheckReplication(t *testing.T) {
 	_, err := conn.Do("REPLICAOF", host, port)
 	is.NoErr(err)
 	texts := func(url string) string {
-		report, err := openAt(t, url, worqr.Options{Prefix: "p"}).Check(t.Context())
+		report, err := openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context())
 		is.NoErr(err)
 		return report.String()
 	}
@@ -143,7 +143,7 @@ func TestRepairFull(t *testing.T) {
 	is.NoErr(err)
 	_, err = conn.Do("CONFIG", "SET", "maxmemory", "1")
 	is.NoErr(err)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	report, err := p.Repair(t.Context())
 	is.NoErr(err)
 	is.True(report.OK())

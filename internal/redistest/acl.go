@@ -96,6 +96,17 @@ var workers struct {
 // as they are.
 func Worker(t testing.TB, rawURL, prefix string) string {
 	t.Helper()
+	return serving(t, rawURL, "worker", workerName+prefix, prefix)
+}
+
+// Doctor is Worker for a peer that checks and repairs.
+func Doctor(t testing.TB, rawURL, prefix string) string {
+	t.Helper()
+	return serving(t, rawURL, "doctor", workerName+"doctor-"+prefix, prefix)
+}
+
+func serving(t testing.TB, rawURL, role, name, prefix string) string {
+	t.Helper()
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User != nil || u.Scheme == "rediss" || !restricted() {
 		return rawURL
@@ -108,8 +119,7 @@ func Worker(t testing.TB, rawURL, prefix string) string {
 	if _, err := c.Do("PING"); err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 		return rawURL
 	}
-	name := workerName + prefix
-	as, err := user(t, c, u, name, Rule(t, "worker", prefix))
+	as, err := user(t, c, u, name, Rule(t, role, prefix))
 	if err != nil {
 		t.Fatal(err)
 	}
