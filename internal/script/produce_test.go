@@ -100,6 +100,8 @@ func TestCancel(t *testing.T) {
 	again := told.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w2=}")
 	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4 w:w2=}")
 	a4 := []Cancellation{{Name: digest("a"), Token: 4}}
+	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
+	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}")
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} now")}}},
 		{name: "two holders", seed: held, steps: []when{
@@ -112,6 +114,13 @@ func TestCancel(t *testing.T) {
 		{name: "told a page at a time", seed: page(150), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "seen=149 again", state: page(150).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
+		// The worker takes in the answer to the overtaken round first, and knows nothing
+		// yet of what the other one has started.
+		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
+			{call: steps(Round{Worker: "w1", Number: 3}), want: "cancels=#a/2 seen=2", state: logged.with("rounds", "{w1=3}")}}},
 		{name: "started afterwards", seed: told.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
 				state: told.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},

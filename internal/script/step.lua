@@ -482,7 +482,10 @@ local cancels = {}
 if seen > token then
   seen = 0 -- Redis has lost writes
 end
-if canceling and not overtaken then -- it does not know yet what the other has started, of what they cover
+-- A round that was overtaken tells of none: the worker takes in its answer before that
+-- of the round that overtook it, and would say that it has nothing left to stop while
+-- it does not know yet what that one has started.
+if canceling and not overtaken then
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
     if redis.pcall('HEXISTS', q.cancel .. new[i], 'w:' .. worker) == 1 then
