@@ -16,11 +16,13 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1)
 redis.call('ZSCORE', workers, worker) -- of another type: fail before anything changes
-redis.call('HGET', KEYS[3], worker)
+local last = tonumber(redis.call('HGET', KEYS[3], worker) or 0)
 if now > tonumber(ARGV[3]) or mark <= 0 then
   return redis.error_reply('EVICTED the worker has been failed or has left')
 end
 redis.call('ZREM', suspects, worker) -- needs no memory, so the next may, on a full Redis too
 redis.call('ZADD', workers, lease > 0 and now + lease or 9007199254740991, worker)
-redis.call('HSET', KEYS[3], worker, ARGV[4])
+if last < tonumber(ARGV[4]) then -- else it is a late copy, and rounds have been made since
+  redis.call('HSET', KEYS[3], worker, ARGV[4])
+end
 return 1

@@ -147,6 +147,8 @@ func TestReturns(t *testing.T) {
 			{call: leaves("w1"), want: "returned=0", state: state{}},
 			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}"}},
 			{call: joins("w2", -1), want: "EVICTED"}}},
+		{name: "a join that was given up comes after the next one", seed: state{"workers": "(w1=+60m)", "rounds": "{w1=5}"}, steps: []when{
+			{call: joins("w1", 1), want: "ok"}}},
 		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=250", state: rest}}},
 		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=250", state: rest.with("ledger", died(0))}}},
