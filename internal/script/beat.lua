@@ -17,6 +17,7 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
+judge = judge and deadline >= now -- where its own lease has lapsed, that of others may have for the same reason
 local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know
 local held = there and redis.call('ZCARD', q.working .. worker) or 0
 redis.call('ZREM', q.suspects, worker) -- as first_write

@@ -140,6 +140,10 @@ func TestReturns(t *testing.T) {
 			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
 			{call: beats("w2", true), want: "EVICTED"},
 		}},
+		{name: "due, and who looks has lapsed, too", seed: due.with("workers", "(w2=-60m w1=-1m)"), steps: []when{
+			{call: beats("w1", true), want: "lapsed waiting=1 due=now", state: due},
+			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+		}},
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
 		{name: "unknown", seed: one, steps: []when{{call: leaves("w9"), want: "returned=0"}, {call: fails("w9"), want: "known=false returned=0"}}},
