@@ -1,0 +1,219 @@
+package search
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"time"
+)
+
+// A move is one step of a system: what happened, to whom, and the state after it.
+type move[S comparable] struct {
+	label label
+	to    S
+	fault bool // something that need not happen: a system that is to end ends without it
+}
+
+// A label names a move; it is spelled out only where a trace is printed.
+type label struct {
+	format string
+	args   [3]int
+	n      int // of args
+	of     fmt.Stringer
+}
+
+func (l label) String() string {
+	var args []any
+	for _, a := range l.args[:l.n] {
+		args = append(args, a)
+	}
+	if l.of != nil {
+		args = append(args, l.of)
+	}
+	return fmt.Sprintf(l.format, args...)
+}
+
+// A system is something whose states can all be visited.
+type system[S comparable] interface {
+	start() S
+	// next gives every move that is possible, always in the same order.
+	next(s S, give func(move[S]))
+	// wrong says which invariant does not hold; "" is none.
+	wrong(s S) string
+	// done says whether nothing is left to do. From each state one like this
+	// must be in reach without faults; nil is no such demand.
+	done(s S) bool
+	// show prints a state for people.
+	show(s S) string
+}
+
+// A finding is what the search of a system has found.
+type finding struct {
+	states, moves, depth int
+	took                 time.Duration
+	wrong                string // the invariant that does not hold; "" after a whole search
+	trace                []step // the shortest way there
+}
+
+// A step of a trace is what happened, and the state after it.
+type step struct{ what, state string }
+
+// explore visits every state of a system, nearest first, until something is
+// wrong; so a trace is as short as any. Of a state that has been visited only its
+// hash is kept, 64 bits wide: among ten million, two are taken for one another
+// with a probability of three in a million.
+func explore[S comparable](sys system[S], limit int) finding {
+	began := time.Now()
+	seed := maphash.MakeSeed()
+	x := exploration[S]{sys: sys, index: map[uint64]uint32{}}
+	first := sys.start()
+	x.index[maphash.Comparable(seed, first)] = 0
+	x.parents, x.ways, x.dones = []uint32{0}, []uint16{0}, []bool{sys.done(first)}
+
+	var f finding
+	layer, from := []S{first}, uint32(0)
+	end := func(at uint32, wrong string) finding {
+		f.states, f.took, f.wrong = len(x.parents), time.Since(began), wrong
+		if wrong != "" {
+			f.trace = x.trace(at)
+		}
+		return f
+	}
+	if w := sys.wrong(first); w != "" {
+		return end(0, w)
+	}
+	for len(layer) > 0 {
+		var ahead []S
+		for i, s := range layer {
+			here, way := from+uint32(i), uint16(0)
+			var bad uint32
+			var why string
+			sys.next(s, func(m move[S]) {
+				f.moves++
+				h := maphash.Comparable(seed, m.to)
+				there, seen := x.index[h]
+				if !seen {
+					there = uint32(len(x.parents))
+					x.index[h] = there
+					x.parents, x.ways, x.dones = append(x.parents, here), append(x.ways, way), append(x.dones, sys.done(m.to))
+					ahead = append(ahead, m.to)
+					if why == "" {
+						if why = sys.wrong(m.to); why != "" {
+							bad = there
+						}
+					}
+				}
+				if !m.fault && there != here {
+					x.edges = append(x.edges, [2]uint32{here, there})
+				}
+				way++
+			})
+			if why != "" {
+				return end(bad, why)
+			}
+			if len(x.parents) > limit {
+				return end(here, fmt.Sprintf("the scope is too large: more than %d states", limit))
+			}
+		}
+		from += uint32(len(layer))
+		layer = ahead
+		f.depth++
+	}
+	f.depth--
+	if at, ok := x.stuck(); ok {
+		return end(at, "progress: from here on, all cannot be done any more")
+	}
+	return end(0, "")
+}
+
+// An exploration is what is remembered of the states visited, by their numbers.
+type exploration[S comparable] struct {
+	sys     system[S]
+	index   map[uint64]uint32 // by hash
+	parents []uint32          // from which each was first reached
+	ways    []uint16          // by which of its moves
+	dones   []bool
+	edges   [][2]uint32 // moves without faults
+}
+
+// stuck returns the first state from which no done one is in reach.
+func (x *exploration[S]) stuck() (uint32, bool) {
+	n := len(x.parents)
+	// The moves backwards: those into state i are from into[first[i]:first[i+1]].
+	first, into := make([]uint32, n+1), make([]uint32, len(x.edges))
+	for _, e := range x.edges {
+		first[e[1]+1]++
+	}
+	for i := range n {
+		first[i+1] += first[i]
+	}
+	at := append([]uint32(nil), first...)
+	for _, e := range x.edges {
+		into[at[e[1]]] = e[0]
+		at[e[1]]++
+	}
+	reached := make([]bool, n)
+	var open []uint32
+	for i, d := range x.dones {
+		if d {
+			reached[i] = true
+			open = append(open, uint32(i))
+		}
+	}
+	for len(open) > 0 {
+		i := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, j := range into[first[i]:first[i+1]] {
+			if !reached[j] {
+				reached[j] = true
+				open = append(open, j)
+			}
+		}
+	}
+	for i, r := range reached {
+		if !r {
+			return uint32(i), true
+		}
+	}
+	return 0, false
+}
+
+// trace goes to a state again, from the start, and tells of each step.
+func (x *exploration[S]) trace(to uint32) (steps []step) {
+	var ways []uint16
+	for at := to; at != 0; at = x.parents[at] {
+		ways = append(ways, x.ways[at])
+	}
+	s := x.sys.start()
+	steps = append(steps, step{"start", x.sys.show(s)})
+	for i := len(ways) - 1; i >= 0; i-- {
+		way := uint16(0)
+		var taken move[S]
+		x.sys.next(s, func(m move[S]) {
+			if way == ways[i] {
+				taken = m
+			}
+			way++
+		})
+		s = taken.to
+		steps = append(steps, step{taken.label.String(), x.sys.show(s)})
+	}
+	return steps
+}
+
+func indent(text string) string {
+	return "      " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n      ")
+}
+
+// String tells of the search, with the way to what is wrong.
+func (f finding) String() string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%d states, %d moves, depth %d, %v", f.states, f.moves, f.depth, f.took.Round(time.Millisecond))
+	if f.wrong != "" {
+		fmt.Fprintf(b, "\n%s\n", f.wrong)
+		for i, s := range f.trace {
+			fmt.Fprintf(b, "%3d  %s\n%s\n", i, s.what, indent(s.state))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package search
+
+// A guard is one check or rule of the protocol that can be taken away.
+type guard uint8
+
+const (
+	noGuard guard = iota
+	stepMembers
+	window
+	overtakenRenews
+	overtakenStarts
+	overtakenTells
+	repeatStarts
+	endsHeld
+	endsToken
+	stopsNewestFirst
+	returnsFirst
+	resumes
+	newestFirst
+	fenceFirst
+	fenceForgets
+	heardOf
+	beatMembers
+	joinMark
+	joinDeadline
+	joinRaises
+	leaveNumber
+	numbersRise
+	newID
+	logOnReturn
+	logOnRetry
+	cancelSpares
+	holdersReturning
+	ackToken
+	allAcknowledge
+	nothingLeft
+	deadAcknowledge
+	blocks
+	blockedReleased
+	duplicate
+	lockTaken
+	lockFollows
+	lockEnds
+	cancelUnlocks
+	lockMovesUp
+	graced
+	judgeSteady
+	gapEndsSteady
+	lapseEndsSteady
+	judgeUntil
+	lapsedJudges
+	guards // how many
+)
+
+// A removal is what the search is to find without a guard.
+type removal struct {
+	guard guard
+	where string // the script, or the file of the library
+	what  string // the guard
+	scope string // in which it is found first
+	spare string // why nothing is found, if it is not
+}
+
+var removals = []removal{
+	{stepMembers, "step.lua", "only a member may act", "back under a new id", ""},
+	{window, "step.lua", "a round older than the last but one is refused", "two rounds of a dead worker",
+		"What was overtaken starts nothing, however old it is, and ends only what it names. The refusal says that to the worker."},
+	{overtakenRenews, "step.lua", "an overtaken round leaves the number as it is", "two rounds under way", ""},
+	{overtakenStarts, "step.lua", "an overtaken round starts nothing", "two rounds under way", ""},
+	{overtakenTells, "step.lua", "an overtaken round tells of no cancels", "canceled between two rounds", ""},
+	{repeatStarts, "step.lua", "a repeated round tells what it has started, and starts nothing", "back under a new id", ""},
+	{endsHeld, "step.lua", "what is not in the working set does not end", "two rounds under way", ""},
+	{endsToken, "step.lua", "an end names the token of the start", "two rounds of a dead worker",
+		"An id is started once, so that no end can meet another start of it. It counts where Redis has lost writes, and ids are started again."},
+	{stopsNewestFirst, "exchange.go", "what goes back goes newest first", "workers die", ""},
+	{returnsFirst, "step.lua", "a return under way goes first", "workers die", ""},
+	{resumes, "lib_return.lua", "whoever looks goes on with a return", "canceled, and its worker dies", ""},
+	{newestFirst, "lib_return.lua", "tasks go back newest first", "workers die", ""},
+	{fenceFirst, "lib_return.lua", "a worker is fenced before its tasks go back", "workers die", ""},
+	{fenceForgets, "lib_return.lua", "a fenced worker has no number any more", "leaving and coming again", ""},
+	{heardOf, "lib_return.lua", "a suspect that was heard of is none", "lapsed and suspected",
+		"Whoever is heard of takes the mark off itself, with the beat, the round or the join. It counts where a beat could not, as it changes nothing else."},
+	{beatMembers, "beat.lua", "only a member may beat", "lapsed and suspected", ""},
+	{joinMark, "join.lua", "nobody joins while its tasks are returned", "joining again",
+		"By the time that a worker is failed the deadline of its join has passed. It counts where one is failed by hand within a lease of joining."},
+	{joinDeadline, "join.lua", "a join has a deadline", "joining again", ""},
+	{joinRaises, "join.lua", "a join does not lower the number", "joining again", ""},
+	{leaveNumber, "leave.lua", "a leave names the last round", "leaving and coming again", ""},
+	{numbersRise, "workerreg.go", "numbers rise when a worker joins again", "leaving and coming again", ""},
+	{newID, "failover.go", "who was failed comes back under a new id", "back under a new id", ""},
+	{logOnReturn, "lib_settle.lua", "what goes back is looked up in the cancel log", "canceled while it runs", ""},
+	{logOnRetry, "lib_settle.lua", "what is tried again is looked up in the cancel log", "canceled while it runs", ""},
+	{cancelSpares, "lib_settle.lua", "a cancel covers what has a lower token", "canceled while it runs", ""},
+	{holdersReturning, "lib_log.lua", "who is being returned is to acknowledge, too", "canceled while it runs", ""},
+	{ackToken, "step.lua", "an acknowledgement names the token of the cancel", "canceled while it runs", ""},
+	{allAcknowledge, "lib_settle.lua", "the last acknowledgement ends a cancel", "canceled while it runs", ""},
+	{nothingLeft, "cancel.go", "a worker acknowledges when nothing is left", "canceled while it runs", ""},
+	{deadAcknowledge, "lib_return.lua", "who has been returned has acknowledged", "canceled, and its worker dies", ""},
+	{blocks, "put.lua", "what is put under a key that runs is blocked", "a key put again", ""},
+	{blockedReleased, "lib_entry.lua", "the end of a run releases what it blocked", "a key put again", ""},
+	{duplicate, "enqueue_unique.lua", "a lock that holds refuses", "a locked task of a dead worker", ""},
+	{lockTaken, "lib_settle.lua", "a lock goes with its task into a process", "a locked task of a dead worker", ""},
+	{lockFollows, "lib_settle.lua", "a lock goes with its task to the front", "a locked task of a dead worker", ""},
+	{lockEnds, "lib_settle.lua", "a lock ends with its process", "a locked task of a dead worker", ""},
+	{cancelUnlocks, "cancel.lua", "a cancel takes the lock, too", "a locked task canceled", ""},
+	{lockMovesUp, "cancel.lua", "locks behind what was removed move up", "another canceled before a locked task", ""},
+	{graced, "lib_return.lua", "a suspect has a grace", "Redis stalls", ""},
+	{judgeSteady, "workerreg.go", "who has not beaten for a lease does not judge", "Redis stalls, and its clock jumps", ""},
+	{gapEndsSteady, "workerreg.go", "a gap between beats ends the right to judge", "Redis stalls, and its clock jumps", ""},
+	{lapseEndsSteady, "workerreg.go", "a lapse ends the right to judge", "Redis stalls, and its clock jumps", ""},
+	{judgeUntil, "beat.lua", "the right to judge ends at a time", "Redis stalls, and its clock jumps", ""},
+	{lapsedJudges, "beat.lua", "who has lapsed does not judge with that beat", "Redis stalls, and its clock jumps", ""},
+}

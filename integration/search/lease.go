@@ -1,0 +1,286 @@
+package search
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Who is dead, and who may say so, is a matter of time, so it is searched apart
+// from the tasks. Time goes by in ticks of a beat, a third of the lease. Between
+// two ticks each peer that lives gets a beat through, somewhen; so a beat may be
+// nearly two ticks behind the last. That is counted for the grace, which is
+// of two ticks here where it is of one in the library. Faults break the rule:
+// Redis stalls for some ticks, or its clock jumps. Everybody has had a beat through
+// before the next such fault: a Redis that answers one peer between two stalls and
+// never another is beyond what the protocol promises.
+type leases struct {
+	name                 string
+	peers                int
+	flickers             bool // faults may follow one another before all have got a beat through
+	stalls, jumps, falls uint8
+	without              guard
+}
+
+var clockworks = []leases{
+	{name: "Redis stalls", peers: 2, stalls: 6, falls: 1},
+	{name: "Redis stalls, its clock jumps, and a peer dies", peers: 2, stalls: 2, jumps: 2, falls: 1},
+	{name: "Redis stalls, and its clock jumps", peers: 2, stalls: 3, jumps: 2, flickers: true},
+}
+
+const (
+	deadline = 2 // ticks from a beat to the end of its lease
+	grace    = 2 // from the suspicion to the failing
+	steady   = 3 // for which a peer has beaten before it may judge
+	unseen   = -1
+)
+
+// A clockwork is a state of it. Times are ticks from now, or ago.
+type clockwork struct {
+	member   [maxWorkers]bool
+	deadline [maxWorkers]int8
+	suspect  [maxWorkers]int8 // when to fail it; unseen if it is none
+	peers    [maxWorkers]heart
+	silent   bool  // Redis has not answered since the last fault
+	stalls   uint8 // faults that are left
+	jumps    uint8
+	falls    uint8
+	wrong    wrong
+}
+
+// A heart is what a peer knows, and its beats.
+type heart struct {
+	dead   bool
+	beaten bool // since the last tick
+	heard  bool // since the last fault
+	last   int8 // ago, the last answered beat was sent
+	steady int8 // ago, its beats began to succeed without a gap; unseen before
+	ahead  int8 // by how much it takes the time of Redis to be later than it is
+	beat   beat // waited for
+	copy   beat // not waited for any more
+}
+
+// A beat is one under way.
+type beat struct {
+	there bool
+	judge bool
+	until int8 // the right to judge ends
+	age   int8
+}
+
+func (l *leases) has(g guard) bool { return g != l.without }
+
+func (l *leases) start() clockwork {
+	c := clockwork{stalls: l.stalls, jumps: l.jumps, falls: l.falls}
+	for w := range c.suspect {
+		c.suspect[w], c.peers[w].steady = unseen, unseen
+		c.peers[w].heard = true
+	}
+	for w := range l.peers {
+		c.member[w], c.deadline[w] = true, deadline
+	}
+	return c
+}
+
+func (l *leases) next(c clockwork, give func(move[clockwork])) {
+	try := func(format string, w int, fault bool, change func(*clockwork, *heart)) {
+		t := c
+		change(&t, &t.peers[w])
+		give(move[clockwork]{label{format, [3]int{w + 1}, strings.Count(format, "%"), nil}, t, fault})
+	}
+	all, sent, heard := true, true, true
+	for w := range l.peers {
+		p := &c.peers[w]
+		all = all && (p.dead || p.beaten)
+		heard = heard && (p.dead || p.heard)
+		sent = sent && (p.dead || p.beaten || p.beat.there)
+		if !p.dead && !p.beat.there && !p.beaten {
+			try("W%d sends a beat", w, false, func(_ *clockwork, p *heart) { l.send(p) })
+		}
+		if p.beat.there {
+			try("W%d: its beat arrives, and the answer", w, false, func(c *clockwork, p *heart) {
+				l.arrive(c, w)
+			})
+		}
+		if p.beat.there && p.beat.age >= 2 && !p.copy.there {
+			try("W%d gives up waiting for its beat", w, true, func(_ *clockwork, p *heart) {
+				p.copy, p.beat = p.beat, beat{}
+			})
+		}
+		if p.copy.there {
+			try("W%d: the beat that it does not wait for arrives", w, false, func(c *clockwork, p *heart) {
+				b := p.copy
+				p.copy = beat{}
+				l.beats(c, w, b)
+			})
+		}
+		if !p.dead && c.falls > 0 {
+			try("W%d dies", w, true, func(c *clockwork, p *heart) {
+				c.falls--
+				*p = heart{dead: true, copy: p.beat, steady: unseen, heard: true}
+			})
+		}
+	}
+	if all {
+		try("a tick", 0, false, func(c *clockwork, _ *heart) { c.tick() })
+	}
+	faulty := sent && (c.silent || heard)
+	if c.stalls > 0 && faulty {
+		try("a tick, while Redis stalls", 0, true, func(c *clockwork, _ *heart) {
+			c.stalls--
+			c.tick()
+			c.fault()
+		})
+	}
+	if c.jumps > 0 && (faulty || l.flickers) {
+		try("the clock of Redis jumps by a tick", 0, true, func(c *clockwork, _ *heart) {
+			c.jumps--
+			c.pass()
+			c.fault()
+			for w := range c.peers {
+				c.peers[w].ahead = max(c.peers[w].ahead-1, -4)
+			}
+		})
+	}
+}
+
+// send is the first half of worker.beat.
+func (l *leases) send(p *heart) {
+	if p.last > 2 && p.steady != unseen && l.has(gapEndsSteady) {
+		p.steady = 0
+	}
+	judge := p.steady >= steady || !l.has(judgeSteady)
+	p.beat = beat{there: true, judge: judge, until: p.ahead + 1}
+}
+
+// arrive has a beat arrive, and its peer take in the answer.
+func (l *leases) arrive(c *clockwork, w int) {
+	p := &c.peers[w]
+	b := p.beat
+	lapsed := l.beats(c, w, b)
+	p.beat, p.beaten, p.heard, p.last, p.ahead = beat{}, true, true, b.age, b.age
+	if lapsed && l.has(lapseEndsSteady) || p.steady == unseen {
+		p.steady = b.age
+	}
+}
+
+// beats is beat.lua.
+func (l *leases) beats(c *clockwork, w int, b beat) (lapsed bool) {
+	c.silent = false
+	if !c.member[w] {
+		return false
+	}
+	lapsed = c.deadline[w] == 0
+	c.deadline[w], c.suspect[w] = deadline, unseen
+	judge := b.judge && (b.until >= 0 || !l.has(judgeUntil)) && !(lapsed && l.has(lapsedJudges))
+	for v := range l.peers {
+		if c.member[v] && c.deadline[v] == 0 && c.suspect[v] == unseen {
+			c.suspect[v] = grace
+			if !l.has(graced) {
+				c.suspect[v] = 0
+			}
+		}
+		if c.suspect[v] != 0 {
+			continue
+		}
+		if c.deadline[v] > 0 {
+			c.suspect[v] = unseen
+		} else if judge {
+			c.member[v], c.suspect[v] = false, unseen
+			if !c.peers[v].dead {
+				c.wrong = falseDeath
+			}
+		}
+	}
+	return lapsed
+}
+
+// tick has time go by for all.
+func (c *clockwork) tick() {
+	c.pass()
+	for w := range c.peers {
+		p := &c.peers[w]
+		p.beaten, p.last = false, min(p.last+1, 4)
+		if p.steady != unseen {
+			p.steady = min(p.steady+1, steady)
+		}
+		for _, b := range []*beat{&p.beat, &p.copy} {
+			if b.there {
+				b.age = min(b.age+1, 4)
+			}
+		}
+	}
+}
+
+// fault notes that Redis was away, or its clock elsewhere.
+func (c *clockwork) fault() {
+	c.silent = true
+	for w := range c.peers {
+		c.peers[w].heard = false
+	}
+}
+
+// pass has the time of Redis go by.
+func (c *clockwork) pass() {
+	for w := range c.deadline {
+		c.deadline[w] = max(c.deadline[w]-1, 0)
+		if c.suspect[w] != unseen {
+			c.suspect[w] = max(c.suspect[w]-1, 0)
+		}
+		for _, b := range []*beat{&c.peers[w].beat, &c.peers[w].copy} {
+			if b.there {
+				b.until = max(b.until-1, -1)
+			}
+		}
+	}
+}
+
+func (l *leases) wrong(c clockwork) string {
+	if c.wrong == falseDeath {
+		return "liveness: a worker was failed that lived, and got its beats through whenever Redis answered"
+	}
+	return ""
+}
+
+// done: the dead have been failed.
+func (l *leases) done(c clockwork) bool {
+	for w, p := range c.peers {
+		if p.dead && c.member[w] {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *leases) show(c clockwork) string {
+	var all []string
+	for w := range l.peers {
+		p := &c.peers[w]
+		b := &strings.Builder{}
+		fmt.Fprintf(b, "W%d", w+1)
+		switch {
+		case !c.member[w]:
+			b.WriteString(" is no member")
+		case c.deadline[w] == 0:
+			b.WriteString(" has lapsed")
+		default:
+			fmt.Fprintf(b, " lapses in %d", c.deadline[w])
+		}
+		if c.suspect[w] != unseen {
+			fmt.Fprintf(b, ", to be failed in %d", c.suspect[w])
+		}
+		fmt.Fprintf(b, "; steady for %d, last beat %d ago", p.steady, p.last)
+		if p.dead {
+			b.WriteString("; dead")
+		}
+		for i, beat := range []beat{p.beat, p.copy} {
+			if beat.there {
+				fmt.Fprintf(b, "; %s under way, sent %d ago", [2]string{"beat", "old beat"}[i], beat.age)
+				if beat.judge {
+					fmt.Fprintf(b, ", may judge for %d", beat.until)
+				}
+			}
+		}
+		all = append(all, b.String())
+	}
+	return strings.Join(all, "\n")
+}

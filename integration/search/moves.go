@@ -1,0 +1,235 @@
+package search
+
+// A model is the protocol within a scope, with one of its guards taken away or
+// none.
+type model struct {
+	scope   scope
+	without guard
+}
+
+func (m *model) has(g guard) bool { return g != m.without }
+
+func (m *model) start() state {
+	s := state{left: m.scope.faults}
+	for range m.scope.waiting {
+		m.produce(&s)
+	}
+	return s.canonical()
+}
+
+// next gives all that can happen: to each worker, to each copy of a request, and
+// to Redis.
+func (m *model) next(s state, give func(move[state])) {
+	try := func(format string, args [3]int, n int, fault bool, change func(*state) bool) {
+		t := s
+		if change(&t) {
+			give(move[state]{label{format, args, n, nil}, t.canonical(), fault})
+		}
+	}
+	for w := range m.scope.workers {
+		m.own(s, w, give, func(format string, fault bool, change func(*state, *peer) bool) {
+			try(format, [3]int{w + 1}, 1, fault, func(t *state) bool { return change(t, &t.peers[w]) })
+		})
+	}
+	for i := range s.late {
+		try("the copy %d arrives", [3]int{i + 1}, 1, false, func(t *state) bool {
+			r := t.late[i]
+			t.late[i] = request{}
+			switch r.kind {
+			case toStep:
+				m.step(t, r)
+			case toJoin:
+				m.join(t, r)
+			case toLeave:
+				m.leave(t, r)
+			}
+			return r.kind != nothing
+		})
+	}
+	if int(s.left.produced) < len(m.scope.tasks) {
+		try("task %d is produced", [3]int{int(s.left.produced) + 1}, 1, false, func(t *state) bool {
+			m.produce(t)
+			return true
+		})
+	}
+	if s.left.cancels > 0 {
+		try("a cancel of the payload", [3]int{}, 0, true, func(t *state) bool {
+			t.left.cancels--
+			m.cancel(t, 0)
+			return true
+		})
+	}
+	if s.left.keyCancels > 0 {
+		try("a cancel of the key", [3]int{}, 0, true, func(t *state) bool {
+			t.left.keyCancels--
+			m.cancel(t, 1)
+			return true
+		})
+	}
+	try("somebody looks for the dead", [3]int{}, 0, false, func(t *state) bool {
+		m.sweep(t)
+		return true
+	})
+	for i := range s.redis.entry {
+		try("entry %d falls due", [3]int{i}, 1, false, func(t *state) bool {
+			later := t.redis.entry[i].later
+			t.redis.entry[i].later = false
+			return later
+		})
+	}
+}
+
+// survivor is the last worker: it neither dies nor lapses, so that in the end
+// there is somebody to do the work.
+func (m *model) survivor() int { return m.scope.workers - 1 }
+
+// own gives what can happen to one worker.
+func (m *model) own(s state, w int, give func(move[state]), try func(string, bool, func(*state, *peer) bool)) {
+	p := &s.peers[w]
+	mortal := w != m.survivor()
+	if p.phase == working {
+		m.compose(s, w, func(t state, r request) {
+			if !mortal { // nobody looks into what it does: it is done at once
+				m.arrive(&t, w, 0)
+			}
+			give(move[state]{label{"W%d sends %v", [3]int{w + 1}, 1, r}, t.canonical(), false})
+		})
+	}
+	for i, e := range p.flight {
+		if !e.sent {
+			continue
+		}
+		try([2]string{"W%d: its round arrives, and its answer", "W%d: its second round arrives, and its answer"}[i], false, func(t *state, _ *peer) bool {
+			m.arrive(t, w, i)
+			return true
+		})
+		if s.left.lost > 0 {
+			try([2]string{"W%d: its round arrives, the answer is lost, it repeats the round", "W%d: its second round arrives, the answer is lost, it repeats that round"}[i], true, func(t *state, p *peer) bool {
+				t.left.lost--
+				m.step(t, e.request)
+				p.flight[i].repeated = true
+				return true
+			})
+		}
+		if s.left.late > 0 {
+			try([2]string{"W%d repeats its round; the first copy is late", "W%d repeats its second round; the first copy is late"}[i], true, func(t *state, p *peer) bool {
+				t.left.late--
+				p.flight[i].repeated = true
+				t.copied(e.request)
+				return true
+			})
+		}
+		if s.left.refused > 0 && i == 0 && !e.repeated {
+			try("W%d: its round cannot be sent", true, func(t *state, _ *peer) bool {
+				t.left.refused--
+				m.restore(t, w)
+				return true
+			})
+		}
+	}
+	joins := request{kind: toJoin, worker: uint8(w), number: p.number + 1}
+	leaves := request{kind: toLeave, worker: uint8(w), number: p.number}
+	switch p.phase {
+	case away:
+		if w > 0 && m.scope.successor && s.peers[w-1].phase < ousted {
+			break // it is the one before that comes back
+		}
+		try("W%d joins", false, func(t *state, p *peer) bool { return m.joins(t, p, joins) })
+		if mortal && s.left.lateJoins > 0 {
+			try("W%d joins, and gives up waiting for it", true, func(t *state, p *peer) bool {
+				t.left.lateJoins--
+				t.past.failed[w], t.past.since[w] = false, joins.number
+				t.copied(joins)
+				p.phase = loose
+				return true
+			})
+		}
+	case loose:
+		leaves.number = joins.number
+		try("W%d leaves what it may have joined", false, func(t *state, p *peer) bool {
+			if m.leave(t, leaves) {
+				*p = peer{number: p.number}
+			}
+			return true
+		})
+	case working:
+		if s.left.leaves > 0 && mortal && p.flight[0].kind == nothing {
+			try("W%d is to leave", true, func(t *state, p *peer) bool {
+				t.left.leaves--
+				p.phase = leaving
+				return true
+			})
+		}
+	case leaving:
+		over := func(t *state, p *peer) bool {
+			if m.leave(t, leaves) {
+				*p = peer{number: p.number}
+				if !m.has(numbersRise) {
+					p.number = 0
+				}
+			}
+			return true
+		}
+		try("W%d leaves", false, over)
+		if s.left.late > 0 {
+			try("W%d leaves, and a copy is late", true, func(t *state, p *peer) bool {
+				t.left.late--
+				t.copied(leaves)
+				return over(t, p)
+			})
+		}
+	}
+	if m.scope.lapses && mortal && (p.phase == working || p.phase == leaving) {
+		try("W%d beats", false, func(t *state, p *peer) bool {
+			if !m.beat(t, w) && p.phase == working {
+				m.oust(t, w)
+			}
+			return true
+		})
+	}
+	if p.phase != dead && p.phase != away && p.phase != ousted && mortal && s.left.crashes > 0 {
+		try("W%d dies", true, func(t *state, _ *peer) bool {
+			t.left.crashes--
+			t.crash(w)
+			return true
+		})
+	}
+	if m.scope.lapses && mortal {
+		try("the lease of W%d lapses", false, func(t *state, _ *peer) bool {
+			if t.redis.member[w] != fresh {
+				return false
+			}
+			t.redis.member[w] = lapsed
+			t.expire(w)
+			return true
+		})
+	}
+	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
+		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
+			t.expire(w)
+			m.fail(t, w)
+			return true
+		})
+	}
+}
+
+// joins makes a worker begin its rounds if it may.
+func (m *model) joins(s *state, p *peer, r request) bool {
+	w := r.worker
+	s.past.failed[w], s.past.since[w] = false, r.number
+	if !m.join(s, r) {
+		p.phase = loose
+		return true
+	}
+	*p = peer{phase: working, number: r.number}
+	return true
+}
+
+// expire ends what was good for a lease, which is over.
+func (s *state) expire(w int) {
+	for i := range s.late {
+		if r := &s.late[i]; r.kind == toJoin && int(r.worker) == w {
+			r.expired = true
+		}
+	}
+}

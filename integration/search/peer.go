@@ -1,0 +1,272 @@
+package search
+
+// What a peer does by itself: rounds.go, exchange.go, cancel.go and
+// workerreg.go of the library.
+
+// compose gives each round that a worker may send now: with some of its tasks
+// ended, in any way that the scope knows, and with or without the wish for one
+// more.
+func (m *model) compose(s state, w int, give func(state, request)) {
+	p := &s.peers[w]
+	lane := 0
+	for p.flight[lane].kind != nothing {
+		if lane++; lane == m.scope.lanes {
+			return
+		}
+	}
+	m.choose(s, w, 0, [maxEnds]end{}, 0, func(s state, ends [maxEnds]end, n int) {
+		p := &s.peers[w]
+		e := exchange{request: request{kind: toStep, worker: uint8(w), ends: m.sorted(ends, n), acks: p.acks, seen: p.seen}, sent: true}
+		send := func(s state, start uint8) {
+			p := &s.peers[w]
+			p.number++
+			p.acks = [2]uint8{}
+			e.number, e.start = p.number, start
+			p.flight[lane] = e
+			if start != 0 {
+				s.past.ended[start-1] = none
+			}
+			give(s, e.request)
+		}
+		if n > 0 || e.acks != [2]uint8{} || m.news(&s, w) {
+			send(s, 0)
+		}
+		if id := m.freeID(&s, w); id != 0 && s.busy(w) < m.scope.capacity && s.waits() {
+			send(s, id)
+		}
+	})
+}
+
+// choose gives each choice of what to end from a slot on.
+func (m *model) choose(s state, w, slot int, ends [maxEnds]end, n int, give func(state, [maxEnds]end, int)) {
+	if slot == maxSlots || n == maxEnds {
+		give(s, ends, n)
+		return
+	}
+	m.choose(s, w, slot+1, ends, n, give)
+	h := &s.peers[w].held[slot]
+	if h.token == 0 || h.said {
+		return
+	}
+	ways := m.scope.verbs
+	if h.canceled {
+		ways = []verb{drop, finish}
+	}
+	h.said = true
+	for _, v := range ways {
+		ends[n] = end{processOf(w, slot), h.token, v}
+		m.choose(s, w, slot+1, ends, n+1, give)
+	}
+}
+
+// sorted has what goes back do so behind the rest, newest first.
+func (m *model) sorted(ends [maxEnds]end, n int) [maxEnds]end {
+	if n < 2 {
+		return ends
+	}
+	a, b := ends[0], ends[1]
+	if a.verb == stop && (b.verb != stop || (a.token < b.token) == m.has(stopsNewestFirst)) {
+		ends[0], ends[1] = b, a
+	}
+	return ends
+}
+
+// busy is how many tasks a worker has, or has asked for.
+func (s *state) busy(w int) (n int) {
+	for _, h := range s.peers[w].held {
+		if h.token != 0 && !h.said {
+			n++
+		}
+	}
+	for _, e := range s.peers[w].flight {
+		if e.start != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// waits says whether it makes sense to ask for a task.
+func (s *state) waits() bool {
+	for _, e := range s.redis.entry {
+		if e.planned && !e.later {
+			return true
+		}
+	}
+	return s.redis.waiting[0] != 0
+}
+
+// news says whether a beat or a message would have the worker look at the log.
+func (m *model) news(s *state, w int) bool {
+	for _, c := range s.redis.cancel {
+		if c.from[w] && c.token > s.peers[w].seen {
+			return true
+		}
+	}
+	return false
+}
+
+// freeID returns an id of which nothing is left anywhere: as good as a new one.
+func (m *model) freeID(s *state, w int) uint8 {
+	used := s.ids()
+	for slot := range maxSlots {
+		if id := processOf(w, slot); !used[id] {
+			return id
+		}
+	}
+	return 0
+}
+
+// ids returns which ids of processes are in use by anybody.
+func (s *state) ids() (used [maxWorkers*maxSlots + 1]bool) {
+	for i, p := range s.redis.process {
+		used[i+1] = p.token != 0
+	}
+	for _, e := range s.redis.entry {
+		used[e.process] = true
+	}
+	if s.redis.lock.kind == running {
+		used[s.redis.lock.at] = true
+	}
+	for w := range s.peers {
+		for slot, h := range s.peers[w].held {
+			used[processOf(w, slot)] = used[processOf(w, slot)] || h.token != 0
+		}
+	}
+	s.requests(func(r *request) {
+		used[r.start] = true
+		for _, e := range r.ends {
+			used[e.process] = true
+		}
+	})
+	return used
+}
+
+// requests visits every round that somebody waits for, and every copy.
+func (s *state) requests(visit func(*request)) {
+	for w := range s.peers {
+		for i := range s.peers[w].flight {
+			visit(&s.peers[w].flight[i].request)
+		}
+	}
+	for i := range s.late {
+		visit(&s.late[i])
+	}
+}
+
+// arrive has a round arrive, and the worker take in the answer, once it has those
+// to the rounds before.
+func (m *model) arrive(s *state, w, lane int) {
+	p := &s.peers[w]
+	e := &p.flight[lane]
+	e.answer, e.sent = m.step(s, e.request), false
+	m.takeAll(s, w)
+}
+
+// takeAll has a worker take in the answers that are there, in the order of its
+// rounds.
+func (m *model) takeAll(s *state, w int) {
+	p := &s.peers[w]
+	for p.flight[0].kind != nothing && !p.flight[0].sent {
+		m.take(s, w)
+	}
+}
+
+// take is apply: a worker takes in the answer to its oldest round.
+func (m *model) take(s *state, w int) {
+	p := &s.peers[w]
+	e := p.flight[0]
+	if e.refused {
+		m.oust(s, w)
+		return
+	}
+	for i, said := range e.ends {
+		if said.verb == none {
+			continue
+		}
+		what, h := e.settled[i], &p.held[slotOf(said.process)]
+		if what == gone && e.repeated {
+			what = ok // the first copy of the round did it
+		}
+		switch how := s.past.ended[said.process-1]; {
+		case what == ok && how != said.verb && how != canceled:
+			s.blame(toldDone)
+		case what == gone && how == said.verb:
+			s.blame(toldGone)
+		}
+		*h = held{}
+	}
+	if e.token != 0 {
+		p.held[slotOf(e.start)] = held{task: e.task, token: e.answer.token, entry: e.entry}
+	}
+	for name, token := range e.cancels {
+		if token > 0 {
+			p.open[name], p.seen = token, max(p.seen, token)
+		}
+	}
+	for name, token := range p.open {
+		left := false
+		for i := range p.held {
+			if h := &p.held[i]; token > 0 && h.token != 0 && h.token < token && m.covers(name, h.task, h.entry) {
+				h.canceled, left = true, true
+			}
+		}
+		if token > 0 && (!left || !m.has(nothingLeft)) {
+			p.open[name], p.acks[name] = 0, token
+		}
+	}
+	p.flight[0], p.flight[1] = p.flight[1], exchange{}
+}
+
+// restore undoes a round that certainly was not carried out.
+func (m *model) restore(s *state, w int) {
+	p := &s.peers[w]
+	e := p.flight[0]
+	for _, said := range e.ends {
+		if said.verb != none {
+			p.held[slotOf(said.process)].said = false
+		}
+	}
+	for name, token := range e.acks {
+		if p.acks[name] == 0 {
+			p.acks[name] = token
+		}
+	}
+	p.flight[0], p.flight[1] = p.flight[1], exchange{}
+	m.takeAll(s, w)
+}
+
+// oust is evicted: the worker drops all and comes back under a new id.
+func (m *model) oust(s *state, w int) {
+	s.scatter(w)
+	s.peers[w] = peer{phase: ousted}
+	if !m.has(newID) {
+		s.peers[w] = peer{}
+	}
+}
+
+// crash ends a peer. What it has sent may still arrive.
+func (s *state) crash(w int) {
+	s.scatter(w)
+	s.peers[w] = peer{phase: dead}
+}
+
+// scatter makes copies of what is under way that nobody waits for any more.
+func (s *state) scatter(w int) {
+	for _, e := range s.peers[w].flight {
+		if e.kind != nothing && e.sent {
+			s.copied(e.request)
+		}
+	}
+}
+
+// copied leaves a copy of a request under way. Where there are too many, it never
+// arrives.
+func (s *state) copied(r request) {
+	for i := range s.late {
+		if s.late[i].kind == nothing {
+			s.late[i] = r
+			return
+		}
+	}
+}

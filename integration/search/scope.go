@@ -1,0 +1,189 @@
+package search
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A scope bounds a search: who is there, what is to be done, and what may
+// happen.
+type scope struct {
+	name      string
+	workers   int  // the last one is the survivor
+	successor bool // each worker comes when the one before is gone: a peer under its next id
+	lanes     int  // rounds that a worker has under way at once
+	capacity  int  // tasks that it has at once
+	tasks     []task
+	waiting   int // how many of them wait from the start
+	verbs     []verb
+	cancels   byte // the payload that is canceled
+	deaths    bool // a worker that is not heard of is failed
+	lapses    bool // its lease lapses and it is suspected first
+	faults    budget
+}
+
+type task struct {
+	payload byte
+	unique  bool
+	key     bool
+	keep    bool
+}
+
+// plain is so many tasks of which there is nothing to say.
+func plain(n int) []task { return make([]task, n) }
+
+var scopes = []scope{
+	{
+		name: "workers die", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: plain(3), waiting: 3, verbs: []verb{finish, stop}, faults: budget{crashes: 1},
+	},
+	{
+		name: "lapsed and suspected", workers: 2, lanes: 1, capacity: 2, lapses: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{crashes: 1},
+	},
+	{
+		name: "replies are lost", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish, stop}, faults: budget{lost: 1, late: 1, refused: 1},
+	},
+	{
+		name: "two rounds under way", workers: 2, lanes: 2, capacity: 2,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1, late: 1},
+	},
+	{
+		name: "two rounds, given back", workers: 2, lanes: 2, capacity: 2,
+		tasks: plain(2), waiting: 2, verbs: []verb{stop, finish}, faults: budget{refused: 1},
+	},
+	{
+		name: "two rounds of a dead worker", workers: 2, lanes: 2, capacity: 2, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{late: 1},
+	},
+	{
+		name: "joining again", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{late: 1, lateJoins: 1},
+	},
+	{
+		name: "leaving and coming again", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 2, late: 2},
+	},
+	{
+		name: "back under a new id", workers: 3, successor: true, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{late: 1},
+	},
+	{
+		name: "canceled while it runs", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 1, verbs: []verb{finish, stop, retry}, cancels: 'x',
+		faults: budget{cancels: 2, crashes: 1},
+	},
+	{
+		name: "canceled, and its worker dies", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: []task{{}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
+		faults: budget{cancels: 1},
+	},
+	{
+		name: "canceled between two rounds", workers: 2, lanes: 2, capacity: 2,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
+		faults: budget{cancels: 1, lost: 1},
+	},
+	{
+		name: "a key put again", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: []task{{key: true}, {key: true}, {key: true, keep: true}}, waiting: 1, verbs: []verb{finish, stop, retry},
+		faults: budget{crashes: 1, lost: 1, late: 1},
+	},
+	{
+		name: "a key canceled", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: []task{{key: true}, {key: true}, {}}, waiting: 2, verbs: []verb{finish, stop, retry},
+		faults: budget{keyCancels: 2, crashes: 1},
+	},
+	{
+		name: "a locked task", workers: 2, lanes: 1, capacity: 2,
+		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		verbs: []verb{finish, stop, retry},
+	},
+	{
+		name: "a locked task of a dead worker", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		verbs: []verb{finish, retry},
+	},
+	{
+		name: "a locked task canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		verbs: []verb{finish, stop, retry}, cancels: 'u', faults: budget{cancels: 1},
+	},
+	{
+		name: "another canceled before a locked task", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		verbs: []verb{finish, stop, retry}, cancels: 'x', faults: budget{cancels: 1},
+	},
+}
+
+// A search is one of a scope, or of leases.
+type search struct {
+	name   string
+	bounds string
+	search func(without guard) finding
+}
+
+const limit = 5_000_000 // states
+
+func searches() (all []search) {
+	for _, sc := range scopes {
+		all = append(all, search{sc.name, sc.String(), func(without guard) finding {
+			return explore(&model{scope: sc, without: without}, limit)
+		}})
+	}
+	for _, l := range clockworks {
+		all = append(all, search{l.name, l.String(), func(without guard) finding {
+			l.without = without
+			return explore(&l, limit)
+		}})
+	}
+	return all
+}
+
+// String tells what is bounded.
+func (sc scope) String() string {
+	words := []string{number(sc.workers, "worker"), number(len(sc.tasks), "task")}
+	if sc.lanes > 1 {
+		words = append(words, "two rounds at once")
+	}
+	if sc.capacity > 1 {
+		words = append(words, number(sc.capacity, "task")+" in hand")
+	}
+	f := sc.faults
+	for _, of := range []struct {
+		n    uint8
+		what string
+	}{
+		{f.crashes, "death"}, {f.leaves, "leave"}, {f.lost, "lost answer"}, {f.late, "late request"},
+		{f.lateJoins, "late join"}, {f.refused, "unsent round"}, {f.cancels, "cancel"}, {f.keyCancels, "cancel of a key"},
+	} {
+		if of.n > 0 {
+			words = append(words, number(int(of.n), of.what))
+		}
+	}
+	if sc.deaths {
+		words = append(words, "any number given up")
+	}
+	if sc.lapses {
+		words = append(words, "any number of lapses")
+	}
+	var ways []string
+	for _, v := range sc.verbs {
+		ways = append(ways, v.String())
+	}
+	return strings.Join(words, ", ") + "; " + strings.Join(ways, ", ")
+}
+
+func (l leases) String() string {
+	return fmt.Sprintf("%d peers; ticks: %d of stalls, %d of jumps; %s", l.peers, l.stalls, l.jumps, number(int(l.falls), "death"))
+}
+
+func number(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	if head, tail, ok := strings.Cut(of, " of "); ok {
+		return fmt.Sprintf("%d %ss of %s", n, head, tail)
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}

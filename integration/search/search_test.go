@@ -1,0 +1,150 @@
+package search
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md anew")
+
+const readme = "README.md"
+
+// TestScopes visits every state of each scope. Nothing may be wrong.
+func TestScopes(t *testing.T) {
+	var rows []string
+	for _, s := range searches() {
+		t.Run(s.name, func(t *testing.T) {
+			f := s.search(noGuard)
+			t.Log(f)
+			if f.wrong != "" {
+				t.Fail()
+			}
+			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %d |", s.name, s.bounds, f.states, f.moves, f.depth))
+		})
+	}
+	compare(t, "scopes", rows)
+}
+
+// TestGuards takes away one guard after the other. Each time the search has to find
+// what the table says.
+func TestGuards(t *testing.T) {
+	listed := map[guard]bool{}
+	var rows []string
+	for _, r := range removals {
+		listed[r.guard] = true
+		t.Run(r.what, func(t *testing.T) {
+			f := searchOf(t, r.scope).search(r.guard)
+			t.Log(f)
+			var found, trace string
+			switch {
+			case r.spare == "" && f.wrong == "":
+				t.Fatalf("in the scope %q nothing is found without the guard", r.scope)
+			case r.spare != "" && f.wrong != "":
+				t.Fatal("without the guard something is found, and the table says that nothing is")
+			case r.spare != "":
+				found, trace = "nothing: "+r.spare, fmt.Sprintf("all %d states", f.states)
+			default:
+				var steps []string
+				for _, s := range f.trace[1:] {
+					steps = append(steps, s.what)
+				}
+				found, trace = f.wrong, strings.Join(steps, " → ")
+			}
+			rows = append(rows, fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.where, r.what, found, r.scope, trace))
+		})
+	}
+	for g := noGuard + 1; g < guards; g++ {
+		if !listed[g] {
+			t.Errorf("guard %d is not in the table", g)
+		}
+	}
+	compare(t, "guards", rows)
+}
+
+// TestExplore finds the shortest way to what is wrong, and a state that has no way
+// out.
+func TestExplore(t *testing.T) {
+	if f := explore(counter{bad: 6}, 100); f.wrong != "six" || len(f.trace) != 5 {
+		t.Errorf("got %v, want the way 0 1 2 3 6", f)
+	}
+	if f := explore(counter{}, 100); f.wrong != "" || f.states != 9 {
+		t.Errorf("got %v, want 9 states", f)
+	}
+	if f := explore(counter{trap: true}, 100); !strings.HasPrefix(f.wrong, "progress") || f.trace[len(f.trace)-1].state != "5" {
+		t.Errorf("got %v, want to be stuck in 5", f)
+	}
+	if f := explore(counter{}, 3); !strings.Contains(f.wrong, "too large") {
+		t.Errorf("got %v, want it to be too large", f)
+	}
+}
+
+// A counter counts to 8, by one or by doubling.
+type counter struct {
+	bad  int
+	trap bool // there is no way on from 5
+}
+
+func (c counter) start() int { return 0 }
+
+func (c counter) next(n int, give func(move[int])) {
+	if n < 8 && !(c.trap && n == 5) {
+		give(move[int]{label: label{"one more", [3]int{}, 0, nil}, to: n + 1})
+	}
+	if n > 0 && n <= 4 {
+		give(move[int]{label: label{"twice", [3]int{}, 0, nil}, to: 2 * n})
+	}
+}
+
+func (c counter) wrong(n int) string {
+	if n == c.bad && n > 0 {
+		return "six"
+	}
+	return ""
+}
+
+func (c counter) done(n int) bool   { return n == 8 }
+func (c counter) show(n int) string { return fmt.Sprint(n) }
+
+func searchOf(t *testing.T, name string) search {
+	t.Helper()
+	for _, s := range searches() {
+		if s.name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no scope %q", name)
+	return search{}
+}
+
+// compare checks the rows of a table in the README against what was found. When
+// only some of the tests run, there is nothing to compare.
+func compare(t *testing.T, table string, rows []string) {
+	t.Helper()
+	if run := flag.Lookup("test.run").Value.String(); strings.Contains(run, "/") || t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+table+" -->\n", "<!-- end -->"
+	before, rest, ok := strings.Cut(string(text), begin)
+	if !ok {
+		t.Fatalf("%s has no table of %s", readme, table)
+	}
+	head := strings.SplitAfterN(rest, "\n", 3) // two lines of heading
+	_, after, _ := strings.Cut(rest, end)
+	want := before + begin + head[0] + head[1] + strings.Join(rows, "\n") + "\n" + end + after
+	switch {
+	case want == string(text):
+	case *update:
+		if err := os.WriteFile(readme, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the table of %s in %s is not what was found; to write it anew: go test ./integration/search -update", table, readme)
+	}
+}

@@ -1,0 +1,101 @@
+package search
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (r request) String() string {
+	words := []string{fmt.Sprintf("%s %d", [...]string{toStep: "round", toJoin: "join", toLeave: "leave"}[r.kind], r.number)}
+	for _, e := range r.ends {
+		if e.verb != none {
+			words = append(words, fmt.Sprintf("%v P%d(%d)", e.verb, e.process, e.token))
+		}
+	}
+	for name, t := range r.acks {
+		if t > 0 {
+			words = append(words, fmt.Sprintf("ack %s(%d)", names[name], t))
+		}
+	}
+	if r.start != 0 {
+		words = append(words, fmt.Sprintf("start P%d", r.start))
+	}
+	return strings.Join(words, ", ")
+}
+
+var names = [2]string{"payload", "key"}
+
+// show prints a state: Redis, then the peers, then what is under way.
+func (m *model) show(s state) string {
+	b := &strings.Builder{}
+	q := &s.redis
+	fmt.Fprint(b, "redis  waiting [")
+	for i, t := range q.waiting {
+		if t != 0 {
+			fmt.Fprintf(b, "%sT%d", map[bool]string{true: " "}[i > 0], t)
+		}
+	}
+	fmt.Fprintf(b, "] token %d", q.token)
+	for w := range m.scope.workers {
+		if q.member[w] != noMember || q.suspect[w] != unmarked {
+			fmt.Fprintf(b, "; W%d%s%s round %d", w+1, [...]string{" no member", "", " lapsed"}[q.member[w]],
+				[...]string{"", " suspected", " failed", " left"}[q.suspect[w]], q.round[w])
+		}
+	}
+	for i, p := range q.process {
+		if p.token != 0 {
+			fmt.Fprintf(b, "; P%d(%d)=T%d of W%d", i+1, p.token, p.task, workerOf(uint8(i+1))+1)
+		}
+	}
+	for i, e := range q.entry {
+		if e != (entry{}) {
+			fmt.Fprintf(b, "; entry %d:", i)
+			if e.task != 0 {
+				fmt.Fprintf(b, " T%d waits%s%s", e.task, map[bool]string{false: " blocked"}[e.planned], map[bool]string{true: " later"}[e.later])
+			}
+			if e.process != 0 {
+				fmt.Fprintf(b, " P%d runs", e.process)
+			}
+		}
+	}
+	for name, c := range q.cancel {
+		if c.open() {
+			fmt.Fprintf(b, "; cancel of the %s(%d), to be acknowledged by", names[name], c.token)
+			for w, from := range c.from {
+				if from {
+					fmt.Fprintf(b, " W%d", w+1)
+				}
+			}
+		}
+	}
+	if l := q.lock; l.kind != nowhere {
+		fmt.Fprintf(b, "; lock %s%d offset %d", [...]string{onList: "w:", running: "p:", inEntry: "e:"}[l.kind], l.at, l.offset)
+	}
+	for w := range m.scope.workers {
+		p := &s.peers[w]
+		fmt.Fprintf(b, "\nW%d     %s round %d", w+1, phases[p.phase], p.number)
+		for i, h := range p.held {
+			if h.token != 0 {
+				fmt.Fprintf(b, "; holds P%d(%d)=T%d%s%s", processOf(w, i), h.token, h.task,
+					map[bool]string{true: " said"}[h.said], map[bool]string{true: " canceled"}[h.canceled])
+			}
+		}
+		for _, e := range p.flight {
+			if e.kind != nothing {
+				fmt.Fprintf(b, "; %v: %s", e.request, map[bool]string{true: "under way", false: "answered"}[e.sent])
+				if e.refused {
+					fmt.Fprint(b, " refused")
+				}
+				if e.answer.token != 0 {
+					fmt.Fprintf(b, " T%d(%d)", e.task, e.answer.token)
+				}
+			}
+		}
+	}
+	for i, r := range s.late {
+		if r.kind != nothing {
+			fmt.Fprintf(b, "\ncopy %d of W%d: %v", i+1, r.worker+1, r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,236 @@
+package search
+
+// What is bounded: the search is of all that can happen within these.
+const (
+	maxWorkers = 3 // ids of workers
+	maxSlots   = 4 // ids of processes that a worker has in use at once
+	maxTasks   = 3
+	maxEnds    = 2 // ends in one round
+	maxCopies  = 2 // copies of requests that are still under way
+	chunk      = 1 // tasks that one call gives back; in the scripts, AT_ONCE
+)
+
+// A state is all there is between two steps: Redis, the peers, what is under
+// way between them, and what the invariants need to remember. It is a plain
+// value, so that states can be copied and compared.
+type state struct {
+	redis redis
+	peers [maxWorkers]peer
+	late  [maxCopies]request // nobody waits for these any more; they may arrive at any time
+	past  past
+	left  budget
+}
+
+// A budget is how often things may still happen that need not.
+type budget struct {
+	produced                       uint8 // tasks so far
+	crashes, leaves                uint8
+	lost, late, refused, lateJoins uint8
+	cancels, keyCancels            uint8
+}
+
+// redis is what a queue has there. Tasks and processes are numbered from 1.
+type redis struct {
+	waiting [maxTasks]uint8 // front first; 0 ends it
+	process [maxWorkers * maxSlots]process
+	entry   [maxTasks + 1]entry // 0 is the key, the others r: entries, by their task
+	token   uint8
+	member  [maxWorkers]lease
+	suspect [maxWorkers]mark
+	round   [maxWorkers]uint8
+	cancel  [2]record // of the payload; of the key
+	lock    lock
+}
+
+// A process is in a processing list and in the working set of its worker.
+type process struct {
+	task, token uint8
+	entry       uint8 // 1 + index; 0 is the list
+}
+
+// An entry is one of the second lane.
+type entry struct {
+	task    uint8 // what waits
+	process uint8 // what runs
+	score   uint8 // token of what was given back; 0 if it has a time
+	planned bool  // is in schedule: waits and is not blocked
+	later   bool  // its time is still to come
+	keep    bool  // should what runs come back, its payload stays
+}
+
+// A record is of a cancel: its token while it is in the log, and who has still
+// to acknowledge it.
+type record struct {
+	token uint8
+	from  [maxWorkers]bool
+}
+
+func (r *record) open() bool { return r.from != [maxWorkers]bool{} }
+
+// A lock is where the locked copy is. While there is one, there is an offset.
+type lock struct {
+	kind   place
+	at     int8 // position, process or 1 + index of the entry
+	offset int8
+}
+
+type place uint8
+
+const (
+	nowhere place = iota
+	onList        // w:
+	running       // p:
+	inEntry       // e:
+)
+
+type lease uint8
+
+const (
+	noMember lease = iota
+	fresh
+	lapsed
+)
+
+type mark uint8
+
+const (
+	unmarked mark = iota
+	suspected
+	failed // 0: being returned
+	parted // -1: likewise, at its own wish
+)
+
+// A verb is how a process ends. The last two are not up to its worker.
+type verb uint8
+
+const (
+	none verb = iota
+	finish
+	drop
+	stop
+	retry
+	returned
+	canceled
+)
+
+var verbs = [...]string{"-", "finish", "drop", "stop", "retry", "returned", "canceled"}
+
+func (v verb) String() string { return verbs[v] }
+
+// An end says that a process is over.
+type end struct {
+	process, token uint8
+	verb           verb
+}
+
+// A request is what a worker says to Redis.
+type request struct {
+	kind    kind
+	worker  uint8
+	number  uint8 // of the round
+	start   uint8 // the process to start; 0 is none
+	ends    [maxEnds]end
+	acks    [2]uint8 // tokens of cancels of which nothing is left
+	seen    uint8    // the last cancel that it was told of
+	expired bool     // a join whose time is over
+}
+
+type kind uint8
+
+const (
+	nothing kind = iota
+	toStep
+	toJoin
+	toLeave
+)
+
+// An answer is what a step says to its worker.
+type answer struct {
+	refused bool // EVICTED or STALE
+	settled [maxEnds]settled
+	token   uint8 // of what was started; 0 is nothing
+	task    uint8
+	entry   uint8
+	cancels [2]uint8 // tokens of new cancels
+}
+
+type settled uint8
+
+const (
+	unsettled settled = iota
+	ok
+	wasCanceled
+	gone
+)
+
+// An exchange is a round that a peer waits for.
+type exchange struct {
+	request
+	sent     bool // it is under way, and not answered
+	repeated bool
+	answer
+}
+
+// A peer is one worker as it sees itself.
+type peer struct {
+	phase  phase
+	number uint8 // of its last round
+	seen   uint8
+	held   [maxSlots]held
+	flight [2]exchange // oldest first
+	open   [2]uint8    // cancels told of and not acknowledged
+	acks   [2]uint8    // to be said
+}
+
+type held struct {
+	task, token, entry uint8
+	said               bool // how it ended is under way
+	canceled           bool
+}
+
+type phase uint8
+
+const (
+	away  phase = iota
+	loose       // may be a member, and should not
+	working
+	leaving
+	ousted // was failed, and knows
+	dead
+)
+
+var phases = [...]string{"away", "loose", "working", "leaving", "ousted", "dead"}
+
+// past is what the invariants remember.
+type past struct {
+	fate    [maxTasks]fate
+	begun   [maxTasks]bool    // was started before
+	covered [maxTasks]bool    // a cancel came while it ran
+	back    [maxTasks]turn    // how it came back
+	failed  [maxWorkers]bool  // since its membership began
+	since   [maxWorkers]uint8 // the round with which that began
+	ended   [maxWorkers * maxSlots]verb
+	unique  uint8 // the task that has taken the lock
+	wrong   wrong
+}
+
+// A turn is with whom a task came back, and the token of its start: those that one
+// round stops, from 1, and those of one dead worker, behind them. 0 is neither.
+type turn struct{ group, token uint8 }
+
+type fate uint8
+
+const (
+	unborn fate = iota
+	accepted
+	finished
+	gaveUp   // canceled
+	replaced // by a put
+	rejected // duplicate
+)
+
+func workerOf(process uint8) int { return int(process-1) / maxSlots }
+func slotOf(process uint8) int   { return int(process-1) % maxSlots }
+func processOf(worker, slot int) uint8 {
+	return uint8(worker*maxSlots + slot + 1)
+}
