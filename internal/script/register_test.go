@@ -16,8 +16,10 @@ import (
 // a queue is listed once. Both on a full Redis too.
 func TestRegister(t *testing.T) {
 	t.Parallel()
+	chosen(t)
 	is := is.New(t)
 	server := redistest.Start(t)
+	watched(t, server.URL(), "p")
 	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
 	line := redisconn.NewLine(dial, 0)

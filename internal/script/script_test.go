@@ -25,7 +25,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) {
+	if err := mutate(); err != nil {
+		panic(err)
+	}
+	os.Exit(redistest.Main(m.Run))
+}
 
 // A state is a whole keyspace in short notation. Keys stand without prefix and
 // queue ("process:p1", "cancel:#a"). Their values:
@@ -75,6 +80,7 @@ type env struct {
 
 func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Helper()
+	chosen(t)
 	prefix := redistest.Prefix(t)
 	dial, err := redisconn.FromURL(redistest.Worker(t, url, prefix))
 	if err != nil {
@@ -85,6 +91,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
 	}
 	t.Cleanup(e.line.Close)
+	watched(t, url, e.prefix)
 	e.q = keys.NewSpace(e.prefix).Queue("q")
 	e.ear = redis.PubSubConn{Conn: redistest.Dial(t, url)}
 	channels := []any{e.prefix + "_end"}

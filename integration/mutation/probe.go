@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A script with probes tells which places it has reached, each once in a call, on
+// a channel that is called like its first key.
+const prelude = "local reached_ = {} " +
+	"local function reach_(place) " +
+	"if not reached_[place] then reached_[place] = true redis.call('PUBLISH', 'reached:' .. KEYS[1], place) end " +
+	"return true end "
+
+func (p place) in(file string) string { return fmt.Sprintf("%s:%d-%d", file, p.from, p.to) }
+
+// probed returns the source of a file with a probe at each place.
+func probed(file, src string, places []place) string {
+	// Outer ones first: these open first.
+	slices.SortFunc(places, func(a, b place) int {
+		if a.from != b.from {
+			return a.from - b.from
+		}
+		return b.width() - a.width()
+	})
+	open, closed := map[int]string{}, map[int]string{}
+	for _, p := range slices.Compact(places) {
+		if p.width() == statement {
+			open[p.from] += fmt.Sprintf("reach_('%s') ", p.in(file))
+			continue
+		}
+		open[p.from] += fmt.Sprintf("(reach_('%s') and ", p.in(file))
+		closed[p.to] += ")"
+	}
+	var all strings.Builder
+	all.WriteString(prelude)
+	for i := range len(src) + 1 {
+		all.WriteString(closed[i] + open[i])
+		if i < len(src) {
+			all.WriteByte(src[i])
+		}
+	}
+	return all.String()
+}
+
+// statement is the width of a place that is one: it is around all expressions that
+// begin with it.
+const statement = 1 << 30
+
+func (p place) width() int {
+	if p.from == p.to {
+		return statement
+	}
+	return p.to - p.from
+}
+
+// A test of the tables.
+type test struct {
+	name  string
+	cost  int // μs
+	kills int
+}
+
+// read returns the tests that reach each place, by what they have said in a
+// directory.
+func read(dir string) (map[string][]*test, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return nil, err
+	}
+	by := map[string][]*test{}
+	for _, path := range paths {
+		said, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		lines := strings.Split(string(said), "\n")
+		t := &test{name: lines[0]}
+		if _, err := fmt.Sscan(lines[1], &t.cost); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, p := range lines[2:] {
+			by[p] = append(by[p], t)
+		}
+	}
+	return by, nil
+}
