@@ -1,6 +1,9 @@
 // Mutation changes each check of the Lua scripts in turn, and looks whether a test
 // notices. A mutant that no test notices is a check that nobody needs, or that
 // nobody tests.
+//
+//	go run ./integration/mutation                  all of them
+//	go run ./integration/mutation -only step:123   those of one line
 package main
 
 import (
@@ -16,80 +19,74 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "mutants whose names begin so, as step:123 or lib_wake")
+	only := flag.String("only", "", "mutants whose names begin so, as step:123 or lib_wake; several with commas")
 	list := flag.Bool("list", false, "name the mutants, and try none")
 	verbose := flag.Bool("v", false, "tell of each mutant what noticed it")
+	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")
 	jobs := flag.Int("j", 3, "mutants at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *only, *list, *verbose, *jobs); err != nil {
+	ok, err := run(ctx, *jobs, *list, &report{only: strings.Split(*only, ","), verbose: *verbose, thorough: *thorough})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || !ok {
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only string, list, verbose bool, jobs int) error {
+func run(ctx context.Context, jobs int, list bool, r *report) (ok bool, err error) {
+	begin := time.Now()
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/worqr/worqr").Output()
 	if err != nil {
-		return err
+		return false, fmt.Errorf("go list: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "mutation-")
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	begin := time.Now()
 	s, err := newStand(ctx, strings.TrimSpace(string(root)), dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	all, err := s.breed()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if list {
 		for _, m := range all {
-			fmt.Println(&m)
+			if r.asked(&m) {
+				fmt.Println(&m)
+			}
 		}
-		return nil
+		return true, nil
 	}
 	if err := s.rehearse(ctx, all); err != nil {
-		return err
+		return false, err
 	}
-	fmt.Println("rehearsed after", time.Since(begin))
 	var wg sync.WaitGroup
-	var mu sync.Mutex
 	next := make(chan *mutant)
-	killed, survived := 0, 0
 	for range jobs {
 		wg.Go(func() {
 			for m := range next {
-				f, err := s.try(ctx, m)
-				mu.Lock()
-				switch {
-				case err != nil:
-					fmt.Println(m, err)
-				case f.killed:
-					killed++
-					if verbose {
-						fmt.Println("killed  ", m, " by ", f.by)
-					}
-				default:
-					survived++
-					fmt.Println("survived", m, f.reached)
-				}
-				mu.Unlock()
+				r.judge(ctx, s, m)
 			}
 		})
 	}
 	for i := range all {
-		if strings.HasPrefix(all[i].name(), only) {
+		if r.asked(&all[i]) && ctx.Err() == nil {
 			next <- &all[i]
 		}
 	}
 	close(next)
 	wg.Wait()
-	fmt.Println(killed, survived, time.Since(begin))
-	return nil
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	r.stale(all)
+	fmt.Printf("%d mutants: %d killed, %d of them by tests of the whole library; %d survive for the reasons in survivors.go; %d wrong; %s\n",
+		r.killed+r.explained+r.wrong, r.killed, r.elsewhere, r.explained, r.wrong, time.Since(begin).Round(time.Second))
+	return r.wrong == 0, nil
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A script with probes tells which places it has reached, each once in a call, on
@@ -60,8 +61,14 @@ func (p place) width() int {
 // A test of the tables.
 type test struct {
 	name  string
-	cost  int // μs
+	cost  time.Duration
 	kills int
+}
+
+// kind is the function that the test is in.
+func (t *test) kind() string {
+	kind, _, _ := strings.Cut(t.name, "/")
+	return kind
 }
 
 // read returns the tests that reach each place, by what they have said in a
@@ -79,8 +86,8 @@ func read(dir string) (map[string][]*test, error) {
 		}
 		lines := strings.Split(string(said), "\n")
 		t := &test{name: lines[0]}
-		if _, err := fmt.Sscan(lines[1], &t.cost); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		if t.cost, err = time.ParseDuration(lines[1]); err != nil {
+			return nil, err
 		}
 		for _, p := range lines[2:] {
 			by[p] = append(by[p], t)

@@ -19,7 +19,7 @@ import (
 // a mutant has to be found each time.
 const random = "^TestSound$"
 
-// A range is where mutants are tried: the test binary of internal/script, and what
+// A stand is where mutants are tried: the test binary of internal/script, and what
 // its tests reach.
 type stand struct {
 	root   string // of the repository
@@ -89,7 +89,7 @@ func (s *stand) rehearse(ctx context.Context, all []mutant) error {
 		}
 	}
 	// A test that counts commands fails, because of the probes.
-	out, _ := s.run(ctx, dir, time.Minute*3, "-test.skip", random)
+	out, _ := s.run(ctx, dir, 100, "-test.skip", random)
 	var err error
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
@@ -97,15 +97,17 @@ func (s *stand) rehearse(ctx context.Context, all []mutant) error {
 	return err
 }
 
-// run runs tests in the directory that tells them what to do.
-func (s *stand) run(ctx context.Context, dir string, limit time.Duration, args ...string) (out []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// run runs tests in the directory that tells them what to do. Neither they nor
+// the server that they start may use more than so many seconds of CPU: what never
+// ends does, however little of it there is.
+func (s *stand) run(ctx context.Context, dir string, seconds int, args ...string) (out []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, append([]string{"-test.parallel", "1"}, args...)...)
+	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, seconds)
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
 	cmd.Dir = filepath.Join(s.root, "internal", "script")
 	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir)
-	// With the servers that the tests have started, which may not heed the end of
-	// the tests while a script of theirs does not end.
+	// With the servers that the tests have started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -113,9 +115,6 @@ func (s *stand) run(ctx context.Context, dir string, limit time.Duration, args .
 	cmd.Stdout, cmd.Stderr = &both, &both
 	err = cmd.Run()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
 	return both.Bytes(), err
 }
 
@@ -123,12 +122,12 @@ func (s *stand) run(ctx context.Context, dir string, limit time.Duration, args .
 type fate struct {
 	killed  bool
 	reached bool
-	by      string // the test, or "it hangs"
+	by      string // the test
 }
 
 // try tries a mutant: at first with few tests that reach it, one of each kind,
-// then with more.
-func (s *stand) try(ctx context.Context, m *mutant) (fate, error) {
+// then with more, as many as take so long.
+func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, error) {
 	dir, err := os.MkdirTemp(s.dir, "mutant")
 	if err != nil {
 		return fate{}, err
@@ -139,46 +138,49 @@ func (s *stand) try(ctx context.Context, m *mutant) (fate, error) {
 	}
 	rest := s.order(m.place.in(m.file))
 	f := fate{reached: len(rest) > 0}
-	for budget := 100_000; len(rest) > 0; budget *= 10 {
-		var some []string
-		kinds, cost, taken := map[string]bool{}, 0, 0
-		for _, t := range rest {
-			if taken > 0 && cost+t.cost > budget {
-				break
-			}
-			kind, _, _ := strings.Cut(t.name, "/")
-			kinds["^"+kind+"$"] = true
-			cost += t.cost
-			some = append(some, t.name)
-			taken++
+	for page, total := 100*time.Millisecond, time.Duration(0); len(rest) > 0 && total < most; page *= 10 {
+		some, cost := take(rest, min(page, most-total))
+		rest, total = rest[len(some):], total+cost
+		var names, kinds []string
+		for _, t := range some {
+			names, kinds = append(names, t.name), append(kinds, "^"+t.kind()+"$")
 		}
-		if err := os.WriteFile(filepath.Join(dir, "tests"), []byte(strings.Join(some, "\n")+"\n"), 0o644); err != nil {
+		slices.Sort(kinds)
+		if err := os.WriteFile(filepath.Join(dir, "tests"), []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
 			return f, err
 		}
-		var tops []string
-		for k := range kinds {
-			tops = append(tops, k)
-		}
-		out, err := s.run(ctx, dir, 5*time.Second+time.Duration(cost)*8*time.Microsecond, "-test.run", strings.Join(tops, "|"))
+		out, err := s.run(ctx, dir, 2+int(2*cost.Seconds()), "-test.run", strings.Join(slices.Compact(kinds), "|"))
 		if ctx.Err() != nil {
 			return f, ctx.Err()
 		}
 		if err != nil {
-			f.killed, f.by = true, "it hangs"
-			if err != context.DeadlineExceeded {
-				f.by = "a panic"
-				if _, by, ok := strings.Cut(string(out), "FAILED "); ok {
-					f.by, _, _ = strings.Cut(by, "\n")
-				} else if _, by, ok := strings.Cut(string(out), "--- FAIL: "); ok {
-					f.by, _, _ = strings.Cut(by, " ")
-				}
-			}
-			s.credit(rest[:taken], f.by)
+			f.killed, f.by = true, blame(string(out))
+			s.credit(some, f.by)
 			return f, nil
 		}
-		rest = rest[taken:]
 	}
 	return f, nil
+}
+
+// take is the first tests that take so long together, or one.
+func take(tests []*test, most time.Duration) (some []*test, cost time.Duration) {
+	for i, t := range tests {
+		if i > 0 && cost+t.cost > most {
+			return tests[:i], cost
+		}
+		cost += t.cost
+	}
+	return tests, cost
+}
+
+// blame is the test that failed, by what a run has said.
+func blame(out string) string {
+	for _, said := range []string{"FAILED ", "--- FAIL: "} {
+		if _, name, ok := strings.Cut(out, said); ok {
+			return strings.Fields(name)[0]
+		}
+	}
+	return "no end" // or a panic
 }
 
 // order returns the tests that reach a place: one of each kind, then a second one,
@@ -188,18 +190,19 @@ func (s *stand) order(place string) (all []*test) {
 	defer s.mu.Unlock()
 	kinds := map[string][]*test{}
 	for _, t := range s.tests[place] {
-		kind, _, _ := strings.Cut(t.name, "/")
-		kinds[kind] = append(kinds[kind], t)
+		kinds[t.kind()] = append(kinds[t.kind()], t)
 	}
 	turn := map[*test]int{}
 	for _, of := range kinds {
-		slices.SortFunc(of, func(a, b *test) int { return cmp.Or(b.kills-a.kills, a.cost-b.cost) })
+		slices.SortFunc(of, func(a, b *test) int { return cmp.Or(b.kills-a.kills, cmp.Compare(a.cost, b.cost)) })
 		for i, t := range of {
 			turn[t] = i
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(a, b *test) int { return cmp.Or(turn[a]-turn[b], a.cost-b.cost, strings.Compare(a.name, b.name)) })
+	slices.SortFunc(all, func(a, b *test) int {
+		return cmp.Or(turn[a]-turn[b], cmp.Compare(a.cost, b.cost), strings.Compare(a.name, b.name))
+	})
 	return all
 }
 

@@ -89,7 +89,7 @@ func watched(t testing.TB, url, prefix string) {
 	ear.Receive()
 	begin := time.Now()
 	t.Cleanup(func() {
-		said := []string{t.Name(), fmt.Sprint(time.Since(begin).Microseconds())}
+		said := []string{t.Name(), time.Since(begin).String()}
 		if _, err := c.Do("PUBLISH", "reached:"+prefix+":", "end"); err != nil {
 			t.Error(err)
 			return

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A survivor is a mutant that the tests of internal/script do not notice.
+type survivor struct {
+	file string
+	text string // of the mutant
+	why  string // it makes no difference
+	test string // or: a test of the package worqr, which does notice it
+}
+
+// A report is what became of all mutants.
+type report struct {
+	only              []string
+	verbose, thorough bool
+
+	mu                                  sync.Mutex // protects the fields below
+	killed, elsewhere, explained, wrong int
+}
+
+func (r *report) asked(m *mutant) bool {
+	for _, o := range r.only {
+		if strings.HasPrefix(m.name()+":", o) {
+			return true
+		}
+	}
+	return false
+}
+
+func known(m *mutant) *survivor {
+	for i := range survivors {
+		if s := &survivors[i]; s.file == m.file && s.text == m.text {
+			return s
+		}
+	}
+	return nil
+}
+
+// judge tries a mutant and compares with what is known of it.
+func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
+	k, most := known(m), time.Hour
+	if k != nil && !r.thorough {
+		most = time.Second
+	}
+	f, err := s.try(ctx, m, most)
+	if err == nil && !f.killed && k != nil && k.test != "" {
+		f.killed, err = s.elsewhere(ctx, m, k.test)
+		f.by = k.test
+		k = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		r.wrong++
+		fmt.Printf("cannot be tried: %s\n  %v\n", m, err)
+	case f.killed && k != nil:
+		r.wrong++
+		fmt.Printf("survives no more, since there is %s: %s\n", f.by, m)
+	case f.killed:
+		r.killed++
+		if !strings.Contains(f.by, "/") {
+			r.elsewhere++
+		}
+		if r.verbose {
+			fmt.Printf("killed by %s: %s\n", f.by, m)
+		}
+	case k != nil:
+		r.explained++
+	default:
+		r.wrong++
+		why := "no test notices it"
+		if !f.reached {
+			why = "no test gets there"
+		}
+		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.name())
+	}
+}
+
+// stale finds what is said of mutants that there are not.
+func (r *report) stale(all []mutant) {
+	there := map[string]bool{}
+	for _, m := range all {
+		there[m.file+m.text] = true
+	}
+	for _, k := range survivors {
+		if !there[k.file+k.text] {
+			r.wrong++
+			fmt.Printf("there is no such mutant: %s: %s\n", k.file, k.text)
+		}
+	}
+}
+
+// elsewhere runs a test of the package worqr with the mutant compiled in.
+func (s *stand) elsewhere(ctx context.Context, m *mutant, test string) (killed bool, err error) {
+	dir, err := os.MkdirTemp(s.dir, "overlay")
+	if err != nil {
+		return false, err
+	}
+	file := filepath.Join(dir, m.file+".lua")
+	if err := os.WriteFile(file, []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
+		return false, err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(s.root, "internal", "script", m.file+".lua"): file,
+	}})
+	if err != nil {
+		return false, err
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o644); err != nil {
+		return false, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", list, "-run", "^"+test+"$", ".")
+	cmd.Dir = s.root
+	out, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "--- FAIL: "+test) {
+		return false, fmt.Errorf("%w\n%s", err, out)
+	}
+	return err != nil, nil
+}
