@@ -13,7 +13,7 @@
 -- token of the last cancel in the log; what look returns; and the time.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, judge = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), now <= tonumber(ARGV[9])
-local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
+local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end

@@ -74,7 +74,7 @@ end
 local function entry_ended(entry, id)
   local key = q.keyed .. entry
   redis.call('HDEL', q.entries, id)
-  local due = tonumber(redis.call('HGET', key, 'due') or nil)
+  local due = tonumber(redis.call('HGET', key, 'due'))
   if due then
     redis.call('HDEL', key, 'process', 'tried', 'died', 'keep', 'counts', 'low', 'high')
     plan(q, entry, due)

@@ -73,7 +73,7 @@ if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled,
   size('ZCARD', q.contents)
   keyed = size('HLEN', q.entries) > 0 -- something runs out of it
   if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
-    offset = tonumber(redis.call('HGET', q.unique, 'offset') or nil)
+    offset = tonumber(redis.call('HGET', q.unique, 'offset'))
     canceling = redis.call('ZCARD', q.canceled) > 0
     suspecting = redis.call('ZCARD', q.suspects) > 0
     counting = size('HLEN', q.ledger) > 0 -- workers died

@@ -90,7 +90,7 @@ local function look(grace, judge, limit)
   local failed = {}
   local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, 20)
   for _, worker in ipairs(due) do
-    local deadline = tonumber(redis.call('ZSCORE', q.workers, worker) or nil)
+    local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
     if not deadline or deadline >= now then
       redis.call('ZREM', q.suspects, worker)
     elseif judge then

@@ -10,7 +10,7 @@
 local function lock_taken(payload, id)
   if offset then
     local digest = redis.sha1hex(payload)
-    local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)') or nil)
+    local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)'))
     if position and position <= offset then
       redis.call('HSET', q.unique, digest, 'p:' .. id)
     end
@@ -63,7 +63,7 @@ end
 
 -- How many workers died holding what is not under a key.
 local function crashes_of(payload)
-  return counting and tonumber(redis.call('HGET', q.ledger, redis.sha1hex(payload)) or nil) or 0
+  return counting and tonumber(redis.call('HGET', q.ledger, redis.sha1hex(payload))) or 0
 end
 
 local function forget_crashes(payload)
@@ -80,7 +80,7 @@ local function count_canceled(payload, entry, token, field)
   end
   local covered = false
   for _, name in ipairs({ redis.sha1hex(payload), is_key(entry) and entry or nil }) do
-    local canceled = tonumber(redis.call('ZSCORE', q.canceled, name) or nil)
+    local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
     if canceled and token <= canceled then
       redis.pcall('HINCRBY', q.cancel .. name, field, 1) -- the count is only told
       covered = true

@@ -140,7 +140,7 @@ for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain ones cost nothing more
   local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   at = at + 4
-  if tonumber(redis.call('ZSCORE', working, id) or nil) ~= started then
+  if tonumber(redis.call('ZSCORE', working, id)) ~= started then
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
     local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped')
