@@ -67,7 +67,6 @@ local function entry_started(entry, id, payload, retries, crashes)
   redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes)
   redis.call('HSET', q.entries, id, entry)
   redis.call('LPUSH', q.process .. id, payload)
-  keyed = true
 end
 
 -- The running part of an entry goes; what was blocked by it no longer is.

@@ -26,8 +26,7 @@ local function log_cancel(name, token, workers)
     -- On record for as long as the message may be under way, so that who hears
     -- it spares what is started from now on.
     redis.call('SET', q.token, token)
-    if fields <= 3 then
-      redis.call('DEL', record)
+    if fields <= 3 then -- of a cancel of the same that is over, or none
       redis.call('HSET', record, 'token', token, 'stopped', 0, 'finished', 0)
       redis.call('PEXPIRE', record, 10000)
     end
@@ -38,7 +37,6 @@ local function log_cancel(name, token, workers)
   end
   redis.call('SET', q.token, token)
   redis.call('ZADD', q.canceled, token, name)
-  redis.call('PERSIST', record)
   redis.call('HSETNX', record, 'stopped', 0)
   redis.call('HSETNX', record, 'finished', 0)
   redis.call('HSET', record, 'token', token)

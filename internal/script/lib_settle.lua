@@ -6,16 +6,14 @@
 -- position needs no search. While no lock exists, there is no offset and
 -- nothing of this is done.
 
--- A payload was taken from the front into a process.
+-- A payload was taken from the front into a process, while there are locks.
 local function lock_taken(payload, id)
-  if offset then
-    local digest = redis.sha1hex(payload)
-    local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)'))
-    if position and position <= offset then
-      redis.call('HSET', q.unique, digest, 'p:' .. id)
-    end
-    offset = offset + 1
+  local digest = redis.sha1hex(payload)
+  local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)'))
+  if position and position <= offset then
+    redis.call('HSET', q.unique, digest, 'p:' .. id)
   end
+  offset = offset + 1
 end
 
 -- The lock at one place goes to another, or goes.

@@ -253,7 +253,7 @@ if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
 local function other_id()
-  if others == 0 and final == #ARGV then
+  if final == #ARGV then
     final = final - 1
   end
   others = others + 1
