@@ -193,7 +193,7 @@ local function give_back(working, id, token, died, later)
       return nil
     end
     untrack()
-    if not moved and died > 0 then
+    if not moved then
       return false -- Redis has lost it
     end
     payload = moved

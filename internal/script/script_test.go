@@ -622,9 +622,7 @@ func steps(r Round) func(*env) string {
 		r := r // others use it at the same time
 		r.Lease = cmp.Or(r.Lease, time.Hour)
 		r.Keep = cmp.Or(r.Keep, 1000)
-		if r.Lease < 0 {
-			r.Lease = 0
-		}
+		r.Lease, r.Keep = max(r.Lease, 0), max(r.Keep, 0) // of less than nothing
 		places := e.abridge(&r)
 		a, err := Step(e.ctx, e.line, e.q, &r)
 		if err != nil {
@@ -651,6 +649,9 @@ func steps(r Round) func(*env) string {
 			w.add("look", minutes(a.Due.Milliseconds()))
 		}
 		w.num("buried", int64(a.Buried), 0)
+		for _, token := range a.Tokens {
+			w.add("recorded", fmt.Sprint(token))
+		}
 		if a.Trouble != "" {
 			w.add("trouble", strings.Fields(a.Trouble)[0])
 		}
