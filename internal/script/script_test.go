@@ -74,6 +74,7 @@ type env struct {
 	line   *redisconn.Line
 	conn   redis.Conn // for looking
 	ear    redis.PubSubConn
+	still  int64 // the time, where it stands still
 	way    way
 	back   *Back
 }
@@ -325,6 +326,9 @@ func (e *env) must(v any, err error) any {
 // now is the time of Redis, in ms.
 func (e *env) now() int64 {
 	e.t.Helper()
+	if e.still > 0 {
+		return e.still
+	}
 	now, err := Now(e.ctx, e.line)
 	e.must(nil, err)
 	return now
