@@ -171,8 +171,8 @@ func TestGuardMembers(t *testing.T) {
 			{call: leaves("w1"), want: "returned=0", state: state{"schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
 		{name: "nor when there is no time to keep", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{"idle": "(w2=-1m)"}}}},
-		{name: "a return that others go on with wakes", alive: []string{"w3"}, seed: one.with("suspects", "(w8=0)", "working:w9", "", "idle", "(w3=-1m)"), steps: []when{
-			{call: steps(Round{Worker: "w2", Number: 1}), want: "", heard: []string{"wake:w3 1"}, state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=1", "queues": "[a z]", "ledger": "{#a=1}"}}}},
+		{name: "a return that others go on with wakes as many", alive: []string{"w3", "w4"}, seed: one.with("suspects", "(w8=0)", "working:w8", "(p1=1 p2=2)", "process:p2", "[b]", "working:w9", "", "idle", "(w3=-2m w4=-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 1}), want: "", heard: []string{"wake:w3 2", "wake:w4 2"}, state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=1", "queues": "[a b z]", "ledger": "{#a=1 #b=1}"}}}},
 		{name: "and starts nothing while one is left", seed: one, steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"q1"}}), want: "again",
 				state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},

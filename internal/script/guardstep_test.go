@@ -35,6 +35,8 @@ func TestGuardStep(t *testing.T) {
 		{name: "a ledger", seed: two.with("ledger", "{#a=1 #b=1 #z=1}"), steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("ledger", "{#z=1}")}}},
 		{name: "locks", seed: two.with("unique", "{#a=p:p1 #b=p:p2 #z=w:0 offset=0}", "queues", "[z]"), steps: []when{
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("unique", "{#z=w:0 offset=0}", "queues", "[z]")}}},
+		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
+			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok cancels=#b/3 seen=3", heard: done, state: over.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=1 stopped=0 token=3 w:w1=}")}}},
 		{name: "one in brief behind the first", seed: two, steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over}}},
 		{name: "the ledger of another, beside a key", seed: runX.with("ledger", "{#a=2}"), steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("ledger", "{#a=2}")}}},
 		{name: "a process that another runs", seed: runX.with("keyed:k:x", runs("p2", 1, 0)), steps: []when{
@@ -148,6 +150,10 @@ func TestGuardAhead(t *testing.T) {
 		{name: "somebody is idle", seed: list.with("idle", "(w2=-1m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]"))}}},
 		{name: "somebody has died", seed: list.with("ledger", "{#z=1}"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]", "ledger", "{#z=1}"))}}},
 		{name: "somebody is a suspect", seed: list.with("suspects", "(w9=+5m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("suspects", "(w9=+5m)"))}}},
+		{name: "nobody knows who is idle", seed: list.with("idle", "=foreign"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("idle", "=foreign"))}}},
+		{name: "beside entries of which nobody died", seed: due(0, 0).with("queues", "[z]"), steps: []when{
+			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0,t1/2@k:1,z/3", state: ran(ran(due(0, 0), 1, 1, 0, 0), 3, 2, 1, 0).with("schedule", "", "contents", "",
+				"process:p3", "[z]", "working:w1", "(p1=1 p2=2 p3=3)", "entries", "{p1=k:0 p2=k:1}")}}},
 		{name: "not beside what its workers died of", seed: due(1, 0).with("queues", "[z]"), steps: []when{
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0!1", state: ran(due(1, 0), 1, 1, 0, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2)", "contents", "(#t1:k:1=0)")}}},
 		{name: "nor is that started ahead", seed: due(0, 1, 0).with("queues", "[z]"), steps: []when{

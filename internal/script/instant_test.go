@@ -14,7 +14,7 @@ import (
 
 // instant is where time stands still in TestInstant, in ms: so long ago that all
 // times in a state are told as they are.
-const instant = 1_000_000
+const instant = 1_000_999
 
 // While time stands still, all that depends on it is exact: what happens to the
 // millisecond, and what happens when two times are the same.
@@ -22,7 +22,7 @@ func TestInstant(t *testing.T) {
 	// Not beside others, whose time goes on. These wait until it is over.
 	for verb, script := range scripts {
 		was := *script
-		*script = redisconn.NewScript(strings.ReplaceAll(current(verb), "redis.call('TIME')", "{ '1000', '999' }"))
+		*script = redisconn.NewScript(strings.ReplaceAll(current(verb), "redis.call('TIME')", "{ '1000', '999999' }"))
 		t.Cleanup(func() { *script = was })
 	}
 	at := func(ms int) string { return fmt.Sprint(instant + ms) }
@@ -95,10 +95,10 @@ func TestInstant(t *testing.T) {
 		{name: "join: a lease of a millisecond, asked for just in time", steps: []when{{call: lease(1, instant), want: "ok", state: joined}}},
 		{name: "join: a millisecond late", steps: []when{{call: lease(1, instant-1), want: "EVICTED"}}},
 		{name: "join: for ever", steps: []when{{call: lease(0, instant), want: "ok", state: joined.with("workers", "(w1=never)")}}},
-		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000000", state: w1(at(1))}}},
-		{name: "beat: lapsed by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000000", state: w1("never")}}},
-		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000000", state: w1(at(9))}}},
-		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000000"}}},
+		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
+		{name: "beat: lapsed by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000999", state: w1("never")}}},
+		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000999"}}},
 		{name: "sweep: who has not lapsed", seed: w1(at(0)), steps: []when{{call: sweep(5), want: "failed=[] due=-1"}}},
 		{name: "sweep: a suspect, and when to fail it", seed: w1(at(-1)), steps: []when{{call: sweep(5), want: "failed=[] due=5", state: w1(at(-1)).with("suspects", "(w1="+at(5)+")")}}},
 		{name: "sweep: heard of at the last moment", seed: w1(at(0)).with("suspects", "(w1="+at(-1)+")"), steps: []when{{call: sweep(5), want: "failed=[] due=-1", state: w1(at(0))}}},
@@ -111,7 +111,7 @@ func TestInstant(t *testing.T) {
 			{call: round(Round{Lease: 9 * time.Millisecond, Idle: true, Start: []string{"p1"}}), want: "settled=[] started=0 due=1", state: one("k:x", at(1)).with("rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
 		{name: "step: an hour at most", seed: one("k:x", at(4_000_000)), steps: []when{
 			{call: round(Round{Lease: 9 * time.Millisecond, Idle: true, Start: []string{"p1"}}), want: "settled=[] started=0 due=3600000000", state: one("k:x", at(4_000_000)).with("rounds", "{w1=1}", "idle", "(w1=clock:now)")},
-			{call: scored("idle", "w1", "8796094022208")}}},
+			{call: scored("idle", "w1", "8796094023207")}}},
 		{name: "step: what is due now is not to come", seed: one("k:x", at(0)).with("paused", "=1", "schedule", "(k:x="+at(0)+" k:y="+at(7)+")"), steps: []when{
 			{call: round(Round{Lease: 9 * time.Millisecond, Idle: true, Start: []string{"p1"}}), want: "settled=[] started=0 due=-1", state: one("k:x", at(0)).with("paused", "=1", "schedule", "(k:x="+at(0)+" k:y="+at(7)+")", "rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
 		{name: "step: no place for what is due now in the answer", seed: one("k:x", at(0)).with("schedule", "(k:x="+at(0)+" k:y="+at(7)+")", "keyed:k:x", waits("a", at(0), 0, 2)), steps: []when{
@@ -124,7 +124,7 @@ func TestInstant(t *testing.T) {
 		{name: "fail: put aside, to the millisecond", seed: state{"failed:workers": "(w1=" + at(9) + ")", "failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:token": "=1"}, steps: []when{
 			{call: inFailed(round(Round{Lease: 9 * time.Millisecond, Keep: 9, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}}})), want: "settled=[ok] started=0 due=-1",
 				state: state{"failed:workers": "(w1=" + at(9) + ")", "failed:token": "=1", "failed:rounds": "{w1=1}", "failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)}},
-			{call: scored("failed:schedule", "r:p1", "4503599628370496")}}},
+			{call: scored("failed:schedule", "r:p1", "4503599628371495")}}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), s.alive)

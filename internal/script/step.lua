@@ -205,7 +205,7 @@ for _ = 1, acks do
   local name, canceled = ARGV[at], tonumber(ARGV[at + 1])
   at = at + 2
   local known = redis.pcall('HGET', q.cancel .. name, 'token')
-  if type(known) == 'string' and tonumber(known) == canceled then
+  if tonumber(known) == canceled then
     acknowledge(name, worker)
   end
 end
@@ -215,7 +215,7 @@ end
 local recorded = {}
 for i = 1, heard do
   local known = redis.pcall('HGET', q.cancel .. ARGV[at], 'token')
-  recorded[i] = type(known) == 'string' and tonumber(known) or 0
+  recorded[i] = tonumber(known) or 0
   at = at + 1
 end
 
@@ -290,7 +290,7 @@ local function deadly(payload, entry, retries, crashes)
   if failed then
     bury(failed, keep, worker, id,
       { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason })
-  elseif not entry then
+  else -- of the list: entries of a failed queue are put aside under their names
     put_aside('r:' .. id, payload, retries, crashes)
   end
   buried = buried + 1
