@@ -37,6 +37,8 @@ func TestGuardStep(t *testing.T) {
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("unique", "{#z=w:0 offset=0}", "queues", "[z]")}}},
 		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok cancels=#b/3 seen=3", heard: done, state: over.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=1 stopped=0 token=3 w:w1=}")}}},
+		{name: "a lost process is none of an empty payload", seed: rawP.with("process:p1", "", "ledger", "{"+digest("")+"=2}", "token", "=2", "canceled", "("+digest("")+"=2)", "cancel:"+digest(""), log("2")), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok cancels=" + digest("") + "/2 seen=2", state: member.with("rounds", "{w1=2}", "ledger", "{"+digest("")+"=2}", "token", "=2", "canceled", "("+digest("")+"=2)", "cancel:"+digest(""), log("2"))}}},
 		{name: "one in brief behind the first", seed: two, steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over}}},
 		{name: "the ledger of another, beside a key", seed: runX.with("ledger", "{#a=2}"), steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("ledger", "{#a=2}")}}},
 		{name: "a process that another runs", seed: runX.with("keyed:k:x", runs("p2", 1, 0)), steps: []when{
