@@ -374,9 +374,13 @@ func (r *rounds) evicted(flight []*exchange) {
 	if r.closing {
 		why = ErrNotWorking
 	}
-	for _, e := range flight {
+	for i, e := range flight {
 		r.vacate(e)
-		r.answer(e, why)
+		err := why
+		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
+			err = fmt.Errorf("%w: %w", why, redisconn.ErrUnknown)
+		}
+		r.answer(e, err)
 	}
 	r.hush()
 	r.mu.Unlock()
