@@ -1,0 +1,44 @@
+package failpoints_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var update = flag.Bool("update", false, "write the table in README.md")
+
+func TestMain(m *testing.M) {
+	if c := os.Getenv(victimEnv); c != "" {
+		play(c)
+		return
+	}
+	flag.Parse()
+	if !isSet("test.parallel") { // cells wait more than they compute
+		if err := flag.Set("test.parallel", "12"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(redistest.Main(func() int {
+		c, err := redis.DialURL(redistest.URL())
+		if err == nil {
+			err = teach(c)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = c.Close() }()
+		return m.Run()
+	}))
+}
+
+func isSet(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}

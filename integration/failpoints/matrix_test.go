@@ -1,0 +1,157 @@
+package failpoints_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Every call, met by every fault at every place.
+func TestMatrix(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			for _, c := range cells {
+				if !s.applies(c) {
+					continue
+				}
+				t.Run(c.String(), func(t *testing.T) {
+					t.Parallel()
+					defer func() {
+						if t.Failed() {
+							t.Logf("repeat it: go test ./integration/failpoints -run '^%s$' -v", strings.ReplaceAll(t.Name(), "/", "$/^"))
+						}
+					}()
+					run(t, s, c)
+				})
+			}
+		})
+	}
+}
+
+// run makes the call, has it meet the fault, and looks at what comes of it.
+func run(t *testing.T, s *scenario, c cell) {
+	promise, isFailed := s.promised(c), s.isFailed(c)
+	w := newWorld(t, s.leaseOf(c))
+	if s.seed == nil {
+		w.enqueue("a", "b", "c")
+	} else {
+		s.seed(w)
+	}
+	p := launch(t, config{redistest.URL(), w.prefix, s.name, c.holds(), w.lease})
+	first := p.next("ready").Worker
+	if s.meanwhile != nil {
+		s.meanwhile(w)
+	}
+	p.tell("go")
+	reached := p.next("reached")
+
+	n, alive := promise.effect, c.fault != kill
+	switch c.fault {
+	case kill:
+		p.kill()
+		w.gone(reached.Worker)
+		if c.place == sent {
+			w.deliver(reached.Commands)
+			w.gone(reached.Worker)
+		}
+	case pause:
+		p.stop()
+		w.gone(reached.Worker)
+		if c.place == sent {
+			w.deliver(reached.Commands)
+			w.gone(reached.Worker)
+		}
+		p.cont()
+		p.verdict(c.place)
+	case evict:
+		_, err := w.rescuer.FailWorker(t.Context(), reached.Worker)
+		must(t, err)
+		if c.place == sent {
+			w.deliver(reached.Commands)
+		}
+		p.verdict(c.place)
+	case lost, late:
+		p.tell("cut")
+	case again:
+		if c.place == atOnce {
+			w.deliver(reached.Commands)
+		}
+		p.tell("on")
+	}
+	if alive {
+		r := p.next("told")
+		if r.Told != promise.told && (r.Told != promise.or || promise.or == "") {
+			t.Errorf("the caller was told %q (%s), want %q, or %q", r.Told, r.Err, promise.told, promise.or)
+		}
+	}
+	if c == (cell{again, failed}) {
+		_, err := w.rescuer.FailWorker(t.Context(), first)
+		must(t, err)
+		w.deliver(reached.Commands)
+	}
+	if alive {
+		p.tell("end")
+		w.refused(p.next("ended").Ends, s.holding(n), isFailed)
+	}
+	leftover := s.waits(n, isFailed, alive)
+	if s.after != nil {
+		s.after(w, n)
+	}
+	w.drains(leftover)
+	if s.fails != nil {
+		if got, want := w.failures(), s.fails(n); !slices.Equal(got, want) {
+			t.Errorf("failed are %q, want %q", got, want)
+		}
+	}
+	finished := strip(leftover)
+	if !isFailed && alive {
+		finished = append(finished, s.holding(n)...)
+	}
+	if n > 0 {
+		finished = append(finished, s.ends...)
+	}
+
+	if alive {
+		w.enqueue(proof)
+		p.tell("prove")
+		r := p.next("proved")
+		if isFailed && s.role == member && r.Worker == first {
+			t.Errorf("it has the id under which it was failed")
+		}
+		if !isFailed && s.role == member && r.Worker != first {
+			t.Errorf("it was given up for dead")
+		}
+		finished = append(finished, proof)
+	}
+	if c.fault == late || c == (cell{again, goneOn}) {
+		w.deliver(reached.Commands)
+		w.drains(s.adds)
+		finished = append(finished, s.adds...)
+	}
+	if alive {
+		p.tell("leave")
+		p.next("left")
+	}
+	if c == (cell{again, left}) {
+		w.deliver(reached.Commands)
+		w.drains(s.adds)
+		finished = append(finished, s.adds...)
+	}
+	w.ends(finished)
+	_, err := w.queue.DeleteFailed(t.Context())
+	must(t, err)
+	must(t, w.queue.Resume(t.Context()))
+	w.leave()
+}
+
+// strip takes off the marks of drain.
+func strip(tasks []string) (payloads []string) {
+	for _, t := range tasks {
+		t, _, _ = strings.Cut(t, "!")
+		t, _, _ = strings.Cut(t, "+")
+		payloads = append(payloads, t)
+	}
+	return payloads
+}

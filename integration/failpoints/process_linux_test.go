@@ -1,0 +1,22 @@
+package failpoints_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// dieWithParent has a victim die with the test, also when that is killed.
+func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
+// stopped reports whether a process stands still.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// pid (name) state: the name may be anything
+	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')'):], []byte{' '})
+	return bytes.HasPrefix(state, []byte("T"))
+}

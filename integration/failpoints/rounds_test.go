@@ -1,0 +1,68 @@
+package failpoints_test
+
+import (
+	"errors"
+
+	"github.com/worqr/worqr"
+)
+
+// take takes the first of the tasks that the victim holds, to be ended by the call.
+func (v *victim) take() *worqr.Task {
+	t := v.tasks[0]
+	v.tasks = v.tasks[1:]
+	return t
+}
+
+// rounds are what a worker says to a queue.
+var rounds = []*scenario{
+	{
+		name: "start", wire: "step:start", role: member, repeats: true, fenced: "evicted",
+		ready: serve, holds: []string{"a", "b"},
+		call: func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
+	},
+	{
+		name: "finish", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
+		call: func(v *victim) error { return v.take().Finish(v.ctx) },
+		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
+	},
+	{
+		name: "finish with result", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
+		call: func(v *victim) error {
+			t := v.take()
+			t.Result = []byte("result")
+			return t.Finish(v.ctx)
+		},
+		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
+	},
+	{
+		name: "stop", wire: "step:stop", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call: func(v *victim) error { return v.take().Stop(v.ctx) },
+		left: func(n int) []string {
+			if n > 0 {
+				return []string{"b", "a", "c"} // a is back before b
+			}
+			return []string{"a", "b", "c"}
+		},
+	},
+	{
+		name: "retry", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
+		left: func(n int) []string {
+			if n > 0 {
+				return []string{"a+1", "b", "c"}
+			}
+			return []string{"a", "b", "c"}
+		},
+	},
+	{
+		name: "fail", wire: "step:fail", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call:  func(v *victim) error { return v.take().Fail(v.ctx, errors.New("no")) },
+		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
+		fails: func(n int) []string { return []string{"a"}[:min(n, 1)] },
+	},
+}

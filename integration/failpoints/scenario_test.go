@@ -1,0 +1,188 @@
+package failpoints_test
+
+import (
+	"slices"
+	"time"
+)
+
+// A role says since and until when the victim is a member of the queue.
+type role int
+
+const (
+	stranger role = iota // it is none
+	member               // all the time
+	comer                // from the call on
+	goer                 // up to the call
+)
+
+// A scenario is one call of a peer, and what it does.
+type scenario struct {
+	name    string
+	wire    string // the call as command.calls knows it
+	role    role
+	repeats bool   // the library makes it again if its reply is lost
+	silent  bool   // its caller hears nothing of it, and goes on
+	fenced  string // what the caller is told when the worker was given up for dead before
+
+	lease     time.Duration         // 0 as in lease
+	seed      func(w *world)        // nil enqueues a, b and c
+	ready     func(v *victim) error // what the victim does first
+	meanwhile func(w *world)        // what others do then
+	call      func(v *victim) error // the call
+	left      func(n int) []string  // what waits and is held, once the call was carried out n times; nil: a, b, c
+	held      []string              // of this the victim holds so much before the call
+	holds     []string              // and so much after it
+	ends      []string              // what the call finishes
+	adds      []string              // what a copy adds that comes when all else is done
+	fails     func(n int) []string  // what is in the failed queue then
+	twice     bool                  // a copy that comes at once is carried out again
+	after     func(w *world, n int) // looks at what else the call has done
+	but       map[string]promise    // cells that differ from what follows from the above
+}
+
+// promised is what is to come of a cell.
+func (s *scenario) promised(c cell) promise {
+	if p, ok := s.but[c.String()]; ok {
+		return p
+	}
+	fenced := s.role == member || s.role == goer // the worker is failed before the call arrives
+	switch c.fault {
+	case kill:
+		if c.place == before || c.place == sent && fenced {
+			return promise{effect: 0}
+		}
+		return promise{effect: 1}
+	case pause, evict:
+		return s.outlived(c, fenced)
+	case lost, late:
+		switch {
+		case c.place == done:
+			return promise{effect: 1, told: s.doubt()}
+		case s.repeats:
+			return promise{effect: 1, told: "ok"}
+		}
+		return promise{effect: 0, told: s.doubt()}
+	}
+	if c.place == atOnce && s.twice {
+		return promise{effect: 2, told: "ok"}
+	}
+	return promise{effect: 1, told: "ok"}
+}
+
+// outlived is what is to come of a call during which others have given the peer up
+// for dead, if it is a member.
+func (s *scenario) outlived(c cell, fenced bool) promise {
+	switch {
+	case s.silent:
+		return promise{effect: 1, told: "ok"}
+	case !fenced && (c.place == before || c.place == told):
+		return promise{effect: 1, told: "ok"}
+	case !fenced:
+		return promise{effect: 1, told: s.doubt()}
+	case s.fenced == "ok":
+		effect := 0
+		if c.place == done || c.place == told {
+			effect = 1
+		}
+		return promise{effect: effect, told: "ok"}
+	}
+	// The call is answered with a refusal, or a beat is, before the call is answered:
+	// then nobody knows of the call.
+	unknown := s.fenced + " unknown"
+	switch c.place {
+	case done:
+		return promise{effect: 1, told: unknown}
+	case told:
+		return promise{effect: 1, told: "ok", or: unknown}
+	}
+	return promise{effect: 0, told: s.fenced, or: unknown}
+}
+
+// doubt is what the caller is told when the reply was lost.
+func (s *scenario) doubt() string {
+	if s.repeats || s.silent {
+		return "ok"
+	}
+	return "unknown"
+}
+
+// applies reports whether there is such a cell.
+func (s *scenario) applies(c cell) bool {
+	return s.role != stranger || c.fault != evict && c != cell{again, failed}
+}
+
+// isFailed reports whether the victim is given up for dead.
+func (s *scenario) isFailed(c cell) bool {
+	switch {
+	case c.fault == again:
+		return c.place == failed && s.role != goer
+	case c.fault != kill && c.fault != pause && c.fault != evict:
+		return false
+	case s.role == comer:
+		return c.place != before
+	case s.role == goer:
+		return c.place == before || c.place == sent
+	}
+	return s.role == member
+}
+
+// Leases: a short one where somebody is to be given up for dead, a long one
+// where nobody may be.
+const (
+	shortLease = time.Second
+	longLease  = 30 * time.Second
+)
+
+// leaseOf is the lease in a cell.
+func (s *scenario) leaseOf(c cell) time.Duration {
+	switch {
+	case (c.fault == kill || c.fault == pause) && s.isFailed(c) || s.role == comer:
+		return shortLease
+	case s.lease > 0:
+		return s.lease
+	}
+	return longLease
+}
+
+// waits is what is left for others, once the call was carried out n times: marked
+// where its holder died.
+func (s *scenario) waits(n int, failed, alive bool) (all []string) {
+	all = []string{"a", "b", "c"}
+	if s.left != nil {
+		all = s.left(n)
+	}
+	held := s.holding(n)
+	if failed {
+		for i, p := range all {
+			if slices.Contains(held, p) {
+				all[i] += "!"
+			}
+		}
+		return all
+	}
+	if alive {
+		all = slices.DeleteFunc(all, func(p string) bool { return slices.Contains(held, p) })
+	}
+	return all
+}
+
+// holding is what the victim holds.
+func (s *scenario) holding(n int) []string {
+	if n > 0 {
+		return s.holds
+	}
+	return s.held
+}
+
+// find returns the scenario of that name.
+func find(name string) *scenario {
+	for _, s := range scenarios() {
+		if s.name == name {
+			return s
+		}
+	}
+	panic("no scenario " + name)
+}
+
+// scenarios are all.
+func scenarios() []*scenario { return slices.Concat(memberships, rounds, productions) }

@@ -1,0 +1,177 @@
+package failpoints_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// The test binary runs itself again as the victim, with its configuration in
+// this variable.
+const victimEnv = "WORQR_TEST_VICTIM"
+
+// A config says what the victim does.
+type config struct {
+	URL, Prefix, Scenario string
+	Place                 place
+	Lease                 time.Duration
+}
+
+// A report is what the victim says, a line each.
+type report struct {
+	What     string            // ready, reached, told, ended, proved, left
+	Worker   string            // its id
+	Told     string            `json:",omitempty"` // of told: the kind of the error
+	Err      string            `json:",omitempty"` // likewise: its text
+	Commands []command         `json:",omitempty"` // of reached: what is held
+	Ends     map[string]string `json:",omitempty"` // of ended: by payload, what the caller was told
+}
+
+// A victim is the peer that meets the fault.
+type victim struct {
+	peer  *worqr.Peer
+	queue *worqr.Queue
+	ctx   context.Context
+	gate  *gate
+	tasks []*worqr.Task // that it holds, by the verbs
+	lines chan string   // what it is told to do
+	mu    sync.Mutex    // held while something is reported
+}
+
+// play is the main function of the victim.
+func play(text string) {
+	var c config
+	check(json.Unmarshal([]byte(text), &c))
+	verbs, err := digests()
+	check(err)
+	v := &victim{ctx: context.Background(), lines: make(chan string, 10)}
+	v.gate = &gate{verbs: verbs, verdict: make(chan bool, 1), over: make(chan struct{}), reached: func(commands []command) {
+		v.say(report{What: "reached", Commands: commands})
+	}}
+	go v.listen()
+	v.peer = worqr.New(v.gate.pool(c.URL), &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	v.queue = v.peer.Queue("q")
+	s := find(c.Scenario)
+	if s.ready != nil {
+		check(s.ready(v))
+	}
+	v.say(report{What: "ready"})
+	v.await("go")
+	v.gate.arm(s.wire, c.Place)
+	err = s.call(v)
+	text = ""
+	if err != nil {
+		text = err.Error()
+	}
+	v.say(report{What: "told", Told: kind(err), Err: text})
+	v.await("end")
+	v.say(report{What: "ended", Ends: v.end()})
+	v.await("prove")
+	v.prove()
+	v.say(report{What: "proved"})
+	v.await("leave")
+	check(v.peer.Close())
+	v.say(report{What: "left"})
+	v.await("exit")
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (v *victim) say(r report) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.peer != nil {
+		r.Worker = v.peer.ID()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(r) // nobody is there to be told
+}
+
+// listen takes what the victim is told, and ends with who tells it.
+func (v *victim) listen() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		switch line := lines.Text(); line {
+		case "on", "cut":
+			v.gate.verdict <- line == "on"
+		default:
+			v.lines <- line
+		}
+	}
+	os.Exit(0)
+}
+
+func (v *victim) await(line string) {
+	if got := <-v.lines; got != line {
+		panic(fmt.Sprintf("told to %q instead of %q", got, line))
+	}
+}
+
+// end finishes the tasks that the victim holds, whether they are its own or not.
+func (v *victim) end() map[string]string {
+	ends := map[string]string{}
+	for _, t := range v.tasks {
+		ends[string(t.Payload)] = kind(t.Finish(v.ctx))
+	}
+	return ends
+}
+
+// prove does one task, as a peer that is well does: what it is refused because it
+// was given up for dead it tries again.
+func (v *victim) prove() {
+	for {
+		err := cmp.Or(v.peer.StartWorker(v.ctx), v.queue.StartWork(v.ctx))
+		if err == nil {
+			var t *worqr.Task
+			if t, err = v.queue.StartTask(v.ctx); err == nil {
+				if string(t.Payload) != proof {
+					panic("it was given " + string(t.Payload))
+				}
+				check(t.Finish(v.ctx))
+				return
+			}
+		}
+		if !errors.Is(err, worqr.ErrEvicted) && !errors.Is(err, worqr.ErrNotWorking) {
+			panic(err)
+		}
+		time.Sleep(5 * time.Millisecond) // between two tries
+	}
+}
+
+// proof is the payload of the task by which a victim proves that it is well.
+const proof = "proof"
+
+// kind says what an error tells its caller.
+func kind(err error) string {
+	var kinds []string
+	for _, k := range []struct {
+		err  error
+		name string
+	}{
+		{worqr.ErrLost, "lost"}, {worqr.ErrEvicted, "evicted"}, {worqr.ErrUnknown, "unknown"},
+		{worqr.ErrDuplicate, "duplicate"}, {worqr.ErrNotWorking, "not working"}, {worqr.ErrNoTask, "no task"},
+	} {
+		if errors.Is(err, k.err) {
+			kinds = append(kinds, k.name)
+		}
+	}
+	switch {
+	case err == nil:
+		return "ok"
+	case len(kinds) == 0:
+		return err.Error()
+	}
+	return strings.Join(kinds, " ")
+}

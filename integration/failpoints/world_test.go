@@ -1,0 +1,259 @@
+package failpoints_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A world is what surrounds a victim: a namespace with one queue, a second peer
+// that looks after it, and an observer.
+type world struct {
+	t       *testing.T
+	prefix  string
+	keys    keys.Queue
+	lease   time.Duration
+	conn    redis.Conn
+	rescuer *worqr.Peer // serves the queue, and takes what it is told to
+	queue   *worqr.Queue
+	aside   []func() // what is to end before the rescuer leaves
+
+	mu       sync.Mutex
+	finished map[string]int // by payload, as the observer hears of it
+}
+
+func newWorld(t *testing.T, lease time.Duration) *world {
+	w := &world{t: t, prefix: redistest.Prefix(t), lease: lease, conn: redistest.Conn(t), finished: map[string]int{}}
+	w.keys = keys.NewSpace(w.prefix).Queue("q")
+	w.observe()
+	w.rescuer = w.peer()
+	w.queue = w.rescuer.Queue("q")
+	must(t, w.rescuer.StartWorker(t.Context()))
+	must(t, w.queue.StartWork(t.Context()))
+	return w
+}
+
+// peer returns another peer of the same fleet.
+func (w *world) peer() *worqr.Peer {
+	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: w.prefix, Lease: w.lease, Logger: slog.New(slog.DiscardHandler)})
+	must(w.t, err)
+	w.t.Cleanup(func() { must(w.t, p.Close()) })
+	return p
+}
+
+// observe counts the tasks that are finished from now on.
+func (w *world) observe() {
+	c := redis.PubSubConn{Conn: redistest.Conn(w.t)}
+	must(w.t, c.Subscribe(w.keys.Channel(keys.KindDone)))
+	if s, ok := c.Receive().(redis.Subscription); !ok || s.Kind != "subscribe" {
+		w.t.Fatal("the observer is not subscribed")
+	}
+	go func() { // until the connection is closed
+		for {
+			m, ok := c.Receive().(redis.Message)
+			if !ok {
+				return
+			}
+			var done struct{ Task string }
+			if json.Unmarshal(m.Data, &done) == nil {
+				w.mu.Lock()
+				w.finished[done.Task]++
+				w.mu.Unlock()
+			}
+		}
+	}()
+}
+
+// ends compares what was finished, as the observer has heard, with what is to be.
+func (w *world) ends(want []string) {
+	w.t.Helper()
+	count := map[string]int{}
+	for _, p := range want {
+		count[p]++
+	}
+	// A message about the last one may be under way.
+	for deadline := time.Now().Add(patience); ; {
+		w.mu.Lock()
+		got := maps.Clone(w.finished)
+		w.mu.Unlock()
+		total := 0
+		for _, n := range got {
+			total += n
+		}
+		if total < len(want) && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond) // between two looks
+			continue
+		}
+		if !maps.Equal(got, count) {
+			w.t.Errorf("finished, and how often: %v, want %v", got, count)
+		}
+		return
+	}
+}
+
+// do makes a plain call.
+func (w *world) do(name string, args ...any) any {
+	w.t.Helper()
+	v, err := w.conn.Do(name, args...)
+	must(w.t, err)
+	return v
+}
+
+func (w *world) enqueue(payloads ...string) {
+	w.t.Helper()
+	all := make([][]byte, len(payloads))
+	for i, p := range payloads {
+		all[i] = []byte(p)
+	}
+	must(w.t, w.queue.Enqueue(w.t.Context(), all...))
+}
+
+// deliver has commands arrive by a connection of their own. What they are answered
+// nobody hears; that they are refused may be.
+func (w *world) deliver(commands []command) {
+	w.t.Helper()
+	for _, c := range commands {
+		_, err := w.conn.Do(c[0], c.args()...)
+		if _, refused := errors.AsType[redis.Error](err); err != nil && !refused {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// gone waits until a worker is no member, and all that it held is back.
+func (w *world) gone(id string) {
+	w.t.Helper()
+	eventually(w.t, "a worker is no member any more", func() bool {
+		return w.do("ZSCORE", w.keys.Workers(), id) == nil && w.do("ZSCORE", w.keys.Suspects(), id) == nil
+	})
+}
+
+// drain has the rescuer do all that there is, in order. Each is told with what has
+// happened to it: +1 for a retry, ! for a worker that died holding it.
+func (w *world) drain() (all []string) {
+	w.t.Helper()
+	for {
+		tasks, err := w.queue.StartTasks(w.t.Context(), 1000)
+		switch {
+		case errors.Is(err, worqr.ErrNoTask):
+			return all
+		case errors.Is(err, worqr.ErrEvicted): // it was slow, and comes back
+			continue
+		}
+		must(w.t, err)
+		for _, task := range tasks {
+			text := string(task.Payload) + strings.Repeat("!", task.Crashes)
+			if task.Retries > 0 {
+				text += fmt.Sprintf("+%d", task.Retries)
+			}
+			all = append(all, text)
+			must(w.t, task.Finish(w.t.Context()))
+		}
+	}
+}
+
+// drains has all be done, and compares it with what is to be.
+func (w *world) drains(want []string) {
+	w.t.Helper()
+	if got := w.drain(); !slices.Equal(got, want) {
+		w.t.Errorf("what was left to do was %q, want %q", got, want)
+	}
+}
+
+// failures are the payloads in the failed queue, newest first.
+func (w *world) failures() (all []string) {
+	w.t.Helper()
+	for f, err := range w.queue.Failed(w.t.Context()) {
+		must(w.t, err)
+		all = append(all, string(f.Payload))
+	}
+	return all
+}
+
+// leave has everybody go who is there, and looks at what is left.
+func (w *world) leave() {
+	w.t.Helper()
+	for _, end := range w.aside {
+		end()
+	}
+	// A membership that nobody has lapses, and is ended by those who are there.
+	eventually(w.t, "nobody else is a member", func() bool {
+		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Workers()))
+		m, e := redis.Int(w.conn.Do("ZCARD", w.keys.Suspects()))
+		must(w.t, cmp.Or(err, e))
+		return n == 1 && m == 0
+	})
+	must(w.t, w.rescuer.StopWorker(w.t.Context()))
+	w.lapse()
+	w.nothing()
+}
+
+// lapse has registrations end whose time would be over some time: those of killed
+// peers that no queue has known. Then a sweep takes them off the list.
+func (w *world) lapse() {
+	w.t.Helper()
+	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
+		if !strings.HasPrefix(key, w.prefix+":worker:") {
+			continue
+		}
+		ttl, err := redis.Int(w.conn.Do("PTTL", key))
+		must(w.t, err)
+		if ttl < 0 || ttl > int(w.lease.Milliseconds()) {
+			w.t.Errorf("%s stays: its time is %d ms", key, ttl)
+		}
+		w.do("DEL", key)
+	}
+	_, err := w.rescuer.Sweep(w.t.Context())
+	must(w.t, err)
+}
+
+// nothing reports what is left and should not be.
+func (w *world) nothing() {
+	w.t.Helper()
+	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
+		ttl, err := redis.Int(w.conn.Do("TTL", key))
+		must(w.t, err)
+		switch {
+		case key == w.prefix+":registry", key == w.keys.Token(), key == w.keys.Failed().Token():
+		case strings.HasPrefix(key, w.keys.Once("")) && ttl > 0:
+		case strings.HasPrefix(key, w.keys.Cancel("")) && ttl > 0 && ttl <= 60:
+		default:
+			w.t.Errorf("left behind: %s (%v)", key, w.do("TYPE", key))
+		}
+	}
+}
+
+// refused compares what the victim was told when it finished what it held: nothing
+// of it was its own any more if it had been given up for dead.
+func (w *world) refused(ends map[string]string, held []string, failed bool) {
+	w.t.Helper()
+	for payload, told := range ends {
+		switch {
+		case failed && !strings.HasPrefix(told, "lost"):
+			w.t.Errorf("the end of %s, which others have, was answered with %q", payload, told)
+		case !failed && slices.Contains(held, payload) && told != "ok":
+			w.t.Errorf("the end of %s was answered with %q", payload, told)
+		case !failed && !slices.Contains(held, payload) && !strings.HasPrefix(told, "lost"):
+			w.t.Errorf("the end of %s, which it does not hold, was answered with %q", payload, told)
+		}
+	}
+	for _, payload := range held {
+		if !failed && ends[payload] == "" {
+			w.t.Errorf("the victim does not know that it holds %s", payload)
+		}
+	}
+}
