@@ -105,7 +105,7 @@ func run(t *testing.T, s *scenario, c cell) {
 			t.Errorf("failed are %q, want %q", got, want)
 		}
 	}
-	finished := strip(leftover)
+	finished := append(strip(leftover), s.also...)
 	if !isFailed && alive {
 		finished = append(finished, s.holding(n)...)
 	}
@@ -125,24 +125,28 @@ func run(t *testing.T, s *scenario, c cell) {
 		}
 		finished = append(finished, proof)
 	}
-	if c.fault == late || c == (cell{again, goneOn}) {
+	tardy := func(adds []string) {
 		w.deliver(reached.Commands)
-		w.drains(s.adds)
-		finished = append(finished, s.adds...)
+		w.drains(adds)
+		finished = append(finished, adds...)
+	}
+	switch c {
+	case cell{late, sent}:
+		tardy(s.late)
+	case cell{again, goneOn}:
+		tardy(s.again)
 	}
 	if alive {
 		p.tell("leave")
 		p.next("left")
 	}
 	if c == (cell{again, left}) {
-		w.deliver(reached.Commands)
-		w.drains(s.adds)
-		finished = append(finished, s.adds...)
+		tardy(s.again)
 	}
 	w.ends(finished)
 	_, err := w.queue.DeleteFailed(t.Context())
 	must(t, err)
-	must(t, w.queue.Resume(t.Context()))
+	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	w.leave()
 }
 

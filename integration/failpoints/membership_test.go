@@ -2,6 +2,9 @@ package failpoints_test
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -52,4 +55,73 @@ var memberships = []*scenario{
 		ready: hold,
 		call:  func(v *victim) error { return v.peer.StopWorker(v.ctx) },
 	},
+	{
+		// It takes two calls. Who goes on with the second counts no crash.
+		name: "leave with many", wire: "leave", role: goer, repeats: true, fenced: "ok",
+		seed:  func(w *world) { w.enqueue(many...) },
+		ready: holdMany,
+		held:  many,
+		call:  func(v *victim) error { return v.queue.StopWork(v.ctx) },
+		left:  func(int) []string { return slices.Clone(many) },
+	},
+	{
+		// Somebody else holds what goes back, in two calls.
+		name: "fail worker", wire: "fail", role: stranger,
+		seed:      func(w *world) { w.enqueue(many...) },
+		meanwhile: func(w *world) { w.patient(len(many)) },
+		call: func(v *victim) error {
+			for id, err := range v.queue.Running(v.ctx) {
+				if err != nil {
+					return err
+				}
+				_, err = v.peer.FailWorker(v.ctx, id.Worker)
+				return err
+			}
+			return errors.New("nobody holds a task")
+		},
+		left: func(n int) []string {
+			all := slices.Clone(many)
+			for i := range all {
+				if n > 0 {
+					all[i] += "!"
+				}
+			}
+			return all
+		},
+		after: func(w *world, n int) { w.parted(n > 0) },
+	},
+	{
+		name: "sweep", wire: "sweep", lease: 3 * time.Second,
+		seed: func(w *world) {
+			w.enqueue("a", "b", "c")
+			w.ghost(2)
+		},
+		ready: func(v *victim) error { // it is suspected
+			_, err := v.peer.Sweep(v.ctx)
+			return err
+		},
+		meanwhile: func(w *world) { w.due() },
+		call: func(v *victim) error {
+			_, err := v.peer.Sweep(v.ctx)
+			return err
+		},
+		left:  func(int) []string { return []string{"a!", "b!", "c"} },
+		after: func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
+	},
+}
+
+// many are more tasks than go back in one call.
+var many = func() (all []string) {
+	for i := range 150 {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
+}()
+
+// holdMany has the victim hold all of them.
+func holdMany(v *victim) (err error) {
+	if err = serve(v); err == nil {
+		v.tasks, err = v.queue.StartTasks(v.ctx, len(many))
+	}
+	return err
 }

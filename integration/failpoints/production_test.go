@@ -1,16 +1,209 @@
 package failpoints_test
 
-// productions are the calls of those who give and take away work.
+import (
+	"errors"
+	"fmt"
+)
+
+// added is what is left once x was added to a, b and c so many times.
+func added(n int, more ...string) []string {
+	all := []string{"a", "b", "c"}
+	for range n {
+		all = append(all, more...)
+	}
+	return all
+}
+
+// productions are the calls of those who give work, and take it away.
 var productions = []*scenario{
 	{
-		name: "enqueue", wire: "enqueue", twice: true, adds: []string{"x", "y"},
+		name: "enqueue", wire: "enqueue", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		call: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x"), []byte("y")) },
+		left: func(n int) []string { return added(n, "x", "y") },
+	},
+	{
+		// As a producer in any language would.
+		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
+		seed:  func(w *world) { w.enqueue(many...) },
+		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
+		call:  func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x"), []byte("y")) },
 		left: func(n int) []string {
-			all := []string{"a", "b", "c"}
+			all := append(append([]string(nil), many...), "first")
 			for range n {
 				all = append(all, "x", "y")
 			}
 			return all
 		},
+	},
+	{
+		// The queue was long, and is not any more.
+		name: "rouse", wire: "rouse", silent: true,
+		seed: func(w *world) { w.enqueue(many...) },
+		ready: func(v *victim) error {
+			return errors.Join(v.queue.Enqueue(v.ctx, []byte("first")), v.queue.Delete(v.ctx))
+		},
+		call: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x")) },
+		left: func(int) []string { return []string{"x"} },
+	},
+	{
+		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},
+		call: func(v *victim) error {
+			_, err := v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))
+			return err
+		},
+		left: func(n int) []string { return added(n, "x") },
+	},
+	{
+		name: "enqueue unique", wire: "enqueue_unique", late: []string{"x"}, again: []string{"x"},
+		call: func(v *victim) error { return v.queue.EnqueueUnique(v.ctx, []byte("x")) },
+		left: func(n int) []string { return added(n, "x") },
+	},
+	{
+		name: "put", wire: "put", late: []string{"x"}, again: []string{"x"},
+		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
+		left: func(n int) []string {
+			if n > 0 {
+				return []string{"x", "a", "b", "c"}
+			}
+			return added(0)
+		},
+	},
+	{
+		// What is put while the key runs waits until that has ended.
+		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
+		seed: func(w *world) {
+			w.put("key")
+			w.hold(1)
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
+		left: func(n int) []string {
+			if n > 0 {
+				return []string{"x", "a", "b", "c"}
+			}
+			return added(0)
+		},
+		after: func(w *world, _ int) { w.finish() },
+		also:  []string{"key"},
+	},
+	{
+		name: "remove", wire: "remove",
+		seed: func(w *world) {
+			w.put("x")
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error {
+			_, err := v.queue.Remove(v.ctx, "x")
+			return err
+		},
+		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
+	},
+	{
+		name: "cancel", wire: "cancel",
+		seed: func(w *world) { w.enqueue("a", "x", "b", "x", "c") },
+		call: func(v *victim) error {
+			_, err := v.queue.Cancel(v.ctx, []byte("x"))
+			return err
+		},
+		left: func(n int) []string {
+			if n > 0 {
+				return added(0)
+			}
+			return []string{"a", "x", "b", "x", "c"}
+		},
+	},
+	{
+		name: "cancel of what runs", wire: "cancel",
+		seed: func(w *world) {
+			w.enqueue("x", "a", "x", "b", "c")
+			w.hold(1)
+		},
+		call: func(v *victim) error {
+			_, err := v.queue.Cancel(v.ctx, []byte("x"))
+			return err
+		},
+		left: func(n int) []string {
+			if n > 0 {
+				return added(0)
+			}
+			return []string{"x", "a", "x", "b", "c"}
+		},
+		after: func(w *world, n int) { w.stop(n > 0) },
+	},
+	{
+		name: "cancel of a key", wire: "cancel_key",
+		seed: func(w *world) {
+			w.put("x")
+			w.hold(1)
+			w.put("x")
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error {
+			_, err := v.queue.CancelKey(v.ctx, "x")
+			return err
+		},
+		left: func(n int) []string {
+			return []string{"x", "a", "b", "c"}[min(n, 1):] // both were put under one key
+		},
+		after: func(w *world, n int) { w.stop(n > 0) },
+	},
+	{
+		name: "pause", wire: "pause",
+		call:  func(v *victim) error { return v.queue.Pause(v.ctx) },
+		after: func(w *world, n int) { w.paused(n > 0) },
+	},
+	{
+		name: "resume", wire: "resume",
+		ready: func(v *victim) error { return v.queue.Pause(v.ctx) },
+		call:  func(v *victim) error { return v.queue.Resume(v.ctx) },
+		after: func(w *world, n int) { w.paused(n == 0) },
+	},
+	{
+		name: "delete", wire: "delete",
+		seed: func(w *world) {
+			w.put("x")
+			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error { return v.queue.Delete(v.ctx) },
+		left: func(n int) []string {
+			if n > 0 {
+				return nil
+			}
+			return []string{"x", "u", "a", "b", "c"}
+		},
+	},
+	{
+		name: "requeue", wire: "requeue", late: []string{"x"},
+		seed: func(w *world) {
+			w.enqueue("x")
+			w.bury()
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error {
+			n, err := v.queue.RequeueFailed(v.ctx)
+			if err == nil && n != 1 {
+				err = fmt.Errorf("%d were put back", n)
+			}
+			return err
+		},
+		left:  func(n int) []string { return added(min(n, 1), "x") },
+		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
+	},
+	{
+		name: "delete failed", wire: "remove",
+		seed: func(w *world) {
+			w.enqueue("x")
+			w.bury()
+			w.enqueue("a", "b", "c")
+		},
+		call: func(v *victim) error {
+			n, err := v.queue.DeleteFailed(v.ctx)
+			if err == nil && n != 1 {
+				err = fmt.Errorf("%d were dropped", n)
+			}
+			return err
+		},
+		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
 }

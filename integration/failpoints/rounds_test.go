@@ -65,4 +65,63 @@ var rounds = []*scenario{
 		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
 		fails: func(n int) []string { return []string{"a"}[:min(n, 1)] },
 	},
+	{
+		name: "finish under key", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+		seed: func(w *world) {
+			w.put("a")
+			w.enqueue("b", "c")
+		},
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
+		call: func(v *victim) error { return v.take().Finish(v.ctx) },
+		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
+	},
+	{
+		name: "stop under key", wire: "step:stop", role: member, repeats: true, fenced: "lost evicted",
+		seed: func(w *world) {
+			w.put("a")
+			w.put("b")
+			w.enqueue("c")
+		},
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call: func(v *victim) error { return v.take().Stop(v.ctx) },
+	},
+	{
+		name: "retry under key", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
+		seed: func(w *world) {
+			w.put("a")
+			w.enqueue("b", "c")
+		},
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
+		left: func(n int) []string {
+			if n > 0 {
+				return []string{"a+1", "b", "c"}
+			}
+			return []string{"a", "b", "c"}
+		},
+	},
+	{
+		name: "finish of unique", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+		seed: func(w *world) {
+			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
+			w.enqueue("b", "c")
+		},
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
+		call: func(v *victim) error { return v.take().Finish(v.ctx) },
+		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
+	},
+	{
+		name: "acknowledge a cancel", wire: "step:ack", role: member, repeats: true, silent: true,
+		ready: hold, held: []string{"b"}, holds: []string{"b"},
+		meanwhile: func(w *world) { w.cancel("a") },
+		call: func(v *victim) error {
+			t := v.take()
+			<-t.Context().Done()
+			err := t.Stop(v.ctx)
+			<-v.gate.over // of the round that follows
+			return err
+		},
+		left:  func(int) []string { return []string{"b", "c"} },
+		after: func(w *world, _ int) { w.canceled(1) },
+	},
 }

@@ -33,7 +33,9 @@ type scenario struct {
 	held      []string              // of this the victim holds so much before the call
 	holds     []string              // and so much after it
 	ends      []string              // what the call finishes
-	adds      []string              // what a copy adds that comes when all else is done
+	late      []string              // what the call adds if it arrives when all else is done
+	again     []string              // and what a copy of it adds then
+	also      []string              // what others finish meanwhile
 	fails     func(n int) []string  // what is in the failed queue then
 	twice     bool                  // a copy that comes at once is carried out again
 	after     func(w *world, n int) // looks at what else the call has done

@@ -2,6 +2,7 @@ package failpoints_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // A world is what surrounds a victim: a namespace with one queue, a second peer
@@ -30,7 +33,9 @@ type world struct {
 	conn    redis.Conn
 	rescuer *worqr.Peer // serves the queue, and takes what it is told to
 	queue   *worqr.Queue
-	aside   []func() // what is to end before the rescuer leaves
+	tasks   []*worqr.Task       // that the rescuer holds
+	report  *worqr.CancelReport // of its cancel
+	other   *worqr.Peer         // a third one
 
 	mu       sync.Mutex
 	finished map[string]int // by payload, as the observer hears of it
@@ -103,6 +108,144 @@ func (w *world) ends(want []string) {
 		}
 		return
 	}
+}
+
+// put has a payload be done under itself as a key.
+func (w *world) put(payload string) {
+	w.t.Helper()
+	must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
+}
+
+// hold has the rescuer take tasks, and keep them.
+func (w *world) hold(n int) {
+	w.t.Helper()
+	var err error
+	w.tasks, err = w.queue.StartTasks(w.t.Context(), n)
+	must(w.t, err)
+	if len(w.tasks) != n {
+		w.t.Fatalf("it got %d tasks instead of %d", len(w.tasks), n)
+	}
+}
+
+// finish has it finish them.
+func (w *world) finish() {
+	w.t.Helper()
+	for _, task := range w.tasks {
+		must(w.t, task.Finish(w.t.Context()))
+	}
+}
+
+// stop has it stop them: at once, or when they are canceled.
+func (w *world) stop(canceled bool) {
+	w.t.Helper()
+	for _, task := range w.tasks {
+		if canceled {
+			eventually(w.t, "the task is canceled", func() bool { return errors.Is(context.Cause(task.Context()), worqr.ErrCanceled) })
+		}
+		must(w.t, task.Stop(w.t.Context()))
+	}
+}
+
+// bury has the rescuer fail the task that is first.
+func (w *world) bury() {
+	w.t.Helper()
+	w.hold(1)
+	must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))
+	w.tasks = nil
+}
+
+// cancel cancels a task.
+func (w *world) cancel(payload string) {
+	w.t.Helper()
+	var err error
+	w.report, err = w.queue.Cancel(w.t.Context(), []byte(payload))
+	must(w.t, err)
+}
+
+// canceled waits until the cancel is over, and compares how many it has stopped.
+func (w *world) canceled(stopped int) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	must(w.t, w.report.Wait(ctx))
+	if w.report.Stopped != stopped || w.report.Finished+w.report.Removed > 0 {
+		w.t.Errorf("the cancel reports %+v, want %d stopped", *w.report, stopped)
+	}
+}
+
+// paused compares whether the queue is paused, and ends that.
+func (w *world) paused(want bool) {
+	w.t.Helper()
+	s, err := w.queue.Stats(w.t.Context())
+	must(w.t, err)
+	if s.Paused != want {
+		w.t.Errorf("paused: %v, want %v", s.Paused, want)
+	}
+	must(w.t, w.queue.Resume(w.t.Context()))
+}
+
+// patient has a third peer take tasks.
+func (w *world) patient(n int) {
+	w.t.Helper()
+	w.other = w.peer()
+	q := w.other.Queue("q")
+	must(w.t, w.other.StartWorker(w.t.Context()))
+	must(w.t, q.StartWork(w.t.Context()))
+	var err error
+	w.tasks, err = q.StartTasks(w.t.Context(), n)
+	must(w.t, err)
+}
+
+// parted looks at the tasks of the patient: they are others' if it was failed, else
+// it gives them back.
+func (w *world) parted(failed bool) {
+	w.t.Helper()
+	if !failed {
+		must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
+		return
+	}
+	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrLost) {
+		w.t.Errorf("the end of what others have was answered with %v", err)
+	}
+}
+
+// ghost is the id of a member that died as soon as it had taken tasks.
+const ghost = "ghost"
+
+func (w *world) ghost(n int) {
+	w.t.Helper()
+	dial, err := redisconn.FromURL(redistest.URL())
+	must(w.t, err)
+	line := redisconn.NewLine(dial, 0)
+	defer line.Close()
+	now, err := script.Now(w.t.Context(), line)
+	must(w.t, err)
+	round := &script.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
+	for i := range n {
+		round.Start = append(round.Start, fmt.Sprint("process", i))
+	}
+	replies := line.Do(w.t.Context(),
+		script.JoinCall(w.keys, ghost, time.Millisecond, now+w.lease.Milliseconds(), 0), script.StepCall(w.keys, round))
+	answer, err := script.ReadStep(replies[1], round)
+	must(w.t, cmp.Or(replies[0].Err, err))
+	if len(answer.Started) != n {
+		w.t.Fatalf("it got %d tasks instead of %d", len(answer.Started), n)
+	}
+}
+
+// due waits until the ghost, which is suspected, may be failed.
+func (w *world) due() {
+	w.t.Helper()
+	eventually(w.t, "the ghost may be failed", func() bool {
+		at, err := redis.Int64(w.conn.Do("ZSCORE", w.keys.Suspects(), ghost))
+		if errors.Is(err, redis.ErrNil) {
+			return true // it was
+		}
+		must(w.t, err)
+		now, err := redis.Int64s(w.conn.Do("TIME"))
+		must(w.t, err)
+		return now[0]*1000+now[1]/1000 > at
+	})
 }
 
 // do makes a plain call.
@@ -187,8 +330,8 @@ func (w *world) failures() (all []string) {
 // leave has everybody go who is there, and looks at what is left.
 func (w *world) leave() {
 	w.t.Helper()
-	for _, end := range w.aside {
-		end()
+	if w.other != nil {
+		must(w.t, w.other.StopWorker(w.t.Context()))
 	}
 	// A membership that nobody has lapses, and is ended by those who are there.
 	eventually(w.t, "nobody else is a member", func() bool {
