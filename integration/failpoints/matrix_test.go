@@ -89,11 +89,21 @@ func run(t *testing.T, s *scenario, c cell) {
 	if c == (cell{again, failed}) {
 		_, err := w.rescuer.FailWorker(t.Context(), first)
 		must(t, err)
+		if s.role == comer {
+			w.pass() // what brings a worker back has its time
+		}
 		w.deliver(reached.Commands)
+		if w.do("ZSCORE", w.keys.Workers(), first) != nil {
+			t.Error("a worker that was failed is a member again")
+		}
 	}
 	if alive {
-		p.tell("end")
-		w.refused(p.next("ended").Ends, s.holding(n), isFailed)
+		ends := p.ended(func() {
+			if c == (cell{again, next}) {
+				w.deliver(reached.Commands)
+			}
+		})
+		w.refused(ends, s.holding(n), isFailed)
 	}
 	leftover := s.waits(n, isFailed, alive)
 	if s.after != nil {
@@ -113,30 +123,35 @@ func run(t *testing.T, s *scenario, c cell) {
 		finished = append(finished, s.ends...)
 	}
 
+	// A copy that comes late finds work that it must not take.
+	tardy := func(adds []string) {
+		if s.role != stranger {
+			w.enqueue("bait")
+			adds = append(adds, "bait")
+		}
+		w.deliver(reached.Commands)
+		w.drains(adds)
+		finished = append(finished, adds...)
+	}
 	if alive {
 		w.enqueue(proof)
 		p.tell("prove")
-		r := p.next("proved")
+		r := p.next("holding")
 		if isFailed && s.role == member && r.Worker == first {
 			t.Errorf("it has the id under which it was failed")
 		}
 		if !isFailed && s.role == member && r.Worker != first {
 			t.Errorf("it was given up for dead")
 		}
+		switch c {
+		case cell{late, sent}:
+			tardy(s.late)
+		case cell{again, goneOn}:
+			tardy(s.again)
+		}
+		p.tell("finish")
+		p.next("proved")
 		finished = append(finished, proof)
-	}
-	tardy := func(adds []string) {
-		w.deliver(reached.Commands)
-		w.drains(adds)
-		finished = append(finished, adds...)
-	}
-	switch c {
-	case cell{late, sent}:
-		tardy(s.late)
-	case cell{again, goneOn}:
-		tardy(s.again)
-	}
-	if alive {
 		p.tell("leave")
 		p.next("left")
 	}

@@ -36,7 +36,8 @@ type moment = place
 
 const (
 	atOnce moment = "reply"  // before the peer has taken in the reply
-	goneOn moment = "later"  // it has gone on, and done other things
+	next   moment = "next"   // it has made one more round
+	goneOn moment = "later"  // it has gone on, and holds another task
 	left   moment = "left"   // it has left
 	failed moment = "failed" // it was given up for dead
 )
@@ -55,7 +56,7 @@ var cells = []cell{
 	{pause, before}, {pause, sent}, {pause, done}, {pause, told},
 	{evict, before}, {evict, sent}, {evict, done}, {evict, told},
 	{lost, before}, {lost, sent}, {lost, done}, {late, sent},
-	{again, atOnce}, {again, goneOn}, {again, left}, {again, failed},
+	{again, atOnce}, {again, next}, {again, goneOn}, {again, left}, {again, failed},
 }
 
 // holds is the place at which the call is held.

@@ -65,19 +65,39 @@ func launch(t *testing.T, c config) *process {
 // next takes the next report, which must be of the given kind.
 func (p *process) next(what string) report {
 	p.t.Helper()
-	select {
-	case r, ok := <-p.reports:
-		if !ok {
-			p.t.Fatalf("the victim has ended; want %q", what)
-		}
-		if r.What != what {
-			p.t.Fatalf("the victim reports %+v, want %q", r, what)
-		}
-		return r
-	case <-time.After(patience):
-		p.t.Fatalf("the victim reports nothing; want %q", what)
+	r := p.report()
+	if r.What != what {
+		p.t.Fatalf("the victim reports %+v, want %q", r, what)
 	}
-	return report{}
+	return r
+}
+
+// report takes the next report.
+func (p *process) report() (r report) {
+	p.t.Helper()
+	select {
+	case r = <-p.reports: // one of nothing if it has ended
+	case <-time.After(patience):
+		p.t.Fatal("the victim reports nothing")
+	}
+	return r
+}
+
+// ended has the victim finish what it holds, and returns what it was told. Between
+// the first and the second of these ends it does what else is to be done.
+func (p *process) ended(between func()) map[string]string {
+	p.t.Helper()
+	p.tell("end")
+	r := p.report()
+	if r.What == "between" {
+		between()
+		p.tell("more")
+		r = p.report()
+	}
+	if r.What != "ended" {
+		p.t.Fatalf("the victim reports %+v", r)
+	}
+	return r.Ends
 }
 
 // tell says a line to the victim.

@@ -110,7 +110,13 @@ func (s *scenario) doubt() string {
 
 // applies reports whether there is such a cell.
 func (s *scenario) applies(c cell) bool {
-	return s.role != stranger || c.fault != evict && c != cell{again, failed}
+	switch c {
+	case cell{again, next}:
+		return len(s.holds) > 1
+	case cell{again, failed}:
+		return s.role != stranger
+	}
+	return s.role != stranger || c.fault != evict
 }
 
 // isFailed reports whether the victim is given up for dead.

@@ -29,7 +29,7 @@ type config struct {
 
 // A report is what the victim says, a line each.
 type report struct {
-	What     string            // ready, reached, told, ended, proved, left
+	What     string            // ready, reached, told, between, ended, holding, proved, left
 	Worker   string            // its id
 	Told     string            `json:",omitempty"` // of told: the kind of the error
 	Err      string            `json:",omitempty"` // likewise: its text
@@ -122,7 +122,11 @@ func (v *victim) await(line string) {
 // end finishes the tasks that the victim holds, whether they are its own or not.
 func (v *victim) end() map[string]string {
 	ends := map[string]string{}
-	for _, t := range v.tasks {
+	for i, t := range v.tasks {
+		if i == 1 {
+			v.say(report{What: "between"})
+			v.await("more")
+		}
 		ends[string(t.Payload)] = kind(t.Finish(v.ctx))
 	}
 	return ends
@@ -139,6 +143,8 @@ func (v *victim) prove() {
 				if string(t.Payload) != proof {
 					panic("it was given " + string(t.Payload))
 				}
+				v.say(report{What: "holding"})
+				v.await("finish")
 				check(t.Finish(v.ctx))
 				return
 			}

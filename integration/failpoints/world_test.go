@@ -242,10 +242,23 @@ func (w *world) due() {
 			return true // it was
 		}
 		must(w.t, err)
-		now, err := redis.Int64s(w.conn.Do("TIME"))
-		must(w.t, err)
-		return now[0]*1000+now[1]/1000 > at
+		return w.now() > at
 	})
+}
+
+// now is the time of Redis, in ms.
+func (w *world) now() int64 {
+	w.t.Helper()
+	now, err := redis.Int64s(w.conn.Do("TIME"))
+	must(w.t, err)
+	return now[0]*1000 + now[1]/1000
+}
+
+// pass waits until a lease has gone by.
+func (w *world) pass() {
+	w.t.Helper()
+	until := w.now() + w.lease.Milliseconds()
+	eventually(w.t, "a lease has gone by", func() bool { return w.now() > until })
 }
 
 // do makes a plain call.
