@@ -33,7 +33,7 @@ var memberships = []*scenario{
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},
 	{
-		name: "list", wire: "enlist:registry", role: member, silent: true,
+		name: "list", wire: "enlist:registry", role: member, silent: true, free: true,
 		ready: func(v *victim) error { return v.peer.StartWorker(v.ctx) },
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},

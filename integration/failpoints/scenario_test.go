@@ -22,6 +22,7 @@ type scenario struct {
 	role    role
 	repeats bool   // the library makes it again if its reply is lost
 	silent  bool   // its caller hears nothing of it, and goes on
+	free    bool   // Redis does not ask whether its caller is a member
 	fenced  string // what the caller is told when the worker was given up for dead before
 
 	lease     time.Duration         // 0 as in lease
@@ -47,7 +48,7 @@ func (s *scenario) promised(c cell) promise {
 	if p, ok := s.but[c.String()]; ok {
 		return p
 	}
-	fenced := s.role == member || s.role == goer // the worker is failed before the call arrives
+	fenced := !s.free && (s.role == member || s.role == goer) // the worker is failed before the call arrives
 	switch c.fault {
 	case kill:
 		if c.place == before || c.place == sent && fenced {
@@ -75,13 +76,11 @@ func (s *scenario) promised(c cell) promise {
 // for dead, if it is a member.
 func (s *scenario) outlived(c cell, fenced bool) promise {
 	switch {
-	case s.silent:
-		return promise{effect: 1, told: "ok"}
-	case !fenced && (c.place == before || c.place == told):
+	case !fenced && (s.silent || c.place == before || c.place == told):
 		return promise{effect: 1, told: "ok"}
 	case !fenced:
 		return promise{effect: 1, told: s.doubt()}
-	case s.fenced == "ok":
+	case s.silent, s.fenced == "ok":
 		effect := 0
 		if c.place == done || c.place == told {
 			effect = 1

@@ -1,0 +1,108 @@
+package failpoints_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// README.md has the table of what is promised, and says what this test does.
+func TestTable(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	must(t, err)
+	const begin, end = "<!-- the tables begin -->\n", "<!-- the tables end -->\n"
+	head, rest, ok := bytes.Cut(text, []byte(begin))
+	old, tail, also := bytes.Cut(rest, []byte(end))
+	if !ok || !also {
+		t.Fatal("README.md does not say where the tables are")
+	}
+	now := tables()
+	t.Log("\n" + now)
+	switch {
+	case string(old) == now:
+	case *update:
+		must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
+	default:
+		t.Error("README.md has another table; to write this one: go test ./integration/failpoints -run TestTable -update")
+	}
+}
+
+// tables are one for each fault, with a row for calls of a kind.
+func tables() string {
+	var b strings.Builder
+	for _, of := range []struct {
+		title, text string
+		faults      []fault
+	}{
+		{"Killed", "The process is killed. What it had *sent* arrives once others have its tasks.", []fault{kill}},
+		{"Stopped", "The process is stopped until others have its tasks, and then goes on. What it had *sent* arrives meanwhile. The reply to what was *done* comes too late for its connection, that to what was *told* is taken in.", []fault{pause}},
+		{"Given up", "The process lives, and somebody calls `FailWorker` on it. What it had *sent* arrives after that. The reply to what was *done* is lost.", []fault{evict}},
+		{"Cut off", "The connection is cut. In the last column, what was sent arrives once the peer has gone on and holds another task.", []fault{lost, late}},
+		{"Repeated", "A copy of the request arrives by another connection: before the peer has taken in the *reply*, when it has made one more round (*next*), when it has gone on and holds another task (*later*), when it has *left*, when it was *failed*.", []fault{again}},
+	} {
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| call |", of.title, of.text)
+		var columns []cell
+		for _, c := range cells {
+			if slices.Contains(of.faults, c.fault) {
+				columns = append(columns, c)
+				name := string(c.place)
+				if c.fault == late {
+					name = "late"
+				}
+				fmt.Fprintf(&b, " %s |", name)
+			}
+		}
+		b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+		for _, row := range rows(columns) {
+			b.WriteString(row)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// rows are those of one table. Calls of which the same is promised share one.
+func rows(columns []cell) (all []string) {
+	names := map[string][]string{}
+	var order []string
+	for _, s := range scenarios() {
+		row, any := "", false
+		for _, c := range columns {
+			row += " " + s.says(c) + " |"
+			any = any || s.applies(c)
+		}
+		if any && names[row] == nil {
+			order = append(order, row)
+		}
+		names[row] = append(names[row], s.name)
+	}
+	for _, row := range order {
+		all = append(all, "| "+strings.Join(names[row], ", ")+" |"+row+"\n")
+	}
+	return all
+}
+
+// says is what is promised of a cell, in a few words.
+func (s *scenario) says(c cell) string {
+	if !s.applies(c) {
+		return ""
+	}
+	p := s.promised(c)
+	effect := []string{"not", "once", "twice"}[p.effect]
+	switch {
+	case c.fault == late && len(s.late) > 0:
+		effect += ", then once"
+	case c.fault == again && (c.place == goneOn || c.place == left) && len(s.again) > 0:
+		effect = "twice"
+	}
+	if p.told == "" || s.silent {
+		return effect
+	}
+	if effect += ": " + p.told; p.or != "" {
+		effect += ", or " + p.or
+	}
+	return strings.ReplaceAll(effect, "lost evicted", "lost")
+}
