@@ -18,15 +18,18 @@ func TestMatrix(t *testing.T) {
 				}
 				t.Run(c.String(), func(t *testing.T) {
 					t.Parallel()
-					defer func() {
-						if t.Failed() {
-							t.Logf("repeat it: go test ./integration/failpoints -run '^%s$' -v", strings.ReplaceAll(t.Name(), "/", "$/^"))
-						}
-					}()
+					defer hint(t)
 					run(t, s, c)
 				})
 			}
 		})
+	}
+}
+
+// hint says how a cell that failed is repeated.
+func hint(t *testing.T) {
+	if t.Failed() {
+		t.Logf("repeat it: go test ./integration/failpoints -run '^%s$' -v", strings.ReplaceAll(t.Name(), "/", "$/^"))
 	}
 }
 
@@ -39,7 +42,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	} else {
 		s.seed(w)
 	}
-	p := launch(t, config{redistest.URL(), w.prefix, s.name, c.holds(), w.lease})
+	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Scenario: s.name, Place: c.holds(), Lease: w.lease})
 	first := p.next("ready").Worker
 	if s.meanwhile != nil {
 		s.meanwhile(w)

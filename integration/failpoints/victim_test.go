@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,14 +23,16 @@ const victimEnv = "WORQR_TEST_VICTIM"
 // A config says what the victim does.
 type config struct {
 	URL, Prefix, Scenario string
+	Handling              string // instead of a scenario
 	Place                 place
 	Lease                 time.Duration
 }
 
 // A report is what the victim says, a line each.
 type report struct {
-	What     string            // ready, reached, told, between, ended, holding, proved, left
+	What     string            // ready, reached, told, between, ended, holding, proved, left; begun, over, draining
 	Worker   string            // its id
+	Payload  string            `json:",omitempty"` // of begun and over
 	Told     string            `json:",omitempty"` // of told: the kind of the error
 	Err      string            `json:",omitempty"` // likewise: its text
 	Commands []command         `json:",omitempty"` // of reached: what is held
@@ -59,8 +61,11 @@ func play(text string) {
 		v.say(report{What: "reached", Commands: commands})
 	}}
 	go v.listen()
-	v.peer = worqr.New(v.gate.pool(c.URL), &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	v.peer = worqr.New(v.gate.pool(c.URL, c.Prefix), &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: v.log()})
 	v.queue = v.peer.Queue("q")
+	if i := slices.IndexFunc(handlings, func(h *handling) bool { return h.name == c.Handling }); i >= 0 {
+		v.handle(handlings[i], c.Place)
+	}
 	s := find(c.Scenario)
 	if s.ready != nil {
 		check(s.ready(v))

@@ -50,10 +50,10 @@ func (g *gate) hold(commands []command) bool {
 	return on
 }
 
-// pool hands out connections that pass through the gate.
-func (g *gate) pool(url string) *redis.Pool {
+// pool hands out connections of that name that pass through the gate.
+func (g *gate) pool(url, name string) *redis.Pool {
 	return &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		c, err := redis.DialURLContext(ctx, url, redis.DialConnectTimeout(5*time.Second))
+		c, err := redis.DialURLContext(ctx, url, redis.DialClientName(name))
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,342 @@
+package failpoints_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A handling is what a handler does with the first task, and when it meets the
+// fault. The other tasks it finishes.
+type handling struct {
+	name  string
+	wire  string // the call that is held; "" if it is the handler that meets it
+	holds bool   // handlers go on until they are told to return, or their contexts end
+	drain bool   // Run's context has ended meanwhile
+	hasty bool   // Run gives them no time then
+	then  func(ctx context.Context, t *worqr.Task) error
+}
+
+var errNo = errors.New("no")
+
+var handlings = []*handling{
+	{name: "taken", wire: "step:start"},
+	{name: "running", holds: true},
+	{name: "draining", holds: true, drain: true},
+	{name: "finish", wire: "step:finish"},
+	{name: "retry", wire: "step:retry", then: func(_ context.Context, t *worqr.Task) error {
+		if t.Retries > 0 {
+			return nil
+		}
+		return errNo
+	}},
+	{name: "fail", wire: "step:fail", then: func(context.Context, *worqr.Task) error { return worqr.Permanent(errNo) }},
+	{name: "drop", wire: "step:drop", then: func(ctx context.Context, _ *worqr.Task) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}},
+	{name: "leave", wire: "leave", holds: true, drain: true, hasty: true},
+}
+
+// handled are the cells of a handling.
+func (h *handling) cells() (all []cell) {
+	if h.wire == "" {
+		return []cell{{kill, told}, {pause, told}, {evict, told}, {lost, done}}
+	}
+	for _, c := range cells {
+		if c.fault == kill || c.fault == pause || c.fault == evict || c.fault == lost {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// handle is the main function of a victim that runs a handler.
+func (v *victim) handle(h *handling, at place) {
+	var mu sync.Mutex
+	begun, release := map[string]int{}, make(chan struct{})
+	handler := func(ctx context.Context, t *worqr.Task) error {
+		payload := string(t.Payload)
+		mu.Lock()
+		begun[payload]++
+		first := begun[payload] == 1
+		mu.Unlock()
+		v.say(report{What: "begun", Payload: payload})
+		switch {
+		case h.holds && first && payload < "c":
+			select {
+			case <-release:
+			case <-ctx.Done():
+				v.say(report{What: "over", Payload: payload, Told: kind(context.Cause(ctx))})
+				return ctx.Err()
+			}
+		case h.then != nil && payload == "a":
+			return h.then(ctx, t)
+		}
+		return nil
+	}
+	v.queue.Handle(handler, &worqr.HandleOptions{
+		Concurrency: 2, Prefetch: -1, Backoff: func(int) time.Duration { return 0 },
+	})
+	v.say(report{What: "ready"})
+	v.await("go")
+	v.gate.arm(h.wire, at)
+	ctx, cancel := context.WithCancel(v.ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- v.peer.Run(ctx) }()
+	for {
+		select {
+		case line := <-v.lines:
+			switch line {
+			case "release":
+				close(release)
+			case "leave":
+				cancel()
+			}
+		case err := <-ran:
+			v.say(report{What: "left", Told: kind(err)})
+			v.await("exit")
+		}
+	}
+}
+
+// A draining tells when handlers are waited for.
+type draining struct {
+	slog.Handler
+	tell func()
+}
+
+func (d draining) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "worqr: draining") {
+		d.tell()
+	}
+	return d.Handler.Handle(ctx, r)
+}
+
+// log is where the victim says what people should know.
+func (v *victim) log() *slog.Logger {
+	return slog.New(draining{slog.NewTextHandler(os.Stderr, nil), func() { v.say(report{What: "draining"}) }})
+}
+
+// Handlers, met by faults while they run, and around the calls that they cause.
+func TestHandlers(t *testing.T) {
+	for _, h := range handlings {
+		t.Run(h.name, func(t *testing.T) {
+			for _, c := range h.cells() {
+				t.Run(c.String(), func(t *testing.T) {
+					t.Parallel()
+					defer hint(t)
+					h.run(t, c)
+				})
+			}
+		})
+	}
+}
+
+// run has a handler meet the fault, and looks at what comes of its tasks.
+func (h *handling) run(t *testing.T, c cell) {
+	lease := longLease
+	switch c.fault {
+	case kill, pause:
+		lease = shortLease
+	case evict:
+		lease = 3 * time.Second // it finds out with its next beat
+	}
+	w := newWorld(t, lease)
+	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Handling: h.name, Place: c.holds(), Lease: lease})
+	first := p.next("ready").Worker
+	p.tell("go")
+	w.enqueue("a", "b", "c", "d")
+
+	o := &onlooker{p: p, starts: map[string]int{}, over: map[string]string{}}
+	if h.holds || h.name == "drop" {
+		o.until("a has begun", func() bool { return o.starts["a"] > 0 })
+	}
+	if h.holds {
+		o.until("b has begun", func() bool { return o.starts["b"] > 0 })
+	}
+	if h.name == "drop" {
+		w.cancel("a")
+	}
+	if h.drain {
+		p.tell("leave")
+		o.until("handlers are waited for", func() bool { return o.draining })
+	}
+	if h.wire != "" {
+		o.until("the call is held", func() bool { return o.reached != nil })
+	}
+
+	switch c.fault {
+	case kill:
+		p.kill()
+	case pause:
+		p.stop()
+	case evict:
+		_, err := w.rescuer.FailWorker(t.Context(), first)
+		must(t, err)
+	case lost:
+		if h.wire == "" {
+			w.cut()
+		}
+	}
+	if c.fault == kill || c.fault == pause {
+		w.gone(first)
+	}
+	if c.place == sent && c.fault != lost {
+		w.deliver(o.reached)
+		w.gone(first)
+	}
+	if c.fault == pause {
+		p.cont()
+	}
+	if h.wire != "" && c.fault != kill {
+		if c.fault == lost {
+			p.tell("cut")
+		} else {
+			p.verdict(c.place)
+		}
+	}
+
+	var taken []string // by the rescuer
+	failed := c.fault != lost && (h.wire != "leave" || c.place == before || c.place == sent)
+	switch {
+	case c.fault == kill:
+		taken = w.drain()
+	case h.drain: // it does nothing more but leave
+		if h.holds && failed && !h.hasty {
+			o.until("the contexts have ended", func() bool { return len(o.over) == 2 })
+		} else if !h.hasty {
+			p.tell("release")
+		}
+		o.until("it has left", func() bool { return o.left != "" })
+		if o.left != "ok" {
+			t.Errorf("Run ended with %q", o.left)
+		}
+		taken = w.drain()
+	default:
+		if h.holds && failed {
+			o.until("the contexts have ended", func() bool { return len(o.over) == 2 })
+		} else if h.holds {
+			p.tell("release")
+		}
+		w.enqueue(proof)
+		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
+		eventually(t, "all is done", func() bool {
+			s, err := w.queue.Stats(t.Context())
+			must(t, err)
+			return s.Waiting+s.Scheduled+s.Running == 0
+		})
+		p.tell("leave")
+		o.until("it has left", func() bool { return o.left != "" })
+	}
+	h.judge(w, c, o, taken, failed)
+	_, err := w.queue.DeleteFailed(t.Context())
+	must(t, err)
+	w.leave()
+}
+
+// judge looks at what has come of the tasks.
+func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed bool) {
+	t := w.t
+	if payloads := strip(taken); !slices.IsSorted(payloads) {
+		t.Errorf("what went back was done in the order %q", taken)
+	}
+	crashed := 0
+	for _, p := range taken {
+		crashed += strings.Count(p, "!")
+	}
+	// Of what it held when it was given up, a crash is counted.
+	if h.holds && (c.fault == kill || h.drain) {
+		if want := map[bool]int{true: 2}[failed]; crashed != want {
+			t.Errorf("crashes are counted for %d tasks, want %d: %q", crashed, want, taken)
+		}
+	}
+	for payload, told := range o.over {
+		if want := map[bool]string{true: "evicted", false: "worqr: the peer is shutting down"}[failed && !h.hasty]; told != want {
+			t.Errorf("the context of %s ended with %q, want %q", payload, told, want)
+		}
+	}
+	all := []string{"a", "b", "c", "d"}
+	if o.starts[proof] > 0 {
+		all = append(all, proof)
+	}
+	switch failures := w.failures(); {
+	case h.name == "drop":
+		w.canceled(1)
+		all = all[1:]
+	case slices.Equal(failures, []string{"a"}) && h.name == "fail":
+		all = all[1:]
+	case len(failures) > 0:
+		t.Errorf("failed are %q", failures)
+	}
+	w.ends(all)
+	again := slices.Collect(maps.Keys(o.starts))
+	for _, p := range again {
+		n := o.starts[p]
+		if n > 1 && !failed && h.name != "retry" {
+			t.Errorf("%s was started %d times by a peer that nobody gave up", p, n)
+		}
+	}
+}
+
+// An onlooker takes in what a victim with a handler says.
+type onlooker struct {
+	p        *process
+	starts   map[string]int
+	over     map[string]string // why contexts ended
+	draining bool
+	reached  []command
+	left     string // what Run returned
+}
+
+// until takes in reports until something is so.
+func (o *onlooker) until(what string, is func() bool) {
+	o.p.t.Helper()
+	for !is() {
+		switch r := o.p.report(); r.What {
+		case "begun":
+			o.starts[r.Payload]++
+		case "over":
+			o.over[r.Payload] = r.Told
+		case "draining":
+			o.draining = true
+		case "reached":
+			o.reached = r.Commands
+		case "left":
+			o.left = r.Told
+		default:
+			o.p.t.Fatalf("the victim reports %+v while it is waited for that %s", r, what)
+		}
+	}
+}
+
+// cut cuts every connection of the victim.
+func (w *world) cut() {
+	w.t.Helper()
+	list, err := redis.String(w.conn.Do("CLIENT", "LIST"))
+	must(w.t, err)
+	n := 0
+	for line := range strings.Lines(list) {
+		if !strings.Contains(line, " name="+w.prefix+" ") {
+			continue
+		}
+		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+		w.do("CLIENT", "KILL", "ID", id)
+		n++
+	}
+	if n < 3 {
+		w.t.Fatalf("the victim had %d connections", n)
+	}
+}
