@@ -61,9 +61,14 @@ func play(text string) {
 		v.say(report{What: "reached", Commands: commands})
 	}}
 	go v.listen()
-	v.peer = worqr.New(v.gate.pool(c.URL, c.Prefix), &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: v.log()})
+	opts := &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: v.log()}
+	i := slices.IndexFunc(handlings, func(h *handling) bool { return h.name == c.Handling })
+	if i >= 0 && handlings[i].hasty {
+		opts.Drain = -1
+	}
+	v.peer = worqr.New(v.gate.pool(c.URL, c.Prefix), opts)
 	v.queue = v.peer.Queue("q")
-	if i := slices.IndexFunc(handlings, func(h *handling) bool { return h.name == c.Handling }); i >= 0 {
+	if i >= 0 {
 		v.handle(handlings[i], c.Place)
 	}
 	s := find(c.Scenario)
