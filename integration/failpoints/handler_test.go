@@ -92,7 +92,9 @@ func (v *victim) handle(h *handling, at place) {
 	})
 	v.say(report{What: "ready"})
 	v.await("go")
-	v.gate.arm(h.wire, at)
+	if h.wire != "" {
+		v.gate.arm(h.wire, at, 1)
+	}
 	ctx, cancel := context.WithCancel(v.ctx)
 	ran := make(chan error, 1)
 	go func() { ran <- v.peer.Run(ctx) }()

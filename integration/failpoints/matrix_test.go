@@ -42,7 +42,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	} else {
 		s.seed(w)
 	}
-	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Scenario: s.name, Place: c.holds(), Lease: w.lease})
+	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Scenario: s.name, Place: c.holds(), Times: c.times(), Lease: w.lease})
 	first := p.next("ready").Worker
 	if s.meanwhile != nil {
 		s.meanwhile(w)
@@ -77,6 +77,10 @@ func run(t *testing.T, s *scenario, c cell) {
 		p.verdict(c.place)
 	case lost, late:
 		p.tell("cut")
+	case twice:
+		p.tell("cut")
+		p.next("reached")
+		p.tell("cut")
 	case again:
 		if c.place == atOnce {
 			w.deliver(reached.Commands)
@@ -88,6 +92,9 @@ func run(t *testing.T, s *scenario, c cell) {
 		if r.Told != promise.told && (r.Told != promise.or || promise.or == "") {
 			t.Errorf("the caller was told %q (%s), want %q, or %q", r.Told, r.Err, promise.told, promise.or)
 		}
+	}
+	if c.fault == twice {
+		w.calm(first, len(s.keeps(c)), s.role)
 	}
 	if c == (cell{again, failed}) {
 		_, err := w.rescuer.FailWorker(t.Context(), first)
@@ -106,9 +113,9 @@ func run(t *testing.T, s *scenario, c cell) {
 				w.deliver(reached.Commands)
 			}
 		})
-		w.refused(ends, s.holding(n), isFailed)
+		w.refused(ends, s.keeps(c), isFailed)
 	}
-	leftover := s.waits(n, isFailed, alive)
+	leftover := s.waits(c)
 	if s.after != nil {
 		s.after(w, n)
 	}
@@ -120,7 +127,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	}
 	finished := append(strip(leftover), s.also...)
 	if !isFailed && alive {
-		finished = append(finished, s.holding(n)...)
+		finished = append(finished, s.keeps(c)...)
 	}
 	if n > 0 {
 		finished = append(finished, s.ends...)

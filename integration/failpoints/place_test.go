@@ -25,6 +25,8 @@ const (
 	evict fault = "evict"
 	// The connection is cut. What was on its way never arrives.
 	lost fault = "lost"
+	// The connection is cut, and so is the next one, when the call is made again.
+	twice fault = "twice"
 	// The connection is cut; what was on its way arrives once the peer has gone on.
 	late fault = "late"
 	// A copy of the request arrives by another connection.
@@ -56,6 +58,7 @@ var cells = []cell{
 	{pause, before}, {pause, sent}, {pause, done}, {pause, told},
 	{evict, before}, {evict, sent}, {evict, done}, {evict, told},
 	{lost, before}, {lost, sent}, {lost, done}, {late, sent},
+	{twice, sent}, {twice, done},
 	{again, atOnce}, {again, next}, {again, goneOn}, {again, left}, {again, failed},
 }
 
@@ -65,6 +68,14 @@ func (c cell) holds() place {
 		return told // the request is known then
 	}
 	return c.place
+}
+
+// times is how often it is held there.
+func (c cell) times() int {
+	if c.fault == twice {
+		return 2
+	}
+	return 1
 }
 
 // A promise is what is to come of a call that meets a fault.

@@ -17,7 +17,7 @@ func (v *victim) take() *worqr.Task {
 var rounds = []*scenario{
 	{
 		name: "start", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		ready: serve, holds: []string{"a", "b"},
+		ready: serve, hands: true, holds: []string{"a", "b"},
 		call: func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
 	},
 	{

@@ -32,6 +32,7 @@ type scenario struct {
 	call      func(v *victim) error // the call
 	left      func(n int) []string  // what waits and is held, once the call was carried out n times; nil: a, b, c
 	held      []string              // of this the victim holds so much before the call
+	hands     bool                  // it is about to be given tasks
 	holds     []string              // and so much after it
 	ends      []string              // what the call finishes
 	late      []string              // what the call adds if it arrives when all else is done
@@ -57,6 +58,8 @@ func (s *scenario) promised(c cell) promise {
 		return promise{effect: 1}
 	case pause, evict:
 		return s.outlived(c, fenced)
+	case twice:
+		return promise{effect: 1, told: s.unsure()}
 	case lost, late:
 		switch {
 		case c.place == done:
@@ -107,6 +110,14 @@ func (s *scenario) doubt() string {
 	return "unknown"
 }
 
+// unsure is what the caller is told when the reply was lost again.
+func (s *scenario) unsure() string {
+	if s.silent {
+		return "ok"
+	}
+	return "unknown"
+}
+
 // applies reports whether there is such a cell.
 func (s *scenario) applies(c cell) bool {
 	switch c {
@@ -115,7 +126,13 @@ func (s *scenario) applies(c cell) bool {
 	case cell{again, failed}:
 		return s.role != stranger
 	}
-	return s.role != stranger || c.fault != evict
+	switch c.fault {
+	case evict:
+		return s.role != stranger
+	case twice:
+		return s.repeats
+	}
+	return true
 }
 
 // isFailed reports whether the victim is given up for dead.
@@ -147,35 +164,39 @@ func (s *scenario) leaseOf(c cell) time.Duration {
 		return shortLease
 	case s.lease > 0:
 		return s.lease
+	case c.fault == twice && s.role == goer:
+		return 3 * time.Second // it leaves with its next beat
 	}
 	return longLease
 }
 
-// waits is what is left for others, once the call was carried out n times: marked
-// where its holder died.
-func (s *scenario) waits(n int, failed, alive bool) (all []string) {
+// waits is what is left for others: marked where its holder died.
+func (s *scenario) waits(c cell) (all []string) {
+	n := s.promised(c).effect
 	all = []string{"a", "b", "c"}
 	if s.left != nil {
 		all = s.left(n)
 	}
-	held := s.holding(n)
-	if failed {
+	held := s.keeps(c)
+	switch {
+	case s.isFailed(c):
 		for i, p := range all {
 			if slices.Contains(held, p) {
 				all[i] += "!"
 			}
 		}
-		return all
-	}
-	if alive {
+	case c.fault != kill:
 		all = slices.DeleteFunc(all, func(p string) bool { return slices.Contains(held, p) })
 	}
 	return all
 }
 
-// holding is what the victim holds.
-func (s *scenario) holding(n int) []string {
-	if n > 0 {
+// keeps is what the victim holds then.
+func (s *scenario) keeps(c cell) []string {
+	switch {
+	case c.fault == twice && s.hands:
+		return s.held // nobody waits for more
+	case s.promised(c).effect > 0:
 		return s.holds
 	}
 	return s.held

@@ -25,6 +25,7 @@ type config struct {
 	URL, Prefix, Scenario string
 	Handling              string // instead of a scenario
 	Place                 place
+	Times                 int // that the call is held
 	Lease                 time.Duration
 }
 
@@ -77,7 +78,7 @@ func play(text string) {
 	}
 	v.say(report{What: "ready"})
 	v.await("go")
-	v.gate.arm(s.wire, c.Place)
+	v.gate.arm(s.wire, c.Place, c.Times)
 	err = s.call(v)
 	text = ""
 	if err != nil {

@@ -17,28 +17,29 @@ type gate struct {
 	verbs   map[string]string    // by digest
 	reached func(what []command) // tells of the call, and what travels with it
 	verdict chan bool            // whether it is to go on; else its connection is cut
-	over    chan struct{}        // closed when the call goes on, or not
+	over    chan struct{}        // closed when no call is to be held any more
 
 	mu    sync.Mutex // protects the fields below
-	name  string     // of the call; "" once it was met
+	name  string     // of the call
 	place place
+	times int // how often it is still to be held
 }
 
-// arm has the next call of that name be held.
-func (g *gate) arm(name string, at place) {
+// arm has the next so many calls of that name be held.
+func (g *gate) arm(name string, at place, times int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.name, g.place = name, at
+	g.name, g.place, g.times = name, at, times
 }
 
-// meets reports at which place commands are to be held, if at all. It does so once.
+// meets reports at which place commands are to be held, if at all.
 func (g *gate) meets(commands []command) place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.name == "" || !slices.ContainsFunc(commands, func(c command) bool { return c.calls(g.name, g.verbs) }) {
+	if g.times == 0 || !slices.ContainsFunc(commands, func(c command) bool { return c.calls(g.name, g.verbs) }) {
 		return ""
 	}
-	g.name = ""
+	g.times--
 	return g.place
 }
 
@@ -46,7 +47,11 @@ func (g *gate) meets(commands []command) place {
 func (g *gate) hold(commands []command) bool {
 	g.reached(commands)
 	on := <-g.verdict
-	close(g.over)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.times == 0 {
+		close(g.over)
+	}
 	return on
 }
 

@@ -298,6 +298,20 @@ func (w *world) gone(id string) {
 	})
 }
 
+// calm waits until a worker that has lost replies has made up for it: it holds what
+// it is to, and is no member if it has left.
+func (w *world) calm(id string, held int, r role) {
+	w.t.Helper()
+	if r == goer {
+		w.gone(id)
+	}
+	eventually(w.t, "the worker holds what it is to", func() bool {
+		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Working(id)))
+		must(w.t, err)
+		return n == held
+	})
+}
+
 // drain has the rescuer do all that there is, in order. Each is told with what has
 // happened to it: +1 for a retry, ! for a worker that died holding it.
 func (w *world) drain() (all []string) {
