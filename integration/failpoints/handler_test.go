@@ -158,7 +158,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	}
 	w := newWorld(t, lease)
 	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Handling: h.name, Place: c.holds(), Lease: lease})
-	first := p.next("ready").Worker
+	p.next("ready")
 	p.tell("go")
 	w.enqueue("a", "b", "c", "d")
 
@@ -186,7 +186,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	case pause:
 		p.stop()
 	case evict:
-		_, err := w.rescuer.FailWorker(t.Context(), first)
+		_, err := w.rescuer.FailWorker(t.Context(), o.worker)
 		must(t, err)
 	case lost:
 		if h.wire == "" {
@@ -194,11 +194,11 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 	}
 	if c.fault == kill || c.fault == pause {
-		w.gone(first)
+		w.gone(o.worker)
 	}
 	if c.place == sent && c.fault != lost {
 		w.deliver(o.reached)
-		w.gone(first)
+		w.gone(o.worker)
 	}
 	if c.fault == pause {
 		p.cont()
@@ -296,6 +296,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 // An onlooker takes in what a victim with a handler says.
 type onlooker struct {
 	p        *process
+	worker   string // its id
 	starts   map[string]int
 	over     map[string]string // why contexts ended
 	draining bool
@@ -307,7 +308,9 @@ type onlooker struct {
 func (o *onlooker) until(what string, is func() bool) {
 	o.p.t.Helper()
 	for !is() {
-		switch r := o.p.report(); r.What {
+		r := o.p.report()
+		o.worker = r.Worker
+		switch r.What {
 		case "begun":
 			o.starts[r.Payload]++
 		case "over":

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if !isSet("test.parallel") { // cells wait more than they compute
-		if err := flag.Set("test.parallel", "12"); err != nil {
+		if err := flag.Set("test.parallel", "32"); err != nil {
 			panic(err)
 		}
 	}

@@ -1,16 +1,32 @@
 package failpoints_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// serve has the victim serve the queue.
-func serve(v *victim) error {
-	return cmp.Or(v.peer.StartWorker(v.ctx), v.queue.StartWork(v.ctx))
+// begin has the victim start its worker, as Run does: until that has succeeded,
+// should the machine be too busy at first.
+func begin(v *victim) (err error) {
+	for deadline := time.Now().Add(patience); ; {
+		if err = v.peer.StartWorker(v.ctx); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// serve has it serve the queue.
+func serve(v *victim) (err error) {
+	if err = begin(v); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); ; {
+		if err = v.queue.StartWork(v.ctx); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // hold has it serve the queue and take two tasks.
@@ -29,12 +45,12 @@ var memberships = []*scenario{
 	},
 	{
 		name: "join", wire: "join", role: comer,
-		ready: func(v *victim) error { return v.peer.StartWorker(v.ctx) },
+		ready: begin,
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},
 	{
 		name: "list", wire: "enlist:registry", role: member, silent: true, free: true,
-		ready: func(v *victim) error { return v.peer.StartWorker(v.ctx) },
+		ready: begin,
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},
 	{

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,10 @@ type process struct {
 	exited  chan struct{}
 }
 
+// starting bounds how many processes start at a time: that is what costs most, and
+// those that have a short lease must not starve meanwhile.
+var starting = make(chan struct{}, 3)
+
 // launch starts a victim.
 func launch(t *testing.T, c config) *process {
 	t.Helper()
@@ -39,15 +44,22 @@ func launch(t *testing.T, c config) *process {
 	must(t, err)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
-	must(t, cmd.Start())
+	starting <- struct{}{}
+	begun := sync.OnceFunc(func() { <-starting })
+	if err := cmd.Start(); err != nil {
+		begun()
+		t.Fatal(err)
+	}
 	p := &process{t, cmd, in, make(chan report, 100), make(chan struct{})}
 	go func() {
 		defer close(p.exited)
+		defer begun()
 		for d := json.NewDecoder(out); ; {
 			var r report
 			if d.Decode(&r) != nil {
 				break
 			}
+			begun()
 			p.reports <- r
 		}
 		close(p.reports)

@@ -153,7 +153,7 @@ func (s *scenario) isFailed(c cell) bool {
 // Leases: a short one where somebody is to be given up for dead, a long one
 // where nobody may be.
 const (
-	shortLease = time.Second
+	shortLease = 2 * time.Second
 	longLease  = 30 * time.Second
 )
 
