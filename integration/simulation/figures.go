@@ -1,0 +1,90 @@
+package simulation
+
+import (
+	"fmt"
+	"time"
+)
+
+// figures are what a run has to tell of what it did to the fleet.
+type figures struct {
+	Simulated time.Duration
+	Requests  int
+	Kills, Pauses, Stops, Stalls, Restarts, Rollbacks, Wipes, Jumps, Flushes,
+	Readonly, Full, Resets, Holes, Held, Partitions, Slow int
+	Deaf, Copies, Late    int // links that broke before a reply; copies of requests; requests of links that were closed
+	Zombies               int // pauses longer than a lease
+	Wake, Cancel, Recover time.Duration
+	Due                   time.Duration // the latest that a task started after its time
+}
+
+func (f *figures) add(o figures) {
+	f.Simulated += o.Simulated
+	f.Requests += o.Requests
+	f.Kills += o.Kills
+	f.Pauses += o.Pauses
+	f.Stops += o.Stops
+	f.Stalls += o.Stalls
+	f.Restarts += o.Restarts
+	f.Rollbacks += o.Rollbacks
+	f.Wipes += o.Wipes
+	f.Jumps += o.Jumps
+	f.Flushes += o.Flushes
+	f.Readonly += o.Readonly
+	f.Full += o.Full
+	f.Resets += o.Resets
+	f.Holes += o.Holes
+	f.Held += o.Held
+	f.Partitions += o.Partitions
+	f.Slow += o.Slow
+	f.Deaf += o.Deaf
+	f.Copies += o.Copies
+	f.Late += o.Late
+	f.Zombies += o.Zombies
+	f.Wake, f.Cancel = max(f.Wake, o.Wake), max(f.Cancel, o.Cancel)
+	f.Recover, f.Due = max(f.Recover, o.Recover), max(f.Due, o.Due)
+}
+
+func (v *verdict) add(o verdict) {
+	v.Enqueued += o.Enqueued
+	v.Finished += o.Finished
+	v.Canceled += o.Canceled
+	v.Replaced += o.Replaced
+	v.Starts += o.Starts
+	v.Extra += o.Extra
+	v.Returned += o.Returned
+	v.Evicted += o.Evicted
+}
+
+// A Report is what a run, or several, have shown.
+type Report struct {
+	figures
+	verdict
+	Runs  int
+	Wrong []string // violations
+	Trace []byte   // the record of a run with violations, for Replay
+}
+
+// Add takes in the report of another run.
+func (r *Report) Add(o *Report) {
+	r.figures.add(o.figures)
+	r.verdict.add(o.verdict)
+	r.Runs += o.Runs
+	r.Wrong = append(r.Wrong, o.Wrong...)
+}
+
+func (r *Report) String() string {
+	return fmt.Sprintf(`%d runs, %.2f simulated hours, %d requests
+processes: %d killed, %d paused (%d longer than a lease), %d stopped and replaced
+server:    %d stalls, %d restarts, %d of them rolled back and %d empty, %d clock jumps, %d script flushes, %d times read-only, %d full
+network:   %d resets, %d holes, %d links held up, %d partitions, %d slow spells, %d replies lost, %d copies of requests, %d requests after a close
+tasks:     %d enqueued, %d finished, %d canceled, %d replaced by a put; %d starts, %d of them again; %d put back; %d workers failed
+slowest:   %v until woken, %v after its time, %v until canceled, %v until recovered
+violations: %d`,
+		r.Runs, r.Simulated.Hours(), r.Requests,
+		r.Kills, r.Pauses, r.Zombies, r.Stops,
+		r.Stalls, r.Restarts, r.Rollbacks, r.Wipes, r.Jumps, r.Flushes, r.Readonly, r.figures.Full,
+		r.Resets, r.Holes, r.Held, r.Partitions, r.Slow, r.Deaf, r.Copies, r.Late,
+		r.Enqueued, r.Finished, r.Canceled, r.Replaced, r.Starts, r.Extra, r.Returned, r.Evicted,
+		r.Wake.Round(time.Millisecond), r.Due.Round(time.Millisecond), r.figures.Cancel.Round(time.Millisecond), r.Recover.Round(time.Millisecond),
+		len(r.Wrong))
+}

@@ -1,0 +1,281 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/worqr/worqr"
+)
+
+// A judge looks at what each request has changed, and says when that breaks an
+// invariant (docs/protocol.md). It reads what is in Redis and what was asked, and
+// knows nothing of how the scripts go about it.
+type judge struct {
+	s     *server
+	w     *world // nil in a replay, where nothing is known of processes
+	wrong []string
+
+	lanes   map[string]*lane          // by queue, "failed:" before that of a failed queue
+	places  map[string]map[string]int // queue → payload → in how many places
+	known   map[string]bool           // payloads that were accepted once
+	refused map[string]bool           // whose producer was told that they were not
+	unique  map[string]bool           // enqueued under a lock
+	cancels map[string]int64          // queue and name → token of the last cancel
+	dead    map[string]bool           // lane and worker: it was failed
+	renewed map[string]int64          // lane and worker → ms of Redis time
+	homes   map[string]*process       // worker → where it lives
+
+	started map[string]*start // by process id
+	starts  map[string]int    // of a payload
+	verdict
+}
+
+// A start is a process that the server has started.
+type start struct {
+	payload  string
+	key      bool
+	token    int64
+	begun    bool // a handler has
+	ready    bool // it has returned nil
+	returned bool // it has returned
+	ended    bool // the contexts of its handler has
+	at       *process
+}
+
+// A verdict is how many tasks went which way.
+type verdict struct {
+	Enqueued, Finished, Canceled, Replaced, Starts, Extra, Returned, Failed int
+	Evicted                                                                 int // workers that were failed
+}
+
+func newJudge(s *server) *judge {
+	return &judge{
+		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
+		unique: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{},
+		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{},
+	}
+}
+
+// violation is put on record. The first ones tell most.
+func (j *judge) violation(format string, args ...any) {
+	if len(j.wrong) == 20 {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if j.w != nil {
+		text = fmt.Sprintf("at %v: %s", j.w.now(), text)
+		j.w.record.note(j.w.now(), "-", "VIOLATION "+text)
+	}
+	j.wrong = append(j.wrong, text)
+}
+
+// request has the server carry out a request, and judges what has become of it.
+func (j *judge) request(args []string, from *process, again bool) (reply any, verb string) {
+	j.s.begin()
+	r, p, early := j.s.parse(args)
+	if early != nil {
+		return early, r.verb
+	}
+	r.from, r.copy = from, again
+	reply = j.s.do(r, p)
+	if len(j.s.touched) > 0 {
+		j.look(&r)
+	}
+	if e, ok := reply.(replyError); ok && (len(e) < 4 || e[:4] == "ERR ") {
+		j.violation("%s was answered %q", r.verb, string(e))
+	}
+	return reply, r.verb
+}
+
+func laneName(queue string, failed bool) string {
+	if failed {
+		return "failed:" + queue
+	}
+	return queue
+}
+
+func (j *judge) lane(queue string, failed bool) *lane {
+	name := laneName(queue, failed)
+	l := j.lanes[name]
+	if l == nil {
+		l = newLane(queue, failed)
+		j.lanes[name] = l
+	}
+	return l
+}
+
+// A step is what one request did to one lane.
+type step struct {
+	*judge
+	r    *request
+	was  *lane
+	is   *lane
+	kind map[string]bool // of keys that were touched
+
+	ends  map[string]end // in a round of the worker: how processes are to end
+	began []string       // processes, by token
+	ended []string       // processes
+}
+
+// An end is asked for in a round.
+type end struct {
+	token int64
+	verb  string
+}
+
+// look takes in what the request has touched, and judges that.
+func (j *judge) look(r *request) {
+	steps := map[*lane]*step{}
+	moved := map[string]map[string]int{} // queue → payload → by how much it is in more places
+	for key := range j.s.touched {
+		queue, failed, kind, of, ok := place(key)
+		if !ok || kind == "idle" || kind == "cancel" || kind == "once" {
+			continue
+		}
+		l := j.lane(queue, failed)
+		st := steps[l]
+		if st == nil {
+			was := *l
+			was.process, was.working, was.entry, was.owner = maps.Clone(l.process), maps.Clone(l.working), maps.Clone(l.entry), maps.Clone(l.owner)
+			st = &step{judge: j, r: r, was: &was, is: l, kind: map[string]bool{}}
+			steps[l] = st
+			if moved[queue] == nil {
+				moved[queue] = map[string]int{}
+			}
+		}
+		st.kind[kind] = true
+		v := j.s.read(key)
+		payloads(kind, l.get(kind, of), func(p string) { moved[queue][p]-- })
+		payloads(kind, v, func(p string) { moved[queue][p]++ })
+		l.set(kind, of, v)
+	}
+	for queue, by := range moved {
+		j.count(queue, by)
+	}
+	for _, st := range steps {
+		st.compare()
+	}
+	for queue, by := range moved {
+		j.conserved(r, queue, by, steps)
+	}
+	for _, st := range steps {
+		st.judge_()
+	}
+}
+
+// count takes in that payloads have moved.
+func (j *judge) count(queue string, by map[string]int) {
+	all := j.places[queue]
+	if all == nil {
+		all = map[string]int{}
+		j.places[queue] = all
+	}
+	for p, n := range by {
+		if all[p] += n; all[p] == 0 {
+			delete(all, p)
+		}
+	}
+}
+
+// compare finds out which processes began and ended.
+func (st *step) compare() {
+	if st.r.verb == "step" {
+		st.ends = roundEnds(st.r.args)
+	}
+	if !st.kind["process"] {
+		return
+	}
+	for id := range st.is.process {
+		if _, ok := st.was.process[id]; !ok {
+			st.began = append(st.began, id)
+		}
+	}
+	for id := range st.was.process {
+		if _, ok := st.is.process[id]; !ok {
+			st.ended = append(st.ended, id)
+		}
+	}
+	slices.SortFunc(st.began, func(a, b string) int { return int(st.is.tokenOf(a) - st.is.tokenOf(b)) })
+	slices.SortFunc(st.ended, func(a, b string) int { return int(st.was.tokenOf(a) - st.was.tokenOf(b)) })
+}
+
+func (l *lane) tokenOf(id string) int64 { return l.working[l.owner[id]][id] }
+
+// roundEnds reads the outcomes in the arguments of a step.
+func roundEnds(args []string) map[string]end {
+	all := map[string]end{}
+	outcomes, ends, at := atoi(args[17]), atoi(args[19]), 23
+	for range outcomes {
+		all[args[at]] = end{int64(atoi(args[at+1])), args[at+2]}
+		at += 4
+	}
+	for range ends {
+		all[args[at]] = end{int64(atoi(args[at+1])), "finish"}
+		at += 2
+	}
+	return all
+}
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s) // the scripts' arguments are numbers there
+	return n
+}
+
+// restored takes in that the server knows other things than before.
+func (j *judge) restored(all snapshot) {
+	j.lanes, j.places = map[string]*lane{}, map[string]map[string]int{}
+	for key, v := range all.values {
+		queue, failed, kind, of, ok := place(key)
+		if !ok {
+			continue
+		}
+		l := j.lane(queue, failed)
+		l.set(kind, of, v)
+		by := map[string]int{}
+		payloads(kind, v, func(p string) { by[p]++ })
+		j.count(queue, by)
+	}
+	for name, l := range j.lanes {
+		for w := range l.workers {
+			delete(j.dead, name+" "+w)
+		}
+		for id, payload := range l.process {
+			if j.started[id] == nil { // it was ended, and forgotten
+				j.started[id] = &start{payload: payload, key: isKey(l.entries[id]), token: l.tokenOf(id)}
+			}
+		}
+	}
+}
+
+// ms is the time of Redis.
+func (j *judge) ms() int64 { return j.s.clock().UnixMilli() }
+
+// accepted takes in what a producer was told. No error but ErrUnknown may be told
+// of what was carried out.
+func (j *judge) told(payload string, unknown bool) {
+	if unknown {
+		return
+	}
+	j.refused[payload] = true
+	if j.known[payload] {
+		j.violation("the producer of %s was told that it was not enqueued, and it was", payload)
+	}
+}
+
+// begins takes in that a handler begins a task.
+func (j *judge) begins(p *process, t *worqr.Task) *start {
+	s := j.started[t.ID]
+	switch {
+	case s == nil:
+		j.violation("%s begins process %s (%s), which was never started", p.name, t.ID, t.Payload)
+		return &start{}
+	case s.payload != string(t.Payload) || s.token != t.Token:
+		j.violation("%s begins process %s with %s and token %d, and it was started with %s and %d", p.name, t.ID, t.Payload, t.Token, s.payload, s.token)
+	case s.begun:
+		j.violation("%s begins process %s (%s), which was begun before", p.name, t.ID, t.Payload)
+	}
+	s.begun, s.at = true, p
+	return s
+}

@@ -1,0 +1,327 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// Bounds of what may take time once there are no faults. The pace of beats is part
+// of the protocol; what is added is for round trips.
+const (
+	settling = 15 * time.Second // until connections that are gone have been noticed
+	draining = 10 * time.Minute // until all that is left is done
+)
+
+// liveness is the phase without faults.
+func (r *run) liveness() {
+	r.heal()
+	if !r.wrong() {
+		r.reinforce()
+		r.sleep(settling + 4*r.opts.Lease)
+		r.drain()
+	}
+	if !r.wrong() {
+		r.probe()
+	}
+	r.leave()
+	if !r.wrong() {
+		r.nothingLeft()
+	}
+}
+
+func (r *run) violation(format string, args ...any) {
+	r.locked(func() { r.world.judge.violation(format, args...) })
+}
+
+// heal ends all faults.
+func (r *run) heal() {
+	r.locked(func() {
+		w := r.world
+		w.record.note(w.now(), "-", "faults are over")
+		r.over, r.healed = true, true
+		w.copies, w.deaf, w.delay = 0, 0, r.opts.Latency
+		for _, p := range w.all {
+			for l := range p.links {
+				if l.up.lost || l.down.lost {
+					l.reset()
+				}
+			}
+		}
+	})
+}
+
+// drain sees to it that all that is left is done.
+func (r *run) drain() {
+	tool := r.tool("tool")
+	defer r.dismiss(tool)
+	for began := time.Now(); ; {
+		left := 0
+		for _, name := range r.opts.Queues {
+			q := tool.peer.Queue(name)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			err := q.Resume(ctx)
+			if err == nil {
+				_, err = q.RequeueFailed(ctx)
+			}
+			cancel()
+			if err != nil {
+				r.violation("the faults are over, and this fails: %v", err)
+				return
+			}
+		}
+		r.sleep(time.Second)
+		r.locked(func() {
+			for _, all := range r.world.judge.places {
+				left += len(all)
+			}
+		})
+		if left == 0 {
+			return
+		}
+		if time.Since(began) > draining {
+			r.violation("%d tasks are left long after the faults were over: %s", left, r.rest())
+			return
+		}
+	}
+}
+
+// rest says what is left.
+func (r *run) rest() string {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(r.world.judge.lanes)) {
+		l := r.world.judge.lanes[name]
+		if len(l.waiting)+len(l.process)+len(l.entry) > 0 {
+			fmt.Fprintf(&b, "%s at %d: waiting %q, working %v of %v, entries %v, schedule %v, members %v, suspects %v, canceled %v, paused %v, ledger %v; ",
+				name, r.world.judge.ms(), l.waiting, l.process, l.working, l.entry, l.schedule, l.workers, l.suspects, l.canceled, l.paused, l.ledger)
+		}
+	}
+	return b.String()
+}
+
+// dismiss closes what a tool has opened.
+func (r *run) dismiss(p *process) {
+	p.cancel()
+	_ = p.peer.Close() // it has no worker
+}
+
+// probe measures how long it takes until a task is begun, until one is whose time
+// has come, until a cancel has arrived, and until the tasks of a process that was
+// killed are begun elsewhere.
+func (r *run) probe() {
+	tool := r.tool("probe")
+	defer r.dismiss(tool)
+	d := r.opts.dice("probe")
+	trips := 20*time.Millisecond + 40*r.opts.Latency
+	look := trips // a message has the worker look
+	if r.opts.Mute {
+		look = r.opts.beat()*5/4 + trips
+	}
+	for n := range 5 {
+		q := tool.peer.Queue(pick(d, r.opts.Queues...))
+		r.sleep(r.opts.Lease + time.Duration(d.Float64()*float64(r.opts.Lease)))
+		r.world.Wake = max(r.world.Wake, r.expect(look, "a task is begun", fmt.Sprintf("takes 10 wake %d", n), func(payload string) error {
+			return q.Enqueue(context.Background(), []byte(payload))
+		}))
+
+		in := time.Duration(d.Float64() * float64(5*time.Second)).Round(time.Millisecond)
+		at := time.Now().Add(in + r.skew())
+		took := r.expect(in+r.opts.beat()*5/4+trips, "a task is begun whose time has come", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
+			return q.Put(context.Background(), "probe", []byte(payload), &worqr.PutOptions{At: at})
+		})
+		if took < in {
+			r.violation("a task is begun after %v, and its time comes after %v", took, in)
+		}
+		r.world.Due = max(r.world.Due, took-in)
+	}
+	r.probeCancel(tool, look)
+	if r.opts.Fleet > 1 {
+		r.probeDeath(tool)
+	}
+	r.drain()
+}
+
+// skew is by how much the clock of Redis is ahead.
+func (r *run) skew() (d time.Duration) {
+	r.locked(func() { d = r.world.server.jumped })
+	return d
+}
+
+// expect sees to it that a handler begins a task in time, and returns how long it
+// took.
+func (r *run) expect(within time.Duration, what, payload string, hand func(payload string) error) time.Duration {
+	begun := make(chan struct{}, 100)
+	r.locked(func() {
+		r.seen[payload] = func(*process, context.Context) { begun <- struct{}{} }
+	})
+	began := time.Now()
+	if err := hand(payload); err != nil {
+		r.violation("%s: %v", what, err)
+		return 0
+	}
+	select {
+	case <-begun:
+		took := time.Since(began)
+		if took > within {
+			r.violation("it takes %v until %s, and may take %v", took, what, within)
+		}
+		return took
+	case <-time.After(time.Minute):
+		r.violation("it takes more than a minute until %s: %s", what, r.rest())
+	}
+	return 0
+}
+
+// probeCancel measures how long it takes until a handler hears of a cancel, and
+// until the one who canceled hears that it is over.
+func (r *run) probeCancel(tool *process, look time.Duration) {
+	const payload = "takes 30000 cancel"
+	heard := make(chan struct{}, 100)
+	q := tool.peer.Queue(r.opts.Queues[0])
+	r.expect(time.Minute, "a long task is begun", payload, func(payload string) error {
+		err := q.Enqueue(context.Background(), []byte(payload))
+		r.locked(func() {
+			begun := r.seen[payload]
+			r.seen[payload] = func(p *process, ctx context.Context) {
+				begun(p, ctx)
+				context.AfterFunc(ctx, func() {
+					if errors.Is(context.Cause(ctx), worqr.ErrCanceled) {
+						heard <- struct{}{}
+					}
+				})
+			}
+		})
+		return err
+	})
+	r.sleep(500 * time.Millisecond)
+	began := time.Now()
+	report, err := q.Cancel(context.Background(), []byte(payload))
+	if err != nil {
+		r.violation("a cancel fails: %v", err)
+		return
+	}
+	within := r.opts.beat()*3/2 + 20*r.opts.Latency
+	if !r.opts.Mute {
+		within = look
+	}
+	select {
+	case <-heard:
+		took := time.Since(began)
+		r.world.figures.Cancel = max(r.world.figures.Cancel, took)
+		if took > within {
+			r.violation("it takes %v until a handler hears of a cancel, and may take %v", took, within)
+		}
+	case <-time.After(time.Minute):
+		r.violation("a handler does not hear of a cancel in a minute: %s", r.rest())
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := report.Wait(ctx); err != nil || report.Stopped != 1 {
+		r.violation("the cancel of one running task tells of %d and %v", report.Stopped, err)
+	}
+}
+
+// probeDeath measures how long it takes until the tasks of a process that was
+// killed are begun elsewhere.
+func (r *run) probeDeath(tool *process) {
+	if r.opts.MaxCrashes == 1 {
+		return // they have failed then
+	}
+	fleet := r.living()
+	holders := make(chan *process, 1000)
+	q := tool.peer.Queue(r.opts.Queues[0])
+	for n := range 2 * len(fleet) {
+		payload := fmt.Sprintf("takes 1000 death %d", n)
+		r.locked(func() {
+			r.seen[payload] = func(p *process, _ context.Context) { holders <- p }
+		})
+		if err := q.Enqueue(context.Background(), []byte(payload)); err != nil {
+			r.violation("an enqueue fails: %v", err)
+			return
+		}
+	}
+	victim := <-holders
+	var held []string
+	r.locked(func() {
+		for _, l := range r.world.judge.lanes {
+			for id, w := range l.owner {
+				if r.world.judge.homes[w] == victim {
+					held = append(held, l.process[id])
+				}
+			}
+		}
+		r.world.Kills++
+		victim.kill(false)
+	})
+	began := time.Now()
+	again := make(chan time.Time, 1000)
+	r.locked(func() {
+		for _, payload := range held {
+			r.seen[payload] = func(*process, context.Context) { again <- time.Now() }
+		}
+	})
+	within := r.opts.Lease*3/2 + 100*r.opts.Latency
+	limit := time.After(time.Minute + time.Duration(len(held))*2*time.Second)
+	for n := range held {
+		select {
+		case at := <-again:
+			took := at.Sub(began)
+			if n == 0 { // the others may have to wait for a slot
+				r.world.Recover = max(r.world.Recover, took)
+				if took > within {
+					r.violation("it takes %v until a task of a process that was killed is begun elsewhere, and may take %v", took, within)
+				}
+			}
+		case <-limit:
+			r.violation("tasks of a process that was killed are not begun in a minute: %s", r.rest())
+			return
+		}
+	}
+}
+
+// leave has all processes stop.
+func (r *run) leave() {
+	for _, p := range r.living() {
+		r.stop(p)
+		if p.result != nil && !r.wrong() {
+			r.violation("%s leaves with the error %v", p.name, p.result)
+		}
+	}
+	r.world.mu.Lock()
+	all := slices.Clone(r.world.all)
+	r.world.mu.Unlock()
+	for _, p := range all {
+		<-p.ended
+	}
+}
+
+// nothingLeft sees to it that a queue that is idle, empty and unserved leaves
+// nothing behind but what it may.
+func (r *run) nothingLeft() {
+	tool := r.tool("broom")
+	if _, err := tool.peer.Sweep(context.Background()); err != nil {
+		r.violation("a sweep in the end fails: %v", err)
+	}
+	r.dismiss(tool)
+	r.sleep(11 * time.Minute) // nonces and records of cancels end by then
+	r.locked(func() {
+		s := r.world.server
+		s.begin()
+		s.do(request{verb: "GET", args: []string{"-"}}, nil) // has what is over expire
+		for _, key := range s.store.Keys() {
+			_, _, kind, _, ok := place(key)
+			if key != prefix+"registry" && !(ok && kind == "token") {
+				r.world.judge.violation("%s is left: %v", key, s.read(key))
+			}
+		}
+	})
+}

@@ -1,0 +1,236 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+)
+
+// A process is a peer, and a producer beside it, in a process of their own as far
+// as anybody can tell.
+//
+// It can be killed and paused. A killed process reaches nobody any more: its
+// connections are gone, it gets no others, and its handlers return without effect.
+// The contexts of its goroutines end, so that they do, for a bubble lasts until the
+// last has. A paused one reads nothing, begins nothing and ends nothing until it
+// goes on; what its timers make it send is sent then.
+type process struct {
+	w      *world
+	name   string
+	peer   *worqr.Peer
+	ctx    context.Context // ends when the process is killed, or is to stop
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when nothing of it is left
+	result error         // of Run
+
+	// Guarded by the mu of the world:
+	links   map[*link]bool
+	dead    bool
+	frozen  bool
+	thawed  chan struct{} // closed while it is not paused
+	outbox  []func()      // what it sends after the pause
+	cut     bool          // from the network
+	lame    bool          // something was done to it that may have it found dead
+	until   time.Time     // when that was over
+	served  bool          // Run has begun
+	stopped bool          // is to leave, or has
+}
+
+var errDead = errors.New("the process is dead")
+
+// spawn starts a process that works on the queues.
+func (r *run) spawn() *process {
+	w := r.world
+	w.mu.Lock()
+	r.spawned++
+	p := &process{
+		w: w, name: fmt.Sprintf("p%d", r.spawned), links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{}), served: true,
+	}
+	close(p.thawed)
+	w.all = append(w.all, p)
+	w.mu.Unlock()
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	o := r.opts
+	p.peer = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{
+		Name: p.name, Lease: o.Lease, Drain: o.Drain, Capacity: o.Capacity, Logger: slog.New(&diary{p: p}),
+	})
+	for _, q := range o.Queues {
+		p.peer.Queue(q).Handle(r.handler(p), r.handling(p))
+	}
+	go func() {
+		defer close(p.ended)
+		producing := make(chan struct{})
+		go func() {
+			defer close(producing)
+			r.produce(p)
+		}()
+		p.result = p.peer.Run(p.ctx)
+		p.cancel()
+		<-producing
+		_ = p.peer.Close() // tells nothing that Run has not
+	}()
+	return p
+}
+
+// tool returns a process that serves nothing, for what tools do.
+func (r *run) tool(name string) *process {
+	w := r.world
+	p := &process{w: w, name: name, links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{})}
+	close(p.thawed)
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.peer = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{Name: p.name, Lease: r.opts.Lease, Logger: slog.New(&diary{p: p})})
+	return p
+}
+
+// dial makes a connection to the server.
+func (p *process) dial(ctx context.Context) (redis.Conn, error) {
+	w := p.w
+	p.breathe()
+	w.mu.Lock()
+	delay := 2 * w.latency()
+	w.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	p.breathe()
+	w.mu.Lock()
+	dead, cut, down := p.dead, p.cut, w.down
+	switch {
+	case dead, cut, down:
+	default:
+		defer w.mu.Unlock()
+		return redis.NewConn(w.connect(p), 0, 0), nil
+	}
+	w.mu.Unlock()
+	switch {
+	case dead:
+		return nil, errDead
+	case cut:
+		select {
+		case <-ctx.Done():
+		case <-p.ctx.Done():
+		}
+		return nil, context.DeadlineExceeded
+	}
+	return nil, errors.New("connection refused")
+}
+
+// breathe waits while the process is paused.
+func (p *process) breathe() {
+	p.w.mu.Lock()
+	thawed := p.thawed
+	p.w.mu.Unlock()
+	<-thawed
+}
+
+// rest is a sleep of a process: false when ctx has ended first. It takes longer
+// when the process is paused.
+func (p *process) rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	p.breathe()
+	return ctx.Err() == nil
+}
+
+// unlessPaused does something once the process is not paused. The mu of the world
+// is held, here and below.
+func (p *process) unlessPaused(do func()) {
+	if p.frozen {
+		p.outbox = append(p.outbox, do)
+		return
+	}
+	do()
+}
+
+func (p *process) pause() {
+	p.excuse()
+	p.frozen, p.thawed = true, make(chan struct{})
+}
+
+func (p *process) proceed() {
+	if !p.frozen {
+		return
+	}
+	p.excuse()
+	p.frozen = false
+	close(p.thawed)
+	outbox := p.outbox
+	p.outbox = nil
+	for _, do := range outbox {
+		do()
+	}
+}
+
+// excuse notes that others may believe the process dead for what is done to it.
+func (p *process) excuse() { p.until = time.Now().Add(3 * p.w.opts.Lease) }
+
+func (p *process) excused() bool {
+	return p.dead || p.stopped || p.frozen || p.cut || p.lame || time.Now().Before(p.until)
+}
+
+// kill ends the process at once. When the machine dies with it nobody tells the
+// server.
+func (p *process) kill(machine bool) {
+	p.dead = true
+	for l := range p.links {
+		if machine || p.frozen {
+			l.lose(&l.up)
+			p.w.after(keepAlive, func() { p.w.hangUp(l) })
+		} else {
+			l.send(&l.up, func() { p.w.hangUp(l) })
+		}
+		l.lose(&l.down)
+		l.fail(errDead)
+	}
+	p.outbox = nil
+	if p.frozen {
+		p.frozen = false
+		close(p.thawed)
+	}
+	p.cancel()
+}
+
+// partition cuts the process off from the network, or ends that. What was sent
+// meanwhile arrives then, as TCP has it.
+func (p *process) partition(cut bool) {
+	p.excuse()
+	p.cut = cut
+	for l := range p.links {
+		if cut {
+			l.up.held, l.down.held = true, true
+		} else {
+			l.release(&l.up)
+			l.release(&l.down)
+		}
+	}
+}
+
+// A diary is the log of a process: warnings and errors are put on record.
+type diary struct{ p *process }
+
+func (d *diary) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (d *diary) WithAttrs([]slog.Attr) slog.Handler               { return d }
+func (d *diary) WithGroup(string) slog.Handler                    { return d }
+func (d *diary) Handle(_ context.Context, r slog.Record) error {
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "stack" {
+			line += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+		}
+		return true
+	})
+	d.p.w.record.note(d.p.w.now(), d.p.name, line)
+	return nil
+}

@@ -1,0 +1,437 @@
+package simulation
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// conserved judges that payloads appear only where one was handed in, and go only
+// for a reason.
+func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane]*step) {
+	for payload, n := range by {
+		switch now := j.places[queue][payload]; {
+		case now > 1:
+			j.violation("%s has %s of %s in %d places", r.verb, payload, queue, now)
+		case now < 0:
+			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
+		case n > 0 && !slices.Contains(carried(r), payload):
+			j.violation("%s makes %s of %s, which nobody has enqueued", r.verb, payload, queue)
+		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
+			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
+		case n > 0 && j.refused[payload]:
+			j.violation("%s enqueues %s of %s, whose producer was told that it failed", r.verb, payload, queue)
+		case n > 0:
+			j.Enqueued++
+			j.known[payload] = true
+			j.unique[payload] = r.verb == "enqueue_unique"
+		case n < 0:
+			why := ""
+			for _, st := range steps {
+				if why == "" && st.is.queue == queue {
+					why = st.gone(payload)
+				}
+			}
+			switch why {
+			case "":
+				j.violation("%s loses %s of %s", r.verb, payload, queue)
+			case "finished":
+				j.Finished++
+			case "canceled":
+				j.Canceled++
+			case "replaced":
+				j.Replaced++
+			}
+		}
+	}
+}
+
+// carried is what a request hands in.
+func carried(r *request) []string {
+	switch r.verb {
+	case "enqueue", "enqueue_unique":
+		return r.args[2:]
+	case "enqueue_once":
+		return r.args[3:]
+	case "put":
+		return r.args[6:7]
+	case "LPUSH":
+		return r.args[1:]
+	}
+	return nil
+}
+
+// gone tells why a payload is gone from the lane, or "" if it must not be.
+func (st *step) gone(payload string) string {
+	r, was, is := st.r, st.was, st.is
+	for _, id := range st.ended {
+		if was.process[id] != payload {
+			continue
+		}
+		token, e := was.tokenOf(id), was.entries[id]
+		end, told := st.ends[id]
+		told = told && end.token == token && was.owner[id] == r.worker()
+		switch {
+		case told && end.verb == "finish":
+			if s := st.started[id]; st.w != nil && s != nil && !s.ready {
+				st.violation("process %s (%s) is finished, and no handler has returned nil", id, payload)
+			}
+			return "finished"
+		case was.covered(id, token):
+			return "canceled"
+		case told && end.verb == "drop":
+			if !st.wasCanceled(id, token) {
+				st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
+			}
+			return "canceled"
+		case e != "" && was.entry[e]["payload"] != "" && is.entry[e]["payload"] == was.entry[e]["payload"]:
+			return "replaced"
+		}
+		return ""
+	}
+	switch r.verb {
+	case "cancel":
+		if r.args[6] == payload {
+			return "canceled"
+		}
+		return ""
+	case "delete":
+		return "canceled"
+	}
+	for e, fields := range was.entry {
+		switch {
+		case fields["payload"] != payload:
+		case (r.verb == "remove" || r.verb == "cancel_key") && r.args[5] == e:
+			return "canceled"
+		case r.verb == "put" && r.args[5] == e:
+			return "replaced"
+		case fields["process"] != "" && is.entry[e]["payload"] == was.process[fields["process"]] && slices.Contains(st.ended, fields["process"]):
+			return "replaced"
+		}
+	}
+	return ""
+}
+
+func (st *step) wasCanceled(id string, token int64) bool {
+	return slices.ContainsFunc(st.was.names(id), func(name string) bool { return token <= st.cancels[st.is.queue+" "+name] })
+}
+
+// judge_ judges all but what becomes of payloads.
+func (st *step) judge_() {
+	st.membership()
+	st.processes()
+	st.begun()
+	st.order()
+	st.entries()
+	st.locks()
+	st.cancelLog()
+}
+
+// membership: who was failed changes nothing and never comes back, and nobody is
+// failed who was heard of.
+func (st *step) membership() {
+	r, was, is, name := st.r, st.was, st.is, laneName(st.is.queue, st.is.failed)
+	worker := r.worker()
+	_, member := was.workers[worker]
+	if (r.verb == "step" || r.verb == "beat") && !member && st.own() && st.changed() {
+		st.violation("%s of %s, which is no member, changes %s", r.verb, worker, name)
+	}
+	if !st.kind["workers"] {
+		return
+	}
+	for w := range is.workers {
+		_, before := was.workers[w]
+		switch {
+		case before:
+		case r.verb != "join":
+			st.violation("%s makes %s a member of %s", r.verb, w, name)
+		case st.dead[name+" "+w]:
+			st.violation("%s was failed on %s, and is a member again", w, name)
+		}
+	}
+	switch r.verb {
+	case "join", "step", "beat":
+		st.renewed[name+" "+worker] = st.ms()
+		if r.verb == "join" && r.from != nil && !r.copy {
+			st.homes[worker] = r.from
+		}
+	}
+	for w := range was.workers {
+		if _, still := is.workers[w]; still {
+			continue
+		}
+		switch r.verb {
+		case "leave":
+			if w != worker {
+				st.violation("%s leaves %s for %s", worker, name, w)
+			}
+			if int64(atoi(was.rounds[w])) > int64(atoi(r.args[6])) {
+				st.violation("%s leaves %s by a request from before its last round", w, name)
+			}
+		case "fail":
+			st.dead[name+" "+w] = true
+			st.Evicted++
+		case "beat", "sweep":
+			st.dead[name+" "+w] = true
+			st.Evicted++
+			st.falseDeath(name, w)
+		default:
+			st.violation("%s ends the membership of %s in %s", r.verb, w, name)
+		}
+	}
+}
+
+// own reports whether the request is one to this lane, by its first key.
+func (st *step) own() bool {
+	queue, failed, _, _, _ := place(st.r.keys[0])
+	return queue == st.is.queue && failed == st.is.failed
+}
+
+// changed reports whether anything the request touched is another than before.
+func (st *step) changed() bool {
+	for key := range st.s.touched {
+		queue, failed, kind, of, ok := place(key)
+		if ok && queue == st.is.queue && failed == st.is.failed && !reflect.DeepEqual(st.was.get(kind, of), st.is.get(kind, of)) {
+			return true
+		}
+	}
+	return false
+}
+
+// falseDeath judges the end of a worker that was found dead.
+func (st *step) falseDeath(name, w string) {
+	if st.w == nil {
+		return
+	}
+	lease := st.w.opts.Lease.Milliseconds()
+	if silent := st.ms() - st.renewed[name+" "+w]; silent < lease-2 {
+		st.violation("%s is failed on %s after %d ms of silence, and the lease is %d", w, name, silent, lease)
+	}
+	if p := st.homes[w]; p != nil && !p.excused() {
+		st.violation("%s of %s is failed on %s, and lives", w, p.name, name)
+	}
+}
+
+// processes: each has one owner, and that is a member or its tasks are being
+// returned.
+func (st *step) processes() {
+	was, is := st.was, st.is
+	if !st.kind["process"] && !st.kind["working"] && !st.kind["workers"] && !st.kind["suspects"] {
+		return
+	}
+	owners := 0
+	for w, all := range is.working {
+		owners += len(all)
+		_, member := is.workers[w]
+		mark, suspect := is.suspects[w]
+		if !member && (!suspect || mark > 0) {
+			st.violation("%s holds %d processes of %s, and is no member", w, len(all), is.queue)
+		}
+		for id := range all {
+			if _, ok := is.process[id]; !ok {
+				st.violation("%s holds process %s of %s, which has no task", w, id, is.queue)
+			}
+		}
+	}
+	if owners != len(is.process) {
+		st.violation("%d processes of %s have %d owners", len(is.process), is.queue, owners)
+	}
+	if is.token < was.token {
+		st.violation("the token of %s goes back from %d to %d", is.queue, was.token, is.token)
+	}
+	for _, id := range st.ended {
+		payload, token := was.process[id], was.tokenOf(id)
+		back := st.places[is.queue][payload] > 0
+		if back {
+			st.Returned++
+		}
+		if end := st.ends[id]; end.verb == "finish" || !back {
+			continue
+		}
+		if was.covered(id, token) {
+			st.violation("%s puts back %s of %s, which is canceled", st.r.verb, payload, is.queue)
+		}
+	}
+}
+
+// begun judges the processes that were started.
+func (st *step) begun() {
+	r, was, is := st.r, st.was, st.is
+	if len(st.began) == 0 {
+		return
+	}
+	worker := r.worker()
+	switch {
+	case r.verb != "step":
+		st.violation("%s starts processes of %s", r.verb, is.queue)
+		return
+	case r.copy:
+		st.violation("a late copy of round %s of %s starts %d processes of %s", r.args[6], worker, len(st.began), is.queue)
+	case atoi(r.args[6]) <= atoi(was.rounds[worker]):
+		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.args[6], worker, len(st.began), is.queue)
+	case was.paused:
+		st.violation("%s starts processes of %s, which is paused", worker, is.queue)
+	}
+	for _, id := range st.began {
+		payload, token := is.process[id], is.tokenOf(id)
+		switch {
+		case is.owner[id] != worker:
+			st.violation("%s starts process %s for %q", worker, id, is.owner[id])
+		case token <= was.token:
+			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, was.token)
+		}
+		st.started[id] = &start{payload: payload, key: isKey(is.entries[id]), token: token}
+		st.Starts++
+		if st.starts[payload]++; st.starts[payload] > 1 {
+			st.Extra++
+		}
+	}
+}
+
+// order: what is taken from the list is taken from its front, and what goes back
+// is there in the order in which it was started.
+func (st *step) order() {
+	r, was, is := st.r, st.was, st.is
+	switch r.verb {
+	case "beat", "sweep", "fail", "leave":
+		n := 0
+		for _, id := range st.ended { // by token
+			payload := was.process[id]
+			if was.entries[id] != "" || st.places[is.queue][payload] == 0 {
+				continue
+			}
+			n++
+			if at := len(is.waiting) - n; at < 0 || is.waiting[at] != payload {
+				st.violation("%s is not in its place when %s returns it to the front of %s", payload, r.verb, is.queue)
+				return
+			}
+		}
+	case "step":
+		if len(was.ledger) > 0 || len(is.ledger) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(st.ends)), func(e end) bool { return e.verb == "stop" }) {
+			return // some go back before, or are passed over
+		}
+		for _, mark := range was.suspects {
+			if mark <= 0 {
+				return
+			}
+		}
+		at := len(was.waiting) - 1
+		for _, id := range st.began {
+			if is.entries[id] != "" {
+				continue
+			}
+			if at < 0 || was.waiting[at] != is.process[id] {
+				st.violation("%s of %s starts, and was not at the front", is.process[id], is.queue)
+				return
+			}
+			at--
+		}
+	}
+}
+
+// entries: of each at most one process runs, and the three keys that hold what
+// waits agree.
+func (st *step) entries() {
+	is := st.is
+	if !st.kind["keyed"] && !st.kind["schedule"] && !st.kind["contents"] && !st.kind["entries"] && !(st.kind["process"] && len(is.entries) > 0) {
+		return
+	}
+	runs := map[string]string{}
+	for id, e := range is.entries {
+		if other, twice := runs[e]; twice {
+			st.violation("processes %s and %s of %s both run %s", id, other, is.queue, e)
+		}
+		runs[e] = id
+		if is.entry[e]["process"] != id {
+			st.violation("process %s of %s runs %s, which says it is %q", id, is.queue, e, is.entry[e]["process"])
+		}
+		if _, ok := is.process[id]; !ok {
+			st.violation("process %s of %s runs %s, and there is no such process", id, is.queue, e)
+		}
+	}
+	waiting, planned := 0, 0
+	for e, fields := range is.entry {
+		payload, waits := fields["payload"]
+		process, run := fields["process"]
+		_, inSchedule := is.schedule[e]
+		_, inContents := is.contents[digest(payload)+":"+e]
+		if waits {
+			waiting++
+		}
+		if waits && !run {
+			planned++
+		}
+		switch {
+		case run && runs[e] != process:
+			st.violation("%s of %s says that %s runs it, which does not", e, is.queue, process)
+		case inSchedule != (waits && !run):
+			st.violation("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, is.queue, inSchedule, waits, run)
+		case waits && !inContents:
+			st.violation("%s of %s waits with %s, and is not in contents", e, is.queue, payload)
+		}
+	}
+	if waiting != len(is.contents) || planned != len(is.schedule) {
+		st.violation("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", is.queue, waiting, len(is.contents), planned, len(is.schedule))
+	}
+}
+
+// locks: a lock is there exactly as long as what it is on waits or runs.
+func (st *step) locks() {
+	is := st.is
+	if is.failed || len(is.unique) == 0 && len(st.was.unique) == 0 && st.r.verb != "enqueue_unique" {
+		return
+	}
+	offset := atoi(is.unique["offset"])
+	held := map[string]bool{}
+	for d, where := range is.unique {
+		if d == "offset" {
+			continue
+		}
+		held[d] = true
+		kind, of, _ := strings.Cut(where, ":")
+		there := ""
+		switch kind {
+		case "w":
+			if at := len(is.waiting) - 1 - (atoi(of) - offset); at >= 0 && at < len(is.waiting) {
+				there = is.waiting[at]
+			}
+		case "p":
+			there = is.process[of]
+		case "e":
+			there = is.entry[of]["payload"]
+		}
+		if digest(there) != d {
+			st.violation("%s leaves a lock of %s at %s, where %q is", st.r.verb, is.queue, where, there)
+		}
+	}
+	for _, p := range slices.Concat(is.waiting, slices.Collect(maps.Values(is.process))) {
+		if st.unique[p] && !held[digest(p)] {
+			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.queue)
+		}
+	}
+}
+
+// cancelLog: a cancel is over only when nothing that it covers runs any more.
+func (st *step) cancelLog() {
+	r, is := st.r, st.is
+	switch {
+	case r.verb == "cancel":
+		st.cancels[is.queue+" "+digest(r.args[6])] = is.token
+	case r.verb == "cancel_key":
+		st.cancels[is.queue+" "+r.args[5]] = is.token
+	}
+	if !st.kind["canceled"] {
+		return
+	}
+	for name, token := range st.was.canceled {
+		if _, still := is.canceled[name]; still {
+			continue
+		}
+		for id := range is.process {
+			if is.tokenOf(id) <= token && slices.Contains(is.names(id), name) {
+				st.violation("the cancel of %s of %s is over, and %s runs", is.process[id], is.queue, id)
+			}
+		}
+	}
+}

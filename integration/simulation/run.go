@@ -1,0 +1,137 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"context"
+)
+
+// A run is one fleet from its beginning to its end.
+type run struct {
+	opts  *Options
+	world *world
+	alone sync.Mutex // one at a time of what is done to the server; never waited for
+
+	// Guarded by the mu of the world:
+	spawned      int
+	recent       []string // payloads
+	over         bool     // producers are to stop
+	healed       bool     // faults are over
+	failedByHand int
+	seen         map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
+}
+
+// Run makes a run, and is called in a bubble of testing/synctest. First there are
+// faults, and the invariants must hold at every moment. Then there are none, and
+// all that has a deadline must keep it; what is left is worked off, the fleet
+// leaves, and nothing stays behind.
+func Run(o *Options) (*Report, error) {
+	w, err := newWorld(o)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}}
+	w.mu.Lock()
+	w.server.mute, w.copies, w.deaf = o.Mute, o.Copies, o.Deaf
+	w.mu.Unlock()
+
+	r.safety()
+	r.liveness()
+
+	w.mu.Lock()
+	w.Simulated = w.now()
+	report := &Report{figures: w.figures, verdict: w.judge.verdict, Runs: 1, Wrong: w.judge.wrong}
+	if len(report.Wrong) > 0 {
+		report.Trace = w.record.all.Bytes()
+	}
+	w.mu.Unlock()
+	w.end()
+	return report, nil
+}
+
+// locked does something with the world standing still.
+func (r *run) locked(do func()) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	do()
+}
+
+func (r *run) isOver() bool {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	return r.over
+}
+
+// wrong reports whether an invariant was broken: then the rest of the run has
+// nothing to tell.
+func (r *run) wrong() bool {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	return len(r.world.judge.wrong) > 0
+}
+
+// sleep lets time go by.
+func (r *run) sleep(d time.Duration) { time.Sleep(d) }
+
+// safety is the phase with faults.
+func (r *run) safety() {
+	var all sync.WaitGroup
+	for range r.opts.Fleet {
+		r.spawn()
+	}
+	r.sleep(2 * r.opts.Lease)
+	d := r.opts.dice("faults")
+	end := time.Now().Add(r.opts.Safety)
+	for time.Now().Before(end) && !r.wrong() {
+		r.sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Calm)))
+		if len(r.opts.Faults) > 0 {
+			f, own := pick(d, r.opts.Faults...), rand.New(rand.NewPCG(d.Uint64(), 0))
+			r.locked(func() { r.world.record.note(r.world.now(), "-", "fault: "+f.name) })
+			all.Go(func() { f.do(r, own) })
+		}
+		r.reinforce()
+	}
+	all.Wait()
+}
+
+// living are the processes that serve.
+func (r *run) living() (all []*process) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	for _, p := range r.world.all {
+		if p.served && !p.dead && !p.stopped {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// reinforce replaces those who have gone.
+func (r *run) reinforce() {
+	for len(r.living()) < r.opts.Fleet {
+		r.spawn()
+	}
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	var rest []*process // of others nobody knows any more
+	for _, p := range r.world.all {
+		select {
+		case <-p.ended:
+			if len(p.links) > 0 {
+				rest = append(rest, p)
+			}
+		default:
+			rest = append(rest, p)
+		}
+	}
+	r.world.all = rest
+}
+
+// stop has a process leave, and waits for that.
+func (r *run) stop(p *process) {
+	r.locked(func() { p.stopped = true })
+	p.cancel()
+	<-p.ended
+}

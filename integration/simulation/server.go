@@ -1,0 +1,231 @@
+package simulation
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	door "github.com/alicebob/miniredis/v2/server"
+)
+
+// A server is a Redis: the data and the commands are those of miniredis; the
+// scripts, publish and subscribe, and all that can befall it are its own. It does
+// one thing after the other, and its caller sees to that.
+type server struct {
+	store   *miniredis.Miniredis
+	door    *door.Server
+	desk    *door.Peer // on which commands are made
+	out     bytes.Buffer
+	buf     *bufio.Writer
+	scripts *interpreter
+
+	now      func() time.Time // of the machine
+	jumped   time.Duration    // by which the clock of Redis is off
+	readonly bool
+	full     bool // maxmemory is reached
+	loading  bool
+	mute     bool // messages reach nobody, and are counted as if they did
+
+	subscribers map[string][]*link // by channel
+	push        func(to *link, message []byte)
+
+	wrote   bool            // the request under way has made a command that writes
+	touched map[string]bool // keys of these commands
+}
+
+// A command is what is known of one.
+type command struct {
+	writes  bool
+	hungry  bool // refused when memory is full
+	keys    int  // the first so many arguments are keys; -1: all
+	special bool // not for miniredis
+}
+
+var commands = map[string]command{
+	"LPUSH": {true, true, 1, false}, "RPUSH": {true, true, 1, false}, "RPOPLPUSH": {true, true, 2, false}, "LMOVE": {true, true, 2, false},
+	"ZADD": {true, true, 1, false}, "HSET": {true, true, 1, false}, "HSETNX": {true, true, 1, false}, "HINCRBY": {true, true, 1, false},
+	"SET": {true, true, 1, false}, "SADD": {true, true, 1, false},
+	"RPOP": {true, false, 1, false}, "LREM": {true, false, 1, false}, "ZREM": {true, false, 1, false}, "ZPOPMIN": {true, false, 1, false},
+	"ZPOPMAX": {true, false, 1, false}, "HDEL": {true, false, 1, false}, "SREM": {true, false, 1, false}, "DEL": {true, false, -1, false},
+	"UNLINK": {true, false, -1, false}, "PEXPIRE": {true, false, 1, false}, "PERSIST": {true, false, 1, false},
+	"TIME": {special: true}, "PUBLISH": {special: true},
+	"ZSCORE": {}, "ZMSCORE": {}, "ZCARD": {}, "ZCOUNT": {}, "ZRANGE": {}, "ZREVRANGE": {}, "ZRANGEBYSCORE": {}, "ZRANGEBYLEX": {}, "ZRANK": {},
+	"LLEN": {}, "LINDEX": {}, "LRANGE": {}, "LPOS": {}, "HGET": {}, "HMGET": {}, "HGETALL": {}, "HLEN": {}, "HEXISTS": {}, "HSCAN": {},
+	"EXISTS": {}, "GET": {}, "SSCAN": {}, "SRANDMEMBER": {}, "SMEMBERS": {}, "TYPE": {}, "PTTL": {}, "PING": {},
+}
+
+func newServer(now func() time.Time) (*server, error) {
+	s := &server{store: miniredis.NewMiniRedis(), now: now, subscribers: map[string][]*link{}, touched: map[string]bool{}}
+	conn, err := s.store.Dial() // which starts it without a listener
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Close(); err != nil {
+		return nil, err
+	}
+	s.store.SetTime(s.clock())
+	s.store.ClockTTL(true)
+	s.door = s.store.Server()
+	s.buf = bufio.NewWriter(&s.out)
+	s.desk = door.NewPeer(s.buf)
+	s.scripts = newInterpreter(s.command)
+	return s, nil
+}
+
+func (s *server) close() {
+	s.scripts.close()
+	s.store.Close()
+}
+
+// clock is the time of Redis.
+func (s *server) clock() time.Time { return s.now().Add(s.jumped) }
+
+// A request is what a client asks for, taken apart.
+type request struct {
+	verb string   // of the script, or the name of the command
+	keys []string // of the script
+	args []string
+	from *process // nil for a late copy of what it once sent
+	copy bool
+}
+
+// worker is the id of the worker that a script speaks for, if any.
+func (r *request) worker() string {
+	switch r.verb {
+	case "join":
+		return r.args[0]
+	case "step", "beat", "leave", "fail":
+		return r.args[5]
+	}
+	return ""
+}
+
+// begin makes ready for one request.
+func (s *server) begin() {
+	s.wrote = false
+	clear(s.touched)
+	s.store.SetTime(s.clock())
+}
+
+// parse takes a request apart; the reply is an error if that is all there is to it.
+func (s *server) parse(args []string) (r request, p *program, reply any) {
+	name := strings.ToUpper(args[0])
+	r = request{verb: name, args: args[1:]}
+	if name != "EVALSHA" && name != "EVAL" {
+		return r, nil, nil
+	}
+	if len(args) < 3 {
+		return r, nil, replyError("ERR wrong number of arguments")
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil || n < 0 || n > len(args)-3 {
+		return r, nil, replyError("ERR Number of keys can't be greater than number of args")
+	}
+	if name == "EVAL" {
+		if p, err = s.scripts.load(args[1]); err != nil {
+			return r, nil, replyError("ERR Error compiling script: " + err.Error())
+		}
+	} else if p = s.scripts.programs[args[1]]; p == nil {
+		return r, nil, replyError("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	return request{verb: p.verb, keys: args[3 : 3+n], args: args[3+n:]}, p, nil
+}
+
+// do carries out a request. What it has touched is known afterwards.
+func (s *server) do(r request, p *program) any {
+	switch {
+	case s.loading:
+		return replyError("LOADING Redis is loading the dataset in memory")
+	case p != nil:
+		return s.scripts.eval(p, r.keys, r.args)
+	}
+	return s.command(append([]string{r.verb}, r.args...))
+}
+
+// command carries out one command.
+func (s *server) command(args []string) any {
+	name := strings.ToUpper(args[0])
+	c, known := commands[name]
+	switch {
+	case !known:
+		return replyError(fmt.Sprintf("ERR unknown command '%s'", name))
+	case c.writes && s.readonly:
+		return replyError("READONLY You can't write against a read only replica.")
+	case c.hungry && s.full && !s.wrote:
+		return replyError("OOM command not allowed when used memory > 'maxmemory'.")
+	case name == "TIME":
+		us := s.clock().UnixMicro()
+		return []any{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
+	case name == "PUBLISH" && len(args) == 3:
+		return s.publish(args[1], args[2])
+	case c.writes:
+		s.wrote = true
+		n := c.keys
+		if n < 0 {
+			n = len(args) - 1
+		}
+		for _, k := range args[1 : n+1] {
+			s.touched[k] = true
+		}
+	}
+	s.out.Reset()
+	s.door.Dispatch(s.desk, args)
+	s.desk.Flush()
+	reply, _, err := readReply(s.out.Bytes())
+	if err != nil {
+		panic(fmt.Sprintf("miniredis answered %q to %q", s.out.String(), args))
+	}
+	return reply
+}
+
+func (s *server) publish(channel, message string) any {
+	to := s.subscribers[channel]
+	if !s.mute && len(to) > 0 {
+		b := appendReply(nil, []any{"message", channel, message})
+		for _, l := range to {
+			s.push(l, b)
+		}
+	}
+	return int64(len(to))
+}
+
+// subscribe answers a request of a connection that hears, or is to.
+func (s *server) subscribe(l *link, args []string) []byte {
+	var b []byte
+	for _, name := range args[1:] {
+		kind := strings.ToLower(args[0])
+		switch kind {
+		case "subscribe":
+			if !l.hears[name] {
+				l.hears[name] = true
+				s.subscribers[name] = append(slices.Clone(s.subscribers[name]), l)
+			}
+		case "unsubscribe":
+			s.unsubscribe(l, name)
+		}
+		b = appendReply(b, []any{kind, name, int64(len(l.hears))})
+	}
+	return b
+}
+
+func (s *server) unsubscribe(l *link, name string) {
+	delete(l.hears, name)
+	rest := slices.DeleteFunc(slices.Clone(s.subscribers[name]), func(o *link) bool { return o == l })
+	if len(rest) == 0 {
+		delete(s.subscribers, name)
+		return
+	}
+	s.subscribers[name] = rest
+}
+
+// disconnect forgets a connection.
+func (s *server) disconnect(l *link) {
+	for name := range l.hears {
+		s.unsubscribe(l, name)
+	}
+}

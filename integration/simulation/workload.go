@@ -1,0 +1,254 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A plan is how the handlers of a task behave. It follows from the payload.
+type plan struct {
+	takes   time.Duration
+	fails   int  // so many times before it succeeds
+	forever bool // fails, until the faults are over
+	panics  bool
+	slow    bool // takes longer than it may, until the faults are over
+	deaf    bool // goes on when its context has ended, for a while
+}
+
+func (r *run) plan(payload string) (p plan) {
+	d := r.opts.dice("task " + payload)
+	if rest, ok := strings.CutPrefix(payload, "takes "); ok {
+		ms, _, _ := strings.Cut(rest, " ")
+		p.takes = time.Duration(atoi(ms)) * time.Millisecond
+		return p
+	}
+	p.takes = time.Duration(d.Float64() * d.Float64() * float64(r.opts.Longest))
+	switch d.IntN(20) {
+	case 0, 1:
+		p.fails = 1 + d.IntN(3)
+	case 2:
+		p.fails, p.panics = 1, true
+	case 3:
+		p.forever = d.IntN(3) == 0
+	case 4:
+		p.slow = r.opts.Timeout > 0 && d.IntN(5) == 0
+	case 5:
+		p.deaf = d.IntN(5) == 0
+	}
+	return p
+}
+
+// handling are the options of the handlers.
+func (r *run) handling(p *process) *worqr.HandleOptions {
+	o := r.opts
+	h := &worqr.HandleOptions{
+		Concurrency: o.Concurrency, Prefetch: o.Prefetch, MaxCrashes: o.MaxCrashes, Exclusive: o.Exclusive, Timeout: o.Timeout, Grace: 2 * time.Second,
+		MaxRetries: 3, Backoff: func(n int) time.Duration { return time.Duration(n*n) * 300 * time.Millisecond }, KeepFailed: 100_000,
+	}
+	if o.OnFailed {
+		h.OnFailed = r.handler(p)
+		h.FailedOptions = &worqr.HandleOptions{Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
+	}
+	return h
+}
+
+var errPlanned = errors.New("as planned")
+
+// handler works on tasks as planned.
+func (r *run) handler(p *process) worqr.Handler {
+	return func(ctx context.Context, t *worqr.Task) error {
+		p.breathe()
+		w, payload := r.world, string(t.Payload)
+		plan := r.plan(payload)
+		w.mu.Lock()
+		if p.dead {
+			w.mu.Unlock()
+			return errDead
+		}
+		s := w.judge.begins(p, t)
+		if seen := r.seen[payload]; seen != nil {
+			seen(p, ctx)
+		}
+		healed := r.healed
+		w.mu.Unlock()
+
+		end := func(ended, ready bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			s.ended, s.returned, s.ready = ended, true, ready
+		}
+		if plan.slow && !healed {
+			plan.takes = r.opts.Timeout + time.Second
+		}
+		done := p.rest(ctx, plan.takes)
+		if !done && plan.deaf && p.ctx.Err() == nil {
+			done = p.rest(p.ctx, 3*time.Second)
+		}
+		fails := plan.forever && !healed || t.Retries < plan.fails && t.Failure == nil
+		switch {
+		case p.isDead():
+			return errDead
+		case !done:
+			end(true, false)
+			return context.Cause(ctx)
+		case fails && plan.panics:
+			end(false, false)
+			panic(errPlanned)
+		case fails && plan.forever:
+			end(false, false)
+			return worqr.Permanent(errPlanned)
+		case fails:
+			end(false, false)
+			return errPlanned
+		}
+		end(false, true)
+		return nil
+	}
+}
+
+func (p *process) isDead() bool {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.dead
+}
+
+// produce does what producers do until the process stops, or the faults are over.
+func (r *run) produce(p *process) {
+	d := r.opts.dice("producer " + p.name)
+	for n := 0; ; n++ {
+		if !p.rest(p.ctx, time.Duration(d.ExpFloat64()*float64(r.opts.Pace))*time.Duration(r.opts.Fleet)) || r.isOver() {
+			return
+		}
+		r.act(p, d, n)
+	}
+}
+
+// act is one thing that a producer does.
+func (r *run) act(p *process, d *rand.Rand, n int) {
+	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(d.ExpFloat64()*float64(3*time.Second)))
+	defer cancel()
+	q := p.peer.Queue(r.opts.Queues[d.IntN(len(r.opts.Queues))])
+	name := fmt.Sprintf("%s/%s/%d", q.Name(), p.name, n)
+	key := "key" + strconv.Itoa(d.IntN(6))
+	switch d.IntN(40) {
+	case 0, 1, 2:
+		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // as it may
+	case 3, 4:
+		for range 5 { // until the answer is known
+			_, err := q.EnqueueOnce(ctx, name, []byte(name))
+			if !errors.Is(err, worqr.ErrUnknown) || ctx.Err() != nil {
+				break
+			}
+		}
+	case 5, 6, 7, 8, 9, 10, 11, 12:
+		at := time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(20*time.Second)))
+		if d.IntN(2) == 0 {
+			at = time.Time{}
+		}
+		err := q.Put(ctx, key, []byte(name), &worqr.PutOptions{
+			At: at, When: pick(d, worqr.Always, worqr.Always, worqr.Never, worqr.IfLater, worqr.IfEarlier),
+			KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
+		})
+		if err == nil {
+			r.remember(name)
+		}
+	case 13, 14:
+		if payload := r.recall(d, q.Name()); payload != "" {
+			r.cancel(ctx, q, payload)
+		}
+	case 15:
+		if report, err := q.CancelKey(ctx, key); err == nil {
+			_ = report.Wait(ctx) // as long as there is time
+		}
+	case 16:
+		_, _ = q.Remove(ctx, key)
+	case 17:
+		if d.IntN(5) == 0 && q.Pause(ctx) == nil {
+			p.rest(p.ctx, time.Duration(d.Float64()*float64(2*time.Second)))
+			resume, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+			defer cancel()
+			_ = q.Resume(resume) // else it is paused until the faults are over
+		}
+	case 18:
+		_, _ = q.RequeueFailed(ctx)
+	case 19:
+		_, _ = q.Stats(ctx)
+	case 20:
+		if d.IntN(10) == 0 {
+			if victim := r.anyWorker(d); victim != "" {
+				_, _ = p.peer.FailWorker(ctx, victim)
+			}
+		}
+	default:
+		var batch [][]byte
+		for i := range 1 + d.IntN(4)*d.IntN(2) {
+			batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
+		}
+		err := q.Enqueue(ctx, batch...)
+		for _, b := range batch {
+			r.world.mu.Lock()
+			if err != nil {
+				r.world.judge.told(string(b), errors.Is(err, worqr.ErrUnknown))
+			}
+			r.world.mu.Unlock()
+			r.remember(string(b))
+		}
+	}
+}
+
+// remember keeps payloads that somebody may cancel.
+func (r *run) remember(payload string) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	if r.recent = append(r.recent, payload); len(r.recent) > 60 {
+		r.recent = r.recent[30:]
+	}
+}
+
+func (r *run) recall(d *rand.Rand, queue string) string {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	if len(r.recent) > 0 {
+		if p := r.recent[d.IntN(len(r.recent))]; strings.HasPrefix(p, queue+"/") {
+			return p
+		}
+	}
+	return ""
+}
+
+// cancel cancels a payload, and sees to it that nothing of it runs once that is
+// said to be over.
+func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
+	report, err := q.Cancel(ctx, []byte(payload))
+	if err != nil || report.Wait(ctx) != nil {
+		return
+	}
+	w := r.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Rollbacks+w.Wipes > 0 || r.failedByHand > 0 {
+		return // who is not known to hold anything need not say that it holds nothing
+	}
+	covers := w.judge.cancels[q.Name()+" "+digest(payload)]
+	for id, s := range w.judge.started {
+		if s.payload == payload && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
+			w.judge.violation("the cancel of %s was said to be over, and process %s runs on %s", payload, id, s.at.name)
+		}
+	}
+}
+
+// anyWorker is the id of a worker of somebody.
+func (r *run) anyWorker(d *rand.Rand) string {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	r.failedByHand++
+	p := r.world.all[d.IntN(len(r.world.all))]
+	return p.peer.ID()
+}

@@ -1,0 +1,224 @@
+package simulation
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// A world is a server, the network and the processes, in one bubble of synctest.
+// What happens outside of the peers happens here, one event after the other.
+type world struct {
+	opts   *Options
+	began  time.Time
+	server *server
+	judge  *judge
+	record *record
+	figures
+
+	mu      sync.Mutex // protects all of it
+	dice    *rand.Rand
+	events  agenda
+	numbers int
+	stir    chan struct{} // has an element when an event comes before all others; holds one
+	over    chan struct{}
+	backlog []arrival // while the server stands still
+	stalled bool
+	down    bool
+	copies  float64 // how likely a request that may come twice does
+	deaf    float64 // how likely a link breaks before the reply has arrived
+	delay   time.Duration
+	all     []*process
+}
+
+// An arrival is a request that has reached the server.
+type arrival struct {
+	link *link
+	args []string
+}
+
+// An event is due at some time.
+type event struct {
+	at     time.Time
+	number int // orders what is due at the same time
+	do     func()
+}
+
+type agenda []event
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].number < a[j].number
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(e any)   { *a = append(*a, e.(event)) }
+func (a *agenda) Pop() any {
+	last := len(*a) - 1
+	e := (*a)[last]
+	(*a)[last] = event{}
+	*a = (*a)[:last]
+	return e
+}
+
+// newWorld is called in a bubble.
+func newWorld(o *Options) (*world, error) {
+	w := &world{
+		opts: o, began: time.Now(), dice: o.dice("network"),
+		stir: make(chan struct{}, 1), over: make(chan struct{}), delay: o.Latency,
+	}
+	s, err := newServer(time.Now)
+	if err != nil {
+		return nil, err
+	}
+	w.server = s
+	s.scripts.rewrite = o.Rewrite
+	s.push = func(to *link, message []byte) { to.reply(message) }
+	w.record = newRecord()
+	w.judge = newJudge(s)
+	w.judge.w = w
+	go w.run()
+	return w, nil
+}
+
+// now is the time since the beginning.
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+// latency is how long the next message travels.
+func (w *world) latency() time.Duration {
+	if w.delay == 0 {
+		return 0
+	}
+	return w.delay/2 + time.Duration(w.dice.ExpFloat64()*float64(w.delay)/2)
+}
+
+// after has something happen later. w.mu is held, then as now.
+func (w *world) after(d time.Duration, do func()) {
+	w.numbers++
+	e := event{time.Now().Add(d), w.numbers, do}
+	first := len(w.events) == 0 || e.at.Before(w.events[0].at)
+	heap.Push(&w.events, e)
+	if first {
+		select {
+		case w.stir <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run makes things happen until the world is over.
+func (w *world) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		for len(w.events) > 0 && !w.events[0].at.After(time.Now()) {
+			heap.Pop(&w.events).(event).do()
+		}
+		next := time.Hour
+		if len(w.events) > 0 {
+			next = time.Until(w.events[0].at)
+		}
+		w.mu.Unlock()
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-w.stir:
+		case <-w.over:
+			return
+		}
+	}
+}
+
+// sent takes a request on its way to the server.
+func (w *world) sent(l *link, args []string) {
+	if l.of.dead {
+		return
+	}
+	l.send(&l.up, func() { w.arrived(arrival{l, args}) })
+}
+
+// arrived has the server deal with a request, now or once it goes on.
+func (w *world) arrived(a arrival) {
+	switch {
+	case !a.link.known:
+	case w.stalled:
+		w.backlog = append(w.backlog, a)
+	default:
+		w.serve(a)
+	}
+}
+
+// serve has the server carry out a request, and answer.
+func (w *world) serve(a arrival) {
+	l := a.link
+	if !l.known {
+		return
+	}
+	if l.closed {
+		w.Late++
+	}
+	switch a.args[0] {
+	case "SUBSCRIBE", "UNSUBSCRIBE":
+		l.reply(w.server.subscribe(l, a.args))
+		return
+	case "PING":
+		if len(l.hears) > 0 {
+			l.reply(appendReply(nil, []any{"pong", ""}))
+		} else {
+			l.reply(appendReply(nil, status("PONG")))
+		}
+		return
+	}
+	reply, verb := w.carryOut(a.args, l.of, false)
+	if w.copies > 0 && repeatable[verb] && w.dice.Float64() < w.copies {
+		w.Copies++
+		// Late enough, now and then, to come when all that it knew has changed.
+		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
+			if !w.down && !w.stalled {
+				w.carryOut(a.args, l.of, true)
+			}
+		})
+	}
+	if w.deaf > 0 && w.dice.Float64() < w.deaf {
+		w.Deaf++
+		l.of.excuse()
+		l.reset()
+		return
+	}
+	l.reply(appendReply(nil, reply))
+}
+
+// repeatable are the scripts of which a second copy, however late, must change
+// nothing.
+var repeatable = map[string]bool{"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true}
+
+// carryOut makes one request, and has it judged.
+func (w *world) carryOut(args []string, from *process, again bool) (reply any, verb string) {
+	w.Requests++
+	w.record.request(w.now(), from.name, again, args)
+	return w.judge.request(args, from, again)
+}
+
+// hangUp has the server forget a connection.
+func (w *world) hangUp(l *link) {
+	if l.known {
+		l.known = false
+		delete(l.of.links, l)
+		w.server.disconnect(l)
+	}
+}
+
+// connect makes a link for a process. w.mu is held.
+func (w *world) connect(p *process) *link {
+	w.numbers++
+	l := &link{w: w, of: p, number: w.numbers, stir: make(chan struct{}, 1), known: true, hears: map[string]bool{}}
+	p.links[l] = true
+	return l
+}
+
+// end ends the world, in which nobody is left.
+func (w *world) end() {
+	close(w.over)
+	w.server.close()
+}
