@@ -192,8 +192,10 @@ func (w *worker) comeBack(ctx context.Context) error {
 	if !evicted {
 		return nil
 	}
-	w.joining.Lock() // until a join that is under way has ended
-	defer w.joining.Unlock()
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
 	w.mu.Lock()
 	old := w.id
 	members := w.members

@@ -155,7 +155,7 @@ type worker struct {
 	started time.Time
 	upset   complaint
 
-	joining sync.Mutex // held during a join or a leave, before mu
+	joining chan struct{} // has an element during a join or a leave, which hold it before mu
 
 	mu      sync.Mutex // protects the fields below
 	id      string
@@ -181,7 +181,7 @@ type membership struct {
 func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
-		turn: make(chan struct{}, 1), kept: make(chan struct{}),
+		turn: make(chan struct{}, 1), kept: make(chan struct{}), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
 		numbers: map[string]int64{}, loose: map[membership]int64{},
 	}
@@ -205,10 +205,26 @@ func (w *worker) hurry() {
 	}
 }
 
+// await waits until no join and no leave is under way, and holds up others until
+// pass is called. It fails when ctx ends first: what is under way may take as long
+// as Redis does.
+func (w *worker) await(ctx context.Context) error {
+	select {
+	case w.joining <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *worker) pass() { <-w.joining }
+
 // join makes the worker a member of the queue.
 func (w *worker) join(ctx context.Context, q *Queue) error {
-	w.joining.Lock()
-	defer w.joining.Unlock()
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
 	_, err := w.joinThese(ctx, []*Queue{q})
 	return err
 }
@@ -329,8 +345,8 @@ func (w *worker) loosenAll(ctx context.Context) (err error) {
 
 // part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	w.joining.Lock()
-	defer w.joining.Unlock()
+	w.joining <- struct{}{} // also when ctx has ended: then it is left all the same
+	defer w.pass()
 	w.mu.Lock()
 	r := w.members[queue]
 	wanted := w.wanted[queue] != nil
@@ -364,11 +380,12 @@ func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
-	w.joining.Lock() // until a join that is under way has ended; no other begins
+	if w.await(ctx) == nil { // a join that is under way has ended; no other begins
+		w.pass()
+	}
 	w.mu.Lock()
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
-	w.joining.Unlock()
 	errs := make([]error, len(members))
 	var leaving sync.WaitGroup
 	for i, r := range members {
@@ -422,11 +439,13 @@ func (w *worker) round() (next time.Duration, err error) {
 	if err := w.comeBack(ctx); err != nil {
 		return next, err
 	}
-	if w.joining.TryLock() {
+	select {
+	case w.joining <- struct{}{}:
 		if err := w.loosenAll(ctx); err != nil {
 			w.peer.log.Debug("worqr: leaving queues", "err", err)
 		}
-		w.joining.Unlock()
+		w.pass()
+	default:
 	}
 	if lease := w.peer.opts.Lease; !w.pruned && lease > 0 && time.Since(w.started) > 2*lease {
 		// Who has found a worker dead may itself have died before it could say
@@ -441,8 +460,10 @@ func (w *worker) round() (next time.Duration, err error) {
 
 // joinAll joins the wanted queues of which the worker is no member.
 func (w *worker) joinAll(ctx context.Context) error {
-	w.joining.Lock()
-	defer w.joining.Unlock()
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
 	w.mu.Lock()
 	var missing []*Queue
 	for name, q := range w.wanted {
