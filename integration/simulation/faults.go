@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"maps"
 	"math/rand/v2"
 	"time"
 )
@@ -128,6 +129,7 @@ var faults = []fault{
 		r.locked(func() {
 			r.world.Jumps++
 			r.world.server.jumped += by
+			r.back += max(-by, 0)
 			r.world.record.act(r.world.now(), "clock", r.world.server.jumped.String())
 		})
 	}},
@@ -203,6 +205,7 @@ func (r *run) crash(d *rand.Rand, loses string) {
 	if loses == "rollback" {
 		r.locked(func() {
 			before = w.server.snapshot()
+			before.renewed = maps.Clone(w.judge.renewed)
 			w.record.act(w.now(), "snapshot", "")
 		})
 		r.sleep(time.Duration(d.Float64() * float64(1500*time.Millisecond)))
@@ -230,8 +233,6 @@ func (r *run) crash(d *rand.Rand, loses string) {
 		if loses != "" {
 			w.server.restore(before)
 			w.judge.restored(before)
-			w.judge.known = map[string]bool{} // what was forgotten may come again
-			w.judge.refused = map[string]bool{}
 		}
 	})
 	r.sleep(time.Duration(d.ExpFloat64() * float64(pick(d, 300*time.Millisecond, 3*time.Second))))

@@ -22,9 +22,11 @@ type judge struct {
 	known   map[string]bool           // payloads that were accepted once
 	refused map[string]bool           // whose producer was told that they were not
 	unique  map[string]bool           // enqueued under a lock
+	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was failed
 	renewed map[string]int64          // lane and worker → ms of Redis time
+	revived map[string]bool           // processes that were there when the server came back without its last writes
 	homes   map[string]*process       // worker → where it lives
 
 	started map[string]*start // by process id
@@ -35,7 +37,6 @@ type judge struct {
 // A start is a process that the server has started.
 type start struct {
 	payload  string
-	key      bool
 	token    int64
 	begun    bool // a handler has
 	ready    bool // it has returned nil
@@ -53,7 +54,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
-		unique: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{},
 	}
 }
@@ -148,7 +149,12 @@ func (j *judge) look(r *request) {
 		st.kind[kind] = true
 		v := j.s.read(key)
 		payloads(kind, l.get(kind, of), func(p string) { moved[queue][p]-- })
-		payloads(kind, v, func(p string) { moved[queue][p]++ })
+		payloads(kind, v, func(p string) {
+			moved[queue][p]++
+			if failed && j.unique[p] { // it has no lock any more
+				j.twins[p] = true
+			}
+		})
 		l.set(kind, of, v)
 	}
 	for queue, by := range moved {
@@ -223,8 +229,13 @@ func atoi(s string) int {
 	return n
 }
 
-// restored takes in that the server knows other things than before.
+// restored takes in that the server knows what it knew at some time, or nothing.
 func (j *judge) restored(all snapshot) {
+	j.known, j.refused = map[string]bool{}, map[string]bool{} // what was forgotten may come again
+	j.renewed = maps.Clone(all.renewed)
+	if j.renewed == nil {
+		j.renewed = map[string]int64{}
+	}
 	j.lanes, j.places = map[string]*lane{}, map[string]map[string]int{}
 	for key, v := range all.values {
 		queue, failed, kind, of, ok := place(key)
@@ -241,10 +252,13 @@ func (j *judge) restored(all snapshot) {
 		for w := range l.workers {
 			delete(j.dead, name+" "+w)
 		}
-		for id, payload := range l.process {
-			if j.started[id] == nil { // it was ended, and forgotten
-				j.started[id] = &start{payload: payload, key: isKey(l.entries[id]), token: l.tokenOf(id)}
+		for w := range l.suspects {
+			if p := j.homes[w]; p != nil {
+				p.excuse() // it is a suspect again, for what was before
 			}
+		}
+		for id := range l.process {
+			j.revived[id] = true
 		}
 	}
 }

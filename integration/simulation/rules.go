@@ -12,7 +12,7 @@ import (
 func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane]*step) {
 	for payload, n := range by {
 		switch now := j.places[queue][payload]; {
-		case now > 1:
+		case now > 1 && !j.twins[payload]:
 			j.violation("%s has %s of %s in %d places", r.verb, payload, queue, now)
 		case now < 0:
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
@@ -85,7 +85,7 @@ func (st *step) gone(payload string) string {
 				st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
 			}
 			return "canceled"
-		case e != "" && was.entry[e]["payload"] != "" && is.entry[e]["payload"] == was.entry[e]["payload"]:
+		case e != "" && st.places[is.queue][was.entry[e]["payload"]] > 0: // it was blocked
 			return "replaced"
 		}
 		return ""
@@ -106,7 +106,7 @@ func (st *step) gone(payload string) string {
 			return "canceled"
 		case r.verb == "put" && r.args[5] == e:
 			return "replaced"
-		case fields["process"] != "" && is.entry[e]["payload"] == was.process[fields["process"]] && slices.Contains(st.ended, fields["process"]):
+		case slices.Contains(st.ended, fields["process"]) && st.places[is.queue][was.process[fields["process"]]] > 0:
 			return "replaced"
 		}
 	}
@@ -266,8 +266,6 @@ func (st *step) begun() {
 	case r.verb != "step":
 		st.violation("%s starts processes of %s", r.verb, is.queue)
 		return
-	case r.copy:
-		st.violation("a late copy of round %s of %s starts %d processes of %s", r.args[6], worker, len(st.began), is.queue)
 	case atoi(r.args[6]) <= atoi(was.rounds[worker]):
 		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.args[6], worker, len(st.began), is.queue)
 	case was.paused:
@@ -281,7 +279,7 @@ func (st *step) begun() {
 		case token <= was.token:
 			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, was.token)
 		}
-		st.started[id] = &start{payload: payload, key: isKey(is.entries[id]), token: token}
+		st.started[id] = &start{payload: payload, token: token}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
 			st.Extra++
@@ -406,7 +404,7 @@ func (st *step) locks() {
 		}
 	}
 	for _, p := range slices.Concat(is.waiting, slices.Collect(maps.Values(is.process))) {
-		if st.unique[p] && !held[digest(p)] {
+		if st.unique[p] && !st.twins[p] && !held[digest(p)] {
 			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.queue)
 		}
 	}
@@ -429,7 +427,8 @@ func (st *step) cancelLog() {
 			continue
 		}
 		for id := range is.process {
-			if is.tokenOf(id) <= token && slices.Contains(is.names(id), name) {
+			// Its worker may have ended it before, and know nothing of it.
+			if is.tokenOf(id) <= token && !st.revived[id] && slices.Contains(is.names(id), name) {
 				st.violation("the cancel of %s of %s is over, and %s runs", is.process[id], is.queue, id)
 			}
 		}

@@ -1,11 +1,10 @@
 package simulation
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"context"
 )
 
 // A run is one fleet from its beginning to its end.
@@ -20,6 +19,7 @@ type run struct {
 	over         bool     // producers are to stop
 	healed       bool     // faults are over
 	failedByHand int
+	back         time.Duration                                    // by which the clock of Redis was set back
 	seen         map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
 }
 
@@ -41,7 +41,6 @@ func Run(o *Options) (*Report, error) {
 	r.liveness()
 
 	w.mu.Lock()
-	w.Simulated = w.now()
 	report := &Report{figures: w.figures, verdict: w.judge.verdict, Runs: 1, Wrong: w.judge.wrong}
 	if len(report.Wrong) > 0 {
 		report.Trace = w.record.all.Bytes()

@@ -52,6 +52,8 @@ func (s *server) read(key string) any {
 type snapshot struct {
 	values map[string]any
 	until  map[string]time.Time // when keys expire, by the clock of Redis
+
+	renewed map[string]int64 // the judge knew
 }
 
 func (s *server) snapshot() snapshot {

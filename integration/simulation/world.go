@@ -171,7 +171,7 @@ func (w *world) serve(a arrival) {
 		return
 	}
 	reply, verb := w.carryOut(a.args, l.of, false)
-	if w.copies > 0 && repeatable[verb] && w.dice.Float64() < w.copies {
+	if _, refused := reply.(replyError); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
 		// Late enough, now and then, to come when all that it knew has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
