@@ -16,8 +16,12 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	if p.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	// The log may also end before what we have seen: when Redis has lost writes.
+	// The log may also end before what we have seen: when others have still to
+	// acknowledge, or when Redis has lost writes.
 	r.look = r.look || p.Canceled > 0 && p.Canceled != r.seen || p.Waiting > 0 && r.free()
+	if p.Canceled > 0 && p.Canceled < r.seen {
+		r.seen = 0 // what Redis has lost of our acknowledgements it then asks for again
+	}
 	if r.quietSince(sent) && p.Held != len(r.held) {
 		r.strays++
 	} else {

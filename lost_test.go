@@ -111,6 +111,45 @@ func TestLostRepliesOfHandlers(t *testing.T) {
 	is.Equal(p.Stats().Lost, int64(0))
 }
 
+// Redis has lost writes: what the worker has acknowledged is to be acknowledged
+// again, and a process that it has ended is held again. The worker has since been
+// told of later cancels, and tokens have gone on.
+func TestLostAcknowledgement(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	q := working(t, p, "q")
+	enqueue(t, q, "later")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	report := cancel(t, q, "later")
+	<-task.Context().Done()
+	is.NoErr(task.Stop(t.Context()))
+	wait(t, report)
+
+	c := redistest.Conn(t)
+	key := func(kind string) string { return prefix + ":" + kind + ":{q}" }
+	do := func(name string, args ...any) {
+		t.Helper()
+		_, err := c.Do(name, args...)
+		is.NoErr(err)
+	}
+	do("HSET", key("cancel")+":"+digestOf("before"), "token", 1, "stopped", 0, "finished", 0, "w:"+p.ID(), "")
+	do("ZADD", key("canceled"), 1, digestOf("before"))
+	do("LPUSH", key("process")+":phantom", "ended")
+	do("ZADD", key("working")+":"+p.ID(), 1, "phantom")
+	eventually(t, "it is acknowledged again", func() bool {
+		n, err := redis.Int(c.Do("EXISTS", key("canceled")))
+		return err == nil && n == 0
+	})
+	eventually(t, "what nobody runs goes back", func() bool {
+		n, err := q.Len(t.Context())
+		return err == nil && n == 1
+	})
+	is.Equal(waiting(t, q), []string{"ended"})
+}
+
 func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string, but ...string) {
 	t.Helper()
 	known := map[string]bool{prefix + ":registry": true, prefix + ":token:{" + queue + "}": true}

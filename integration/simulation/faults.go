@@ -97,7 +97,7 @@ var faults = []fault{
 		r.locked(func() {
 			r.world.Slow++
 			before = r.opts.Latency
-			r.world.delay = pick(d, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)
+			r.world.delay = r.opts.Lease / time.Duration(60+d.IntN(200)) // no beat is late for that
 		})
 		r.sleep(time.Duration(d.Float64() * float64(20*time.Second)))
 		r.locked(func() { r.world.delay = before })
