@@ -237,13 +237,11 @@ func (r *run) crash(d *rand.Rand, loses string) {
 	})
 	r.sleep(time.Duration(d.ExpFloat64() * float64(pick(d, 300*time.Millisecond, 3*time.Second))))
 	loading := d.IntN(3) == 0
-	r.locked(func() {
-		w.down = false
-		w.server.loading = loading
-	})
+	r.locked(func() { w.down = false })
 	if loading {
+		r.set("loading", &w.server.loading, true)
 		r.sleep(time.Duration(d.ExpFloat64() * float64(time.Second)))
-		r.locked(func() { w.server.loading = false })
+		r.set("loading", &w.server.loading, false)
 	}
 }
 

@@ -26,6 +26,7 @@ type judge struct {
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was failed
 	renewed map[string]int64          // lane and worker → ms of Redis time
+	highest map[*lane]int64           // token that was given
 	revived map[string]bool           // processes that were there when the server came back without its last writes
 	homes   map[string]*process       // worker → where it lives
 
@@ -54,7 +55,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{},
 	}
 }
@@ -236,7 +237,7 @@ func (j *judge) restored(all snapshot) {
 	if j.renewed == nil {
 		j.renewed = map[string]int64{}
 	}
-	j.lanes, j.places = map[string]*lane{}, map[string]map[string]int{}
+	j.lanes, j.places, j.highest = map[string]*lane{}, map[string]map[string]int{}, map[*lane]int64{}
 	for key, v := range all.values {
 		queue, failed, kind, of, ok := place(key)
 		if !ok {
@@ -252,9 +253,9 @@ func (j *judge) restored(all snapshot) {
 		for w := range l.workers {
 			delete(j.dead, name+" "+w)
 		}
-		for w := range l.suspects {
+		for w := range l.workers {
 			if p := j.homes[w]; p != nil {
-				p.excuse() // it is a suspect again, for what was before
+				p.excuse() // its lease has lapsed sooner, and it may be a suspect again
 			}
 		}
 		for id := range l.process {

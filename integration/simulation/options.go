@@ -57,7 +57,7 @@ func New(seed uint64) *Options {
 	o.Fleet = 2 + d.IntN(5)
 	o.Lease = pick(d, 3*time.Second, 3*time.Second, time.Second, 6*time.Second)
 	o.Drain = pick(d, time.Second, 5*time.Second, 25*time.Second, -1)
-	o.Latency = pick(d, 0, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
+	o.Latency = pick(d, 0, 200*time.Microsecond, time.Millisecond, o.Lease/600, o.Lease/150)
 	o.Mute = d.IntN(4) == 0
 	o.Pace = pick(d, 200*time.Millisecond, 400*time.Millisecond, time.Second)
 	o.Longest = pick(d, 50*time.Millisecond, time.Second, 5*time.Second)

@@ -276,9 +276,10 @@ func (st *step) begun() {
 		switch {
 		case is.owner[id] != worker:
 			st.violation("%s starts process %s for %q", worker, id, is.owner[id])
-		case token <= was.token:
-			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, was.token)
+		case token <= st.highest[is] || token <= was.token:
+			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, max(st.highest[is], was.token))
 		}
+		st.highest[is] = token
 		st.started[id] = &start{payload: payload, token: token}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {

@@ -75,6 +75,7 @@ func newWorld(o *Options) (*world, error) {
 	s.scripts.rewrite = o.Rewrite
 	s.push = func(to *link, message []byte) { to.reply(message) }
 	w.record = newRecord()
+	w.record.act(0, "began", time.Duration(w.began.UnixMicro()*1000).String())
 	w.judge = newJudge(s)
 	w.judge.w = w
 	go w.run()
