@@ -8,7 +8,8 @@ import (
 // Replay carries out the requests of a record on a server of its own, at their
 // times and in their order, and returns what is wrong with what they do. It knows
 // nothing of processes, so it does not judge whether those who were failed lived.
-func Replay(from io.Reader) ([]string, error) {
+// The scripts are those of the record; rewrite, if set, changes them.
+func Replay(from io.Reader, rewrite func(verb, source string) string) ([]string, error) {
 	began := time.Now()
 	at := time.Duration(0)
 	s, err := newServer(func() time.Time { return began.Add(at) })
@@ -16,6 +17,7 @@ func Replay(from io.Reader) ([]string, error) {
 		return nil, err
 	}
 	defer s.close()
+	s.scripts.rewrite = rewrite
 	j := newJudge(s)
 	var before snapshot
 	err = readRecord(from, func(it item) error {

@@ -20,7 +20,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		wrong, err := Replay(f)
+		wrong, err := Replay(f, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 	if len(r.Wrong) == 0 {
 		t.Fatal("the sabotage was not found")
 	}
-	wrong, err := Replay(bytes.NewReader(r.Trace))
+	wrong, err := Replay(bytes.NewReader(r.Trace), sabotages[i].rewrite)
 	if err != nil {
 		t.Fatal(err)
 	}
