@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+const prefix = "chaos"
+
+// options are what a run is told.
+type options struct {
+	campaign string
+	seed     uint64
+	dir      string // of histories
+	peers    int
+	lease    time.Duration
+	kills    int
+	zombies  int
+	stalls   int
+	cuts     int
+	restarts int
+	fsync    durability
+	span     time.Duration // of what has no number
+	strict   bool          // the times that are promised are demanded
+}
+
+// A setup is what a campaign wants of an arena.
+type setup struct {
+	durability durability
+	host       string // of the server; "" is this machine only
+	peers      int
+	spec       peerSpec // what is zero there gets a default
+	place      func(*arena) func(slot int) (url string, before []string)
+	alive      bool // no peer is touched: none may be failed
+	cut        bool // peers are cut off, so they may be failed at any time
+	forgets    bool // Redis may forget what it has acknowledged
+	tail       time.Duration
+}
+
+// An arena is one Redis and one fleet, upon which the faults of a campaign come.
+// Arenas share nothing, so that several may be had at once.
+type arena struct {
+	options
+	setup
+	dice    *rand.Rand
+	dir     string
+	server  *server
+	fleet   *fleet
+	journal *journal
+	report  *report
+	cleanup []func()
+}
+
+// play has faults come upon an arena, lets it come to rest, and judges what was
+// written down.
+func play(o options, number int, s setup, faults func(*arena) error) *report {
+	a := &arena{options: o, setup: s, report: &report{}, dice: rand.New(rand.NewPCG(o.seed, uint64(number)))}
+	a.dir = filepath.Join(o.dir, fmt.Sprintf("%s-%d", o.campaign, number))
+	defer func() {
+		for _, f := range a.cleanup {
+			f()
+		}
+	}()
+	if err := a.play(faults); err != nil {
+		a.report.violate("arena %s: %v", a.dir, err)
+	}
+	return a.report
+}
+
+func (a *arena) play(faults func(*arena) error) error {
+	if err := a.open(); err != nil {
+		return err
+	}
+	if err := faults(a); err != nil {
+		return fmt.Errorf("faults: %w", err)
+	}
+	// The faults are over, and from here on everything must come to an end.
+	pause(a.tail)
+	if err := a.fleet.quiet(); err != nil {
+		return err
+	}
+	if err := a.settle(); err != nil {
+		a.report.violate("it does not come to rest: %v", err)
+	}
+	for _, c := range a.fleet.end() {
+		a.report.violate("%s", c)
+	}
+	if err := a.leftovers(); err != nil {
+		return err
+	}
+	if err := a.server.note(); err != nil {
+		return err
+	}
+	a.report.Slowest = a.server.slowest
+	a.server.kill()
+	return a.judge()
+}
+
+// open starts the server and the fleet.
+func (a *arena) open() (err error) {
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return err
+	}
+	if a.host == "" {
+		a.host = "127.0.0.1"
+	}
+	if a.server, err = startServer(a.dir, a.host, a.durability); err != nil {
+		return err
+	}
+	a.cleanup = append(a.cleanup, a.server.kill)
+	if a.journal, err = openJournal(filepath.Join(a.dir, "driver"+journalEnding)); err != nil {
+		return err
+	}
+	a.cleanup = append(a.cleanup, a.journal.close)
+	spec := a.spec
+	spec.Prefix, spec.Dir, spec.Seed, spec.Lease = prefix, a.dir, a.seed, a.lease
+	if spec.Concurrency == 0 {
+		spec.Concurrency = 8
+	}
+	if spec.Queues == nil {
+		spec.Queues = []string{"slow", "fast"}
+	}
+	if spec.Nap == 0 {
+		spec.Nap = 300 * time.Millisecond
+	}
+	if spec.Every == 0 {
+		spec.Every, spec.Batch = 150*time.Millisecond, 3
+	}
+	a.spec = spec
+	peers := a.setup.peers
+	if peers == 0 {
+		peers = a.options.peers
+	}
+	place := func(int) (string, []string) { return a.server.url(), nil }
+	if a.place != nil {
+		place = a.place(a)
+	}
+	a.fleet, err = newFleet(spec, peers, a.journal, place)
+	a.cleanup = append([]func(){a.fleet.destroy}, a.cleanup...)
+	return err
+}
+
+// settle waits until nothing waits and nothing runs. The time that takes is no
+// promise; it is only not to hang.
+func (a *arena) settle() error {
+	observer, err := worqr.Open(a.server.url(), &worqr.Options{Prefix: prefix})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = observer.Close() }() // it has nothing to lose
+	var last error
+	for end, still := time.Now().Add(2*time.Minute), 0; time.Now().Before(end); {
+		busy := false
+		for _, name := range a.spec.Queues {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			s, err := observer.Queue(name).Stats(ctx)
+			cancel()
+			if err == nil && s.Waiting+s.Scheduled+s.Running > 0 {
+				err = fmt.Errorf("queue %s: %+v", name, s)
+			}
+			if err != nil {
+				busy, last = true, err
+			}
+		}
+		if still++; busy {
+			still = 0
+		}
+		if still == 3 { // a retry may be between two places that are read one after the other
+			return nil
+		}
+		pause(50 * time.Millisecond) // between two looks
+	}
+	return fmt.Errorf("after two minutes: %w", last)
+}
+
+// judge reads what was written down.
+func (a *arena) judge() error {
+	events, err := readJournals(a.dir)
+	if err != nil {
+		return err
+	}
+	e := &evidence{events: events, arena: a}
+	if a.durability.ordered() {
+		paths, err := a.server.history()
+		if err != nil {
+			return err
+		}
+		if len(paths) == 0 {
+			return errors.New("the server has written no history")
+		}
+		e.order = newReplay(prefix)
+		if err := readCommits(paths, e.order.apply); err != nil {
+			return err
+		}
+	}
+	e.judge(a.report)
+	return nil
+}
+
+// several plays arenas at once, and adds up their reports.
+func several(n int, one func(number int) *report) *report {
+	sum := &report{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			r := one(i)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(r)
+		})
+	}
+	all.Wait()
+	return sum
+}
+
+// pause is time between two faults; nothing is expected to have happened after it.
+func pause(d time.Duration) { time.Sleep(d) }
+
+// between throws a time.
+func (a *arena) between(low, high time.Duration) time.Duration {
+	return low + upTo(a.dice, high-low+1)
+}
+
+// awake throws a slot whose peer serves and does not stand still; -1 if there is none.
+func (a *arena) awake() int {
+	for _, slot := range a.dice.Perm(len(a.fleet.members)) {
+		m := a.fleet.members[slot]
+		select {
+		case <-m.serving:
+			if !m.asleep {
+				return slot
+			}
+		default:
+		}
+	}
+	return -1
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A fleet is the peers of one arena as the driver sees them. Each member has a
+// slot, and a new one comes in its place when it is killed or ends.
+type fleet struct {
+	spec    peerSpec // of each, but for what tells them apart
+	journal *journal // of the driver
+	place   func(slot int) (url string, before []string)
+	members []*member
+	left    []*member // asked to end
+	count   int
+}
+
+// A member is one peer process.
+type member struct {
+	slot    int
+	name    string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	asleep  bool
+	serving chan struct{} // closed when it serves
+	calm    chan struct{} // closed when it enqueues nothing any more
+	exited  chan struct{} // closed when it has ended
+	err     error         // how; read after exited
+	killed  atomic.Bool
+}
+
+// newFleet starts n peers and waits until all serve.
+func newFleet(spec peerSpec, n int, j *journal, place func(int) (string, []string)) (*fleet, error) {
+	f := &fleet{spec: spec, journal: j, place: place, members: make([]*member, n)}
+	for slot := range f.members {
+		if err := f.spawn(slot); err != nil {
+			return f, err
+		}
+	}
+	return f, f.await("to serve", func(m *member) <-chan struct{} { return m.serving }, time.Minute)
+}
+
+// await waits until all members have said something.
+func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) error {
+	late := time.After(most)
+	for _, m := range f.members {
+		select {
+		case <-said(m):
+		case <-m.exited:
+			return fmt.Errorf("peer %s ended by itself: %v; see %s", m.name, m.err, f.log(m.name))
+		case <-late:
+			return fmt.Errorf("waited %v for peer %s %s; see %s", most, m.name, what, f.log(m.name))
+		}
+	}
+	return nil
+}
+
+func (f *fleet) log(name string) string { return filepath.Join(f.spec.Dir, name+".log") }
+
+// spawn starts a peer in a slot.
+func (f *fleet) spawn(slot int) error {
+	f.count++
+	spec := f.spec
+	spec.Name = fmt.Sprintf("p%02d.%d", slot, f.count)
+	var before []string
+	spec.URL, before = f.place(slot)
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("start a peer: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("start a peer: %w", err)
+	}
+	log, err := os.Create(f.log(spec.Name))
+	if err != nil {
+		return fmt.Errorf("start a peer: %w", err)
+	}
+	defer func() { _ = log.Close() }() // the peer has its own
+	line := append(before, self)
+	m := &member{
+		slot: slot, name: spec.Name, cmd: exec.Command(line[0], line[1:]...),
+		serving: make(chan struct{}), calm: make(chan struct{}), exited: make(chan struct{}),
+	}
+	m.cmd.Env = append(os.Environ(), peerEnv+"="+string(encoded), "GOMAXPROCS=2")
+	m.cmd.Stderr = log
+	m.cmd.SysProcAttr = dieWithParent()
+	out, err := m.cmd.StdoutPipe()
+	if err == nil {
+		m.in, err = m.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = m.cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("start a peer: %w", err)
+	}
+	f.members[slot] = m
+	go m.hear(out)
+	return nil
+}
+
+func (m *member) hear(out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		switch lines.Text() {
+		case sayServing:
+			close(m.serving)
+		case sayCalm:
+			close(m.calm)
+		}
+	}
+	m.err = m.cmd.Wait()
+	close(m.exited)
+}
+
+func (f *fleet) say(op string, m *member, note string) {
+	f.journal.say(event{Op: op, Peer: m.name, Note: note})
+}
+
+// kill kills the peer of a slot.
+func (f *fleet) kill(slot int, note string) {
+	m := f.members[slot]
+	m.killed.Store(true)
+	f.say(opKill, m, note)
+	_ = m.cmd.Process.Kill() // or it has ended, which end notices
+	<-m.exited
+}
+
+// stop has the peer of a slot stand still.
+func (f *fleet) stop(slot int) {
+	m := f.members[slot]
+	f.say(opStop, m, "")
+	_ = m.cmd.Process.Signal(syscall.SIGSTOP) // or it has ended, which end notices
+	m.asleep = true
+}
+
+// resume has the peer of a slot go on, if it stands still.
+func (f *fleet) resume(slot int) {
+	m := f.members[slot]
+	if !m.asleep {
+		return
+	}
+	_ = m.cmd.Process.Signal(syscall.SIGCONT) // or it has ended, which end notices
+	m.asleep = false
+	f.say(opCont, m, "")
+}
+
+// replace asks the peer of a slot to end, and has another come at once.
+func (f *fleet) replace(slot int) error {
+	m := f.members[slot]
+	f.resume(slot)
+	select {
+	case <-m.serving: // so that it hears the signal
+	case <-m.exited:
+	case <-time.After(patience):
+	}
+	f.say(opTerm, m, "")
+	_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended, which end notices
+	f.left = append(f.left, m)
+	return f.spawn(slot)
+}
+
+// quiet has nobody enqueue any more.
+func (f *fleet) quiet() error {
+	for slot := range f.members {
+		f.resume(slot)
+		_, _ = fmt.Fprintln(f.members[slot].in, sayCalm) // if it is gone, await tells
+	}
+	return f.await("to be calm", func(m *member) <-chan struct{} { return m.calm }, 2*time.Minute)
+}
+
+// end asks all peers to end, waits until they have, and tells which did not end
+// as they should.
+func (f *fleet) end() (complaints []string) {
+	for _, m := range f.members {
+		f.say(opTerm, m, "")
+		_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+	}
+	late := time.After(time.Minute)
+	for _, m := range append(f.left, f.members...) {
+		select {
+		case <-m.exited:
+			if m.err != nil && !m.killed.Load() {
+				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.name, m.err, f.log(m.name)))
+			}
+		case <-late:
+			complaints = append(complaints, fmt.Sprintf("peer %s did not end within a minute; see %s", m.name, f.log(m.name)))
+		}
+	}
+	f.destroy()
+	return complaints
+}
+
+// destroy leaves no process behind.
+func (f *fleet) destroy() {
+	for _, m := range append(f.left, f.members...) {
+		if m != nil {
+			_ = m.cmd.Process.Kill() // or it has ended
+			<-m.exited
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// evidence is what a run has left behind: what everybody has written down and, if
+// it is there, the order of the server.
+type evidence struct {
+	arena  *arena
+	events []event
+	order  *replay // nil if the server keeps none
+
+	tasks  map[string]*account
+	faults map[string][]event // kills, stops and cuts, by peer
+}
+
+// judge holds it against everything that is promised.
+func (e *evidence) judge(r *report) {
+	e.tasks = accounts(e.events)
+	e.faults = map[string][]event{}
+	for _, v := range e.events {
+		switch v.Op {
+		case opKill:
+			r.Kills++
+			e.faults[v.Peer] = append(e.faults[v.Peer], v)
+		case opStop, opCont:
+			e.faults[v.Peer] = append(e.faults[v.Peer], v)
+		case opCut:
+			e.faults[v.Peer] = append(e.faults[v.Peer], v)
+			r.cut(v.Note, 1)
+		}
+	}
+	if e.order != nil {
+		r.Violations = append(r.Violations, e.order.violations...)
+		e.fencing(r)
+		e.deaths(r)
+		e.recovery(r)
+	}
+	e.conservation(r)
+	e.singleness(r)
+	e.zombies(r)
+	e.waiting(r)
+	e.canceling(r)
+	if !e.arena.forgets {
+		e.registers(r)
+	}
+}
+
+// conservation: what was acknowledged has ended, or is in the failed queue, or was
+// canceled; what was refused is nowhere.
+func (e *evidence) conservation(r *report) {
+	lose := func(t *account, how string) {
+		if e.arena.forgets {
+			r.Forgotten++
+			if r.Forgotten <= 20 {
+				r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
+			}
+			return
+		}
+		r.Lost++
+		r.violate("lost: %s: %s", t.name, how)
+	}
+	for _, t := range e.tasks {
+		switch t.enqueue {
+		case okay:
+			r.Enqueued++
+		case refused:
+			r.Refused++
+		default:
+			r.Doubtful++
+		}
+		if t.cancel == okay {
+			r.Canceled++
+		}
+		if e.order == nil {
+			e.seen(t, lose)
+			continue
+		}
+		s := e.order.stories[t.name]
+		switch {
+		case s == nil && t.enqueue == okay:
+			lose(t, "its enqueue was acknowledged, and is not in the server's history")
+		case s == nil:
+		case t.enqueue == refused:
+			r.violate("%s was enqueued, though its producer was told that it was not", t.name)
+		case s.dropped && t.cancel == "":
+			lose(t, "it went from where it waited, and nobody canceled it")
+		case s.failed && s.ends == 0:
+			r.Failed++
+		case s.places > 0:
+			lose(t, "it is still there")
+		case s.ends == 1 && t.cancel == "":
+			r.Finished++
+		case s.ends > 1:
+			r.Twice++
+			r.violate("%s has ended %d times", t.name, s.ends)
+		}
+	}
+	if e.order != nil {
+		for name, s := range e.order.stories {
+			if e.tasks[name] == nil && s.places > 0 {
+				r.violate("%s is in Redis, and nobody has enqueued it", name)
+			}
+		}
+	}
+}
+
+// seen is conservation by what the peers alone have seen: whatever was
+// acknowledged has been run to an end.
+func (e *evidence) seen(t *account, lose func(*account, string)) {
+	ended := slices.ContainsFunc(t.runs, func(n *run) bool { return n.over > 0 && n.note != noteRetry })
+	if t.enqueue == okay && t.cancel == "" && !ended {
+		lose(t, "no handler has run it to its end")
+	}
+}
+
+// singleness: a task is finished at most once, as the handlers see it.
+func (e *evidence) singleness(r *report) {
+	for _, t := range e.tasks {
+		r.Starts += len(t.runs)
+		n := 0
+		for _, u := range t.runs {
+			if u.finish == okay {
+				n++
+			}
+		}
+		if n > 1 && !e.arena.forgets {
+			r.Twice++
+			r.violate("%d handlers were told that they have finished %s", n, t.name)
+		}
+	}
+}
+
+// fencing: what a handler was told of its finish is what happened, and nothing
+// stale was accepted.
+func (e *evidence) fencing(r *report) {
+	for _, t := range e.tasks {
+		for _, u := range t.runs {
+			s := e.order.runs[u.process]
+			if s == nil {
+				if !e.arena.forgets {
+					r.violate("a handler ran process %s of %s, which the server has not started", u.process, t.name)
+				}
+				continue
+			}
+			i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == u.process })
+			end := s.starts[i].end
+			if u.finish == "" {
+				continue
+			}
+			if end == returned && u.finishing > 0 && u.finish == refused {
+				r.Stale++
+			}
+			if u.finish == okay && end != finished && !e.arena.forgets {
+				if end == returned {
+					r.Stale++
+					r.Accepted++
+				}
+				r.violate("a handler was told that it has finished %s (process %s), which was %q", t.name, u.process, end)
+			}
+		}
+	}
+}
+
+// deaths: a worker is failed only if its peer was killed, stopped or cut off, and
+// a task starts once more only if its worker was failed holding it.
+func (e *evidence) deaths(r *report) {
+	for _, f := range e.order.fences {
+		if !f.failed {
+			continue
+		}
+		peer := e.order.names[f.worker]
+		excused := len(e.faults[peer]) > 0 || len(e.faults[""]) > 0 && e.arena.cut
+		if !excused || e.arena.alive {
+			r.FalseDeaths++
+			r.violate("worker %s of peer %s was failed, and nothing was wrong with it", f.worker, peer)
+			continue
+		}
+		r.InFlight += len(f.held)
+	}
+	for _, s := range e.order.stories {
+		for i := 1; i < len(s.starts); i++ {
+			if s.starts[i-1].end == returned {
+				r.Extra++
+			}
+		}
+	}
+	if r.Extra > r.InFlight {
+		r.violate("%d extra starts, and %d tasks were in flight at the deaths", r.Extra, r.InFlight)
+	}
+}
+
+// recovery measures how long after a kill each task that was held has started
+// anew.
+func (e *evidence) recovery(r *report) {
+	began := map[string]int64{} // process → when its handler did
+	for _, t := range e.tasks {
+		for _, u := range t.runs {
+			began[u.process] = u.began
+		}
+	}
+	for _, f := range e.order.fences {
+		peer := e.order.names[f.worker]
+		i := slices.IndexFunc(e.faults[peer], func(v event) bool { return v.Op == opKill && v.Note != noteAll })
+		if !f.failed || i < 0 || len(e.faults[peer]) > 1 {
+			continue
+		}
+		for _, id := range f.held {
+			s := e.order.runs[id]
+			at := slices.IndexFunc(s.starts, func(st start) bool { return st.process == id })
+			if at < 0 || at+1 >= len(s.starts) || s.starts[at].end != returned {
+				continue
+			}
+			if b := began[s.starts[at+1].process]; b > 0 { // or its next worker died, too, before it began
+				r.Recoveries = append(r.Recoveries, time.Duration(b-e.faults[peer][i].Mono))
+			}
+		}
+	}
+}
+
+// zombies: a peer that stood still for longer than it could be waited for is back
+// at work, under another id, once it goes on.
+func (e *evidence) zombies(r *report) {
+	for peer, faults := range e.faults {
+		for i, v := range faults {
+			if v.Op != opStop || i+1 == len(faults) || faults[i+1].Op != opCont {
+				continue
+			}
+			woke := faults[i+1].Mono
+			if time.Duration(woke-v.Mono) < 2*e.arena.lease {
+				continue
+			}
+			r.Zombies++
+			before, after := "", ""
+			for _, w := range e.events {
+				if w.Peer != peer || w.Worker == "" {
+					continue
+				}
+				if w.Mono < v.Mono {
+					before = w.Worker
+				}
+				if w.Mono > woke && w.Op == opRun && w.Phase == invoke && w.Worker != before {
+					after = w.Worker
+					break
+				}
+			}
+			if after == "" && !slices.ContainsFunc(faults[i+1:], func(v event) bool { return v.Op == opKill }) {
+				r.violate("peer %s, worker %s, has done no work since it was woken", peer, before)
+			}
+		}
+	}
+}
+
+// waiting measures how long tasks wait for their first start.
+func (e *evidence) waiting(r *report) {
+	for _, t := range e.tasks {
+		if t.enqueue == okay && len(t.runs) > 0 {
+			r.Waits = append(r.Waits, time.Duration(max(t.runs[0].began-t.answered, 0)))
+		}
+	}
+}
+
+// canceling: what was canceled starts no more, and the context of what ran has
+// ended, soon.
+func (e *evidence) canceling(r *report) {
+	for _, t := range e.tasks {
+		if t.cancel != okay {
+			continue
+		}
+		for _, u := range t.runs {
+			switch {
+			case u.began > t.canceled:
+				if e.order != nil {
+					e.afterCancel(r, t, u)
+				}
+			case u.told > t.canceled && u.cause == noteCanceled:
+				r.Stops = append(r.Stops, time.Duration(u.told-t.canceled))
+			}
+		}
+	}
+}
+
+// afterCancel: a handler that begins after a cancel was answered was started
+// before it, so that it was told at once.
+func (e *evidence) afterCancel(r *report, t *account, u *run) {
+	if u.told == 0 && u.over > 0 && time.Duration(u.over-u.began) > time.Second {
+		r.violate("%s ran for %v after it had been canceled", t.name, time.Duration(u.over-u.began))
+	}
+}
+
+// registers: the history of each task is one of a register.
+func (e *evidence) registers(r *report) {
+	for _, t := range e.tasks {
+		r.Checked++
+		if !t.linear() {
+			r.violate("the history of %s is none of a register: %+v", t.name, *t)
+		}
+	}
+}

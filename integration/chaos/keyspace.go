@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// leftovers looks at the keys that are left once everybody has left, and counts
+// those that should not be there.
+func (a *arena) leftovers() error {
+	c, err := a.server.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	for cursor := "0"; ; {
+		reply, err := redis.Values(c.Do("SCAN", cursor, "COUNT", 1000))
+		var keys []string
+		if err == nil {
+			_, err = redis.Scan(reply, &cursor, &keys)
+		}
+		if err != nil {
+			return fmt.Errorf("look at what is left: %w", err)
+		}
+		for _, key := range keys {
+			ttl, err := redis.Int(c.Do("PTTL", key))
+			if err != nil {
+				return fmt.Errorf("look at what is left: %w", err)
+			}
+			if !stays(key, ttl >= 0) {
+				a.report.Orphans++
+				a.report.violate("the key %s is left over", key)
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// stays reports whether a key may be there when nobody serves and nothing waits.
+func stays(key string, expires bool) bool {
+	rest, ok := strings.CutPrefix(key, prefix+":")
+	if !ok {
+		return false
+	}
+	failed, isFailed := strings.CutPrefix(rest, "failed:")
+	kind, _, _ := strings.Cut(failed, ":")
+	switch kind {
+	case "registry", "token":
+		return true
+	case "once", "cancel":
+		return expires
+	case "schedule", "contents", "keyed":
+		return isFailed // what has failed stays to be looked at
+	}
+	return false
+}

@@ -1,0 +1,90 @@
+// Chaos has real peer processes work against a real Redis while faults come upon
+// them by a schedule, and proves from what they have written down that nothing
+// was lost, nothing finished twice and nothing is left behind:
+//
+//	go run ./integration/chaos -campaign kills -seed 1 -kills 2000
+//
+// The schedule follows from the seed. What the processes make of it does not: two
+// runs with the same seed have the same faults in the same order, but not at the
+// same instants. So the histories of a run that failed are kept, and can be judged
+// again by reading them.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// campaigns are the kinds of run.
+var campaigns = map[string]func(options) *report{
+	"kills": kills,
+}
+
+func main() {
+	if encoded := os.Getenv(peerEnv); encoded != "" {
+		os.Exit(peerMain(encoded))
+	}
+	var o options
+	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")
+	flag.StringVar(&o.campaign, "campaign", "kills", "what happens: "+names)
+	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule; 0 throws one")
+	flag.StringVar(&o.dir, "dir", "", "for histories; a new one, which is removed after a run without violations, if empty")
+	flag.IntVar(&o.peers, "peers", 12, "processes that live at any time")
+	flag.DurationVar(&o.lease, "lease", time.Second, "of the peers")
+	flag.IntVar(&o.kills, "kills", 200, "peers to kill")
+	flag.IntVar(&o.zombies, "zombies", 50, "peers to stop for longer than their lease")
+	flag.IntVar(&o.stalls, "stalls", 20, "times to stop Redis, for 1 to 30 s")
+	flag.IntVar(&o.cuts, "cuts", 80, "links to cut")
+	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
+	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
+	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
+	flag.BoolVar(&o.strict, "strict", false, "demand the times that are promised, which a busy machine may not keep")
+	flag.Parse()
+	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	os.Exit(o.run())
+}
+
+// run plays the campaign and prints what it has found. The exit code is 1 on a
+// violation.
+func (o *options) run() int {
+	if o.seed == 0 {
+		o.seed = rand.Uint64()>>1 + 1
+	}
+	temporary := o.dir == ""
+	if temporary {
+		var err error
+		if o.dir, err = os.MkdirTemp("", "worqr-chaos-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	began := time.Now()
+	fmt.Printf("campaign    %s, seed %d, lease %v\n", o.campaign, o.seed, o.lease)
+	r := campaigns[o.campaign](*o)
+	r.write(os.Stdout)
+	fmt.Printf("took        %v\n", time.Since(began).Round(time.Second))
+	if len(r.Violations) > 0 {
+		fmt.Printf("FAILED      %d violations; histories in %s\nrepeat      %s\n", len(r.Violations), o.dir, o.repeat())
+		return 1
+	}
+	if temporary {
+		_ = os.RemoveAll(o.dir) // it has served its purpose
+	}
+	fmt.Println("ok")
+	return 0
+}
+
+// repeat is the command that has the same faults come again.
+func (o *options) repeat() string {
+	return fmt.Sprintf("go run ./integration/chaos -campaign %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
+		o.campaign, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A durability is what a server keeps when it is killed.
+type durability string
+
+// The classes.
+const (
+	always   durability = "always"   // AOF, fsync with every write
+	everysec durability = "everysec" // AOF, fsync once a second
+	snapshot durability = "rdb"      // an RDB file every second in which something changed
+	nothing  durability = "none"
+)
+
+var durable = map[durability][]string{
+	always:   {"--appendonly", "yes", "--appendfsync", "always", "--save", ""},
+	everysec: {"--appendonly", "yes", "--appendfsync", "everysec", "--save", ""},
+	snapshot: {"--appendonly", "no", "--save", "1 1"},
+	nothing:  {"--appendonly", "no", "--save", ""},
+}
+
+// ordered reports whether the server's own history is there to be read: what
+// is killed under everysec loses the end of it.
+func (d durability) ordered() bool { return d == always || d == everysec }
+
+// A server is the Redis of one arena.
+type server struct {
+	dir  string
+	host string
+	port int
+	args []string
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	slowest slowCall
+}
+
+// A slowCall is a script that took Redis long.
+type slowCall struct {
+	took time.Duration
+	call string
+}
+
+func startServer(dir, host string, d durability) (*server, error) {
+	s := &server{dir: filepath.Join(dir, "redis"), host: host, args: durable[d]}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a directory for redis-server: %w", err)
+	}
+	var err error
+	for range 5 { // the port may be taken between here and there
+		if s.port, err = freePort(); err == nil {
+			if err = s.launch(); err == nil {
+				return s, nil
+			}
+		}
+	}
+	return nil, err
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// launch starts the process and waits until it accepts connections.
+func (s *server) launch() error {
+	binary, err := program()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(binary, append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", s.host, "--dir", s.dir, "--protected-mode", "no",
+		"--slowlog-log-slower-than", "200", "--slowlog-max-len", "1024",
+		"--auto-aof-rewrite-percentage", "0", "--aof-load-truncated", "yes", // one history, in one file
+	}, s.args...)...)
+	cmd.SysProcAttr = dieWithParent()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", binary, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", binary, err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.Contains(lines.Text(), "eady to accept connections") {
+			go func() {
+				for lines.Scan() { // so that it never blocks on its log
+				}
+			}()
+			s.mu.Lock()
+			s.cmd = cmd
+			s.mu.Unlock()
+			return nil
+		}
+		fmt.Fprintln(&said, lines.Text())
+	}
+	_ = cmd.Wait() // what it said tells more
+	return fmt.Errorf("%s did not start:\n%s", binary, said.String())
+}
+
+func program() (string, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("there is no redis-server and no valkey-server in PATH; install one: every run starts its own")
+}
+
+func (s *server) addr() string { return fmt.Sprintf("%s:%d", s.host, s.port) }
+func (s *server) url() string  { return "redis://" + s.addr() }
+
+// dial makes a connection of the driver's own, past all links.
+func (s *server) dial() (redis.Conn, error) {
+	c, err := redis.Dial("tcp", s.addr(), redis.DialConnectTimeout(5*time.Second), redis.DialReadTimeout(time.Minute))
+	if err != nil {
+		return nil, fmt.Errorf("reach redis-server: %w", err)
+	}
+	return c, nil
+}
+
+// do makes calls on a connection of the driver's own, and returns the reply to the last.
+func (s *server) do(calls ...[]any) (reply any, err error) {
+	c, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	for _, call := range calls {
+		if reply, err = c.Do(call[0].(string), call[1:]...); err != nil {
+			return nil, fmt.Errorf("%v: %w", call[0], err)
+		}
+	}
+	return reply, nil
+}
+
+func (s *server) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.cmd.Process.Signal(sig) // or it has ended, which others notice
+}
+
+// kill kills the process: nothing is written any more.
+func (s *server) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.cmd.Process.Kill() // or it has ended already
+	_ = s.cmd.Wait()
+}
+
+// note keeps what SLOWLOG has to say of scripts, which ends with the process.
+func (s *server) note() error {
+	entries, err := redis.Values(s.do([]any{"SLOWLOG", "GET", -1}))
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		fields, err := redis.Values(entry, nil)
+		if err != nil || len(fields) < 4 {
+			return fmt.Errorf("read SLOWLOG: %v", err)
+		}
+		micros, _ := redis.Int64(fields[2], nil) // a number, or 0
+		call, _ := redis.Strings(fields[3], nil)
+		took := time.Duration(micros) * time.Microsecond
+		if len(call) > 1 && (call[0] == "EVALSHA" || call[0] == "EVAL") && took > s.slowest.took {
+			s.slowest = slowCall{took, call[1][:min(len(call[1]), 40)]}
+		}
+	}
+	return nil
+}
+
+// history returns the paths of the AOF, oldest first, without the base, which is empty.
+func (s *server) history() ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof"))
+	slices.Sort(paths)
+	return paths, err
+}
