@@ -35,14 +35,14 @@ type options struct {
 // A setup is what a campaign wants of an arena.
 type setup struct {
 	durability durability
-	host       string // of the server; "" is this machine only
-	peers      int
+	everywhere bool     // the server hears on all addresses
 	spec       peerSpec // what is zero there gets a default
-	place      func(*arena) func(slot int) (url string, before []string)
-	alive      bool // no peer is touched: none may be failed
-	cut        bool // peers are cut off, so they may be failed at any time
-	forgets    bool // Redis may forget what it has acknowledged
-	tail       time.Duration
+	// where a peer finds the server, and the command that starts it
+	place   func(*arena) (func(slot int) (url string, before []string), error)
+	alive   bool // no peer is touched: none may be failed
+	cut     bool // peers are cut off, so they may be failed at any time
+	forgets bool // Redis may forget what it has acknowledged
+	tail    time.Duration
 }
 
 // An arena is one Redis and one fleet, upon which the faults of a campaign come.
@@ -109,10 +109,11 @@ func (a *arena) open() (err error) {
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return err
 	}
-	if a.host == "" {
-		a.host = "127.0.0.1"
+	host := "127.0.0.1"
+	if a.everywhere {
+		host = "0.0.0.0"
 	}
-	if a.server, err = startServer(a.dir, a.host, a.durability); err != nil {
+	if a.server, err = startServer(a.dir, host, a.durability); err != nil {
 		return err
 	}
 	a.cleanup = append(a.cleanup, a.server.kill)
@@ -135,15 +136,13 @@ func (a *arena) open() (err error) {
 		spec.Every, spec.Batch = 150*time.Millisecond, 3
 	}
 	a.spec = spec
-	peers := a.setup.peers
-	if peers == 0 {
-		peers = a.options.peers
-	}
 	place := func(int) (string, []string) { return a.server.url(), nil }
-	if a.place != nil {
-		place = a.place(a)
+	if a.setup.place != nil {
+		if place, err = a.place(a); err != nil {
+			return err
+		}
 	}
-	a.fleet, err = newFleet(spec, peers, a.journal, place)
+	a.fleet, err = newFleet(spec, a.peers, a.journal, place)
 	a.cleanup = append([]func(){a.fleet.destroy}, a.cleanup...)
 	return err
 }

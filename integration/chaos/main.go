@@ -23,7 +23,14 @@ import (
 
 // campaigns are the kinds of run.
 var campaigns = map[string]func(options) *report{
-	"kills": kills,
+	"kills":    kills,
+	"zombies":  zombies,
+	"stalls":   stalls,
+	"links":    links,
+	"restarts": restarts,
+	"pubsub":   pubsub,
+	"memory":   memory,
+	"mix":      mix,
 }
 
 func main() {

@@ -128,7 +128,7 @@ func program() (string, error) {
 	return "", errors.New("there is no redis-server and no valkey-server in PATH; install one: every run starts its own")
 }
 
-func (s *server) addr() string { return fmt.Sprintf("%s:%d", s.host, s.port) }
+func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 func (s *server) url() string  { return "redis://" + s.addr() }
 
 // dial makes a connection of the driver's own, past all links.

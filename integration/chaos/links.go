@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A cutter has the link of one slot fail in one way, and returns what mends it.
+type cutter func(slot int, kind string) (heal func() error, err error)
+
+// links has the links of peers fail in every way there is, each about as often,
+// several at once: those of a proxy, and those of the network where that is ours
+// to harm.
+func links(o options) *report {
+	r := cutProxies(o, 0)
+	if os.Geteuid() != 0 {
+		r.Notes = append(r.Notes, "network namespaces need root: left out")
+	} else {
+		r.add(cutNamespaces(o, 1))
+	}
+	return r
+}
+
+func cutProxies(o options, number int) *report {
+	var w *network
+	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s.place = func(a *arena) (func(int) (string, []string), error) {
+		var err error
+		w, err = newNetwork(a.peers, a.server.addr(), false)
+		a.cleanup = append(a.cleanup, w.close)
+		return func(slot int) (string, []string) { return w.url(slot), nil }, err
+	}
+	return play(o, number, s, func(a *arena) error {
+		return a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
+	})
+}
+
+// cutLinks makes n cuts, of all kinds in turn, for less and for more than a lease,
+// and leaves no more than half of the links cut at a time.
+func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
+	var mending sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	busy := map[int]bool{}
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(busy) < len(a.fleet.members)/2 {
+			if slot := a.awake(); slot >= 0 && !busy[slot] {
+				busy[slot] = true
+				return slot
+			}
+		}
+		return -1
+	}
+	for i := 0; i < n; {
+		pause(a.between(0, a.lease/2))
+		slot := take()
+		if slot < 0 {
+			continue
+		}
+		kind, last := kinds[i%len(kinds)], a.between(a.lease/3, 4*a.lease)
+		m := a.fleet.members[slot]
+		a.fleet.say(opCut, m, kind)
+		heal, err := cut(slot, kind)
+		if err != nil {
+			return err
+		}
+		mending.Go(func() {
+			pause(last)
+			err := heal()
+			a.fleet.say(opHeal, m, kind)
+			mu.Lock()
+			defer mu.Unlock()
+			delete(busy, slot)
+			if err != nil {
+				failed = fmt.Errorf("mend a link that was cut by %s: %w", kind, err)
+			}
+		})
+		i++
+	}
+	mending.Wait()
+	return failed
+}

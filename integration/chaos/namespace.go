@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// namespaces are networks of the kernel's, one for each peer, which only root may
+// have. What happens to their packets happens to a peer as it would to a machine.
+type namespaces struct {
+	server *server
+	n      int
+}
+
+func (s *namespaces) name(slot int) string { return fmt.Sprintf("chaos%d.%d", os.Getpid(), slot) }
+func (s *namespaces) device(slot int) string {
+	return fmt.Sprintf("ch%d.%d", os.Getpid()%1_000_000, slot)
+}
+func (s *namespaces) address(slot int) string { return fmt.Sprintf("10.213.%d.1", slot) }
+func (s *namespaces) peer(slot int) string    { return fmt.Sprintf("10.213.%d.2", slot) }
+
+func (s *namespaces) url(slot int) string {
+	return fmt.Sprintf("redis://%s:%d", s.address(slot), s.server.port)
+}
+
+// sh runs commands of the system, one a line.
+func sh(lines ...string) error {
+	for _, line := range lines {
+		words := strings.Fields(line)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", line, err, out)
+		}
+	}
+	return nil
+}
+
+func newNamespaces(n int, server *server) (*namespaces, error) {
+	s := &namespaces{server, n}
+	for slot := range n {
+		name, device := s.name(slot), s.device(slot)
+		if err := sh(
+			"ip netns add "+name,
+			fmt.Sprintf("ip link add %s type veth peer name eth0 netns %s", device, name),
+			fmt.Sprintf("ip addr add %s/30 dev %s", s.address(slot), device),
+			"ip link set "+device+" up",
+			fmt.Sprintf("ip -n %s addr add %s/30 dev eth0", name, s.peer(slot)),
+			fmt.Sprintf("ip -n %s link set eth0 up", name),
+		); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// close removes the namespaces, and with them their devices.
+func (s *namespaces) close() {
+	for slot := range s.n {
+		_ = sh("ip netns del " + s.name(slot)) // there may be none
+	}
+}
+
+// The kinds of cut, as rules about the packets of a device (%[1]s) and the port of
+// the server (%[2]d).
+var packetCuts = map[string][]string{
+	"packets":          {"INPUT -i %[1]s -p tcp --dport %[2]d -j DROP", "OUTPUT -o %[1]s -p tcp --sport %[2]d -j DROP"},
+	"packets up":       {"INPUT -i %[1]s -p tcp --dport %[2]d -j DROP"},
+	"packets down":     {"OUTPUT -o %[1]s -p tcp --sport %[2]d -j DROP"},
+	"packets rejected": {"INPUT -i %[1]s -p tcp --dport %[2]d -j REJECT --reject-with tcp-reset"},
+	"packets lossy": {
+		"INPUT -i %[1]s -p tcp --dport %[2]d -m statistic --mode random --probability 0.2 -j DROP",
+		"OUTPUT -o %[1]s -p tcp --sport %[2]d -m statistic --mode random --probability 0.2 -j DROP",
+	},
+	"packets half-open": nil, // those of the connection that has subscribed
+}
+
+// cut has the packets of a slot fail in one way, and returns what mends it.
+func (s *namespaces) cut(slot int, kind string) (heal func() error, err error) {
+	rules := packetCuts[kind]
+	if kind == "packets half-open" {
+		port, err := s.subscriber(slot)
+		if err != nil || port == "" {
+			return func() error { return nil }, err
+		}
+		rules = []string{"OUTPUT -o %[1]s -p tcp --sport %[2]d --dport " + port + " -j DROP"}
+	}
+	var laid []string
+	heal = func() (err error) {
+		for _, rule := range laid {
+			err = errors.Join(err, sh("iptables -w -D "+rule))
+		}
+		return err
+	}
+	for _, rule := range rules {
+		rule = fmt.Sprintf(rule, s.device(slot), s.server.port)
+		if err := sh("iptables -w -I " + rule); err != nil {
+			return nil, errors.Join(err, heal())
+		}
+		laid = append(laid, rule)
+	}
+	return heal, nil
+}
+
+// subscriber is the port from which the peer of a slot has subscribed; "" if it
+// has not.
+func (s *namespaces) subscriber(slot int) (port string, err error) {
+	clients, err := redis.String(s.server.do([]any{"CLIENT", "LIST", "TYPE", "pubsub"}))
+	for line := range strings.Lines(clients) {
+		if _, rest, ok := strings.Cut(line, " addr="+s.peer(slot)+":"); ok {
+			port, _, _ = strings.Cut(rest, " ")
+		}
+	}
+	return port, err
+}
+
+func cutNamespaces(o options, number int) *report {
+	o.peers = min(o.peers, 8)
+	var n *namespaces
+	s := setup{durability: everysec, everywhere: true, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s.place = func(a *arena) (func(int) (string, []string), error) {
+		var err error
+		n, err = newNamespaces(o.peers, a.server)
+		a.cleanup = append(a.cleanup, n.close)
+		return func(slot int) (string, []string) {
+			return n.url(slot), []string{"ip", "netns", "exec", n.name(slot)}
+		}, err
+	}
+	return play(o, number, s, func(a *arena) error {
+		return a.cutLinks(a.cuts*len(packetCuts)/len(toxicCuts), slices.Sorted(maps.Keys(packetCuts)), n.cut)
+	})
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/Shopify/toxiproxy/v2/stream"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+	"github.com/rs/zerolog"
+)
+
+// A network is one link between each peer and the server, in the driver.
+type network struct {
+	links []*toxiproxy.Proxy
+}
+
+// newNetwork makes n links to the address. Those who subscribe hear nothing from
+// the first moment on if they are to be deaf.
+func newNetwork(n int, to string, deaf bool) (*network, error) {
+	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log each move
+	host := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	w := &network{}
+	for i := range n {
+		link := toxiproxy.NewProxy(host, fmt.Sprintf("link%d", i), "127.0.0.1:0", to)
+		if err := link.Start(); err != nil {
+			return w, fmt.Errorf("open a link: %w", err)
+		}
+		w.links = append(w.links, link)
+		if err := add(link, toxic{"deafness", "downstream", attributes{"deaf": deaf}}); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func (w *network) close() {
+	for _, link := range w.links {
+		link.Stop()
+	}
+}
+
+func (w *network) url(slot int) string { return "redis://" + w.links[slot].Listen }
+
+type attributes map[string]any
+
+// A toxic is what has something happen to what travels one way on a link.
+type toxic struct {
+	Type       string     `json:"type"`
+	Stream     string     `json:"stream"`
+	Attributes attributes `json:"attributes"`
+}
+
+// The kinds of cut. What is dropped is dropped in silence, while the connections
+// stay open; a timeout of 0 is for ever.
+var toxicCuts = map[string][]toxic{
+	"closed":    nil, // the link is down: connections end and none can be made
+	"silent":    {{"timeout", "upstream", attributes{"timeout": 0}}, {"timeout", "downstream", attributes{"timeout": 0}}},
+	"requests":  {{"timeout", "upstream", attributes{"timeout": 0}}},
+	"replies":   {{"timeout", "downstream", attributes{"timeout": 0}}},
+	"reset":     {{"reset_peer", "upstream", attributes{"timeout": 0}}, {"reset_peer", "downstream", attributes{"timeout": 0}}},
+	"half-open": {{"deafness", "downstream", attributes{"deaf": true}}}, // whoever has subscribed hears nothing
+	"latency":   {{"latency", "upstream", attributes{"latency": 100, "jitter": 90}}, {"latency", "downstream", attributes{"latency": 100, "jitter": 90}}},
+	"bandwidth": {{"bandwidth", "upstream", attributes{"rate": 10}}, {"bandwidth", "downstream", attributes{"rate": 10}}},
+	"slices":    {{"slicer", "upstream", attributes{"average_size": 20, "size_variation": 10, "delay": 500}}, {"slicer", "downstream", attributes{"average_size": 20, "size_variation": 10, "delay": 500}}},
+}
+
+// cut has a link fail in one way, and returns what mends it.
+func (w *network) cut(slot int, kind string) (heal func() error, err error) {
+	link := w.links[slot]
+	switch kind {
+	case "closed":
+		link.Stop()
+		return link.Start, nil
+	case "half-open":
+		return func() error { return deafen(link, false) }, deafen(link, true)
+	}
+	faults := toxicCuts[kind]
+	for _, t := range faults {
+		if err := add(link, t); err != nil {
+			return nil, err
+		}
+	}
+	return func() error {
+		for _, t := range slices.Backward(faults) {
+			if err := link.Toxics.RemoveToxic(context.Background(), t.Type+"_"+t.Stream); err != nil {
+				return fmt.Errorf("mend a link: %w", err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+func add(link *toxiproxy.Proxy, t toxic) error {
+	encoded, err := json.Marshal(t)
+	if err == nil {
+		_, err = link.Toxics.AddToxicJson(bytes.NewReader(encoded))
+	}
+	if err != nil {
+		return fmt.Errorf("harm a link: %w", err)
+	}
+	return nil
+}
+
+func deafen(link *toxiproxy.Proxy, deaf bool) error {
+	change := fmt.Sprintf(`{"attributes": {"deaf": %v}}`, deaf)
+	if _, err := link.Toxics.UpdateToxicJson("deafness_downstream", bytes.NewBufferString(change)); err != nil {
+		return fmt.Errorf("harm a link: %w", err)
+	}
+	return nil
+}
+
+// deafness drops what the server says on connections that have subscribed to
+// anything, and lets all else pass. It is there at all times, since it has to have
+// seen which these are.
+type deafness struct {
+	Deaf bool `json:"deaf"`
+}
+
+type hearing struct{ subscribed bool }
+
+// NewState is the state of one connection.
+func (d *deafness) NewState() any { return &hearing{} }
+
+// Pipe carries what the server says.
+func (d *deafness) Pipe(stub *toxics.ToxicStub) {
+	h := stub.State.(*hearing)
+	for {
+		select {
+		case <-stub.Interrupt:
+			return
+		case c := <-stub.Input:
+			if c == nil {
+				stub.Close()
+				return
+			}
+			h.subscribed = h.subscribed || confirms(c)
+			if !d.Deaf || !h.subscribed {
+				stub.Output <- c
+			}
+		}
+	}
+}
+
+// confirms reports whether the server says that somebody has subscribed.
+func confirms(c *stream.StreamChunk) bool {
+	return bytes.Contains(c.Data, []byte("\r\n$9\r\nsubscribe\r\n")) || bytes.Contains(c.Data, []byte("\r\n$10\r\npsubscribe\r\n"))
+}
+
+func init() { toxics.Register("deafness", new(deafness)) }

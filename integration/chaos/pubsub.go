@@ -1,0 +1,39 @@
+package main
+
+import "time"
+
+// pubsub has messages never arrive, for good: because the subscribed connections
+// are half open from the first moment on, and because SUBSCRIBE is refused. Then
+// tasks start, and cancels are applied, with the beats.
+func pubsub(o options) *report {
+	o.peers = min(o.peers, 4)
+	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: true}
+	during := func(a *arena) error {
+		pause(a.span)
+		return nil
+	}
+	r := several(2, func(number int) *report {
+		if number == 0 {
+			return play(o, number, setup{durability: everysec, alive: true, spec: spec, place: func(a *arena) (func(int) (string, []string), error) {
+				w, err := newNetwork(a.peers, a.server.addr(), true)
+				a.cleanup = append(a.cleanup, w.close)
+				return func(slot int) (string, []string) { return w.url(slot), nil }, err
+			}}, during)
+		}
+		return play(o, number, setup{durability: everysec, alive: true, spec: spec, place: func(a *arena) (func(int) (string, []string), error) {
+			_, err := a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
+			return func(int) (string, []string) { return a.server.url(), nil }, err
+		}}, during)
+	})
+	beat := o.lease / 3
+	slack := time.Duration(0)
+	if !o.strict {
+		slack = 5 * time.Second // a busy machine is excused
+	}
+	r.bound("wait without pub/sub", r.Waits, 100, beat*5/4+slack)
+	r.bound("cancel without pub/sub", r.Stops, 100, beat*3/2+slack)
+	if len(r.Stops) == 0 {
+		r.violate("no cancel has found anything that ran")
+	}
+	return r
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"syscall"
+	"time"
+)
+
+// stalls has Redis stand still, for 1 to 30 s each time, while every peer lives:
+// nobody is given up, and nothing starts once more. Servers stand still side by
+// side, each with a fleet of its own.
+func stalls(o options) *report {
+	const each = 5
+	arenas := min(max(o.stalls/each, 1), 20)
+	o.peers = min(o.peers, 3)
+	return several(arenas, func(number int) *report {
+		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3}}
+		return play(o, number, s, func(a *arena) error {
+			n := a.stalls / arenas
+			if number < a.stalls%arenas {
+				n++
+			}
+			for range n {
+				pause(a.between(a.lease/2, 2*a.lease)) // also before anybody may judge again
+				a.stall(a.between(time.Second, 30*time.Second))
+			}
+			return nil
+		})
+	})
+}
+
+// stall has the server stand still.
+func (a *arena) stall(d time.Duration) {
+	a.journal.say(event{Op: opServer, Note: "stop"})
+	a.server.signal(syscall.SIGSTOP)
+	pause(d)
+	a.server.signal(syscall.SIGCONT)
+	a.journal.say(event{Op: opServer, Note: "cont"})
+	a.report.Stalls++
+}

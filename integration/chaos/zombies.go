@@ -1,0 +1,41 @@
+package main
+
+import "time"
+
+// zombies has peers stand still for so long that they are given up, while they
+// hold tasks that others then take, and go on.
+func zombies(o options) *report {
+	tail := 4*o.lease + 3*time.Second // for the last to be back at work
+	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 300 * time.Millisecond, Batch: 3}}, func(a *arena) error {
+		until := map[int]time.Time{}
+		wake := func(all bool) {
+			for slot, t := range until {
+				if all || time.Now().After(t) {
+					a.fleet.resume(slot)
+					delete(until, slot)
+				}
+			}
+		}
+		for n := 0; n < a.zombies; {
+			pause(a.between(0, a.lease/2))
+			wake(false)
+			if slot := a.awake(); slot >= 0 && len(until) < len(a.fleet.members)/2 {
+				a.fleet.stop(slot)
+				until[slot] = time.Now().Add(a.between(2*a.lease+a.lease/4, 4*a.lease))
+				n++
+			}
+		}
+		for len(until) > 0 {
+			pause(a.lease / 10) // between two looks
+			wake(false)
+		}
+		return nil
+	})
+	if r.Zombies < o.zombies {
+		r.violate("%d zombies of %d", r.Zombies, o.zombies)
+	}
+	if r.Stale == 0 && o.zombies > 10 {
+		r.violate("no zombie has tried to finish what it held, so nothing was refused")
+	}
+	return r
+}
