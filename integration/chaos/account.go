@@ -2,13 +2,14 @@ package main
 
 // An account is the history of one task, from the journals.
 type account struct {
-	name     string
-	invoked  int64 // when it was being enqueued; 0: never
-	answered int64 // when that was answered; 0: never
-	enqueue  phase // invoke if there was no answer
-	cancel   phase // "" if it was not canceled
-	canceled int64 // when the cancel was answered
-	runs     []*run
+	name      string
+	invoked   int64 // when it was being enqueued; 0: never
+	answered  int64 // when that was answered; 0: never
+	enqueue   phase // invoke if there was no answer
+	cancel    phase // "" if it was not canceled
+	canceled  int64 // when the cancel was answered
+	runs      []*run
+	forgotten bool // lost with what Redis does not keep
 }
 
 // A run is one call of a handler.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type options struct {
 type setup struct {
 	durability durability
 	everywhere bool     // the server hears on all addresses
+	users      []string // that the server knows, as arguments
 	spec       peerSpec // what is zero there gets a default
 	// where a peer finds the server, and the command that starts it
 	place   func(*arena) (func(slot int) (url string, before []string), error)
@@ -113,7 +115,7 @@ func (a *arena) open() (err error) {
 	if a.everywhere {
 		host = "0.0.0.0"
 	}
-	if a.server, err = startServer(a.dir, host, a.durability); err != nil {
+	if a.server, err = startServer(a.dir, host, slices.Concat(durable[a.durability], a.users)); err != nil {
 		return err
 	}
 	a.cleanup = append(a.cleanup, a.server.kill)
@@ -187,6 +189,9 @@ func (a *arena) judge() error {
 		return err
 	}
 	e := &evidence{events: events, arena: a}
+	if e.confessed, err = a.confessed(); err != nil {
+		return err
+	}
 	if a.durability.ordered() {
 		paths, err := a.server.history()
 		if err != nil {

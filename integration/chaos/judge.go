@@ -8,9 +8,10 @@ import (
 // evidence is what a run has left behind: what everybody has written down and, if
 // it is there, the order of the server.
 type evidence struct {
-	arena  *arena
-	events []event
-	order  *replay // nil if the server keeps none
+	arena     *arena
+	events    []event
+	order     *replay     // nil if the server keeps none
+	confessed []time.Time // when peers have said that Redis has lost something
 
 	tasks  map[string]*account
 	faults map[string][]event // kills, stops and cuts, by peer
@@ -43,7 +44,9 @@ func (e *evidence) judge(r *report) {
 	e.zombies(r)
 	e.waiting(r)
 	e.canceling(r)
-	if !e.arena.forgets {
+	if e.arena.forgets {
+		e.confession(r, e.confessed)
+	} else {
 		e.registers(r)
 	}
 }
@@ -54,6 +57,7 @@ func (e *evidence) conservation(r *report) {
 	lose := func(t *account, how string) {
 		if e.arena.forgets {
 			r.Forgotten++
+			t.forgotten = true
 			if r.Forgotten <= 20 {
 				r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
 			}
@@ -224,6 +228,9 @@ func (e *evidence) recovery(r *report) {
 // at work, under another id, once it goes on.
 func (e *evidence) zombies(r *report) {
 	for peer, faults := range e.faults {
+		if peer == "" {
+			continue
+		}
 		for i, v := range faults {
 			if v.Op != opStop || i+1 == len(faults) || faults[i+1].Op != opCont {
 				continue
@@ -246,7 +253,10 @@ func (e *evidence) zombies(r *report) {
 					break
 				}
 			}
-			if after == "" && !slices.ContainsFunc(faults[i+1:], func(v event) bool { return v.Op == opKill }) {
+			// Unless more has happened to it: it was killed, cut off, or asked to end.
+			if after == "" && !slices.ContainsFunc(e.events, func(w event) bool {
+				return w.Peer == peer && (w.Op == opKill || w.Op == opCut || w.Op == opTerm) && w.Mono > v.Mono && w.Mono < woke+int64(e.arena.tail)
+			}) {
 				r.violate("peer %s, worker %s, has done no work since it was woken", peer, before)
 			}
 		}

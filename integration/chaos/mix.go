@@ -10,11 +10,8 @@ import (
 // other campaigns, and the small ones that operators know.
 func mix(o options) *report {
 	var w *network
-	s := setup{durability: always, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true, Cancels: true}}
+	s := setup{durability: always, cut: true, users: []string{"--user", mixUser, "on", ">" + mixSecret, "~*", "&*", "+@all"}, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true, Cancels: 10}}
 	s.place = func(a *arena) (func(int) (string, []string), error) {
-		if _, err := a.server.do([]any{"ACL", "SETUSER", mixUser, "on", ">" + mixSecret, "~*", "&*", "+@all"}); err != nil {
-			return nil, err
-		}
 		var err error
 		w, err = newNetwork(a.peers, a.server.addr(), false)
 		a.cleanup = append(a.cleanup, w.close)

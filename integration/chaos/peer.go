@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,7 +40,7 @@ type peerSpec struct {
 	Every       time.Duration // between two enqueues; 0: none
 	Batch       int           // tasks of an enqueue at most; 0: one
 	Size        int           // of payloads; 0: as short as they may be
-	Cancels     bool          // cancels some of what it has enqueued
+	Cancels     int           // one in so many enqueues is canceled; 0: none
 	Faults      bool          // some handlers fail
 }
 
@@ -146,10 +147,10 @@ func (c *chaotic) say(e event) {
 	c.journal.say(e)
 }
 
-// dice are thrown for a task: whoever runs it, and however often, it is the same.
-func dice(task string, seed uint64) *rand.Rand {
+// dice are thrown for a name: of a task, whoever runs it, however often, or of a peer.
+func dice(name string, seed uint64) *rand.Rand {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(task)) // to memory
+	_, _ = h.Write([]byte(name)) // to memory
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
@@ -247,7 +248,8 @@ func phaseOf(err error) phase {
 
 // produce enqueues tasks until it is told to be calm, in every way there is.
 func (c *chaotic) produce(ctx context.Context) {
-	d := rand.New(rand.NewPCG(c.spec.Seed, 1))
+	d := dice(c.spec.Name, c.spec.Seed)
+	var cancels sync.WaitGroup
 	for n := 0; c.spec.Every > 0 && ctx.Err() == nil && !c.calm.Load(); {
 		q := c.peer.Queue(c.spec.Queues[d.IntN(len(c.spec.Queues))])
 		var tasks []string
@@ -256,14 +258,16 @@ func (c *chaotic) produce(ctx context.Context) {
 			tasks = append(tasks, fmt.Sprintf("%s/%d", c.spec.Name, n))
 		}
 		c.enqueue(d, q, tasks)
-		if c.spec.Cancels && d.IntN(20) == 0 {
-			c.cancel(q, tasks[0], upTo(d, 2*c.spec.Nap+time.Millisecond))
+		if n := c.spec.Cancels; n > 0 && d.IntN(n) == 0 {
+			after := upTo(d, c.spec.Nap+time.Millisecond) // some run by then
+			cancels.Go(func() { c.cancel(q, tasks[0], after) })
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(upTo(d, 2*c.spec.Every)):
 		}
 	}
+	cancels.Wait()
 	fmt.Println(sayCalm)
 }
 
@@ -318,7 +322,7 @@ func upTo(d *rand.Rand, most time.Duration) time.Duration {
 }
 
 func (c *chaotic) cancel(q *worqr.Queue, task string, after time.Duration) {
-	time.Sleep(after) // so that some run by then
+	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c.say(event{Op: opCancel, Phase: invoke, Tasks: []string{task}})

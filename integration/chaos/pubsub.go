@@ -7,7 +7,7 @@ import "time"
 // tasks start, and cancels are applied, with the beats.
 func pubsub(o options) *report {
 	o.peers = min(o.peers, 4)
-	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: true}
+	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
 	during := func(a *arena) error {
 		pause(a.span)
 		return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,6 +64,7 @@ type replay struct {
 	touched map[string]bool // tasks
 	born    map[string]bool // processes
 	gone    map[string]process
+	freed   map[string]string // process → who held it
 	owners  map[string]bool // workers whose sets have changed
 }
 
@@ -134,6 +136,7 @@ func (r *replay) find(key string) place {
 func (r *replay) apply(commands []command) error {
 	r.commit++
 	r.touched, r.born, r.gone, r.owners = map[string]bool{}, map[string]bool{}, map[string]process{}, map[string]bool{}
+	r.freed = map[string]string{}
 	for _, c := range commands {
 		if err := r.execute(c); err != nil {
 			return fmt.Errorf("commit %d: %.200q: %w", r.commit, c, err)
@@ -216,8 +219,11 @@ func (r *replay) execute(c command) error {
 		return r.own(l, at.rest, c[2:])
 	case "working ZREM":
 		for _, id := range c[2:] {
+			if l.owner[id] == at.rest {
+				r.freed[id] = at.rest
+				delete(l.owner, id)
+			}
 			delete(l.working[at.rest], id)
-			delete(l.owner, id)
 		}
 		r.owners[at.rest] = true
 	case "workers ZADD":
@@ -316,7 +322,7 @@ func (r *replay) end(l *lane, id string) {
 	if !there {
 		return
 	}
-	worker := l.owner[id]
+	worker := cmp.Or(l.owner[id], r.freed[id])
 	delete(l.processes, id)
 	r.put(task, -1)
 	r.gone[id] = process{task, worker, l}

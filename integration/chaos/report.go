@@ -22,6 +22,8 @@ type report struct {
 	Failed      int
 	Lost        int
 	Forgotten   int // lost with what Redis does not keep, all of them named
+	Reported    int // restarts that have lost tasks, and of which peers have said so
+	Unreported  int // and have not
 	Twice       int // finished twice
 	Starts      int // of handlers
 	Extra       int // starts of tasks whose worker was failed
@@ -45,7 +47,8 @@ func (r *report) add(o *report) {
 	for _, n := range []struct{ to, from *int }{
 		{&r.Kills, &o.Kills}, {&r.Zombies, &o.Zombies}, {&r.Stalls, &o.Stalls}, {&r.Restarts, &o.Restarts}, {&r.Replacements, &o.Replacements},
 		{&r.Enqueued, &o.Enqueued}, {&r.Doubtful, &o.Doubtful}, {&r.Refused, &o.Refused}, {&r.Finished, &o.Finished},
-		{&r.Canceled, &o.Canceled}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Twice, &o.Twice},
+		{&r.Canceled, &o.Canceled}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Reported, &o.Reported},
+		{&r.Unreported, &o.Unreported}, {&r.Twice, &o.Twice},
 		{&r.Starts, &o.Starts}, {&r.Extra, &o.Extra}, {&r.InFlight, &o.InFlight}, {&r.FalseDeaths, &o.FalseDeaths},
 		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checked, &o.Checked},
 	} {
@@ -99,6 +102,9 @@ func (r *report) write(w io.Writer) {
 	line("tasks       enqueued %d, doubtful %d, refused %d, finished %d, canceled %d, failed %d",
 		r.Enqueued, r.Doubtful, r.Refused, r.Finished, r.Canceled, r.Failed)
 	line("            lost %d, finished twice %d, lost with Redis %d", r.Lost, r.Twice, r.Forgotten)
+	if r.Forgotten > 0 {
+		line("            restarts that lost tasks: %d reported by peers, %d not", r.Reported, r.Unreported)
+	}
 	line("starts      %d, extra %d of %d in flight, false deaths %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths)
 	line("stale ends  %d, accepted %d", r.Stale, r.Accepted)
 	line("left over   orphan keys %d", r.Orphans)

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,7 +18,7 @@ func restarts(o options) *report {
 	r := several(arenas, func(number int) *report {
 		s := setup{
 			durability: o.fsync, alive: true, forgets: o.fsync != always, tail: 2*o.lease + time.Second,
-			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 20 * time.Millisecond},
+			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 200 * time.Millisecond},
 		}
 		return play(o, number, s, func(a *arena) error {
 			n := a.restarts / arenas
@@ -37,39 +37,94 @@ func restarts(o options) *report {
 	return r
 }
 
-// restart kills the server and has it come back after a while.
+// restart kills the server and has it come back after a while. With AOF everysec
+// that is a power failure: what was written within a second before is gone.
 func (a *arena) restart(after time.Duration) error {
 	if err := a.server.note(); err != nil {
 		return err
 	}
-	a.journal.say(event{Op: opServer, Note: "kill"})
+	synced, err := a.server.written()
+	if err != nil {
+		return err
+	}
+	if a.durability == everysec {
+		pause(a.between(0, time.Second))
+	}
+	a.journal.say(event{Op: opServer, Note: noteKill})
 	a.server.kill()
+	if a.durability == everysec {
+		if err := a.server.forget(synced); err != nil {
+			return err
+		}
+	}
 	pause(after)
 	a.report.Restarts++
 	if err := a.server.launch(); err != nil {
 		return err
 	}
-	a.journal.say(event{Op: opServer, Note: "back"})
+	a.journal.say(event{Op: opServer, Note: noteBack})
 	return nil
 }
 
-// saying counts the lines of the peers' logs that contain a text.
-func (a *arena) saying(text string) (lines int, err error) {
+const noteKill, noteBack = "kill", "back"
+
+// Where a peer says that Redis has lost something that it had acknowledged.
+var confessions = []string{
+	"Redis has lost writes",
+	"it comes back under a new id", // the membership is gone
+	"whose start Redis has lost",
+	"whose start we do not know of",
+}
+
+// confessed returns when peers have said so.
+func (a *arena) confessed() (times []time.Time, err error) {
 	paths, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, path := range paths {
-		f, err := os.Open(path)
+		said, err := os.ReadFile(path)
 		if err != nil {
-			return 0, fmt.Errorf("read a log: %w", err)
+			return nil, fmt.Errorf("read a log: %w", err)
 		}
-		for l := bufio.NewScanner(f); l.Scan(); {
-			if strings.Contains(l.Text(), text) {
-				lines++
+		for line := range strings.Lines(string(said)) {
+			at, rest, ok := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+			if !ok || !slices.ContainsFunc(confessions, func(c string) bool { return strings.Contains(rest, c) }) {
+				continue
+			}
+			t, err := time.Parse(time.RFC3339Nano, at)
+			if err != nil {
+				return nil, fmt.Errorf("read the log %s: %w", path, err)
+			}
+			times = append(times, t)
+		}
+	}
+	return times, nil
+}
+
+// confession: after each restart that has lost what was acknowledged, some peer
+// has said so before the next.
+func (e *evidence) confession(r *report, times []time.Time) {
+	for i, v := range e.events {
+		if v.Op != opServer || v.Note != noteKill {
+			continue
+		}
+		lost := 0
+		for _, t := range e.tasks {
+			if t.forgotten && t.answered < v.Mono && t.answered > v.Mono-int64(2*time.Second) {
+				lost++
 			}
 		}
-		_ = f.Close() // it was only read
+		next := slices.IndexFunc(e.events[i+1:], func(w event) bool { return w.Op == opServer && w.Note == noteKill })
+		said := slices.ContainsFunc(times, func(t time.Time) bool {
+			return t.After(v.Wall) && (next < 0 || t.Before(e.events[i+1+next].Wall))
+		})
+		switch {
+		case lost > 0 && said:
+			r.Reported++
+		case lost > 0:
+			r.Unreported++
+			r.violate("the restart of %v has lost %d tasks that were acknowledged, and no peer has said so", v.Wall, lost)
+		}
 	}
-	return lines, nil
 }

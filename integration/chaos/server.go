@@ -57,8 +57,8 @@ type slowCall struct {
 	call string
 }
 
-func startServer(dir, host string, d durability) (*server, error) {
-	s := &server{dir: filepath.Join(dir, "redis"), host: host, args: durable[d]}
+func startServer(dir, host string, args []string) (*server, error) {
+	s := &server{dir: filepath.Join(dir, "redis"), host: host, args: args}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a directory for redis-server: %w", err)
 	}
@@ -169,6 +169,32 @@ func (s *server) kill() {
 	_ = s.cmd.Wait()
 }
 
+// written is how many bytes of its history the server has written.
+func (s *server) written() (int64, error) {
+	paths, err := s.history()
+	if err != nil || len(paths) == 0 {
+		return 0, err
+	}
+	info, err := os.Stat(paths[len(paths)-1])
+	if err != nil {
+		return 0, fmt.Errorf("look at the AOF: %w", err)
+	}
+	return info.Size(), nil
+}
+
+// forget has a killed server come back with no more than so many bytes of its
+// history, as after a power failure: what is not synced is gone.
+func (s *server) forget(from int64) error {
+	paths, err := s.history()
+	if err == nil && len(paths) > 0 {
+		err = os.Truncate(paths[len(paths)-1], from)
+	}
+	if err != nil {
+		return fmt.Errorf("truncate the AOF: %w", err)
+	}
+	return nil
+}
+
 // note keeps what SLOWLOG has to say of scripts, which ends with the process.
 func (s *server) note() error {
 	entries, err := redis.Values(s.do([]any{"SLOWLOG", "GET", -1}))
@@ -184,7 +210,7 @@ func (s *server) note() error {
 		call, _ := redis.Strings(fields[3], nil)
 		took := time.Duration(micros) * time.Microsecond
 		if len(call) > 1 && (call[0] == "EVALSHA" || call[0] == "EVAL") && took > s.slowest.took {
-			s.slowest = slowCall{took, call[1][:min(len(call[1]), 40)]}
+			s.slowest = slowCall{took, scriptName(call[0], call[1])}
 		}
 	}
 	return nil
