@@ -59,6 +59,7 @@ type exchange struct {
 	pending  *redisconn.Pending
 	lane     int // the connection: 0, or 1 beside another round
 	sent     time.Time
+	answered int64 // the last round that had been answered when this was put together
 	recalls  int64 // how often ready tasks had been recalled before
 	repeated bool  // it may have been answered before, and the reply lost
 }
@@ -78,7 +79,7 @@ func (r *rounds) compose(behind *exchange) *exchange {
 		}
 		return nil
 	}
-	e := &exchange{}
+	e := &exchange{answered: r.answered}
 	r.number++
 	r.gather(e)
 	e.Acks, r.acks = r.acks, nil

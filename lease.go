@@ -13,6 +13,10 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.renew(sent)
+	if p.Deadline < r.granted {
+		r.lostWrites("a beat that was answered is not known")
+	}
+	r.granted = p.Now + r.queue.peer.opts.granted().Milliseconds()
 	if p.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
@@ -32,6 +36,14 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 		r.queue.peer.background.Go(r.reconcile)
 	}
 	r.kick()
+}
+
+// lostWrites says that Redis, or the one that has taken its place, does not know
+// of something that it had answered. Whatever else it had answered since is gone
+// as well: tasks that were enqueued, and ends of tasks, which then run again. It
+// cannot be told from a clock of Redis that was set back.
+func (r *rounds) lostWrites(sign string) {
+	r.queue.peer.log.Error("worqr: Redis has lost writes, tasks may be among them", "queue", r.queue.id, "sign", sign)
 }
 
 // quietSince reports whether no round was under way since the given time. r.mu

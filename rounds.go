@@ -57,6 +57,8 @@ type rounds struct {
 	number   int64
 	talked   time.Time // when a round was last made or answered
 	seen     int64     // the last cancel that we were told of
+	answered int64     // the last round that was
+	granted  int64     // ms of Redis time: the lease holds until then, by the last answered beat
 	ask      int
 	cancels  cancels
 	listens  time.Time // until when we answer for producers that only publish
@@ -72,7 +74,7 @@ type rounds struct {
 
 func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: context.Background(), number: number,
+		queue: q, worker: worker, serve: serve, base: context.Background(), number: number, answered: number,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -485,6 +487,10 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		r.seen = a.Seen
 	}
 	r.seen = max(r.seen, a.Seen)
+	if a.Last < e.answered {
+		r.lostWrites("a round that was answered is not known")
+	}
+	r.answered = e.Number
 	r.talked = time.Now()
 	r.cancels.learn(e.Heard, a.Tokens, r.held)
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)

@@ -65,7 +65,7 @@ type replay struct {
 	born    map[string]bool // processes
 	gone    map[string]process
 	freed   map[string]string // process → who held it
-	owners  map[string]bool // workers whose sets have changed
+	owners  map[string]bool   // workers whose sets have changed
 }
 
 // A process is what a processing list was when it went.

@@ -8,9 +8,11 @@
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
--- again, due}: 1 if the lease had lapsed; how many tasks wait and are due; how many
+-- again, due, now, deadline}: 1 if the lease had lapsed; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
--- token of the last cancel in the log; what look returns; and the time.
+-- token of the last cancel in the log; what look returns; the time; and when the
+-- lease would have lapsed, which is earlier than the worker was told if Redis has
+-- lost writes.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, judge = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), now <= tonumber(ARGV[9])
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
@@ -42,5 +44,5 @@ return {
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now,
+  failed, returned, again, due, now, deadline,
 }

@@ -200,6 +200,7 @@ type Answer struct {
 	Tokens  []int64       // of the cancels heard of; 0 when not on record
 	Due     time.Duration // until the worker is to look; negative when it is not
 	Buried  int           // tasks that failed because workers had died holding them
+	Last    int64         // the number of the round before, as Redis knows it
 }
 
 // StepCall is the call of one round.
@@ -272,7 +273,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	recorded := d.list()
 	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
 	d.join(recorded)
-	a.Due, a.Buried = time.Duration(d.int())*time.Microsecond, int(d.int())
+	a.Due, a.Buried, a.Last = time.Duration(d.int())*time.Microsecond, int(d.int()), d.int()
 	if d.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		d.err = errors.New("the reply does not tell of what was asked")
 	}
@@ -330,7 +331,8 @@ type Pulse struct {
 	Rank     int   // place among the idle workers; -1 when not among them
 	Canceled int64 // token of the last cancel in the log
 	Look
-	Now int64 // ms of Redis time
+	Now      int64 // ms of Redis time
+	Deadline int64 // until when the lease held before, as Redis knows it
 }
 
 // BeatCall is the call of one beat; several travel together. Workers that are
@@ -347,7 +349,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	d := decode(r.Value, Refusal(r.Err))
 	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
 	p.Look = d.look()
-	p.Now = d.int()
+	p.Now, p.Deadline = d.int(), d.int()
 	return p, d.err
 }
 

@@ -28,7 +28,7 @@
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, idle rank, hungry,
--- again, trouble, recorded, due, buried}: per outcome ok, canceled (it was to go
+-- again, trouble, recorded, due, buried, last}: per outcome ok, canceled (it was to go
 -- back, and a cancel had come), gone (it was settled before) or refused (a key is
 -- of another type); place and the same word of each end that was not ok; per
 -- started task of which there may be more to tell payload, token and {entry or
@@ -38,7 +38,8 @@
 -- are idle though nothing is left for them; 1 when the next round should follow at once; why nothing could be
 -- started; per digest heard the token of its cancel; μs until the worker is to
 -- look, an hour at most, or -1; how many tasks failed because workers had died
--- holding them.
+-- holding them; and the round before, which is older than the worker knows if Redis
+-- has lost writes.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
@@ -500,4 +501,4 @@ if canceling and not overtaken then
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last }
