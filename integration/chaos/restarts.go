@@ -18,7 +18,7 @@ func restarts(o options) *report {
 	r := several(arenas, func(number int) *report {
 		s := setup{
 			durability: o.fsync, alive: true, forgets: o.fsync != always, tail: 2*o.lease + time.Second,
-			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 200 * time.Millisecond},
+			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
 		return play(o, number, s, func(a *arena) error {
 			n := a.restarts / arenas

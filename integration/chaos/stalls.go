@@ -9,8 +9,7 @@ import (
 // nobody is given up, and nothing starts once more. Servers stand still side by
 // side, each with a fleet of its own.
 func stalls(o options) *report {
-	const each = 5
-	arenas := min(max(o.stalls/each, 1), 20)
+	arenas := min(o.stalls, 20)
 	o.peers = min(o.peers, 3)
 	return several(arenas, func(number int) *report {
 		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3}}

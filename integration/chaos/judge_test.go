@@ -1,0 +1,252 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A history is one made by hand: what the server has done, and what was written
+// down. A checker that lets a wrong one pass proves nothing.
+type history struct {
+	commits []string // commands of one commit, separated by " ; "
+	events  []event
+	alive   bool
+	forgets bool
+	said    []time.Time
+}
+
+const second = int64(time.Second)
+
+// good is a history in which all is well: a, b and k are enqueued, k under a key;
+// p1 starts a and b, and is killed; p2 fails it, starts both again and finishes
+// them, and k.
+func good() history {
+	one, two := event{Peer: "p1", Worker: "w1"}, event{Peer: "p2", Worker: "w2"}
+	at := int64(0)
+	by := func(who event, op string, p phase, process string, token int64, tasks ...string) event {
+		at += second / 10
+		who.Mono, who.Wall, who.Op, who.Phase, who.Process, who.Token, who.Tasks = at, time.Unix(0, at), op, p, process, token, tasks
+		return who
+	}
+	return history{
+		commits: []string{
+			"HSET chaos:worker:w1 name p1", "HSET chaos:worker:w2 name p2",
+			"ZADD chaos:workers:{q} 1000 w1", "ZADD chaos:workers:{q} 1000 w2",
+			"LPUSH chaos:queues:{q} a b",
+			"HSET chaos:keyed:{q}:k:x payload k due 1 ; ZADD chaos:schedule:{q} 1 k:x",
+			"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i1 ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i2 ; " +
+				"ZADD chaos:working:{q}:w1 1 i1 2 i2 ; SET chaos:token:{q} 2",
+			"ZADD chaos:suspects:{q} NX 900 w1",
+			"ZADD chaos:suspects:{q} 0 w1 ; ZREM chaos:workers:{q} w1 ; " +
+				"LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; " +
+				"ZREM chaos:working:{q}:w1 i2 i1 ; ZREM chaos:suspects:{q} w1",
+			"HDEL chaos:keyed:{q}:k:x payload due ; LPUSH chaos:process:{q}:i3 k ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i4 ; " +
+				"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i5 ; ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5 ; SET chaos:token:{q} 5",
+			"RPOP chaos:process:{q}:i3 ; ZREM chaos:working:{q}:w2 i3 ; DEL chaos:keyed:{q}:k:x",
+			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5",
+		},
+		events: []event{
+			by(one, opEnqueue, invoke, "", 0, "a", "b"), by(one, opEnqueue, okay, "", 0, "a", "b"),
+			by(one, opEnqueue, invoke, "", 0, "k"), by(one, opEnqueue, okay, "", 0, "k"),
+			by(one, opRun, invoke, "i1", 1, "a"), by(one, opRun, invoke, "i2", 2, "b"),
+			by(event{Peer: "p1"}, opKill, "", "", 0),
+			by(two, opRun, invoke, "i3", 3, "k"), by(two, opRun, invoke, "i4", 4, "a"), by(two, opRun, invoke, "i5", 5, "b"),
+			by(two, opFinish, invoke, "i4", 4, "a"), by(two, opFinish, okay, "i4", 4, "a"),
+			by(two, opRun, okay, "i3", 3, "k"), by(two, opRun, okay, "i4", 4, "a"), by(two, opRun, okay, "i5", 5, "b"),
+		},
+	}
+}
+
+func (h history) judge(t *testing.T) *report {
+	t.Helper()
+	e := &evidence{
+		arena:  &arena{options: options{lease: time.Second}, setup: setup{alive: h.alive, forgets: h.forgets, tail: 5 * time.Second}},
+		events: h.events, order: newReplay(prefix), confessed: h.said,
+	}
+	for _, c := range h.commits {
+		var commands []command
+		for one := range strings.SplitSeq(c, " ; ") {
+			commands = append(commands, strings.Fields(one))
+		}
+		if err := e.order.apply(commands); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &report{}
+	e.judge(r)
+	return r
+}
+
+func TestGoodHistory(t *testing.T) {
+	r := good().judge(t)
+	for _, v := range r.Violations {
+		t.Error(v)
+	}
+	if r.Enqueued != 3 || r.Finished != 3 || r.Kills != 1 || r.Extra != 2 || r.InFlight != 2 || len(r.Recoveries) != 2 || r.Checked != 3 {
+		t.Errorf("it counts %+v", *r)
+	}
+	if got := percentile(r.Recoveries, 100); got != 300*time.Millisecond {
+		t.Errorf("the second task was back after %v", got)
+	}
+}
+
+// replace puts another text into one commit.
+func (h *history) replace(t *testing.T, from, to string) {
+	t.Helper()
+	for i, c := range h.commits {
+		if strings.Contains(c, from) {
+			h.commits[i] = strings.Replace(c, from, to, 1)
+			return
+		}
+	}
+	t.Fatalf("no commit has %q", from)
+}
+
+func (h *history) commit(c string) { h.commits = append(h.commits, c) }
+
+// happen adds an event at the end, a while later.
+func (h *history) happen(e event) {
+	e.Mono = h.events[len(h.events)-1].Mono + 3*second
+	e.Wall = time.Unix(0, e.Mono)
+	h.events = append(h.events, e)
+}
+
+func TestWrongHistories(t *testing.T) {
+	without := func(h *history, gone func(event) bool) { h.events = slices.DeleteFunc(h.events, gone) }
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, h *history)
+		want  string
+	}{
+		"a task is in two places": {func(t *testing.T, h *history) {
+			h.replace(t, "queues:{q} a b", "queues:{q} a b a")
+		}, "a is in 2 places"},
+		"a process has no owner": {func(t *testing.T, h *history) {
+			h.replace(t, "ZADD chaos:working:{q}:w1 1 i1 2 i2", "ZADD chaos:working:{q}:w1 1 i1")
+		}, "process i2: there true, owned false"},
+		"a process has two owners": {func(t *testing.T, h *history) {
+			h.replace(t, "working:{q}:w1 1 i1 2 i2", "working:{q}:w1 1 i1 2 i2 ; ZADD chaos:working:{q}:w2 1 i1")
+		}, "is also of w2"},
+		"an ended process is still owned": {func(t *testing.T, h *history) {
+			h.replace(t, "working:{q}:w2 i4 i5", "working:{q}:w2 i4")
+		}, "process i5 is gone, and still owned"},
+		"what is no member holds something": {func(t *testing.T, h *history) {
+			h.replace(t, "ZREM chaos:suspects:{q} w1", "ZREM chaos:suspects:{q} w1 ; ZREM chaos:workers:{q} w2")
+		}, "is no member"},
+		"a failed worker is a member again": {func(t *testing.T, h *history) {
+			h.commit("ZADD chaos:workers:{q} 2000 w1")
+		}, "w1 is a member again"},
+		"a failed worker starts something": {func(t *testing.T, h *history) {
+			h.replace(t, "ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5", "ZADD chaos:working:{q}:w1 3 i3 4 i4 5 i5")
+		}, "w1 starts something"},
+		"tokens go back": {func(t *testing.T, h *history) {
+			h.replace(t, "SET chaos:token:{q} 5", "SET chaos:token:{q} 1")
+		}, "the token is 1 after 2"},
+		"a token is given twice": {func(t *testing.T, h *history) {
+			h.replace(t, "w2 3 i3", "w2 2 i3")
+		}, "has the token 2, after 2"},
+		"tasks go back in the wrong order": {func(t *testing.T, h *history) {
+			h.replace(t, "LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1", "LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i2")
+		}, "goes back after 1"},
+		"tasks start in the wrong order": {func(t *testing.T, h *history) {
+			h.replace(t, "LPUSH chaos:queues:{q} a b", "LPUSH chaos:queues:{q} a b ; LREM chaos:queues:{q} 0 a ; LPUSH chaos:queues:{q} a")
+		}, "a, number 1, starts after number 2"},
+		"a finished task is back": {func(t *testing.T, h *history) {
+			h.commit("LPUSH chaos:queues:{q} a")
+		}, "a is back, after it had ended"},
+		"a waiting task vanishes": {func(t *testing.T, h *history) {
+			h.commit("LPUSH chaos:queues:{q} z")
+			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i9 ; DEL chaos:process:{q}:i9")
+			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+		}, "lost: z: it went from where it waited"},
+		"a task was never there": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+		}, "lost: z: its enqueue was acknowledged"},
+		"a task is still there": {func(t *testing.T, h *history) {
+			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
+		}, "lost: b: it is still there"},
+		"what was refused is there": {func(t *testing.T, h *history) {
+			h.events[3].Phase = refused
+		}, "k was enqueued, though"},
+		"a task is finished twice, as the handlers see it": {func(t *testing.T, h *history) {
+			for _, p := range []phase{invoke, okay} {
+				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			}
+		}, "2 handlers were told that they have finished a"},
+		"a stale finish is accepted": {func(t *testing.T, h *history) {
+			without(h, func(e event) bool { return e.Op == opFinish })
+			for _, p := range []phase{invoke, okay} {
+				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			}
+		}, `it has finished a (process i1), which was "returned"`},
+		"a handler runs what was not started": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
+		}, "which the server has not started"},
+		"a living worker is failed": {func(t *testing.T, h *history) {
+			without(h, func(e event) bool { return e.Op == opKill })
+		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
+		"nobody is to be failed": {func(t *testing.T, h *history) {
+			h.alive = true
+		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
+		"more starts than deaths explain": {func(t *testing.T, h *history) {
+			without(h, func(e event) bool { return e.Op == opKill })
+		}, "2 extra starts, and 0 tasks were in flight"},
+		"a zombie does not come back": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opStop, Peer: "p2"})
+			h.happen(event{Op: opCont, Peer: "p2"})
+		}, "p2, worker w2, has done no work since it was woken"},
+		"a canceled task goes on": {func(t *testing.T, h *history) {
+			h.events = slices.Insert(h.events, 4,
+				event{Op: opCancel, Phase: invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
+				event{Op: opCancel, Phase: okay, Tasks: []string{"b"}, Mono: h.events[3].Mono})
+			h.events[len(h.events)-1].Mono += 3 * second
+		}, "after it had been canceled"},
+		"a finish is out of turn": {func(t *testing.T, h *history) {
+			h.replace(t, "ZADD chaos:suspects:{q} 0 w1", "ZADD chaos:suspects:{q} -1 w1") // it has left
+			for i, e := range h.events {
+				if e.Op == opFinish {
+					h.events[i].Process, h.events[i].Token, h.events[i].Peer = "i1", 1, "p1"
+				}
+			}
+		}, "the history of a is none of a register"},
+		"a loss is not reported": {func(t *testing.T, h *history) {
+			h.forgets = true
+			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: opServer, Note: noteKill})
+			h.events[len(h.events)-1].Mono -= 2 * second
+		}, "no peer has said so"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := good()
+			c.spoil(t, &h)
+			r := h.judge(t)
+			if !slices.ContainsFunc(r.Violations, func(v string) bool { return strings.Contains(v, c.want) }) {
+				t.Errorf("no violation with %q among %q", c.want, r.Violations)
+			}
+		})
+	}
+}
+
+// The bounds on times are demanded, and leftover keys are seen.
+func TestWrongFigures(t *testing.T) {
+	r := &report{Recoveries: []time.Duration{time.Second, 2 * time.Second}}
+	if r.bound("recovery", r.Recoveries, 99, time.Second); len(r.Violations) != 1 {
+		t.Errorf("%q", r.Violations)
+	}
+	for key, ok := range map[string]bool{
+		"chaos:registry": true, "chaos:token:{q}": true, "chaos:once:{q}:x": false, "chaos:process:{q}:x": false,
+		"chaos:working:{q}:x": false, "chaos:workers:{q}": false, "chaos:failed:keyed:{q}:k:x": true, "chaos:keyed:{q}:k:x": false,
+		"chaos:unique:{q}": false, "chaos:ledger:{q}": false, "other": false,
+	} {
+		if stays(key, false) != ok {
+			t.Errorf("%s may stay: %v", key, !ok)
+		}
+	}
+	if !stays("chaos:once:{q}:x", true) {
+		t.Error("a nonce may stay until its time is over")
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if encoded := os.Getenv(peerEnv); encoded != "" {
+		os.Exit(peerMain(encoded))
+	}
+	os.Exit(m.Run())
+}
+
+// seedEnv names the environment variable with the seed of the smoke test.
+const seedEnv = "WORQR_CHAOS_SEED"
+
+// A little of each campaign: two hundred kills, and some of all else.
+func TestSmoke(t *testing.T) {
+	seed := rand.Uint64()>>1 + 1
+	if s := os.Getenv(seedEnv); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 63); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := program(); err != nil {
+		t.Fatal(err)
+	}
+	o := options{seed: seed, peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second}
+	lasting := func(d durability) options {
+		o := o
+		o.fsync, o.restarts = d, 4
+		return o
+	}
+	for name, c := range map[string]struct {
+		campaign string
+		options  func() options
+	}{
+		"kills":             {"kills", func() options { o := o; o.kills, o.peers, o.lease = 200, 12, 600*time.Millisecond; return o }},
+		"zombies":           {"zombies", func() options { o := o; o.zombies = 12; return o }},
+		"stalls":            {"stalls", func() options { o := o; o.stalls = 4; return o }},
+		"links":             {"links", func() options { o := o; o.cuts = 18; return o }},
+		"restarts always":   {"restarts", func() options { return lasting(always) }},
+		"restarts everysec": {"restarts", func() options { return lasting(everysec) }},
+		"restarts rdb":      {"restarts", func() options { return lasting(snapshot) }},
+		"restarts none":     {"restarts", func() options { return lasting(nothing) }},
+		"pubsub":            {"pubsub", func() options { return o }},
+		"memory":            {"memory", func() options { return o }},
+		"mix":               {"mix", func() options { return o }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := c.options()
+			o.campaign = c.campaign
+			var err error
+			if o.dir, err = os.MkdirTemp("", "worqr-chaos-"); err != nil {
+				t.Fatal(err)
+			}
+			r := campaigns[o.campaign](o)
+			var said bytes.Buffer
+			r.write(&said)
+			t.Logf("\n%s", said.String())
+			if len(r.Violations) > 0 {
+				t.Fatalf("%d violations; histories in %s\nrepeat: %s", len(r.Violations), o.dir, o.repeat())
+			}
+			_ = os.RemoveAll(o.dir) // it has served its purpose
+		})
+	}
+}
