@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -179,17 +180,19 @@ func (f *fleet) quiet() error {
 }
 
 // end asks all peers to end, waits until they have, and tells which did not end
-// as they should.
+// as they should. Those that ended amid faults may not have been able to say
+// farewell to Redis, which Run then reports; that is no crash.
 func (f *fleet) end() (complaints []string) {
 	for _, m := range f.members {
 		f.say(opTerm, m, "")
 		_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended
 	}
 	late := time.After(time.Minute)
-	for _, m := range append(f.left, f.members...) {
+	for i, m := range slices.Concat(f.left, f.members) {
 		select {
 		case <-m.exited:
-			if m.err != nil && !m.killed.Load() {
+			farewell := i < len(f.left) && m.cmd.ProcessState.ExitCode() == 1
+			if m.err != nil && !m.killed.Load() && !farewell {
 				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.name, m.err, f.log(m.name)))
 			}
 		case <-late:
@@ -202,7 +205,7 @@ func (f *fleet) end() (complaints []string) {
 
 // destroy leaves no process behind.
 func (f *fleet) destroy() {
-	for _, m := range append(f.left, f.members...) {
+	for _, m := range slices.Concat(f.left, f.members) {
 		if m != nil {
 			_ = m.cmd.Process.Kill() // or it has ended
 			<-m.exited

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"sync"
 
 	"github.com/worqr/worqr/internal/script"
@@ -10,14 +8,11 @@ import (
 
 var verbs = sync.OnceValue(script.Verbs)
 
-// scriptName is the verb of a call to a script, or its digest.
-func scriptName(call, of string) string {
-	if call == "EVAL" {
-		sum := sha1.Sum([]byte(of))
-		of = hex.EncodeToString(sum[:])
-	}
-	if verb := verbs()[of]; verb != "" {
+// scriptName is the verb of a call to a script. Where Redis did not have it yet it
+// was sent in full, of which SLOWLOG keeps too little to know it by.
+func scriptName(call, digest string) string {
+	if verb := verbs()[digest]; verb != "" && call == "EVALSHA" {
 		return verb
 	}
-	return of
+	return "sent in full"
 }

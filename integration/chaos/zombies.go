@@ -6,7 +6,7 @@ import "time"
 // hold tasks that others then take, and go on.
 func zombies(o options) *report {
 	tail := 4*o.lease + 3*time.Second // for the last to be back at work
-	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 300 * time.Millisecond, Batch: 3}}, func(a *arena) error {
+	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) error {
 		until := map[int]time.Time{}
 		wake := func(all bool) {
 			for slot, t := range until {
