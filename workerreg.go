@@ -517,13 +517,13 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	replies := p.control.Do(ctx, calls...)
 
 	next = time.Duration(1<<63 - 1)
-	lapsed, answered := false, false
+	lapsed, answered, ousted := false, false, false
 	for i, r := range members {
 		pulse, e := script.ReadBeat(replies[i+1])
 		switch {
 		case errors.Is(e, script.ErrEvicted):
 			r.ousted()
-			answered = true
+			answered, ousted = true, true
 		case e != nil:
 			err = r.queue.wrap("beat", e)
 		default:
@@ -540,7 +540,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case e != nil:
 		err = cmp.Or(err, e)
-	case there == 0:
+	case there == 0 && !ousted: // else who has failed this id has removed it
 		err = cmp.Or(err, w.register(ctx, id))
 	}
 	if len(members) == 0 {
