@@ -60,14 +60,6 @@ type event struct {
 	Note    string   `json:",omitempty"`
 }
 
-// task is the only task of the event.
-func (e *event) task() string {
-	if len(e.Tasks) == 0 {
-		return ""
-	}
-	return e.Tasks[0]
-}
-
 // mono reads the monotonic clock.
 func mono() int64 {
 	var t unix.Timespec

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +37,7 @@ func memory(o options) *report {
 				break
 			}
 			if time.Since(began) > 2*time.Minute {
-				return fmt.Errorf("Redis did not become full in two minutes")
+				return errors.New("it did not become full in two minutes")
 			}
 		}
 		for end := time.Now().Add(a.span / 4); time.Now().Before(end); pause(a.between(a.lease, 3*a.lease)) {

@@ -496,5 +496,3 @@ func (w *waiting) remove(task string) (n int) {
 	w.back, w.front = slices.DeleteFunc(w.back, equal), slices.DeleteFunc(w.front, equal)
 	return before - len(w.back) - len(w.front)
 }
-
-func (w *waiting) len() int { return len(w.back) + len(w.front) }
