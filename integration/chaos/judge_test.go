@@ -140,6 +140,10 @@ func TestWrongHistories(t *testing.T) {
 		"a failed worker starts something": {func(t *testing.T, h *history) {
 			h.replace(t, "ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5", "ZADD chaos:working:{q}:w1 3 i3 4 i4 5 i5")
 		}, "w1 starts something"},
+		"a leaving worker is a member again": {func(t *testing.T, h *history) {
+			h.replace(t, "ZADD chaos:suspects:{q} 0 w1", "ZADD chaos:suspects:{q} -1 w1")
+			h.replace(t, "ZREM chaos:suspects:{q} w1", "ZADD chaos:workers:{q} 2000 w1")
+		}, "w1 is a member again"},
 		"tokens go back": {func(t *testing.T, h *history) {
 			h.replace(t, "SET chaos:token:{q} 5", "SET chaos:token:{q} 1")
 		}, "the token is 1 after 2"},

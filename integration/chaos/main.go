@@ -6,8 +6,7 @@
 //
 // The schedule follows from the seed. What the processes make of it does not: two
 // runs with the same seed have the same faults in the same order, but not at the
-// same instants. So the histories of a run that failed are kept, and can be judged
-// again by reading them.
+// same instants. So the histories of a run that failed are kept.
 package main
 
 import (

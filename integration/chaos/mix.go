@@ -71,7 +71,7 @@ func mix(o options) *report {
 				a.report.Replacements++
 				err = a.fleet.replace(slot)
 			case n < 29:
-				a.stall(a.between(a.lease/2, 3*a.lease))
+				err = a.stall(a.between(a.lease/2, 3*a.lease))
 			case n < 31:
 				err = a.restart(a.between(0, a.lease))
 			default:

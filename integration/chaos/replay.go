@@ -227,8 +227,12 @@ func (r *replay) execute(c command) error {
 		}
 		r.owners[at.rest] = true
 	case "workers ZADD":
-		if mark, ok := l.fenced[c[3]]; ok {
+		switch mark, ok := l.fenced[c[3]]; {
+		case ok && (mark == "0" || l.leaving[c[3]]):
 			r.violate("worker %s is a member again, after a mark of %s", c[3], mark)
+		case ok: // it had left, and came back as it may
+			delete(l.fenced, c[3])
+			delete(l.back, c[3])
 		}
 		l.members[c[3]] = true
 	case "workers ZREM":

@@ -20,19 +20,27 @@ func stalls(o options) *report {
 			}
 			for range n {
 				pause(a.between(a.lease/2, 2*a.lease)) // also before anybody may judge again
-				a.stall(a.between(time.Second, 30*time.Second))
+				if err := a.stall(a.between(time.Second, 30*time.Second)); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
 	})
 }
 
-// stall has the server stand still.
-func (a *arena) stall(d time.Duration) {
+// stall has the server stand still. That is not held against the script that was
+// running.
+func (a *arena) stall(d time.Duration) error {
+	if err := a.server.note(); err != nil {
+		return err
+	}
 	a.journal.say(event{Op: opServer, Note: "stop"})
 	a.server.signal(syscall.SIGSTOP)
 	pause(d)
 	a.server.signal(syscall.SIGCONT)
 	a.journal.say(event{Op: opServer, Note: "cont"})
 	a.report.Stalls++
+	_, err := a.server.do([]any{"SLOWLOG", "RESET"})
+	return err
 }
