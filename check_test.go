@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -251,6 +252,140 @@ func count(r *worqr.CheckReport, kind worqr.FindingKind) (n int) {
 	return n
 }
 
+// Whatever is broken of what surrounds the tasks, Repair mends all of it, so that a
+// second look finds nothing, and no payload is lost.
+func TestRepairDamage(t *testing.T) {
+	t.Parallel()
+	first := *modelSeed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	for seed := first; seed < first+2*(*modelSeeds); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			f := newFleet(t, rand.NewPCG(seed, 0))
+			for range 80 {
+				f.step()
+			}
+			before := f.payloads()
+			var done []string
+			for range 1 + f.r.IntN(4) {
+				done = append(done, f.harm())
+			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("to repeat it: -run TestRepairDamage -model.seed %d -model.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
+				}
+			}()
+			doctor := open(t, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+			repaired, err := doctor.Repair(t.Context())
+			is.NoErr(err)
+			checked, err := doctor.Check(t.Context())
+			is.NoErr(err)
+			for _, ill := range ills(checked) {
+				if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingRoster { // who lives writes these again
+					t.Errorf("after the repair, %v", ill)
+				}
+			}
+			after := f.payloads()
+			for payload, n := range before {
+				if after[payload] < n {
+					t.Errorf("%d of %q are left of %d", after[payload], payload, n)
+				}
+			}
+			if t.Failed() {
+				t.Log(repaired)
+			}
+		})
+	}
+}
+
+// payloads counts what is in Redis, without what the two parts of a key replace of
+// one another when the running one comes back, and what a cancel covers.
+func (f *fleet) payloads() map[string]int {
+	f.t.Helper()
+	all := map[string]int{}
+	strs := func(v any, err error) []string {
+		s, err := redis.Strings(v, err)
+		must(f.t, err)
+		return s
+	}
+	replaced, canceled := map[string]bool{}, map[string]bool{}
+	keys := redistest.Keys(f.t, f.c, f.prefix)
+	for _, key := range keys {
+		switch rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed"); {
+		case strings.HasPrefix(rest, ":keyed:"):
+			fields, err := redis.StringMap(f.c.Do("HGETALL", key))
+			must(f.t, err)
+			payload, waits := fields["payload"]
+			switch {
+			case waits && fields["keep"] == "1": // what runs replaces it
+			case waits:
+				all[payload]++
+				replaced[strings.Replace(strings.SplitN(key, "{q}", 2)[0], "keyed", "process", 1)+"{q}:"+fields["process"]] = true
+			}
+		case strings.HasPrefix(rest, ":canceled:"):
+			for _, name := range strs(f.c.Do("ZRANGE", key, 0, -1)) {
+				canceled[name] = true
+			}
+		}
+	}
+	entries, err := redis.StringMap(f.c.Do("HGETALL", f.prefix+":entries:{q}"))
+	must(f.t, err)
+	for _, key := range keys {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") || replaced[key] {
+			continue
+		}
+		_, id, _ := strings.Cut(rest, "{q}:")
+		for _, payload := range strs(f.c.Do("LRANGE", key, 0, -1)) {
+			if !canceled[sha(payload)] && !canceled[entries[id]] {
+				all[payload]++
+			}
+		}
+	}
+	return all
+}
+
+// harm breaks something that is no task.
+func (f *fleet) harm() string {
+	f.t.Helper()
+	var keys []string
+	for _, key := range redistest.Keys(f.t, f.c, f.prefix) {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") {
+			keys = append(keys, key)
+		}
+	}
+	key := keys[f.r.IntN(len(keys))]
+	do := func(command string, args ...any) string {
+		_, err := f.c.Do(command, append([]any{key}, args...)...)
+		must(f.t, err)
+		return fmt.Sprintln(command, key, args)
+	}
+	kind, err := redis.String(f.c.Do("TYPE", key))
+	must(f.t, err)
+	if strings.Contains(key, ":keyed:") {
+		return do("HDEL", []any{"process", "due", "tried", "low"}[f.r.IntN(4)])
+	}
+	if f.r.IntN(2) == 0 || kind == "string" {
+		return do("DEL")
+	}
+	remove := map[string][2]string{"zset": {"ZRANGE", "ZREM"}, "hash": {"HKEYS", "HDEL"}, "set": {"SMEMBERS", "SREM"}}[kind]
+	args := []any{key}
+	if kind == "zset" {
+		args = append(args, 0, -1)
+	}
+	members, err := redis.Strings(f.c.Do(remove[0], args...))
+	must(f.t, err)
+	slices.Sort(members)
+	if kind == "zset" && f.r.IntN(3) == 0 {
+		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
+	}
+	return do(remove[1], members[f.r.IntN(len(members))])
+}
+
 // A paused queue is a danger only while it grows.
 func TestCheckPaused(t *testing.T) {
 	t.Parallel()
@@ -315,6 +450,8 @@ func TestCheckMany(t *testing.T) {
 	is.True(report.OK())
 }
 
+var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")
+
 // While a fleet works, is killed, stopped and recovers, there is nothing to report:
 // no page that is old when the next is read makes for a false alarm. One peer lives
 // all the time, so there is somebody to judge the others.
@@ -327,7 +464,10 @@ func TestCheckBusyFleet(t *testing.T) {
 		storm, err = time.ParseDuration(s)
 		is.NoErr(err)
 	}
-	seed := rand.Uint64()
+	seed := *checkSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Lease: time.Second, Mode: "chaos", Explicit: true}
 	conn := redistest.Conn(t)
@@ -419,7 +559,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	}
 	close(over)
 	checks, meddlings := <-checked, <-meddled
-	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . (seed of the schedule %d)", checks, meddlings, kills, stops, chaosEnv, storm, seed)
+	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . -check.seed %d", checks, meddlings, kills, stops, chaosEnv, storm, seed)
 	is.True(checks > 0)
 	for _, p := range append(others, steady) {
 		p.kill()

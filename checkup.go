@@ -38,7 +38,7 @@ type checkup struct {
 // A patient is a queue under examination.
 type patient struct {
 	queue     *Queue
-	sign      string          // a key that shows that it is in use
+	used      bool            // something waits or runs, or somebody serves it
 	processes map[string]bool // that have a list, and whose holder was not seen yet
 	holders   map[string]bool // workers that may hold something
 }
@@ -69,13 +69,12 @@ func (p *Peer) checkUp(ctx context.Context, mend bool) (*CheckReport, error) {
 func (c *checkup) walk() error {
 	return c.scan(func(page []string) error {
 		var known []keys.Key
-		var names []string
 		var types []redisconn.Call
 		for _, key := range page {
 			k, ok := c.peer.space.Parse(key)
 			switch {
 			case ok:
-				known, names = append(known, k), append(names, key)
+				known = append(known, k)
 				types = append(types, redisconn.Command("TYPE", key))
 			case !c.peer.space.Others(key):
 				c.found(Finding{Kind: FindingUnknown, Severity: SeverityNotice, Key: clip(key),
@@ -93,7 +92,7 @@ func (c *checkup) walk() error {
 			case "none":
 				continue // it has gone meanwhile
 			case string(k.Type):
-				c.note(k, names[i], some)
+				c.note(k, some)
 			default:
 				c.foreign(k, is)
 			}
@@ -111,7 +110,7 @@ func (c *checkup) walk() error {
 }
 
 // note takes in a key.
-func (c *checkup) note(k keys.Key, name string, some map[keys.Queue]map[script.What][]string) {
+func (c *checkup) note(k keys.Key, some map[keys.Queue]map[script.What][]string) {
 	if k.Queue == nil {
 		if k.Kind == "worker" {
 			c.present[k.Part] = true
@@ -123,8 +122,10 @@ func (c *checkup) note(k keys.Key, name string, some map[keys.Queue]map[script.W
 		some[*k.Queue] = map[script.What][]string{}
 	}
 	switch k.Kind {
-	case "queues", "contents", "workers":
-		pt.sign = name
+	case "queues", "contents", "workers", "process", "working":
+		pt.used = true
+	}
+	switch k.Kind {
 	case "process":
 		pt.processes[k.Part] = true
 	case "working":
@@ -207,14 +208,30 @@ func (c *checkup) queues() error {
 	return nil
 }
 
+// queue examines who holds something before all that may be waiting for them.
 func (c *checkup) queue(pt *patient) error {
 	q := pt.queue.keys
+	for key, what := range map[string]script.What{q.Workers(): script.CheckMembers, q.Suspects(): script.CheckSuspects} {
+		err := c.fields("ZSCAN", key, func(names []string) error {
+			for i, name := range names {
+				pt.holders[name], c.members[name] = true, true
+				if what == script.CheckMembers {
+					names[i] = ":" + name
+				}
+			}
+			return c.judge(pt, what, "", names)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.held(pt); err != nil {
+		return err
+	}
 	for _, part := range []struct {
 		command, key string
 		what         script.What
 	}{
-		{"ZSCAN", q.Workers(), script.CheckMembers},
-		{"ZSCAN", q.Suspects(), script.CheckSuspects},
 		{"ZSCAN", q.Idle(), script.CheckIdle},
 		{"HSCAN", q.Rounds(), script.CheckRounds},
 		{"HSCAN", q.Entries(), script.CheckRunning},
@@ -223,24 +240,10 @@ func (c *checkup) queue(pt *patient) error {
 		{"HSCAN", q.Unique(), script.CheckLocks},
 		{"ZSCAN", q.Canceled(), script.CheckCanceled},
 	} {
-		err := c.fields(part.command, part.key, func(names []string) error {
-			for i, name := range names {
-				switch part.what {
-				case script.CheckMembers:
-					pt.holders[name], c.members[name] = true, true
-					names[i] = ":" + name
-				case script.CheckSuspects:
-					pt.holders[name], c.members[name] = true, true
-				}
-			}
-			return c.judge(pt, part.what, "", names)
-		})
+		err := c.fields(part.command, part.key, func(names []string) error { return c.judge(pt, part.what, "", names) })
 		if err != nil {
 			return err
 		}
-	}
-	if err := c.held(pt); err != nil {
-		return err
 	}
 	return c.judge(pt, script.CheckQueue, "", []string{pt.queue.name})
 }

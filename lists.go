@@ -27,7 +27,7 @@ func (c *checkup) lists() error {
 		}
 	}
 	for _, pt := range c.patients {
-		if pt.sign != "" && !c.listed[pt.queue.name] {
+		if pt.used && !c.listed[pt.queue.name] {
 			c.doubts = append(c.doubts, func() error { return c.unlisted(pt) })
 		}
 	}
@@ -68,7 +68,9 @@ func (c *checkup) asks(calls ...redisconn.Call) ([]int64, error) {
 // unlisted reports a queue of which no tool knows.
 func (c *checkup) unlisted(pt *patient) error {
 	registry := c.peer.space.Registry()
-	n, err := c.asks(redisconn.Command("SISMEMBER", registry, pt.queue.name), redisconn.Command("EXISTS", pt.sign))
+	q := pt.queue.keys
+	n, err := c.asks(redisconn.Command("SISMEMBER", registry, pt.queue.name),
+		redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects()))
 	if err != nil || n[0] == 1 || n[1] == 0 {
 		return err
 	}

@@ -83,7 +83,7 @@ type fleet struct {
 	ended int64
 }
 
-func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
+func newFleet(t *testing.T, choices rand.Source) *fleet {
 	f := &fleet{t: t, ctx: t.Context(), r: rand.New(choices), prefix: redistest.Prefix(t), c: redistest.Conn(t), m: newModel()}
 	for range 3 {
 		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
@@ -93,18 +93,43 @@ func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
 		f.m.held[p.ID()] = nil
 	}
 	f.start = time.UnixMilli(f.now())
+	return f
+}
+
+func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
+	f := newFleet(t, choices)
 	defer func() {
 		if t.Failed() {
 			t.Logf("to repeat it: %s; what was done:\n%s", repeat, strings.Join(f.log, "\n"))
 		}
 	}()
-	for range steps {
+	for n := range steps {
 		f.step()
+		if n%25 == 0 {
+			f.examine()
+		}
 		if t.Failed() {
 			return
 		}
 	}
 	f.leaveNothing()
+	f.examine()
+}
+
+// examine has all invariants checked, by Check and by the way of Repair.
+func (f *fleet) examine() {
+	f.t.Helper()
+	doctor := open(f.t, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+	for _, do := range []func(context.Context) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+		report, err := do(f.ctx)
+		must(f.t, err)
+		for _, ill := range ills(report) {
+			if ill.Kind != worqr.FindingUnserved { // when all have left
+				f.t.Errorf("a queue that is well: %v", ill)
+			}
+		}
+	}
+	must(f.t, doctor.Close())
 }
 
 func (f *fleet) leaveNothing() {

@@ -309,7 +309,8 @@ function judges.lock(digest)
   flaw(wrong, digest, mend)
 end
 
--- A cancel in the log waits for somebody to acknowledge it.
+-- A cancel in the log waits for somebody to acknowledge it. Whoever holds something
+-- and is no member does so when that is returned, and not before.
 function judges.canceled(name)
   local record = redis.pcall('HGETALL', q.cancel .. name)
   if record.err or not redis.call('ZSCORE', q.canceled, name) then
@@ -318,7 +319,7 @@ function judges.canceled(name)
   local waited, gone = 0, {}
   for i = 1, #record, 2 do
     local w = string.match(record[i], '^w:(.*)$')
-    if w and (is_member(w) or is_returning(w)) then
+    if w and (is_member(w) or is_returning(w) or redis.call('EXISTS', q.working .. w) == 1) then
       waited = waited + 1
     elseif w then
       gone[#gone + 1] = w

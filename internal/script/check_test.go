@@ -192,6 +192,9 @@ func TestCheckCancels(t *testing.T) {
 		{name: "who is to acknowledge is gone", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w9=}"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
 		{name: "one of those", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w9=}"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a",
 			nil, w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1=}"))},
+		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w9=}"), steps: []when{
+			{call: checks(true, CheckCanceled, "#a")},
+			{call: checks(true, CheckHolders, "w9"), want: "stray w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
 		{name: "the record is lost", seed: w.with("canceled", "(#a=4)"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w)},
 		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
 		{name: "a record that ends too early", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1=} +1m"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a",
