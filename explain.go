@@ -116,7 +116,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		return nil, q.bad
 	}
 	// What moves between two reads may be seen in neither: look again.
-	for tries := 3; ; tries-- {
+	for tries := 2; ; tries-- {
 		e, err := q.explainOnce(ctx, entry, payload)
 		if err != nil || len(e.Copies) > 0 || tries == 1 {
 			return e, err
