@@ -74,13 +74,13 @@ func (p *Peer) prune(ctx context.Context) error {
 			return wrap("sweep", err)
 		}
 		if some = append(some, id); len(some) == page {
-			if err := p.unlist(ctx, some); err != nil {
-				return err
+			if err := script.Delist(ctx, p.calls, p.space, some); err != nil {
+				return wrap("sweep", err)
 			}
 			some = nil
 		}
 	}
-	return p.unlist(ctx, some)
+	return wrap("sweep", script.Delist(ctx, p.calls, p.space, some))
 }
 
 // pruneSome is prune for as many as one look takes, so that what it costs does not
@@ -90,31 +90,7 @@ func (p *Peer) pruneSome(ctx context.Context) error {
 	if err != nil {
 		return wrap("sweep", err)
 	}
-	return p.unlist(ctx, some)
-}
-
-// unlist takes those of the peers off the list whose registration has ended.
-func (p *Peer) unlist(ctx context.Context, ids []string) error {
-	looks := make([]redisconn.Call, len(ids))
-	for i, id := range ids {
-		looks[i] = redisconn.Command("EXISTS", p.space.Worker(id))
-	}
-	var drops []redisconn.Call
-	for i, r := range p.calls.Do(ctx, looks...) {
-		there, err := redis.Bool(r.Value, r.Err)
-		if err != nil {
-			return wrap("sweep", err)
-		}
-		if !there {
-			drops = append(drops, redisconn.Command("SREM", p.space.Workers(), ids[i]))
-		}
-	}
-	for _, r := range p.calls.Do(ctx, drops...) {
-		if r.Err != nil {
-			return wrap("sweep", r.Err)
-		}
-	}
-	return nil
+	return wrap("sweep", script.Delist(ctx, p.calls, p.space, some))
 }
 
 // queues yields a handle to each queue, and to each failed queue.

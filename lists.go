@@ -123,7 +123,7 @@ func (c *checkup) departed(w string) error {
 	f := Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
 		Text: "A worker that is gone is on the list of peers. Repair removes it."}
 	if c.mend {
-		if err := c.peer.unlist(c.ctx, []string{w}); err != nil {
+		if err := script.Delist(c.ctx, c.peer.calls, s, []string{w}); err != nil {
 			return err
 		}
 		f.Text, f.Repaired = "A worker that is gone was on the list of peers. It was removed.", true

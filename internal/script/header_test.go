@@ -56,5 +56,5 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
-	is.New(t).Equal(verbs, 22)
+	is.New(t).Equal(verbs, 23)
 }

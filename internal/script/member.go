@@ -22,6 +22,7 @@ var (
 
 	register = load("register")
 	enlist   = load("enlist")
+	delist   = load("delist")
 )
 
 // shared and prefixes are what lib_queue.lua names.
@@ -416,6 +417,20 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 		register.Call([]string{s.Worker(worker)}, ttl.Milliseconds(), reg.Name, reg.Host, reg.PID,
 			reg.Started.UnixMilli(), reg.Version, reg.Queues),
 		enlist.Call([]string{s.Workers()}, worker)) {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
+}
+
+// Delist takes workers off the list of peers whose registration has ended.
+func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
+	calls := make([]redisconn.Call, len(workers))
+	for i, w := range workers {
+		calls[i] = delist.Call([]string{s.Workers(), s.Worker(w)}, w)
+	}
+	for _, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil {
 			return reply.Err
 		}

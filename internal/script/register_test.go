@@ -53,3 +53,34 @@ func TestRegister(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(ttl, -1)
 }
+
+// A worker whose registration has ended goes off the list, and one that comes back
+// at that moment does not: it would never notice, since its registration is there.
+func TestDelist(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dial, err := redisconn.FromURL(redistest.URL())
+	is.NoErr(err)
+	one, other := redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)
+	defer one.Close()
+	defer other.Close()
+	c, s := redistest.Conn(t), keys.NewSpace(redistest.Prefix(t))
+	listed := func() int {
+		n, err := redis.Int(c.Do("SISMEMBER", s.Workers(), "w"))
+		is.NoErr(err)
+		return n
+	}
+	for range 500 {
+		_, err := c.Do("DEL", s.Worker("w"))
+		is.NoErr(err)
+		back := make(chan error, 1)
+		go func() { back <- Register(t.Context(), one, s, "w", time.Hour, Registration{}) }()
+		is.NoErr(Delist(t.Context(), other, s, []string{"w"}))
+		is.NoErr(<-back)
+		is.Equal(listed(), 1)
+	}
+	_, err = c.Do("DEL", s.Worker("w"))
+	is.NoErr(err)
+	is.NoErr(Delist(t.Context(), other, s, []string{"w", "x"}))
+	is.Equal(listed(), 0)
+}
