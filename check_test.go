@@ -386,6 +386,71 @@ func (f *fleet) harm() string {
 	return do(remove[1], members[f.r.IntN(len(members))])
 }
 
+// What cannot be returned, because a key holds something else, is not called
+// repaired, and is once the key is free.
+func TestRepairBesideForeignType(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	doctor := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
+		c[1] = prefix + c[1].(string)
+		_, err := conn.Do(c[0].(string), c[1:]...)
+		is.NoErr(err)
+	}
+	for range 2 {
+		report, err := doctor.Repair(t.Context())
+		is.NoErr(err)
+		is.True(!report.OK())
+		is.Equal(count(report, worqr.FindingType), 1)
+		for _, f := range ills(report) {
+			is.True(!f.Repaired)
+		}
+	}
+	_, err := conn.Do("DEL", prefix+":queues:{q}")
+	is.NoErr(err)
+	report, err := doctor.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
+}
+
+// When Redis has stood still, everybody has lapsed and nobody is dead.
+func TestCheckAfterStall(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const lease = time.Second
+	server := redistest.Start(t)
+	for range 2 {
+		q := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
+		working(t, q, "q")
+	}
+	doctor := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
+	for range 3 {
+		server.Signal(t, syscall.SIGSTOP)
+		time.Sleep(2 * lease) // all leases are to lapse meanwhile
+		type result struct {
+			*worqr.CheckReport
+			err error
+		}
+		done := make(chan result, 1)
+		go func() {
+			report, err := doctor.Repair(context.Background())
+			done <- result{report, err}
+		}()
+		server.Signal(t, syscall.SIGCONT)
+		r := receive(t, done, 1)[0]
+		is.NoErr(r.err)
+		for _, f := range ills(r.CheckReport) {
+			t.Errorf("after a stall: %v", f)
+		}
+	}
+	s, err := doctor.Queue("q").Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s.Workers, 2)
+}
+
 // A paused queue is a danger only while it grows.
 func TestCheckPaused(t *testing.T) {
 	t.Parallel()

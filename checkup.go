@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -344,9 +343,11 @@ func grown(before, now string) bool {
 func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw) error {
 	kind := FindingKind(f.Kind)
 	if f.Mended && (kind == FindingStray || kind == FindingUnfinished || kind == FindingDead) {
-		if err := c.goOn(pt, f.Name, kind == FindingDead); err != nil && !foreignType(err) {
+		err := c.goOn(pt, f.Name, kind == FindingDead)
+		if err != nil && !foreignType(err) {
 			return err
 		}
+		f.Mended = err == nil // else it goes on once the key is repaired
 	}
 	q := pt.queue.keys
 	key, subject := "", f.Name
@@ -472,8 +473,7 @@ func (c *checkup) fields(command, key string, take func(names []string) error) e
 
 // foreignType reports whether Redis has refused because of the type of a key.
 func foreignType(err error) bool {
-	e, ok := errors.AsType[redis.Error](err)
-	return ok && strings.Contains(string(e), "WRONGTYPE")
+	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
 // veil is the last part of a key without what may be secret: what users have

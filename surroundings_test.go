@@ -1,6 +1,7 @@
 package worqr_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -150,6 +151,54 @@ func TestRepairFull(t *testing.T) {
 	is.Equal(count(report, worqr.FindingMemory), 1)
 	is.Equal(count(report, worqr.FindingOrphan), 1)
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
+}
+
+// An era is a pool whose Redis has another time.
+type era struct {
+	url   string
+	shift time.Duration
+}
+
+func (e era) GetContext(ctx context.Context) (redis.Conn, error) {
+	c, err := redis.DialURLContext(ctx, e.url)
+	return &eraConn{Conn: c, shift: e.shift}, err
+}
+
+type eraConn struct {
+	redis.Conn
+	shift time.Duration
+	sent  []string // commands without their replies yet
+}
+
+func (c *eraConn) Send(name string, args ...any) error {
+	c.sent = append(c.sent, name)
+	return c.Conn.Send(name, args...)
+}
+
+func (c *eraConn) Receive() (any, error) {
+	v, err := c.Conn.Receive()
+	name := c.sent[0]
+	c.sent = c.sent[1:]
+	if name == "TIME" && err == nil {
+		seconds, err := redis.Int64(v.([]any)[0], nil)
+		v.([]any)[0] = fmt.Append(nil, seconds+int64(c.shift.Seconds()))
+		return v, err
+	}
+	return v, err
+}
+
+// A clock that is off by more than anybody's is told of, ahead or behind.
+func TestCheckClock(t *testing.T) {
+	t.Parallel()
+	for shift, want := range map[time.Duration]int{0: 0, time.Hour: 1, -time.Hour: 1} {
+		is := is.New(t)
+		p := worqr.New(era{redistest.URL(), shift}, &worqr.Options{Prefix: redistest.Prefix(t)})
+		report, err := p.Check(t.Context())
+		is.NoErr(err)
+		is.True(report.OK())
+		is.Equal(count(report, worqr.FindingClock), want)
+		is.NoErr(p.Close())
+	}
 }
 
 // Versions are compared as far as they matter.
