@@ -1,0 +1,82 @@
+package worqr
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Whatever is printed or logged of a task, with whatever verb, is without its payload,
+// its key and its result: these are secret, and have to be asked for by name.
+
+// Format prints what the task is, without payload, key and result.
+func (t *Task) Format(s fmt.State, _ rune) { print(s, "task", t) }
+
+// LogValue is what a log is told of the task, without payload, key and result.
+func (t *Task) LogValue() slog.Value {
+	if t == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(
+		slog.String("queue", t.Queue), slog.String("process", t.ID), slog.Int("bytes", len(t.Payload)),
+		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
+}
+
+// Format prints what the task is, without payload and key.
+func (t RunningTask) Format(s fmt.State, _ rune) { print(s, "running task", t) }
+
+// LogValue is what a log is told of the task, without payload and key.
+func (t RunningTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("process", t.Process), slog.String("worker", t.Worker), slog.Int("bytes", len(t.Payload)),
+		slog.Int64("token", t.Token), slog.String("since", t.Since.Format(time.RFC3339Nano)))
+}
+
+// Format prints what the task is, without payload and key.
+func (t ScheduledTask) Format(s fmt.State, _ rune) { print(s, "scheduled task", t) }
+
+// LogValue is what a log is told of the task, without payload and key.
+func (t ScheduledTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("at", t.At.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
+		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
+}
+
+// Format prints what the task is, without payload and key. The reason is the text of
+// your own error.
+func (t FailedTask) Format(s fmt.State, _ rune) { print(s, "failed task", t) }
+
+// LogValue is what a log is told of the task, without payload and key. The reason is
+// the text of your own error.
+func (t FailedTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Reason),
+		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
+		slog.String("worker", t.Worker), slog.String("at", t.At.Format(time.RFC3339Nano)))
+}
+
+// Format prints the counts.
+func (c *CancelReport) Format(s fmt.State, _ rune) { print(s, "cancel", c) }
+
+// LogValue is the counts.
+func (c *CancelReport) LogValue() slog.Value {
+	if c == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))
+}
+
+// Format prints what has happened, without payload and result.
+func (e Event) Format(s fmt.State, _ rune) { print(s, "event", e) }
+
+// LogValue is what a log is told of what has happened, without payload and result.
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.Worker),
+		slog.Int("bytes", len(e.Payload)), slog.Int("count", e.Count))
+}
+
+// print prints what something is and what a log would be told of it.
+func print(s fmt.State, what string, of slog.LogValuer) {
+	_, _ = fmt.Fprint(s, what, of.LogValue())
+}
