@@ -278,7 +278,7 @@ func TestRepairDamage(t *testing.T) {
 					t.Logf("to repeat it: -run TestRepairDamage -model.seed %d -model.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
 				}
 			}()
-			doctor := open(t, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
 			repaired, err := doctor.Repair(t.Context())
 			is.NoErr(err)
 			checked, err := doctor.Check(t.Context())

@@ -1,99 +1,222 @@
 package worqr_test
 
 import (
-	"bytes"
 	"context"
-	"net"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-// hostile is a server that answers whatever it is sent with the next of its
-// pieces, and hangs up after the last.
-func hostile(t testing.TB, pieces [][]byte) (url string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close() //nolint:errcheck // it is hung up, whatever that says
-				request := make([]byte, 64<<10)
-				for _, piece := range pieces {
-					if _, err := c.Read(request); err != nil {
-						return
-					}
-					if _, err := c.Write(piece); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return "redis://:c4n4ry@" + l.Addr().String()
+// rubbish is messages that nobody of this library sends.
+func rubbish() []string {
+	return []string{
+		"", "0", "-1", "1", "99999999999999999999999999", "1e309", "NaN", " 7 ", "\x00\xff\xfe", "null", "{}", "[]",
+		`{"workerId":1}`, `{"workerId":"w","task":"t"}`, `{"workerId":"w","task":"t","result":{}}`, `{"workerId":`,
+		"\xff" + `{"workerId":"w","task":"` + "\xfe" + `"}`, strings.Repeat("[", 100_000), strings.Repeat("x", 1<<20), "a\r\nb",
+	}
 }
 
-// FuzzServer: a server that is no Redis gets errors out of a peer, and neither
-// makes it fall, nor hang for longer than its context, nor tell a secret.
-func FuzzServer(f *testing.F) {
-	for _, seed := range []string{
-		"",
-		"+OK\r\n|+PONG\r\n|:1\r\n|*0\r\n",
-		"+OK\r\n|+PONG\r\n|*2\r\n:1\r\n$1\r\na\r\n|$-1\r\n",
-		"+OK\r\n|+PONG\r\n|$99999999999999\r\n",
-		"+OK\r\n|+PONG\r\n|*99999999999999\r\n",
-		"+OK\r\n|+PONG\r\n|" + strings.Repeat("*1\r\n", 5000),
-		"+OK\r\n|+PONG\r\n|*2\r\n$1\r\n7\r\n*1\r\n$1\r\nx\r\n",
-		"-NOAUTH no\r\n", "+OK\r\n|-LOADING wait\r\n", "+OK\r\n|+PONG\r\n|-NOSCRIPT no\r\n|-NOSCRIPT no\r\n",
-		"+OK\r\n|+PONG\r\n|*13\r\n*0\r\n*2\r\n:-9\r\n$4\r\ngone\r\n*0\r\n*0\r\n:1\r\n*0\r\n:1\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n*0\r\n:1\r\n",
-	} {
-		f.Add([]byte(seed))
+// Whatever somebody publishes on the channels of a queue, and under names that look
+// like them, a peer works on, and comes to rest again.
+func TestHostileMessages(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	look := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	q := look.Queue("q")
+	idle(t, q, 1)
+	enqueue(t, q, "running")
+	receive(t, starts, 1)
+
+	const last = "that is all"
+	said := 0
+	for e, err := range look.Events(t.Context()) {
+		is.NoErr(err)
+		if e.Kind == worqr.EventSync {
+			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.ID(), "wake:nobody", "nonsense", ""} {
+				for _, m := range rubbish() {
+					for _, channel := range []string{"p_{q}_" + kind, "p_{}_" + kind, "p_{q\n}_" + kind, "p_{{q}_" + kind, "p_" + kind, "p:failed_{q}_" + kind} {
+						_, err := c.Do("PUBLISH", channel, m)
+						is.NoErr(err)
+						said++
+					}
+				}
+			}
+			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
+			is.NoErr(err)
+		}
+		if string(e.Payload) == last {
+			break
+		}
 	}
-	f.Fuzz(func(t *testing.T, said []byte) {
-		p := openAt(t, hostile(t, bytes.Split(said, []byte("|"))), worqr.Options{})
-		q := p.Queue("q")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		errs := []error{p.StartWorker(ctx), q.StartWork(ctx), q.Enqueue(ctx, []byte("s3cr3t")), q.Put(ctx, "key", []byte("s3cr3t"), nil), q.EnqueueUnique(ctx, []byte("s3cr3t"))}
-		note := func(_ any, err error) { errs = append(errs, err) }
-		note(q.EnqueueOnce(ctx, "nonce", []byte("s3cr3t")))
-		note(q.Cancel(ctx, []byte("s3cr3t")))
-		note(q.CancelKey(ctx, "key"))
-		note(q.Len(ctx))
-		note(q.Peek(ctx))
-		note(q.Stats(ctx))
-		note(q.StartTasks(ctx, 3))
-		note(p.FailWorker(ctx, "somebody"))
-		note(p.Sweep(ctx))
-		note(q.RequeueFailed(ctx))
-		for v, err := range q.Tasks(ctx) {
-			note(v, err)
+	is.True(said > 1000)
+	// What runs still does, and what comes is worked on.
+	is.Equal(len(causes), 0)
+	enqueue(t, q, "next")
+	receive(t, starts, 1)
+	is.Equal(stats(t, q), worqr.QueueStats{Running: 2, Workers: 1})
+	silent(t, server)
+}
+
+// A message that counts high has a peer look once, not so many times.
+func TestHostileCounts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // so that no beat is among the calls
+	counting(t, p, "q", nil)
+	idle(t, p.Queue("q"), 1)
+	_, err := c.Do("CONFIG", "RESETSTAT")
+	is.NoErr(err)
+	for _, channel := range []string{"p_{q}_work", "p_{q}_wake:" + p.ID()} {
+		_, err := c.Do("PUBLISH", channel, "999999999999")
+		is.NoErr(err)
+	}
+	eventually(t, "it has looked", func() bool { return redistest.Calls(t, c, "evalsha") > 0 })
+	silent(t, server)
+	if n := redistest.Calls(t, c, "evalsha"); n > 6 {
+		t.Errorf("it looked %d times", n)
+	}
+}
+
+// Rubbish in the keys that people can write: names that no queue has are passed over,
+// tasks of any bytes are tasks, and what a read-out cannot make out is left out.
+func TestHostileKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	for _, r := range rubbish() {
+		for _, cmd := range [][]any{
+			{"SADD", prefix + ":registry", r}, {"SADD", prefix + ":workers", r},
+			{"HSET", prefix + ":worker:" + r, "queues", r, "started", r, "pid", r},
+			{"ZADD", prefix + ":idle:{q}", "1", r},
+			{"LPUSH", prefix + ":queues:{q}", r},
+		} {
+			_, err := c.Do(cmd[0].(string), cmd[1:]...)
+			is.NoErr(err)
 		}
-		for v, err := range q.Running(ctx) {
-			note(v, err)
+	}
+	receive(t, starts, len(rubbish()))
+	var names []string
+	for name, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if strings.ContainsAny(name, "{} \r\n\x00") || len(name) > 255 {
+			t.Errorf("%.300q is named as a queue", name)
 		}
-		for v, err := range q.Failed(ctx) {
-			note(v, err)
-		}
-		for v, err := range p.Workers(ctx) {
-			note(v, err)
-		}
-		for v, err := range p.Queues(ctx) {
-			note(v, err)
-		}
-		errs = append(errs, p.Close())
-		for _, err := range errs {
-			if err != nil && (strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "c4n4ry")) && !bytes.Contains(said, []byte("s3cr3t")) {
-				t.Errorf("a secret is told: %v", err)
+	}
+	for _, err := range p.Workers(t.Context()) {
+		is.NoErr(err)
+	}
+	_, err := p.Sweep(t.Context())
+	is.NoErr(err)
+	enqueue(t, q, "after")
+	receive(t, starts, 1)
+	eventually(t, "all is finished", func() bool { return stats(t, q).Running == 0 && stats(t, q).Waiting == 0 })
+}
+
+// Entries of the second lane whose numbers are rubbish start like others, once, with
+// counts of 0; and what was never an entry is cleared away.
+func TestHostileEntries(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	counts := map[string]int{"1": 1, " 7 ": 7} // of what rubbish has as numbers
+	want := map[string]int{}                   // retries, by key
+	for _, field := range []string{"due", "retries", "crashes", "low", "high", "nonsense"} {
+		for i, r := range rubbish() {
+			if field == "crashes" && counts[r] > 1 {
+				continue // it would rightly be given up
+			}
+			key := fmt.Sprint(field, i)
+			put(t, q, key, key, nil)
+			_, err := c.Do("HSET", prefix+":keyed:{q}:k:"+key, field, r)
+			is.NoErr(err)
+			if want[key] = 0; field == "retries" {
+				want[key] = counts[r]
+			}
+			if i%2 == 0 { // once more, over the rubbish
+				put(t, q, key, key, &worqr.PutOptions{When: worqr.IfEarlier, KeepCounts: true})
 			}
 		}
-	})
+	}
+	_, err := c.Do("ZADD", prefix+":schedule:{q}", 1, "k:nothing", 1, "r:nothing", 1, "", 1, "\x00", "-inf", "k:never", 1, strings.Repeat("x", 1<<20))
+	is.NoErr(err)
+
+	type start struct {
+		key     string
+		retries int
+	}
+	started := make(chan start, 1000)
+	var d diary
+	serve := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: d.logger()})
+	serve.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- start{t.Key, t.Retries}
+		return nil
+	}, nil)
+	run(t, serve)
+	got := map[string]int{}
+	for _, s := range receive(t, started, len(want)) {
+		got[s.key] = s.retries
+	}
+	is.Equal(got, want)
+	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, Idle: 1} })
+	is.Equal(len(started), 0)
+	is.Equal(d.String(), "") // no round has failed
+}
+
+// The same of what runs: it ends like others, however it ends, and what was put
+// meanwhile runs after it.
+func TestHostileRunning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	ends := map[string]func(*worqr.Task) error{
+		"finish": func(task *worqr.Task) error { return task.Finish(t.Context()) },
+		"stop":   func(task *worqr.Task) error { return task.Stop(t.Context()) },
+		"retry":  func(task *worqr.Task) error { return task.Retry(t.Context(), 0) },
+	}
+	for verb, end := range ends {
+		for _, field := range []string{"tried", "died", "due", "low", "high", "retries", "crashes"} {
+			for _, r := range rubbish() {
+				if counted := strings.TrimSpace(r); counted == "7" {
+					continue // a count like any other
+				}
+				put(t, q, "key", "a", nil)
+				task := take(t, q)
+				put(t, q, "key", "b", nil)
+				_, err := c.Do("HSET", prefix+":keyed:{q}:k:key", field, r)
+				is.NoErr(err)
+				if err := end(task); err != nil {
+					t.Fatalf("%s with %s %.20q: %v", verb, field, r, err)
+				}
+				task = take(t, q)
+				is.Equal(string(task.Payload), "b")
+				is.NoErr(task.Finish(t.Context()))
+				is.Equal(stats(t, q), worqr.QueueStats{Workers: 1})
+			}
+		}
+	}
 }

@@ -303,13 +303,13 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 	t.Parallel()
 	const payload = "canary"
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, link *redistest.Link){
-		"full":      told("CONFIG SET maxmemory 1"),
-		"a replica": told("REPLICAOF 127.0.0.1 1"),
-		"foreign keys": told("RENAME p:queues:{q} p:aside", "SET p:queues:{q} x", "SET p:schedule:{q} x", "SET p:unique:{q} x",
+		"full":      has("CONFIG SET maxmemory 1"),
+		"a replica": has("REPLICAOF 127.0.0.1 1"),
+		"foreign keys": has("RENAME p:queues:{q} p:aside", "SET p:queues:{q} x", "SET p:schedule:{q} x", "SET p:unique:{q} x",
 			"SET p:token:{q} x", "SET p:cancel:{q}:"+hex.EncodeToString(sum(payload))+" x"),
-		"not allowed":    told("ACL SETUSER default -@all +ping +acl"),
-		"no such script": told("ACL SETUSER default -evalsha -lpush"),
-		"no memory":      told("CONFIG SET client-query-buffer-limit 1mb"),
+		"not allowed":    has("ACL SETUSER default -@all +ping +acl"),
+		"no such script": has("ACL SETUSER default -evalsha -lpush"),
+		"no memory":      has("CONFIG SET client-query-buffer-limit 1mb"),
 		"killed":         func(_ *testing.T, s *redistest.Server, _ *redistest.Link) { s.Kill() },
 		"no answer":      func(_ *testing.T, _ *redistest.Server, link *redistest.Link) { link.LoseRepliesTo(payload, 1000) },
 	} {
@@ -355,8 +355,8 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 	}
 }
 
-// told has the server be told something.
-func told(commands ...string) func(*testing.T, *redistest.Server, *redistest.Link) {
+// has has a server carry out commands.
+func has(commands ...string) func(*testing.T, *redistest.Server, *redistest.Link) {
 	return func(t *testing.T, s *redistest.Server, _ *redistest.Link) {
 		c := redistest.Dial(t, s.URL())
 		for _, cmd := range commands {

@@ -23,6 +23,13 @@ local function is_key(entry)
   return entry and string.sub(entry, 1, 2) == 'k:'
 end
 
+-- A count or a time as it is stored. What others have written there is 0: an error
+-- after the first write would leave a task in no place.
+local function number(stored)
+  local n = tonumber(stored or 0)
+  return n and n >= 0 and n <= NEVER and math.floor(n) or 0
+end
+
 -- What waits is to start when it is due.
 local function plan(lane, entry, due)
   redis.call('ZADD', lane.schedule, due, entry)
@@ -73,10 +80,10 @@ end
 local function entry_ended(entry, id)
   local key = q.keyed .. entry
   redis.call('HDEL', q.entries, id)
-  local due = tonumber(redis.call('HGET', key, 'due'))
+  local due = redis.call('HGET', key, 'due')
   if due then
     redis.call('HDEL', key, 'process', 'tried', 'died', 'keep', 'counts', 'low', 'high')
-    plan(q, entry, due)
+    plan(q, entry, number(due))
   else
     redis.call('DEL', key)
   end
@@ -96,7 +103,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
   if newer then
     redis.call('HDEL', key, 'keep', 'counts', 'low', 'high')
     -- Without bounds it was put when Redis had lost what runs.
-    due = math.min(math.max(due, tonumber(low or planned)), tonumber(high or planned))
+    due = math.min(math.max(due, number(low or planned)), number(high or planned))
     if counts ~= '1' then
       retries, crashes = 0, 0
     end

@@ -56,7 +56,7 @@ local function entry_of(id)
     redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
     return nil, 0, 0
   end
-  return entry, tonumber(runs[2] or 0), tonumber(runs[3] or 0)
+  return entry, number(runs[2]), number(runs[3])
 end
 
 -- How many workers died holding what is not under a key.

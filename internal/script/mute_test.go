@@ -117,7 +117,7 @@ func TestAnswers(t *testing.T) {
 			return BeatCall(e.q, "w1", 0, 0, 0)
 		}, "[0 0 0 -1 0 [] 0 0 -1 "},
 		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
-			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0]"},
+			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -34,7 +34,7 @@ if not waiting then
   due, retries, crashes = at, 0, 0
   low, high = bounds[when][1], bounds[when][2]
 else
-  local before = tonumber(due)
+  local before = number(due)
   due = apply(before)
   moves = due ~= before
   if keep then
@@ -43,7 +43,7 @@ else
   if not stay then
     retries, crashes = 0, 0
   end
-  low, high = apply(tonumber(low or 0)), apply(tonumber(high or NEVER))
+  low, high = apply(number(low)), apply(number(high or NEVER))
   stay = stay and counted == '1'
   keep = keep and kept == '1'
 end

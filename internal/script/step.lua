@@ -355,7 +355,7 @@ elseif open and wanted > 0 then
     if waits.err then
       trouble, waits = waits.err, {}
     end
-    local payload, retries, crashes = waits[1], tonumber(waits[2] or 0), tonumber(waits[3] or 0)
+    local payload, retries, crashes = waits[1], number(waits[2]), number(waits[3])
     if payload and not is_key(entry) then
       crashes = crashes_of(payload)
     end
