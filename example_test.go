@@ -2,10 +2,13 @@ package worqr_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -431,6 +434,22 @@ func ExampleQueue_Explain() {
 	// Output:
 	// There is no copy of the task on "photos": it was never enqueued, or it is done, canceled or deleted.
 	// It waits on "photos". The queue is paused: Resume it. Tasks that start before it: 1.
+}
+
+// A Redis with an authority of its own, which wants to know its clients.
+func ExampleOpen_tls() {
+	pem, err := os.ReadFile("authority.pem")
+	noError(err)
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(pem)
+	certificate, err := tls.LoadX509KeyPair("client.pem", "client.key")
+	noError(err)
+	peer, err := worqr.Open("rediss://redis.example:6380", &worqr.Options{TLS: &tls.Config{
+		RootCAs:      authorities,                    // nil: those of the system
+		Certificates: []tls.Certificate{certificate}, // none unless the server wants one
+	}})
+	noError(err)
+	defer peer.Close()
 }
 
 // A peer on a pool of the program's own.
