@@ -119,7 +119,7 @@ func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
 // examine has all invariants checked, by Check and by the way of Repair.
 func (f *fleet) examine() {
 	f.t.Helper()
-	doctor := open(f.t, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+	doctor := openDoctor(f.t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
 	for _, do := range []func(context.Context) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
 		report, err := do(f.ctx)
 		must(f.t, err)

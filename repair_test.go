@@ -1,0 +1,221 @@
+package worqr_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Orphans go back in the order in which they had started, and run again.
+func TestRepairRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	q := working(t, gone, "q")
+	enqueue(t, q, numbers("t", 300)...)
+	is.NoErr(q.Put(t.Context(), "x", []byte("keyed"), nil))
+	held, err := q.StartTasks(t.Context(), 251)
+	is.NoErr(err)
+	is.Equal(len(held), 251)
+	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
+		name := prefix + ":" + key + ":{q}"
+		if key == "working" {
+			name += ":" + gone.ID()
+		}
+		_, err := conn.Do("DEL", name)
+		is.NoErr(err)
+	}
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	report, err := doctor.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(count(report, worqr.FindingOrphan), 251)
+	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
+	report, err = doctor.Check(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
+	got := make(chan string, 400)
+	doctor.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		got <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, doctor)
+	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
+}
+
+// Whatever is broken of what surrounds the tasks, Repair mends all of it, so that a
+// second look finds nothing, and no payload is lost.
+func TestRepairDamage(t *testing.T) {
+	t.Parallel()
+	first := *modelSeed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	for seed := first; seed < first+2*(*modelSeeds); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			f := newFleet(t, rand.NewPCG(seed, 0))
+			for range 80 {
+				f.step()
+			}
+			before := f.payloads()
+			var done []string
+			for range 1 + f.r.IntN(4) {
+				done = append(done, f.harm())
+			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("to repeat it: -run TestRepairDamage -model.seed %d -model.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
+				}
+			}()
+			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+			repaired, err := doctor.Repair(t.Context())
+			is.NoErr(err)
+			checked, err := doctor.Check(t.Context())
+			is.NoErr(err)
+			for _, ill := range ills(checked) {
+				if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingRoster { // who lives writes these again
+					t.Errorf("after the repair, %v", ill)
+				}
+			}
+			after := f.payloads()
+			for payload, n := range before {
+				if after[payload] < n {
+					t.Errorf("%d of %q are left of %d", after[payload], payload, n)
+				}
+			}
+			if t.Failed() {
+				t.Log(repaired)
+			}
+		})
+	}
+}
+
+// payloads counts what is in Redis, without what the two parts of a key replace of
+// one another when the running one comes back, and what a cancel covers.
+func (f *fleet) payloads() map[string]int {
+	f.t.Helper()
+	all := map[string]int{}
+	strs := func(v any, err error) []string {
+		s, err := redis.Strings(v, err)
+		must(f.t, err)
+		return s
+	}
+	replaced, canceled := map[string]bool{}, map[string]bool{}
+	keys := redistest.Keys(f.t, f.c, f.prefix)
+	for _, key := range keys {
+		switch rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed"); {
+		case strings.HasPrefix(rest, ":keyed:"):
+			fields, err := redis.StringMap(f.c.Do("HGETALL", key))
+			must(f.t, err)
+			payload, waits := fields["payload"]
+			switch {
+			case waits && fields["keep"] == "1": // what runs replaces it
+			case waits:
+				all[payload]++
+				replaced[strings.Replace(strings.SplitN(key, "{q}", 2)[0], "keyed", "process", 1)+"{q}:"+fields["process"]] = true
+			}
+		case strings.HasPrefix(rest, ":canceled:"):
+			for _, name := range strs(f.c.Do("ZRANGE", key, 0, -1)) {
+				canceled[name] = true
+			}
+		}
+	}
+	entries, err := redis.StringMap(f.c.Do("HGETALL", f.prefix+":entries:{q}"))
+	must(f.t, err)
+	for _, key := range keys {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") || replaced[key] {
+			continue
+		}
+		_, id, _ := strings.Cut(rest, "{q}:")
+		for _, payload := range strs(f.c.Do("LRANGE", key, 0, -1)) {
+			if !canceled[sha(payload)] && !canceled[entries[id]] {
+				all[payload]++
+			}
+		}
+	}
+	return all
+}
+
+// harm breaks something that is no task.
+func (f *fleet) harm() string {
+	f.t.Helper()
+	var keys []string
+	for _, key := range redistest.Keys(f.t, f.c, f.prefix) {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") {
+			keys = append(keys, key)
+		}
+	}
+	key := keys[f.r.IntN(len(keys))]
+	do := func(command string, args ...any) string {
+		_, err := f.c.Do(command, append([]any{key}, args...)...)
+		must(f.t, err)
+		return fmt.Sprintln(command, key, args)
+	}
+	kind, err := redis.String(f.c.Do("TYPE", key))
+	must(f.t, err)
+	if strings.Contains(key, ":keyed:") {
+		return do("HDEL", []any{"process", "due", "tried", "low"}[f.r.IntN(4)])
+	}
+	if f.r.IntN(2) == 0 || kind == "string" {
+		return do("DEL")
+	}
+	remove := map[string][2]string{"zset": {"ZRANGE", "ZREM"}, "hash": {"HKEYS", "HDEL"}, "set": {"SMEMBERS", "SREM"}}[kind]
+	args := []any{key}
+	if kind == "zset" {
+		args = append(args, 0, -1)
+	}
+	members, err := redis.Strings(f.c.Do(remove[0], args...))
+	must(f.t, err)
+	slices.Sort(members)
+	if kind == "zset" && f.r.IntN(3) == 0 {
+		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
+	}
+	return do(remove[1], members[f.r.IntN(len(members))])
+}
+
+// What cannot be returned, because a key holds something else, is not called
+// repaired, and is once the key is free.
+func TestRepairBesideForeignType(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
+		c[1] = prefix + c[1].(string)
+		_, err := conn.Do(c[0].(string), c[1:]...)
+		is.NoErr(err)
+	}
+	for range 2 {
+		report, err := doctor.Repair(t.Context())
+		is.NoErr(err)
+		is.True(!report.OK())
+		is.Equal(count(report, worqr.FindingType), 1)
+		for _, f := range ills(report) {
+			is.True(!f.Repaired)
+		}
+	}
+	_, err := conn.Do("DEL", prefix+":queues:{q}")
+	is.NoErr(err)
+	report, err := doctor.Repair(t.Context())
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
+}
