@@ -24,8 +24,6 @@ const (
 	omitted  class = "omitted"  // a call that stands alone is not made
 )
 
-var classes = []class{always, never, negated, operand, bound, clamp, constant, score, raised, omitted}
-
 // A mutant is a script with one change.
 type mutant struct {
 	file  string // without .lua

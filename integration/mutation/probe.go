@@ -18,9 +18,10 @@ const prelude = "local reached_ = {} " +
 
 func (p place) in(file string) string { return fmt.Sprintf("%s:%d-%d", file, p.from, p.to) }
 
-// probed returns the source of a file with a probe at each place.
+// probed returns the source of a file with a probe at each place. The outer one of
+// two that begin together opens first.
 func probed(file, src string, places []place) string {
-	// Outer ones first: these open first.
+	places = slices.Clone(places)
 	slices.SortFunc(places, func(a, b place) int {
 		if a.from != b.from {
 			return a.from - b.from

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +13,6 @@ type survivor struct {
 	file string
 	text string // of the mutant
 	why  string // it makes no difference
-	test string // or: a test of the package worqr, which does notice it
 }
 
 // A report is what became of all mutants.
@@ -25,8 +20,8 @@ type report struct {
 	only              []string
 	verbose, thorough bool
 
-	mu                                  sync.Mutex // protects the fields below
-	killed, elsewhere, explained, wrong int
+	mu                       sync.Mutex // protects the fields below
+	killed, explained, wrong int
 }
 
 func (r *report) asked(m *mutant) bool {
@@ -54,11 +49,6 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
 		most = time.Second
 	}
 	f, err := s.try(ctx, m, most)
-	if err == nil && !f.killed && k != nil && k.test != "" {
-		f.killed, err = s.elsewhere(ctx, m, k.test)
-		f.by = k.test
-		k = nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -71,9 +61,6 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
 		fmt.Printf("survives no more, since there is %s: %s\n", f.by, m)
 	case f.killed:
 		r.killed++
-		if !strings.Contains(f.by, "/") {
-			r.elsewhere++
-		}
 		if r.verbose {
 			fmt.Printf("killed by %s: %s\n", f.by, m)
 		}
@@ -101,33 +88,4 @@ func (r *report) stale(all []mutant) {
 			fmt.Printf("there is no such mutant: %s: %s\n", k.file, k.text)
 		}
 	}
-}
-
-// elsewhere runs a test of the package worqr with the mutant compiled in.
-func (s *stand) elsewhere(ctx context.Context, m *mutant, test string) (killed bool, err error) {
-	dir, err := os.MkdirTemp(s.dir, "overlay")
-	if err != nil {
-		return false, err
-	}
-	file := filepath.Join(dir, m.file+".lua")
-	if err := os.WriteFile(file, []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
-		return false, err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(s.root, "internal", "script", m.file+".lua"): file,
-	}})
-	if err != nil {
-		return false, err
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o644); err != nil {
-		return false, err
-	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", list, "-run", "^"+test+"$", ".")
-	cmd.Dir = s.root
-	out, err := cmd.CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "--- FAIL: "+test) {
-		return false, fmt.Errorf("%w\n%s", err, out)
-	}
-	return err != nil, nil
 }

@@ -32,21 +32,27 @@ type stand struct {
 }
 
 func newStand(ctx context.Context, root, dir string) (*stand, error) {
-	s := &stand{root: root, dir: dir, binary: filepath.Join(dir, "script.test"), source: map[string]string{}}
+	s := &stand{root: root, dir: dir, binary: filepath.Join(dir, "script.test")}
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary, "./internal/script")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
-	paths, err := filepath.Glob(filepath.Join(root, "internal", "script", "*.lua"))
+	return s, s.load()
+}
+
+// load reads the scripts.
+func (s *stand) load() error {
+	s.source = map[string]string{}
+	paths, err := filepath.Glob(filepath.Join(s.root, "internal", "script", "*.lua"))
 	for _, path := range paths {
 		src, err := os.ReadFile(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.source[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(src)
 	}
-	return s, err
+	return err
 }
 
 // breed returns all mutants, in order.

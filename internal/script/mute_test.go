@@ -124,7 +124,7 @@ func TestAnswers(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			e.seed(c.seed)
 			r := e.line.Do(e.ctx, c.call(e))[0]
-			if got := fmt.Sprintf("%s", text(r.Value)); r.Err != nil || !strings.HasPrefix(got, c.want) {
+			if got := text(r.Value); r.Err != nil || !strings.HasPrefix(got, c.want) {
 				t.Errorf("answered %s %v, want %s", got, r.Err, c.want)
 			}
 		})
