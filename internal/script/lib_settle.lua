@@ -165,7 +165,7 @@ local function give_back(working, id, token, died, later)
     end
   end
   local payload
-  if entry or offset or canceling then
+  if entry or canceling then
     payload = redis.pcall('LINDEX', q.process .. id, 0)
     if type(payload) == 'table' then
       return nil
