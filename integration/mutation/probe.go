@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,20 @@ type test struct {
 func (t *test) kind() string {
 	kind, _, _ := strings.Cut(t.name, "/")
 	return kind
+}
+
+// pattern is what to give to go test, so that it runs the test as one of so many: to
+// look for many names takes longer than to begin all of one function, since those
+// that are not asked for end at once.
+func (t *test) pattern(of int) string {
+	if of > 50 {
+		return "^" + t.kind() + "$"
+	}
+	levels := strings.Split(t.name, "/")
+	for i, l := range levels {
+		levels[i] = "^" + regexp.QuoteMeta(l) + "$"
+	}
+	return strings.Join(levels, "/")
 }
 
 // read returns the tests that reach each place, by what they have said in a

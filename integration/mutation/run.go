@@ -147,15 +147,15 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 	for page, total := 100*time.Millisecond, time.Duration(0); len(rest) > 0 && total < most; page *= 10 {
 		some, cost := take(rest, min(page, most-total))
 		rest, total = rest[len(some):], total+cost
-		var names, kinds []string
+		var names, patterns []string
 		for _, t := range some {
-			names, kinds = append(names, t.name), append(kinds, "^"+t.kind()+"$")
+			names, patterns = append(names, t.name), append(patterns, t.pattern(len(some)))
 		}
-		slices.Sort(kinds)
+		slices.Sort(patterns)
 		if err := os.WriteFile(filepath.Join(dir, "tests"), []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
 			return f, err
 		}
-		out, err := s.run(ctx, dir, 2+int(2*cost.Seconds()), "-test.run", strings.Join(slices.Compact(kinds), "|"))
+		out, err := s.run(ctx, dir, 2+int(2*cost.Seconds()), "-test.run", strings.Join(slices.Compact(patterns), "|"))
 		if ctx.Err() != nil {
 			return f, ctx.Err()
 		}
