@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "mutants whose names begin so, as step:123 or lib_wake; several with commas")
+	only := flag.String("only", "", "those of a file, of a line, or of a class there, as lib_wake or step:123; several with commas")
 	list := flag.Bool("list", false, "name the mutants, and try none")
 	verbose := flag.Bool("v", false, "tell of each mutant what noticed it")
 	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")

@@ -96,3 +96,11 @@ func TestSurvivors(t *testing.T) {
 	slices.Sort(names)
 	is.Equal(len(slices.Compact(slices.Clone(names))), len(names))
 }
+
+func TestAsked(t *testing.T) {
+	is := is.New(t)
+	m := &mutant{file: "step", line: 123, class: bound}
+	for only, want := range map[string]bool{"": true, "step": true, "step:123": true, "step:123:bound": true, "step:12": false, "s": false, "step:123:true": false} {
+		is.Equal((&report{only: []string{only}}).asked(m), want)
+	}
+}

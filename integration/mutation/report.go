@@ -26,7 +26,7 @@ type report struct {
 
 func (r *report) asked(m *mutant) bool {
 	for _, o := range r.only {
-		if strings.HasPrefix(m.name()+":", o) {
+		if o == "" || strings.HasPrefix(m.name()+":", o+":") {
 			return true
 		}
 	}
