@@ -38,6 +38,10 @@ var scopes = []scope{
 		tasks: plain(3), waiting: 3, verbs: []verb{finish, stop}, faults: budget{crashes: 1},
 	},
 	{
+		name: "two workers die", workers: 3, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish},
+	},
+	{
 		name: "lapsed and suspected", workers: 2, lanes: 1, capacity: 2, lapses: true,
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{crashes: 1},
 	},
@@ -48,6 +52,10 @@ var scopes = []scope{
 	{
 		name: "two rounds under way", workers: 2, lanes: 2, capacity: 2,
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1, late: 1},
+	},
+	{
+		name: "two rounds, three tasks", workers: 2, lanes: 2, capacity: 2,
+		tasks: plain(3), waiting: 3, verbs: []verb{finish}, faults: budget{lost: 1},
 	},
 	{
 		name: "two rounds, given back", workers: 2, lanes: 2, capacity: 2,
@@ -80,6 +88,11 @@ var scopes = []scope{
 		faults: budget{cancels: 1},
 	},
 	{
+		name: "canceled, and two workers die", workers: 3, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
+		faults: budget{cancels: 1},
+	},
+	{
 		name: "canceled between two rounds", workers: 2, lanes: 2, capacity: 2,
 		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
 		faults: budget{cancels: 1, lost: 1},
@@ -88,6 +101,10 @@ var scopes = []scope{
 		name: "a key put again", workers: 2, lanes: 1, capacity: 2, deaths: true,
 		tasks: []task{{key: true}, {key: true}, {key: true, keep: true}}, waiting: 1, verbs: []verb{finish, stop, retry},
 		faults: budget{crashes: 1, lost: 1, late: 1},
+	},
+	{
+		name: "a key, and two rounds under way", workers: 2, lanes: 2, capacity: 2,
+		tasks: []task{{key: true}, {key: true}}, waiting: 1, verbs: []verb{finish, retry}, faults: budget{late: 1},
 	},
 	{
 		name: "a key canceled", workers: 2, lanes: 1, capacity: 2, deaths: true,
@@ -103,6 +120,11 @@ var scopes = []scope{
 		name: "a locked task of a dead worker", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
 		verbs: []verb{finish, retry},
+	},
+	{
+		name: "a locked task, and two rounds under way", workers: 2, lanes: 2, capacity: 2, deaths: true,
+		tasks: []task{{payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 1,
+		verbs: []verb{finish, stop}, faults: budget{late: 1},
 	},
 	{
 		name: "a locked task canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
@@ -138,6 +160,27 @@ func searches() (all []search) {
 		}})
 	}
 	return all
+}
+
+// beyond are searches that do find something: what the protocol does not promise.
+// The bounds say why it may be so.
+func beyond() []search {
+	late := scope{
+		workers: 2, lanes: 1, capacity: 1, deaths: true, tasks: plain(2), waiting: 1, verbs: []verb{finish},
+		faults: budget{leaves: 1, late: 1, lateJoins: 1},
+	}
+	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
+	return []search{
+		{"a join and a round that nobody waits for come after the worker has left", "Both must be under way for the time that the worker is a member, and the join less than a lease. " +
+			"The worker lapses, and the task is at the front again.", func(without guard) finding {
+			return explore(&model{scope: late, without: without}, limit)
+		}},
+		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
+			"It takes four faults in the right order, and an old beat that comes just then.", func(without guard) finding {
+			storm.without = without
+			return explore(&storm, limit)
+		}},
+	}
 }
 
 // String tells what is bounded.

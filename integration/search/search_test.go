@@ -47,11 +47,7 @@ func TestGuards(t *testing.T) {
 			case r.spare != "":
 				found, trace = "nothing: "+r.spare, fmt.Sprintf("all %d states", f.states)
 			default:
-				var steps []string
-				for _, s := range f.trace[1:] {
-					steps = append(steps, s.what)
-				}
-				found, trace = f.wrong, strings.Join(steps, " → ")
+				found, trace = f.wrong, f.way()
 			}
 			rows = append(rows, fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.where, r.what, found, r.scope, trace))
 		})
@@ -62,6 +58,32 @@ func TestGuards(t *testing.T) {
 		}
 	}
 	compare(t, "guards", rows)
+}
+
+// TestLimits finds what the protocol does not promise, so that what the table says of
+// it stays true.
+func TestLimits(t *testing.T) {
+	var rows []string
+	for _, s := range beyond() {
+		t.Run(s.name, func(t *testing.T) {
+			f := s.search(noGuard)
+			t.Log(f)
+			if f.wrong == "" {
+				t.Fatal("nothing is found any more: promise it")
+			}
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", s.name, f.wrong, s.bounds, f.way()))
+		})
+	}
+	compare(t, "limits", rows)
+}
+
+// way is what happened, in a line.
+func (f finding) way() string {
+	var steps []string
+	for _, s := range f.trace[1:] {
+		steps = append(steps, s.what)
+	}
+	return strings.Join(steps, " → ")
 }
 
 // TestExplore finds the shortest way to what is wrong, and a state that has no way
