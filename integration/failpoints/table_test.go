@@ -63,6 +63,14 @@ func tables() string {
 			b.WriteString(row)
 		}
 	}
+	b.WriteString("\n### Handlers\n\n| name | when the fault comes | the call that is held |\n|---|---|---|\n")
+	for _, h := range handlings {
+		call := "none"
+		if h.wire != "" {
+			call = "`" + h.wire + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", h.name, h.when, call)
+	}
 	b.WriteString("\n")
 	return b.String()
 }

@@ -78,7 +78,7 @@ func play(text string) {
 	}
 	v.say(report{What: "ready"})
 	v.await("go")
-	v.gate.arm(s.wire, c.Place, c.Times)
+	v.gate.arm(s.wire, c.Place, 0, c.Times)
 	err = s.call(v)
 	text = ""
 	if err != nil {

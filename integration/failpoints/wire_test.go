@@ -22,14 +22,15 @@ type gate struct {
 	mu    sync.Mutex // protects the fields below
 	name  string     // of the call
 	place place
+	skip  int // how many are to pass before
 	times int // how often it is still to be held
 }
 
-// arm has the next so many calls of that name be held.
-func (g *gate) arm(name string, at place, times int) {
+// arm has so many calls of that name be held, once others have passed.
+func (g *gate) arm(name string, at place, skip, times int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.name, g.place, g.times = name, at, times
+	g.name, g.place, g.skip, g.times = name, at, skip, times
 }
 
 // meets reports at which place commands are to be held, if at all.
@@ -37,6 +38,9 @@ func (g *gate) meets(commands []command) place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.times == 0 || !slices.ContainsFunc(commands, func(c command) bool { return c.calls(g.name, g.verbs) }) {
+		return ""
+	}
+	if g.skip--; g.skip >= 0 {
 		return ""
 	}
 	g.times--
