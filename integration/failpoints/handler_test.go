@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -312,9 +311,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 		t.Errorf("failed are %q", failures)
 	}
 	w.ends(all)
-	again := slices.Collect(maps.Keys(o.starts))
-	for _, p := range again {
-		n := o.starts[p]
+	for p, n := range o.starts {
 		if n > 1 && !failed && h.name != "retry" {
 			t.Errorf("%s was started %d times by a peer that nobody gave up", p, n)
 		}
