@@ -25,15 +25,15 @@ type scenario struct {
 	free    bool   // Redis does not ask whether its caller is a member
 	fenced  string // what the caller is told when the worker was given up for dead before
 
-	lease     time.Duration         // 0 as in lease
+	lease     time.Duration         // 0: as leaseOf says
 	seed      func(w *world)        // nil enqueues a, b and c
 	ready     func(v *victim) error // what the victim does first
 	meanwhile func(w *world)        // what others do then
 	call      func(v *victim) error // the call
 	left      func(n int) []string  // what waits and is held, once the call was carried out n times; nil: a, b, c
 	held      []string              // of this the victim holds so much before the call
-	hands     bool                  // it is about to be given tasks
 	holds     []string              // and so much after it
+	hands     bool                  // these it is given by the call
 	ends      []string              // what the call finishes
 	late      []string              // what the call adds if it arrives when all else is done
 	again     []string              // and what a copy of it adds then
@@ -41,14 +41,10 @@ type scenario struct {
 	fails     func(n int) []string  // what is in the failed queue then
 	twice     bool                  // a copy that comes at once is carried out again
 	after     func(w *world, n int) // looks at what else the call has done
-	but       map[string]promise    // cells that differ from what follows from the above
 }
 
 // promised is what is to come of a cell.
 func (s *scenario) promised(c cell) promise {
-	if p, ok := s.but[c.String()]; ok {
-		return p
-	}
 	fenced := !s.free && (s.role == member || s.role == goer) // the worker is failed before the call arrives
 	switch c.fault {
 	case kill:
