@@ -132,7 +132,7 @@ func (v *victim) handle(h *handling, at place) {
 				cancel()
 			}
 		case err := <-ran:
-			v.say(report{What: "left", Told: kind(err)})
+			v.say(report{What: "left", Told: kind(err), Lost: v.peer.Stats().Lost})
 			v.await("exit")
 		}
 	}
@@ -311,6 +311,9 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 		t.Errorf("failed are %q", failures)
 	}
 	w.ends(all)
+	if o.lost > 0 && !failed {
+		t.Errorf("a peer that nobody gave up counts %d tasks as taken away", o.lost)
+	}
 	for p, n := range o.starts {
 		if n > 1 && !failed && h.name != "retry" {
 			t.Errorf("%s was started %d times by a peer that nobody gave up", p, n)
@@ -327,6 +330,7 @@ type onlooker struct {
 	draining bool
 	reached  []command
 	left     string // what Run returned
+	lost     int64  // tasks that the victim counts as taken away
 }
 
 // until takes in reports until something is so.
@@ -345,7 +349,7 @@ func (o *onlooker) until(what string, is func() bool) {
 		case "reached":
 			o.reached = r.Commands
 		case "left":
-			o.left = r.Told
+			o.left, o.lost = r.Told, r.Lost
 		default:
 			o.p.t.Fatalf("the victim reports %+v while it is waited for that %s", r, what)
 		}

@@ -34,6 +34,7 @@ type report struct {
 	What     string            // ready, reached, told, between, ended, holding, proved, left; begun, over, draining
 	Worker   string            // its id
 	Payload  string            `json:",omitempty"` // of begun and over
+	Lost     int64             `json:",omitempty"` // of left: tasks that it counts as taken away
 	Told     string            `json:",omitempty"` // of told: the kind of the error
 	Err      string            `json:",omitempty"` // likewise: its text
 	Commands []command         `json:",omitempty"` // of reached: what is held
