@@ -129,7 +129,7 @@ var faults = []fault{
 		r.locked(func() {
 			r.world.Jumps++
 			r.world.server.jumped += by
-			r.back += max(-by, 0)
+			r.world.back += max(-by, 0)
 			r.world.record.act(r.world.now(), "clock", r.world.server.jumped.String())
 		})
 	}},

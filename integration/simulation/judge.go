@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,6 +34,7 @@ type judge struct {
 
 	started map[string]*start // by process id
 	starts  map[string]int    // of a payload
+	at      map[string]*start // of a payload: the last that a handler has begun
 	verdict
 }
 
@@ -42,8 +45,8 @@ type start struct {
 	begun    bool // a handler has
 	ready    bool // it has returned nil
 	returned bool // it has returned
-	ended    bool // the contexts of its handler has
 	at       *process
+	ctx      context.Context // of the handler
 }
 
 // A verdict is how many tasks went which way.
@@ -56,7 +59,7 @@ func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
 		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
-		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{},
+		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 	}
 }
 
@@ -267,20 +270,29 @@ func (j *judge) restored(all snapshot) {
 // ms is the time of Redis.
 func (j *judge) ms() int64 { return j.s.clock().UnixMilli() }
 
-// accepted takes in what a producer was told. No error but ErrUnknown may be told
-// of what was carried out.
-func (j *judge) told(payload string, unknown bool) {
-	if unknown {
-		return
-	}
-	j.refused[payload] = true
-	if j.known[payload] {
-		j.violation("the producer of %s was told that it was not enqueued, and it was", payload)
+// told takes in what a producer was told: the error that came of an enqueue. No
+// error but ErrUnknown may be told of what was carried out.
+func (j *judge) told(payload string, err error) {
+	switch lost := j.w.Rollbacks + j.w.Wipes; {
+	case err == nil && !j.known[payload] && lost == 0:
+		j.violation("the producer of %s was told that it was enqueued, and it was not", payload)
+	case err == nil || errors.Is(err, worqr.ErrUnknown):
+	default:
+		j.refused[payload] = true
+		if j.known[payload] {
+			j.violation("the producer of %s was told that it was not enqueued, and it was", payload)
+		}
 	}
 }
 
+// exclusive reports whether no two handlers may be at a task at a time. When its
+// clock jumps, Redis cannot tell how long a lease has been.
+func (j *judge) exclusive() bool {
+	return j.w.opts.Exclusive && j.w.Jumps+j.w.Rollbacks+j.w.Wipes+j.w.ByHand == 0
+}
+
 // begins takes in that a handler begins a task.
-func (j *judge) begins(p *process, t *worqr.Task) *start {
+func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
 	s := j.started[t.ID]
 	switch {
 	case s == nil:
@@ -291,6 +303,10 @@ func (j *judge) begins(p *process, t *worqr.Task) *start {
 	case s.begun:
 		j.violation("%s begins process %s (%s), which was begun before", p.name, t.ID, t.Payload)
 	}
-	s.begun, s.at = true, p
+	s.begun, s.at, s.ctx = true, p, ctx
+	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && j.exclusive() {
+		j.violation("%s begins %s, at which %s still is, and the handlers are exclusive", p.name, s.payload, before.at.name)
+	}
+	j.at[s.payload] = s
 	return s
 }

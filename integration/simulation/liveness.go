@@ -25,13 +25,20 @@ func (r *run) liveness() {
 	if !r.wrong() {
 		r.reinforce()
 		r.sleep(settling + 4*r.opts.Lease)
+		r.assembled()
 		r.drain()
 	}
 	if !r.wrong() {
 		r.probe()
 	}
 	r.leave()
-	r.locked(func() { r.world.Simulated = r.world.now() })
+	r.locked(func() {
+		w := r.world
+		w.Simulated = w.now()
+		if lost := w.Rollbacks + w.Wipes; lost == 0 && r.stored > w.judge.Finished {
+			w.judge.violation("the peers count %d finished tasks, and there were %d", r.stored, w.judge.Finished)
+		}
+	})
 	if !r.wrong() {
 		r.nothingLeft()
 	}
@@ -52,6 +59,25 @@ func (r *run) heal() {
 			for l := range p.links {
 				if l.up.lost || l.down.lost {
 					l.reset()
+				}
+			}
+		}
+	})
+}
+
+// assembled sees to it that every process serves every queue again, whatever was
+// done to it.
+func (r *run) assembled() {
+	r.locked(func() {
+		j := r.world.judge
+		for _, name := range r.opts.Queues {
+			serve := map[*process]bool{}
+			for w := range j.lane(name, false).workers {
+				serve[j.homes[w]] = true
+			}
+			for _, p := range r.world.all {
+				if p.served && !p.dead && !p.stopped && !serve[p] {
+					j.violation("%s lives, and does not serve %s", p.name, name)
 				}
 			}
 		}
@@ -135,7 +161,7 @@ func (r *run) probe() {
 
 		in := time.Duration(d.Float64() * float64(5*time.Second)).Round(time.Millisecond)
 		at := time.Now().Add(in + r.skew())
-		took := r.expect(in+r.opts.beat()*5/4+trips, "a task is begun whose time has come", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
+		took := r.expect(in+look, "a task is begun whose time has come", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
 			return q.Put(context.Background(), "probe", []byte(payload), &worqr.PutOptions{At: at})
 		})
 		if took < in {
@@ -159,7 +185,7 @@ func (r *run) skew() (d time.Duration) {
 // behind is by how much the clock of Redis has ever been set back: so much later
 // the lease of a worker that died before ends, and the time of a task comes.
 func (r *run) behind() (d time.Duration) {
-	r.locked(func() { d = r.back })
+	r.locked(func() { d = r.world.back })
 	return d
 }
 

@@ -74,6 +74,7 @@ func (r *run) spawn() *process {
 		p.cancel()
 		<-producing
 		_ = p.peer.Close() // tells nothing that Run has not
+		r.locked(func() { r.stored += int(p.peer.Stats().Finished) })
 	}()
 	return p
 }

@@ -208,6 +208,11 @@ func (st *step) falseDeath(name, w string) {
 	if silent := st.ms() - st.renewed[name+" "+w]; silent < lease-2 {
 		st.violation("%s is failed on %s after %d ms of silence, and the lease is %d", w, name, silent, lease)
 	}
+	// A copy that has outlived a clock that was set back judges by a right that, by
+	// that clock, has not ended yet.
+	if st.r.copy && st.w.back > 0 {
+		return
+	}
 	if p := st.homes[w]; p != nil && !p.excused() {
 		st.violation("%s of %s is failed on %s, and lives", w, p.name, name)
 	}

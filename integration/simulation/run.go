@@ -14,13 +14,13 @@ type run struct {
 	alone sync.Mutex // one at a time of what is done to the server; never waited for
 
 	// Guarded by the mu of the world:
-	spawned      int
-	recent       []string // payloads
-	over         bool     // producers are to stop
-	healed       bool     // faults are over
-	failedByHand int
-	back         time.Duration                                    // by which the clock of Redis was set back
-	seen         map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
+	spawned int
+	recent  []string                                         // payloads
+	over    bool                                             // producers are to stop
+	healed  bool                                             // faults are over
+	stored  int                                              // tasks that peers have counted as finished
+	back    time.Duration                                    // by which the clock of Redis was set back
+	seen    map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
 }
 
 // Run makes a run, and is called in a bubble of testing/synctest. First there are

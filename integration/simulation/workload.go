@@ -72,17 +72,17 @@ func (r *run) handler(p *process) worqr.Handler {
 			w.mu.Unlock()
 			return errDead
 		}
-		s := w.judge.begins(p, t)
+		s := w.judge.begins(ctx, p, t)
 		if seen := r.seen[payload]; seen != nil {
 			seen(p, ctx)
 		}
 		healed := r.healed
 		w.mu.Unlock()
 
-		end := func(ended, ready bool) {
+		end := func(ready bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			s.ended, s.returned, s.ready = ended, true, ready
+			s.returned, s.ready = true, ready
 		}
 		if plan.slow && !healed {
 			plan.takes = r.opts.Timeout + time.Second
@@ -96,19 +96,19 @@ func (r *run) handler(p *process) worqr.Handler {
 		case p.isDead():
 			return errDead
 		case !done:
-			end(true, false)
+			end(false)
 			return context.Cause(ctx)
 		case fails && plan.panics:
-			end(false, false)
+			end(false)
 			panic(errPlanned)
 		case fails && plan.forever:
-			end(false, false)
+			end(false)
 			return worqr.Permanent(errPlanned)
 		case fails:
-			end(false, false)
+			end(false)
 			return errPlanned
 		}
-		end(false, true)
+		end(true)
 		return nil
 	}
 }
@@ -194,9 +194,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 		err := q.Enqueue(ctx, batch...)
 		for _, b := range batch {
 			r.world.mu.Lock()
-			if err != nil {
-				r.world.judge.told(string(b), errors.Is(err, worqr.ErrUnknown))
-			}
+			r.world.judge.told(string(b), err)
 			r.world.mu.Unlock()
 			r.remember(string(b))
 		}
@@ -233,7 +231,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	w := r.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.Rollbacks+w.Wipes > 0 || r.failedByHand > 0 {
+	if w.Rollbacks+w.Wipes > 0 || w.ByHand > 0 {
 		return // who is not known to hold anything need not say that it holds nothing
 	}
 	covers := w.judge.cancels[q.Name()+" "+digest(payload)]
@@ -248,7 +246,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 func (r *run) anyWorker(d *rand.Rand) string {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
-	r.failedByHand++
+	r.world.ByHand++
 	p := r.world.all[d.IntN(len(r.world.all))]
 	return p.peer.ID()
 }

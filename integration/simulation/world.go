@@ -29,6 +29,7 @@ type world struct {
 	copies  float64 // how likely a request that may come twice does
 	deaf    float64 // how likely a link breaks before the reply has arrived
 	delay   time.Duration
+	back    time.Duration // by which the clock of Redis was set back, in all
 	all     []*process
 }
 
