@@ -51,8 +51,8 @@ type start struct {
 
 // A verdict is how many tasks went which way.
 type verdict struct {
-	Enqueued, Finished, Canceled, Replaced, Starts, Extra, Returned, Failed int
-	Evicted                                                                 int // workers that were failed
+	Enqueued, Finished, Canceled, Replaced, Starts, Extra, Returned int
+	Evicted                                                         int // workers that were failed
 }
 
 func newJudge(s *server) *judge {
@@ -171,7 +171,7 @@ func (j *judge) look(r *request) {
 		j.conserved(r, queue, by, steps)
 	}
 	for _, st := range steps {
-		st.judge_()
+		st.rules()
 	}
 }
 

@@ -36,8 +36,7 @@ type process struct {
 	thawed  chan struct{} // closed while it is not paused
 	outbox  []func()      // what it sends after the pause
 	cut     bool          // from the network
-	lame    bool          // something was done to it that may have it found dead
-	until   time.Time     // when that was over
+	until   time.Time     // what was done to it may have it found dead until then
 	served  bool          // Run has begun
 	stopped bool          // is to leave, or has
 }
@@ -178,7 +177,7 @@ func (p *process) proceed() {
 func (p *process) excuse() { p.until = time.Now().Add(3 * p.w.opts.Lease) }
 
 func (p *process) excused() bool {
-	return p.dead || p.stopped || p.frozen || p.cut || p.lame || time.Now().Before(p.until)
+	return p.dead || p.stopped || p.frozen || p.cut || time.Now().Before(p.until)
 }
 
 // kill ends the process at once. When the machine dies with it nobody tells the

@@ -117,8 +117,8 @@ func (st *step) wasCanceled(id string, token int64) bool {
 	return slices.ContainsFunc(st.was.names(id), func(name string) bool { return token <= st.cancels[st.is.queue+" "+name] })
 }
 
-// judge_ judges all but what becomes of payloads.
-func (st *step) judge_() {
+// rules judges all but what becomes of payloads.
+func (st *step) rules() {
 	st.membership()
 	st.processes()
 	st.begun()

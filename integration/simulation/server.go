@@ -40,24 +40,28 @@ type server struct {
 
 // A command is what is known of one.
 type command struct {
-	writes  bool
-	hungry  bool // refused when memory is full
-	keys    int  // the first so many arguments are keys; -1: all
-	special bool // not for miniredis
+	writes bool
+	hungry bool // refused when memory is full
+	keys   int  // the first so many arguments are keys; 0: all
 }
 
-var commands = map[string]command{
-	"LPUSH": {true, true, 1, false}, "RPUSH": {true, true, 1, false}, "RPOPLPUSH": {true, true, 2, false}, "LMOVE": {true, true, 2, false},
-	"ZADD": {true, true, 1, false}, "HSET": {true, true, 1, false}, "HSETNX": {true, true, 1, false}, "HINCRBY": {true, true, 1, false},
-	"SET": {true, true, 1, false}, "SADD": {true, true, 1, false},
-	"RPOP": {true, false, 1, false}, "LREM": {true, false, 1, false}, "ZREM": {true, false, 1, false}, "ZPOPMIN": {true, false, 1, false},
-	"ZPOPMAX": {true, false, 1, false}, "HDEL": {true, false, 1, false}, "SREM": {true, false, 1, false}, "DEL": {true, false, -1, false},
-	"UNLINK": {true, false, -1, false}, "PEXPIRE": {true, false, 1, false}, "PERSIST": {true, false, 1, false},
-	"TIME": {special: true}, "PUBLISH": {special: true},
-	"ZSCORE": {}, "ZMSCORE": {}, "ZCARD": {}, "ZCOUNT": {}, "ZRANGE": {}, "ZREVRANGE": {}, "ZRANGEBYSCORE": {}, "ZRANGEBYLEX": {}, "ZRANK": {},
-	"LLEN": {}, "LINDEX": {}, "LRANGE": {}, "LPOS": {}, "HGET": {}, "HMGET": {}, "HGETALL": {}, "HLEN": {}, "HEXISTS": {}, "HSCAN": {},
-	"EXISTS": {}, "GET": {}, "SSCAN": {}, "SRANDMEMBER": {}, "SMEMBERS": {}, "TYPE": {}, "PTTL": {}, "PING": {},
-}
+// commands are those that the library uses. What is not here is refused, so that
+// nothing is used that the rules for a full or read-only Redis do not cover.
+var commands = func() map[string]command {
+	all := map[string]command{}
+	know := func(c command, names string) {
+		for _, n := range strings.Fields(names) {
+			all[n] = c
+		}
+	}
+	know(command{}, `EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN LINDEX LLEN LPOS LRANGE PING PTTL PUBLISH SMEMBERS SRANDMEMBER
+		SSCAN TIME TYPE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZSCORE`)
+	know(command{writes: true, hungry: true, keys: 1}, "HINCRBY HSET HSETNX LPUSH RPUSH SADD SET ZADD")
+	know(command{writes: true, hungry: true, keys: 2}, "LMOVE RPOPLPUSH")
+	know(command{writes: true, keys: 1}, "HDEL LREM PERSIST PEXPIRE RPOP SREM ZPOPMAX ZPOPMIN ZREM")
+	know(command{writes: true}, "DEL UNLINK")
+	return all
+}()
 
 func newServer(now func() time.Time) (*server, error) {
 	s := &server{store: miniredis.NewMiniRedis(), now: now, subscribers: map[string][]*link{}, touched: map[string]bool{}}
@@ -165,9 +169,9 @@ func (s *server) command(args []string) any {
 		return s.publish(args[1], args[2])
 	case c.writes:
 		s.wrote = true
-		n := c.keys
-		if n < 0 {
-			n = len(args) - 1
+		n := len(args) - 1
+		if c.keys > 0 {
+			n = min(n, c.keys)
 		}
 		for _, k := range args[1 : n+1] {
 			s.touched[k] = true
