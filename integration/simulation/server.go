@@ -113,7 +113,9 @@ func (r *request) worker() string {
 func (s *server) begin() {
 	s.wrote = false
 	clear(s.touched)
-	s.store.SetTime(s.clock())
+	// What expires is looked for each time that this clock has moved, so it moves in
+	// steps; the scripts are told the time itself.
+	s.store.SetTime(s.clock().Truncate(100 * time.Millisecond))
 }
 
 // parse takes a request apart; the reply is an error if that is all there is to it.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,7 @@ func TestSimulation(t *testing.T) {
 		tell(t, o, r)
 		return
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a run needs little memory
 	want := time.Duration(*hours * float64(time.Hour))
 	if want == 0 {
 		want = 10 * time.Hour
