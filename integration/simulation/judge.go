@@ -42,6 +42,7 @@ type judge struct {
 type start struct {
 	payload  string
 	token    int64
+	failed   bool // it is of the failed queue
 	begun    bool // a handler has
 	ready    bool // it has returned nil
 	returned bool // it has returned

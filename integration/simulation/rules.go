@@ -287,7 +287,7 @@ func (st *step) begun() {
 			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, max(st.highest[is], was.token))
 		}
 		st.highest[is] = token
-		st.started[id] = &start{payload: payload, token: token}
+		st.started[id] = &start{payload: payload, token: token, failed: is.failed}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
 			st.Extra++

@@ -236,7 +236,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	}
 	covers := w.judge.cancels[q.Name()+" "+digest(payload)]
 	for id, s := range w.judge.started {
-		if s.payload == payload && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
+		if s.payload == payload && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
 			w.judge.violation("the cancel of %s was said to be over, and process %s runs on %s", payload, id, s.at.name)
 		}
 	}
