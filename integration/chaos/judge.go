@@ -224,43 +224,55 @@ func (e *evidence) recovery(r *report) {
 	}
 }
 
-// zombies: a peer that stood still for longer than it could be waited for is back
-// at work, under another id, once it goes on.
+// zombies: a peer that stood still for so long that it was failed is back at work,
+// under another id, once it goes on.
 func (e *evidence) zombies(r *report) {
-	for peer, faults := range e.faults {
-		if peer == "" {
-			continue
+	failed := map[string]bool{}
+	if e.order != nil {
+		for _, f := range e.order.fences {
+			failed[f.worker] = failed[f.worker] || f.failed
 		}
+	}
+	for peer, faults := range e.faults {
 		for i, v := range faults {
 			if v.Op != opStop || i+1 == len(faults) || faults[i+1].Op != opCont {
 				continue
 			}
-			woke := faults[i+1].Mono
-			if time.Duration(woke-v.Mono) < 2*e.arena.lease {
-				continue
+			before := e.worker(peer, v.Mono)
+			if !failed[before] {
+				continue // it was not long, or nobody was able to judge
 			}
 			r.Zombies++
-			before, after := "", ""
-			for _, w := range e.events {
-				if w.Peer != peer || w.Worker == "" {
-					continue
-				}
-				if w.Mono < v.Mono {
-					before = w.Worker
-				}
-				if w.Mono > woke && w.Op == opRun && w.Phase == invoke && w.Worker != before {
-					after = w.Worker
-					break
-				}
-			}
-			// Unless more has happened to it: it was killed, cut off, or asked to end.
-			if after == "" && !slices.ContainsFunc(e.events, func(w event) bool {
-				return w.Peer == peer && (w.Op == opKill || w.Op == opCut || w.Op == opTerm) && w.Mono > v.Mono && w.Mono < woke+int64(e.arena.tail)
-			}) {
+			woke := faults[i+1].Mono
+			if !e.works(peer, before, woke) && !e.harmed(peer, v.Mono, woke+int64(e.arena.tail)) {
 				r.violate("peer %s, worker %s, has done no work since it was woken", peer, before)
 			}
 		}
 	}
+}
+
+// worker is the id under which a peer worked last before a moment.
+func (e *evidence) worker(peer string, at int64) (id string) {
+	for _, v := range e.events {
+		if v.Mono < at && v.Peer == peer && v.Worker != "" {
+			id = v.Worker
+		}
+	}
+	return id
+}
+
+// works reports whether a handler of a peer begins after a moment, under another id.
+func (e *evidence) works(peer, id string, from int64) bool {
+	return slices.ContainsFunc(e.events, func(v event) bool {
+		return v.Mono > from && v.Peer == peer && v.Op == opRun && v.Phase == invoke && v.Worker != id
+	})
+}
+
+// harmed reports whether a peer was killed, cut off or asked to end in between.
+func (e *evidence) harmed(peer string, from, to int64) bool {
+	return slices.ContainsFunc(e.events, func(v event) bool {
+		return v.Mono > from && v.Mono < to && v.Peer == peer && (v.Op == opKill || v.Op == opCut || v.Op == opTerm)
+	})
 }
 
 // waiting measures how long tasks wait for their first start.

@@ -199,9 +199,9 @@ func TestWrongHistories(t *testing.T) {
 			without(h, func(e event) bool { return e.Op == opKill })
 		}, "2 extra starts, and 0 tasks were in flight"},
 		"a zombie does not come back": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opStop, Peer: "p2"})
-			h.happen(event{Op: opCont, Peer: "p2"})
-		}, "p2, worker w2, has done no work since it was woken"},
+			h.events[6].Op = opStop
+			h.happen(event{Op: opCont, Peer: "p1"})
+		}, "p1, worker w1, has done no work since it was woken"},
 		"a canceled task goes on": {func(t *testing.T, h *history) {
 			h.events = slices.Insert(h.events, 4,
 				event{Op: opCancel, Phase: invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
