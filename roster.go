@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -33,6 +34,29 @@ func (w *worker) register(ctx context.Context, id string) error {
 	return script.Register(ctx, p.control, p.space, id, w.ttl(), script.Registration{
 		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues),
 	})
+}
+
+// outdate has the next beat announce the worker.
+func (w *worker) outdate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outdated = true
+}
+
+// announce writes the registration anew, and lists the queues.
+func (w *worker) announce(ctx context.Context, id string) error {
+	w.mu.Lock()
+	w.outdated = false
+	var names []string
+	for _, q := range w.wanted {
+		names = append(names, q.name)
+	}
+	w.mu.Unlock()
+	err := cmp.Or(script.List(ctx, w.peer.control, w.peer.space, names...), w.register(ctx, id))
+	if err != nil {
+		w.outdate()
+	}
+	return err
 }
 
 // ttl is how long the registration is there without a beat; 0 is for ever.

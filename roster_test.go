@@ -43,3 +43,26 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 		}
 	}
 }
+
+// What could not be written when a queue was joined is written with a later beat.
+func TestRegistrationIsCompleted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	is.NoErr(p.StartWorker(t.Context()))
+	lists := []string{prefix + ":workers", prefix + ":registry"}
+	for _, key := range lists {
+		_, err := conn.Do("SET", key, "of another type")
+		is.NoErr(err)
+	}
+	is.True(p.Queue("q").StartWork(t.Context()) == nil) // neither is needed to work
+	_, err := conn.Do("DEL", lists[0], lists[1])
+	is.NoErr(err)
+	for i, member := range []string{p.ID(), "q"} {
+		eventually(t, member+" is listed", func() bool {
+			there, err := redis.Bool(conn.Do("SISMEMBER", lists[i], member))
+			return err == nil && there
+		})
+	}
+}

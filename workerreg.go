@@ -157,14 +157,15 @@ type worker struct {
 
 	joining chan struct{} // has an element during a join or a leave, which hold it before mu
 
-	mu      sync.Mutex // protects the fields below
-	id      string
-	evicted bool
-	closing bool
-	wanted  map[string]*Queue // to be served, whatever happens
-	members map[string]*rounds
-	numbers map[string]int64     // last rounds of queues that were left under this id
-	loose   map[membership]int64 // memberships that may be there and should not, with their last rounds
+	mu       sync.Mutex // protects the fields below
+	id       string
+	evicted  bool
+	closing  bool
+	outdated bool              // the registration, or the names of the queues, could not be written
+	wanted   map[string]*Queue // to be served, whatever happens
+	members  map[string]*rounds
+	numbers  map[string]int64     // last rounds of queues that were left under this id
+	loose    map[membership]int64 // memberships that may be there and should not, with their last rounds
 
 	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
 	pruned bool      // the roster; owned by the keeper
@@ -280,9 +281,11 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	}
 	if e := script.List(ctx, p.control, p.space, names...); e != nil {
 		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
+		w.outdate()
 	}
 	if e := w.register(ctx, id); e != nil {
 		p.log.Debug("worqr: the registration is not up to date", "err", e)
+		w.outdate()
 	}
 	return of, err
 }
@@ -371,6 +374,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	r.unlisten()
 	if err := w.register(ctx, r.worker); err != nil {
 		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
+		w.outdate()
 	}
 	return err
 }
@@ -492,7 +496,7 @@ func (w *worker) joinAll(ctx context.Context) error {
 func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	p := w.peer
 	w.mu.Lock()
-	id := w.id
+	id, outdated := w.id, w.outdated
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
 
@@ -540,8 +544,8 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case e != nil:
 		err = cmp.Or(err, e)
-	case there == 0 && !ousted: // else who has failed this id has removed it
-		err = cmp.Or(err, w.register(ctx, id))
+	case (there == 0 || outdated) && !ousted: // else who has failed this id has removed it
+		err = cmp.Or(err, w.announce(ctx, id))
 	}
 	if len(members) == 0 {
 		answered = e == nil

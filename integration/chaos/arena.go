@@ -149,8 +149,8 @@ func (a *arena) open() (err error) {
 	return err
 }
 
-// settle waits until nothing waits and nothing runs. The time that takes is no
-// promise; it is only not to hang.
+// settle waits until nothing waits, nothing runs, and all who died are failed. The
+// time that takes is no promise; it is only not to hang.
 func (a *arena) settle() error {
 	observer, err := worqr.Open(a.server.url(), &worqr.Options{Prefix: prefix})
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *arena) settle() error {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			s, err := observer.Queue(name).Stats(ctx)
 			cancel()
-			if err == nil && s.Waiting+s.Scheduled+s.Running > 0 {
+			if err == nil && (s.Waiting+s.Scheduled+s.Running > 0 || s.Workers != len(a.fleet.members)) {
 				err = fmt.Errorf("queue %s: %+v", name, s)
 			}
 			if err != nil {

@@ -12,7 +12,7 @@ func stalls(o options) *report {
 	arenas := min(o.stalls, 20)
 	o.peers = min(o.peers, 3)
 	return several(arenas, func(number int) *report {
-		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3}}
+		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3, Nap: 3 * time.Second}}
 		return play(o, number, s, func(a *arena) error {
 			n := a.stalls / arenas
 			if number < a.stalls%arenas {
