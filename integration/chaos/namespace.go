@@ -6,8 +6,11 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -16,8 +19,12 @@ import (
 // namespaces are networks of the kernel's, one for each peer, which only root may
 // have. What happens to their packets happens to a peer as it would to a machine.
 type namespaces struct {
-	server *server
-	n      int
+	server  *server
+	n       int
+	signals chan os.Signal // by which a run is broken off
+
+	mu   sync.Mutex
+	laid map[string]bool // rules
 }
 
 func (s *namespaces) name(slot int) string { return fmt.Sprintf("chaos%d.%d", os.Getpid(), slot) }
@@ -43,7 +50,14 @@ func sh(lines ...string) error {
 }
 
 func newNamespaces(n int, server *server) (*namespaces, error) {
-	s := &namespaces{server, n}
+	s := &namespaces{server: server, n: n, signals: make(chan os.Signal, 1), laid: map[string]bool{}}
+	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, broken := <-s.signals; broken {
+			s.close()
+			os.Exit(1)
+		}
+	}()
 	for slot := range n {
 		name, device := s.name(slot), s.device(slot)
 		if err := sh(
@@ -60,8 +74,14 @@ func newNamespaces(n int, server *server) (*namespaces, error) {
 	return s, nil
 }
 
-// close removes the namespaces, and with them their devices.
+// close removes the rules that are left, and the namespaces with their devices.
 func (s *namespaces) close() {
+	signal.Stop(s.signals)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rule := range s.laid {
+		_ = sh("iptables -w -D " + rule) // as well as can be done
+	}
 	for slot := range s.n {
 		_ = sh("ip netns del " + s.name(slot)) // there may be none
 	}
@@ -91,21 +111,34 @@ func (s *namespaces) cut(slot int, kind string) (heal func() error, err error) {
 		}
 		rules = []string{"OUTPUT -o %[1]s -p tcp --sport %[2]d --dport " + port + " -j DROP"}
 	}
-	var laid []string
+	var mine []string
 	heal = func() (err error) {
-		for _, rule := range laid {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, rule := range mine {
 			err = errors.Join(err, sh("iptables -w -D "+rule))
+			delete(s.laid, rule)
 		}
 		return err
 	}
 	for _, rule := range rules {
 		rule = fmt.Sprintf(rule, s.device(slot), s.server.port)
-		if err := sh("iptables -w -I " + rule); err != nil {
+		if err := s.lay(rule); err != nil {
 			return nil, errors.Join(err, heal())
 		}
-		laid = append(laid, rule)
+		mine = append(mine, rule)
 	}
 	return heal, nil
+}
+
+func (s *namespaces) lay(rule string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := sh("iptables -w -I " + rule)
+	if err == nil {
+		s.laid[rule] = true
+	}
+	return err
 }
 
 // subscriber is the port from which the peer of a slot has subscribed; "" if it
