@@ -37,7 +37,7 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			case "":
 				j.violation("%s loses %s of %s", r.verb, payload, queue)
 			case "finished":
-				j.Finished++
+				j.Finished -= n
 			case "canceled":
 				j.Canceled++
 			case "replaced":
