@@ -7,7 +7,30 @@ import (
 )
 
 // Whatever is printed or logged of a task, with whatever verb, is without its payload,
-// its key and its result: these are secret, and have to be asked for by name.
+// its key and its result: these are secret, and have to be asked for by name. Of what is
+// at work, nothing is printed that changes.
+
+// Format prints the peer's id. It may be printed while it works.
+func (p *Peer) Format(s fmt.State, _ rune) { print(s, "peer", p) }
+
+// LogValue is the peer's id.
+func (p *Peer) LogValue() slog.Value {
+	if p == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(slog.String("id", p.ID()))
+}
+
+// Format prints the queue's name. It may be printed while it is served.
+func (q *Queue) Format(s fmt.State, _ rune) { print(s, "queue", q) }
+
+// LogValue is the queue's name.
+func (q *Queue) LogValue() slog.Value {
+	if q == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(slog.String("name", q.name))
+}
 
 // Format prints what the task is, without payload, key and result.
 func (t *Task) Format(s fmt.State, _ rune) { print(s, "task", t) }
