@@ -92,8 +92,14 @@ func (a *arena) play(faults func(*arena) error) error {
 	if err := a.settle(); err != nil {
 		a.report.violate("it does not come to rest: %v", err)
 	}
+	if err := a.health("while the fleet lives"); err != nil {
+		return err
+	}
 	for _, c := range a.fleet.end() {
 		a.report.violate("%s", c)
+	}
+	if err := a.health("once all have left"); err != nil {
+		return err
 	}
 	if err := a.leftovers(); err != nil {
 		return err

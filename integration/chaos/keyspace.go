@@ -1,11 +1,36 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
 )
+
+// health has the library look for what no invariant allows. A fleet of which some
+// still live must pass as well as what nobody serves any more.
+func (a *arena) health(when string) error {
+	observer, err := worqr.Open(a.server.url(), &worqr.Options{Prefix: prefix, Lease: a.lease})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = observer.Close() }() // it has nothing to lose
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	found, err := observer.Check(ctx)
+	if err != nil {
+		return fmt.Errorf("check the keyspace: %w", err)
+	}
+	a.report.Checks++
+	if !found.OK() {
+		a.report.violate("Check finds, %s: %v", when, found)
+	}
+	return nil
+}
 
 // leftovers looks at the keys that are left once everybody has left, and counts
 // those that should not be there.

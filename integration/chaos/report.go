@@ -33,6 +33,7 @@ type report struct {
 	Accepted    int // stale ones that changed something
 	Orphans     int // keys
 	Checked     int // histories that Porcupine has checked
+	Checks      int // of the keyspace, by the library
 
 	Recoveries []time.Duration // from a kill to each start of what was held
 	Waits      []time.Duration // from an enqueue to the start
@@ -50,7 +51,7 @@ func (r *report) add(o *report) {
 		{&r.Canceled, &o.Canceled}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Reported, &o.Reported},
 		{&r.Unreported, &o.Unreported}, {&r.Twice, &o.Twice},
 		{&r.Starts, &o.Starts}, {&r.Extra, &o.Extra}, {&r.InFlight, &o.InFlight}, {&r.FalseDeaths, &o.FalseDeaths},
-		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checked, &o.Checked},
+		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checked, &o.Checked}, {&r.Checks, &o.Checks},
 	} {
 		*n.to += *n.from
 	}
@@ -107,7 +108,7 @@ func (r *report) write(w io.Writer) {
 	}
 	line("starts      %d, extra %d of %d in flight, false deaths %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths)
 	line("stale ends  %d, accepted %d", r.Stale, r.Accepted)
-	line("left over   orphan keys %d", r.Orphans)
+	line("left over   orphan keys %d; the keyspace was checked %d times", r.Orphans, r.Checks)
 	line("histories   %d checked by Porcupine", r.Checked)
 	for _, t := range []struct {
 		what  string
