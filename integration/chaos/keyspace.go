@@ -54,6 +54,9 @@ func (a *arena) leftovers() error {
 			if err != nil {
 				return fmt.Errorf("look at what is left: %w", err)
 			}
+			if ttl == -2 {
+				continue // its time is over
+			}
 			if !stays(key, ttl >= 0) {
 				a.report.Orphans++
 				a.report.violate("the key %s is left over", key)
