@@ -197,8 +197,18 @@ func (e *evidence) deaths(r *report) {
 }
 
 // recovery measures how long after a kill each task that was held has started
-// anew.
+// anew. That is promised where others live on who may judge: so not around a kill of
+// all.
 func (e *evidence) recovery(r *report) {
+	var all []int64
+	for _, v := range e.events {
+		if v.Op == opKill && v.Note == noteAll {
+			all = append(all, v.Mono)
+		}
+	}
+	alone := func(at int64) bool {
+		return slices.ContainsFunc(all, func(a int64) bool { return max(at-a, a-at) < 3*int64(e.arena.lease) })
+	}
 	began := map[string]int64{} // process → when its handler did
 	for _, t := range e.tasks {
 		for _, u := range t.runs {
@@ -208,7 +218,7 @@ func (e *evidence) recovery(r *report) {
 	for _, f := range e.order.fences {
 		peer := e.order.names[f.worker]
 		i := slices.IndexFunc(e.faults[peer], func(v event) bool { return v.Op == opKill && v.Note != noteAll })
-		if !f.failed || i < 0 || len(e.faults[peer]) > 1 {
+		if !f.failed || i < 0 || len(e.faults[peer]) > 1 || alone(e.faults[peer][i].Mono) {
 			continue
 		}
 		for _, id := range f.held {
