@@ -1,10 +1,10 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules lint bench
+.PHONY: help demo test test-modules survive soak lint bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-5s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## three peers at work, on a Redis in memory
 	@go run ./cmd/worqr demo
@@ -23,6 +23,39 @@ test-modules:
 		case $$module in */integration) packages= ;; *) packages=./... ;; esac; \
 		(cd "$$module" && go test -race -shuffle=on $$packages) || failed=1; \
 	done; exit $$failed
+
+# What shows the guarantees by breaking things, beyond the tests: each prints its seed
+# and the command that repeats it. The race detector is left to the tests, since it
+# would take half of the time.
+SURVIVE = search failpoints simulation chaos
+FUZZ = 30s
+HOURS = 10
+SOAK = 1h
+
+survive: ## break it in every way, for a quarter of an hour
+	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@failed=0; for part in $(SURVIVE); do \
+		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
+	done; \
+	go run ./integration/mutation || failed=1; \
+	scripts/fuzz $(FUZZ) || failed=1; \
+	exit $$failed
+
+soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
+	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@failed=0; \
+	(cd integration && go test ./search -run 'Scopes|Guards|Walks' -walks 20000 -timeout 0) || failed=1; \
+	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
+	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
+	for campaign in kills zombies stalls links restarts pubsub memory; do \
+		go run ./integration/chaos -campaign $$campaign || failed=1; \
+	done; \
+	go run ./integration/chaos -campaign mix -span $(SOAK) || failed=1; \
+	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestKeysUnderFaults|TestDeadlyPayload|TestCheckBusyFleet' -timeout 0 . || failed=1; \
+	go test -run TestModel -model.seeds 2000 -timeout 0 . || failed=1; \
+	go run ./integration/mutation -thorough || failed=1; \
+	scripts/fuzz $(FUZZ) || failed=1; \
+	exit $$failed
 
 lint: ## check format, code, examples and module files
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted:" $$files; exit 1; fi
