@@ -47,7 +47,8 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 	(cd integration && go test ./search -run 'Scopes|Guards|Walks' -walks 20000 -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
-	for campaign in kills zombies stalls links restarts pubsub memory; do \
+	for campaign in 'kills -kills 2000 -peers 16' 'zombies -zombies 200 -peers 14' 'stalls -stalls 100' 'links -cuts 180' \
+		'restarts -restarts 50 -durability always' 'restarts -restarts 50 -durability everysec' 'pubsub -lease 3s' memory; do \
 		go run ./integration/chaos -campaign $$campaign || failed=1; \
 	done; \
 	go run ./integration/chaos -campaign mix -span $(SOAK) || failed=1; \

@@ -97,7 +97,7 @@ func TestDocsNames(t *testing.T) {
 		}
 	}
 	protocol := contents(t, "docs/protocol.md")
-	tests := contents(t, slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "cmd/worqr/*_test.go"))...)
+	tests := contents(t, slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go"))...)
 	for _, doc := range documents {
 		for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(contents(t, doc), -1) {
 			if !strings.Contains(tests, "func "+name[1]+"(") {
