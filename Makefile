@@ -27,17 +27,17 @@ test-modules:
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
-SURVIVE = search failpoints simulation chaos
-FUZZ = 30s
-HOURS = 10
-SOAK = 1h
+SURVIVE = search failpoints chaos
+FUZZ ?= 30s
+HOURS ?= 100
+SOAK ?= 1h
 
 survive: ## break it in every way, for a quarter of an hour
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
 	done; \
-	go run ./integration/mutation || failed=1; \
+	(cd integration && go test ./simulation -timeout 20m -sim.first 1) || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 

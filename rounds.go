@@ -336,19 +336,10 @@ func (r *rounds) flows(e *exchange, a *script.Answer) bool {
 // send sends a round, and returns it.
 func (r *rounds) send(e *exchange) *exchange {
 	e.sent = time.Now()
-	if DebugHook != nil {
-		verbs := map[script.Verb]int{}
-		for _, o := range e.Outcomes {
-			verbs[o.Verb]++
-		}
-		DebugHook("send", e.Number, "lane", e.lane, "slots", len(e.slots), "ahead", e.Ahead, "start", len(e.Start), "verbs", verbs, "look", r.look, "rep", e.repeated)
-	}
 	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()
 	return e
 }
-
-var DebugHook func(...any)
 
 func (r *rounds) isClosing() bool {
 	r.mu.Lock()
@@ -426,9 +417,6 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	defer r.mu.Unlock()
 	if r.ended != nil {
 		return false
-	}
-	if DebugHook != nil {
-		DebugHook("apply", e.Number, "started", len(a.Started), "again", a.Again, "hungry", a.Hungry, "rank", a.Rank, "seen", a.Seen)
 	}
 	for i, s := range e.outcomes {
 		what := script.Gone

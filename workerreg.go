@@ -500,10 +500,11 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
 
-	// Nobody judges who has not itself beaten without a gap for a lease: it may
-	// be Redis that was away.
+	// Nobody judges who has not itself beaten without a gap for a lease, on one
+	// connection: it may be Redis that was away, for others longer than for us.
 	sent := time.Now()
-	if !w.beaten.IsZero() && sent.Sub(w.beaten) > 2*p.opts.beat() {
+	made := p.control.Made()
+	if away := made.IsZero() || made.After(w.steady) || sent.Sub(w.beaten) > 2*p.opts.beat(); away && !w.steady.IsZero() {
 		w.steady = sent
 	}
 	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
@@ -549,6 +550,9 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	}
 	if len(members) == 0 {
 		answered = e == nil
+	}
+	if errors.Is(err, redisconn.ErrUnknown) {
+		w.steady = time.Time{}
 	}
 	if answered {
 		w.beaten = sent

@@ -112,7 +112,7 @@ func (s *stand) run(ctx context.Context, dir string, seconds int, args ...string
 	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, seconds)
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
 	cmd.Dir = filepath.Join(s.root, "internal", "script")
-	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir)
+	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0") // probes publish what no worker may
 	// With the servers that the tests have started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

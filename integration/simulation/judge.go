@@ -305,7 +305,7 @@ func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
 		j.violation("%s begins process %s (%s), which was begun before", p.name, t.ID, t.Payload)
 	}
 	s.begun, s.at, s.ctx = true, p, ctx
-	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && j.exclusive() {
+	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && !j.twins[s.payload] && j.exclusive() {
 		j.violation("%s begins %s, at which %s still is, and the handlers are exclusive", p.name, s.payload, before.at.name)
 	}
 	j.at[s.payload] = s

@@ -54,7 +54,7 @@ var commands = func() map[string]command {
 			all[n] = c
 		}
 	}
-	know(command{}, `EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN LINDEX LLEN LPOS LRANGE PING PTTL PUBLISH SMEMBERS SRANDMEMBER
+	know(command{}, `EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN INFO LINDEX LLEN LPOS LRANGE PING PTTL PUBLISH SMEMBERS SRANDMEMBER
 		SSCAN TIME TYPE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZSCORE`)
 	know(command{writes: true, hungry: true, keys: 1}, "HINCRBY HSET HSETNX LPUSH RPUSH SADD SET ZADD")
 	know(command{writes: true, hungry: true, keys: 2}, "LMOVE RPOPLPUSH")
@@ -164,6 +164,8 @@ func (s *server) command(args []string) any {
 		return replyError("READONLY You can't write against a read only replica.")
 	case c.hungry && s.full && !s.wrote:
 		return replyError("OOM command not allowed when used memory > 'maxmemory'.")
+	case name == "INFO": // which miniredis has little of
+		return "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
 	case name == "TIME":
 		us := s.clock().UnixMicro()
 		return []any{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}

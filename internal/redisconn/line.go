@@ -45,6 +45,7 @@ type Line struct {
 
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the exchange under way
+	made   time.Time     // when conn was
 	busy   bool          // somebody makes exchanges
 	under  bool          // one is under way
 	next   *batch        // for the next one; nil if nobody waits
@@ -326,9 +327,20 @@ func (l *Line) connect(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	l.conn = conn
+	l.conn, l.made = conn, time.Now()
 	l.mu.Unlock()
 	return l.ping()
+}
+
+// Made tells since when the line has been connected, as far as anybody knows: the
+// zero time when it is not.
+func (l *Line) Made() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil || l.conn.Err() != nil {
+		return time.Time{}
+	}
+	return l.made
 }
 
 // unsure reports whether the connection is to be tried before it is used.
