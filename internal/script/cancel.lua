@@ -49,7 +49,7 @@ end
 if #gone > 0 then
   local locks = redis.call('HGETALL', q.unique)
   for i = 1, #locks, 2 do
-    local position = tonumber(string.match(locks[i + 1], '^w:(.+)') or nil)
+    local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))
     if position then
       local low, high = 0, #gone -- how many of gone stand before position
       while low < high do

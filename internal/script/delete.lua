@@ -36,7 +36,7 @@ end
 local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 1000)
 local locks = page[2]
 for i = 1, #locks, 2 do
-  local position = tonumber(string.match(locks[i + 1], '^w:(.+)') or nil)
+  local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))
   if position and position < offset then
     redis.call('HDEL', q.unique, locks[i])
   end

@@ -16,7 +16,7 @@ local offset = tonumber(redis.call('HGET', unique, 'offset') or 0)
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
-  local position = tonumber(string.match(where, '^w:(.+)') or nil)
+  local position = tonumber((string.match(where, '^w:(.+)')))
   local held = not position -- it runs, or waits in the second lane
   if position and position >= offset and position < offset + length then
     held = redis.call('LINDEX', waiting, offset - position - 1) == payload

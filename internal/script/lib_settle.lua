@@ -9,7 +9,7 @@
 -- A payload was taken from the front into a process, while there are locks.
 local function lock_taken(payload, id)
   local digest = redis.sha1hex(payload)
-  local position = tonumber(string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)') or nil)
+  local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
   if position and position <= offset then
     redis.call('HSET', q.unique, digest, 'p:' .. id)
   end

@@ -526,14 +526,15 @@ func refused(err error) string {
 	case errors.Is(err, ErrDuplicate):
 		return "DUPLICATE"
 	}
-	// An error raised inside a script may have the place before or after it.
-	for _, w := range []string{"WRONGTYPE", "OOM"} {
-		if strings.HasPrefix(err.Error(), w) {
-			return w
-		}
+	if m := raised.FindStringSubmatch(err.Error()); m != nil {
+		return m[1]
 	}
 	return err.Error()
 }
+
+// An error raised inside a script has the place behind it, or before it: Redis 6
+// and others say "ERR Error …: place: " first.
+var raised = regexp.MustCompile(`^(?:ERR Error [^\n]*?: )?(WRONGTYPE|OOM) `)
 
 // The calls. Each returns what was answered, in words; what is zero is left out.
 
