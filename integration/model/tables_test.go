@@ -1,0 +1,109 @@
+package model
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+// scripts is the directory of the package whose tables run here.
+const scripts = "../../internal/script"
+
+// A verdict is what became of one test of the tables.
+type verdict struct {
+	name   string
+	result string // PASS, FAIL or SKIP
+}
+
+var said = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
+
+// tables runs the tests of package script against a server, and returns what became
+// of those that have no tests within, and all that was printed.
+func tables(t *testing.T, url string) (leaves []verdict, out string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "tables")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", binary, ".")
+	build.Dir = scripts
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=5m")
+	run.Dir, run.WaitDelay = scripts, time.Second
+	// Nothing is in PATH, so that the tests start no Redis of their own.
+	run.Env = append(os.Environ(), "PATH=", redistest.Env+"="+url, redistest.ACLEnv+"=0", "WORQR_MUTATION=")
+	text, err := run.CombinedOutput()
+	out = string(text)
+	failed := false
+	var all []verdict
+	for _, m := range said.FindAllStringSubmatch(out, -1) {
+		all = append(all, verdict{m[2], m[1]})
+		failed = failed || m[1] == "FAIL"
+	}
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	if err != nil && !ended || strings.Contains(out, "\npanic: ") || failed != (ended && exit.ExitCode() == 1) {
+		t.Fatalf("the tables did not run to their end: %v\n%s", err, out[max(0, len(out)-4000):])
+	}
+	parents := map[string]bool{}
+	for _, v := range all {
+		for i, c := range v.name {
+			if c == '/' {
+				parents[v.name[:i]] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(v verdict) bool { return parents[v.name] }), out
+}
+
+// alone are the tests that start, stop or fill a Redis of their own. They have
+// nothing to say about another server.
+var alone = []string{"TestGuardFull", "TestFull", "TestFullLane", "TestRegister", "TestPlainCost"}
+
+// judge compares what became of the tables on a server with what is known of it.
+func judge(t *testing.T, leaves []verdict, out string, known []difference) {
+	t.Helper()
+	seen := map[string]int{} // by result
+	failed := make([]int, len(known))
+	for _, v := range leaves {
+		seen[v.result]++
+		if v.result == "SKIP" && !slices.Contains(alone, v.name) {
+			t.Errorf("%s was skipped", v.name)
+		}
+		i := slices.IndexFunc(known, func(d difference) bool { return d.tests != nil && d.tests.MatchString(v.name) })
+		switch {
+		case i < 0 && v.result == "FAIL":
+			t.Errorf("%s fails. To repeat it: go test ./integration/model -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
+		case i >= 0 && v.result == "PASS":
+			t.Errorf("%s passes, though %s: mend the table", v.name, known[i].what)
+		case i >= 0:
+			failed[i]++
+		}
+	}
+	for i, d := range known {
+		if d.tests != nil && failed[i] == 0 {
+			t.Errorf("no test fails because %s: mend the table", d.what)
+		}
+	}
+	if seen["PASS"] < 2000 {
+		t.Errorf("only %d tests of the tables ran", seen["PASS"])
+	}
+	t.Logf("%d pass, %d fail as they must, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
+}
+
+// about is what was printed of one test.
+func about(out, name string) string {
+	_, rest, _ := strings.Cut(out, "--- FAIL: "+name+" (")
+	if i := strings.Index(rest, "--- "); i >= 0 {
+		rest = rest[:i]
+	}
+	return rest[:min(len(rest), 2000)]
+}
