@@ -1,11 +1,15 @@
-// Package model compares what the scripts of internal/script do on Redis with what
-// they do elsewhere.
+// Package model is a second implementation of the scripts of internal/script, in Go on
+// a keyspace of Go values, and compares what they do on Redis with what they do
+// elsewhere.
 //
 // The tables of that package's tests say of each script what it answers, what is in
-// Redis afterwards and what it has published. Here they run on other servers: on
-// miniredis, which has commands and a Lua of its own. Where a server is not like
-// Redis, a table names the difference, the smallest request that shows it, and the
-// tests that fail for it. All others must pass.
+// Redis afterwards and what it has published. Here they run on other servers: on the
+// model, which speaks the protocol of Redis, and on miniredis, which has commands and
+// a Lua of its own. Where a server is not like Redis, a table names the difference,
+// the smallest request that shows it, and the tests that fail for it. All others
+// must pass.
 //
-//	go test ./integration/model
+//	go test ./integration/model                             everything
+//	go test ./integration/model -run TestTablesOnModel      the tables on the model
+//	go test ./integration/model -run TestTablesOnMiniredis  the tables on miniredis
 package model

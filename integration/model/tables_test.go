@@ -99,11 +99,16 @@ func judge(t *testing.T, leaves []verdict, out string, known []difference) {
 	t.Logf("%d pass, %d fail as they must, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
 }
 
-// about is what was printed of one test.
+// about is what was printed of one test: the lines that follow its name.
 func about(out, name string) string {
-	_, rest, _ := strings.Cut(out, "--- FAIL: "+name+" (")
-	if i := strings.Index(rest, "--- "); i >= 0 {
-		rest = rest[:i]
+	var b strings.Builder
+	its := false
+	for line := range strings.Lines(out) {
+		if mark := strings.Fields(line); len(mark) == 3 && mark[0] == "===" {
+			its = mark[2] == name
+		} else if its && !said.MatchString(line) {
+			b.WriteString(line)
+		}
 	}
-	return rest[:min(len(rest), 2000)]
+	return b.String()[:min(b.Len(), 2000)]
 }

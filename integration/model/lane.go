@@ -1,0 +1,215 @@
+package model
+
+import "strconv"
+
+// wakes wakes as many idle workers, or those there are. A message that nobody hears
+// does not count.
+func (s *store) wakes(idle, channel string, n int) (woken int) {
+	for range 64 {
+		if woken >= n || !s.is(idle, "zset") || s.size(idle) == 0 {
+			break
+		}
+		first := s.all(idle)[0].name
+		s.remove(idle, first)
+		if s.publish(channel+first, strconv.Itoa(n)) > 0 {
+			woken++
+		}
+	}
+	return woken
+}
+
+// keeper tells whether somebody idle keeps the time, and whether somebody is idle.
+func (s *store) keeper(l *lane) (keeps, someone bool) {
+	if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
+		return false, false
+	}
+	all := s.all(l.idle)
+	return all[len(all)-1].score >= clock, true
+}
+
+// ring tells whoever keeps the time, or has somebody begin to.
+func (s *store) ring(l *lane) {
+	for range 64 {
+		if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
+			return
+		}
+		all := s.all(l.idle)
+		last := all[len(all)-1].name
+		s.remove(l.idle, last)
+		if s.publish(l.wake+last, "0") > 0 {
+			return
+		}
+	}
+}
+
+// next is when the first entry is due that is not yet, if there is one.
+func (q *queue) next(l *lane) (due int64, ok bool) {
+	for _, r := range q.between(l.schedule, float64(q.now+1), aside-1) {
+		return int64(r.score), true
+	}
+	return 0, false
+}
+
+// sooner reports whether whoever keeps the time is to hear of something planned.
+func (q *queue) sooner(l *lane) bool {
+	if l.first > 0 && !l.earlier {
+		due, ok := q.next(l)
+		l.earlier = ok && due >= l.first
+	}
+	return l.earlier
+}
+
+// alert ends what plans: it wakes workers for what is due and what was put to the
+// front of the list.
+func (q *queue) alert(l *lane, returned int) {
+	q.wakes(l.idle, l.wake, max(returned, l.ready))
+	if q.sooner(l) {
+		q.ring(l)
+	}
+}
+
+func (q *queue) plan(l *lane, entry string, due int64) {
+	q.add(l.schedule, entry, due)
+	q.scheduled = q.scheduled || l == &q.lane
+	switch {
+	case due <= q.now:
+		l.ready++
+	case l.first == 0 || due < l.first:
+		l.first = due
+	}
+}
+
+// await gives an entry a waiting part.
+func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int64) {
+	q.set(l.entry+entry, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
+	q.add(l.contents, digest(payload)+":"+entry, 0)
+}
+
+var rules = []string{"keep", "counts", "low", "high"}
+
+// unwait removes the waiting part of an entry, and with it the entry unless it runs.
+func (q *queue) unwait(l *lane, entry string) bool {
+	key := l.entry + entry
+	var payload string
+	var waits, runs bool
+	if q.is(key, "hash") {
+		payload, waits = q.field(key, "payload")
+		_, runs = q.field(key, "process")
+	}
+	q.remove(l.schedule, entry)
+	if !waits {
+		return false
+	}
+	q.remove(l.contents, digest(payload)+":"+entry)
+	if runs {
+		q.unset(key, append([]string{"payload", "due", "retries", "crashes"}, rules...)...)
+	} else {
+		q.del(key)
+	}
+	return true
+}
+
+// started makes what waits in an entry run.
+func (q *queue) started(entry, id, payload string, retries, crashes int64) {
+	key := q.entry + entry
+	q.remove(q.schedule, entry)
+	q.remove(q.contents, digest(payload)+":"+entry)
+	q.unset(key, "payload", "due", "retries", "crashes")
+	q.set(key, "process", id, "tried", retries, "died", crashes)
+	q.set(q.entries, id, entry)
+	q.push(q.process+id, payload)
+}
+
+// ended removes the running part of an entry. What it blocked is planned.
+func (q *queue) ended(entry, id string) {
+	key := q.entry + entry
+	q.unset(q.entries, id)
+	if due, ok := q.field(key, "due"); ok {
+		q.unset(key, append([]string{"process", "tried", "died"}, rules...)...)
+		q.plan(&q.lane, entry, number(due))
+	} else {
+		q.del(key)
+	}
+}
+
+// returned makes what runs wait again. What was put there meanwhile says what becomes
+// of it, as it would have said of what waits.
+func (q *queue) returned(entry, id, payload string, due, retries, crashes int64) {
+	key := q.entry + entry
+	newer, put := "", false
+	if isKey(entry) {
+		newer, put = q.field(key, "payload")
+	}
+	rule := func(name string) string {
+		f, ok := q.field(key, name)
+		if !ok && (name == "low" || name == "high") { // Redis had lost what runs
+			f, _ = q.field(key, "due")
+		}
+		return f
+	}
+	q.unset(q.entries, id)
+	q.unset(key, "process", "tried", "died")
+	if put {
+		due = min(max(due, number(rule("low"))), number(rule("high")))
+		if rule("counts") != "1" {
+			retries, crashes = 0, 0
+		}
+		if rule("keep") != "1" {
+			payload = newer
+		} else if newer != payload {
+			q.remove(q.contents, digest(newer)+":"+entry)
+		}
+		q.unset(key, rules...)
+	}
+	q.await(&q.lane, entry, payload, due, retries, crashes)
+	q.plan(&q.lane, entry, due)
+}
+
+// The failed queue of a queue.
+
+func failedQueue(head, tail, wake string) *lane {
+	return &lane{
+		schedule: head + "schedule" + tail, contents: head + "contents" + tail, idle: head + "idle" + tail,
+		workers: head + "workers" + tail, entry: head + "keyed" + tail + ":", wake: wake,
+	}
+}
+
+func (s *store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
+
+// trim removes the oldest, of those with a score from low on, where there are more
+// than keep.
+func (q *queue) trim(l *lane, low float64, keep int) {
+	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {
+		oldest := q.between(l.schedule, low, inf)[0]
+		if given := q.between(l.schedule, aside, inf); len(given) > 0 && given[0].score-aside < oldest.score {
+			oldest = given[0]
+		}
+		q.unwait(l, oldest.name)
+	}
+}
+
+// A failure is what is told of a task that failed.
+type failure struct {
+	payload, entry, kind, reason string
+	retries, crashes             int64
+}
+
+func (q *queue) bury(l *lane, keep int, worker, id string, f failure) {
+	grave, from := "k:"+id, ""
+	if isKey(f.entry) {
+		from = f.entry
+	}
+	q.await(l, grave, f.payload, q.now, 0, 0)
+	q.set(l.entry+grave, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
+	q.plan(l, grave, q.now)
+	if keep > 0 && q.is(l.workers, "zset") && len(q.between(l.workers, float64(q.now), inf)) == 0 {
+		q.trim(l, -inf, keep)
+	}
+}
+
+// putAside keeps in a failed queue what failed again, never to be due.
+func (q *queue) putAside(keep int, entry, payload string, retries, crashes int64) {
+	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes)
+	q.plan(&q.lane, entry, aside+q.now)
+	q.trim(&q.lane, aside, keep)
+}

@@ -1,0 +1,272 @@
+package model
+
+import (
+	"slices"
+	"time"
+)
+
+var evicted = refusal("EVICTED the worker is no member of the queue")
+
+func join(s *store, keys, args []string, at time.Time) any {
+	workers, suspects, rounds, worker := keys[0], keys[1], keys[2], args[0]
+	now := at.UnixMilli()
+	mark, suspected := s.score(suspects, worker)
+	s.size(workers)
+	was, _ := s.field(rounds, worker)
+	last, _ := integer(was)
+	before, _ := integer(args[2])
+	first, _ := integer(args[3])
+	if now > before || suspected && mark <= 0 {
+		return refusal("EVICTED the worker has been failed or has left")
+	}
+	s.remove(suspects, worker)
+	s.add(workers, worker, (&queue{now: now}).deadline(number(args[1])))
+	if last < first {
+		s.set(rounds, worker, first)
+	}
+	return 1
+}
+
+// fence makes sure that a worker changes nothing any more.
+func (q *queue) fence(worker string, mark int64) {
+	q.add(q.suspects, worker, mark)
+	if q.scheduled && q.is(q.idle, "zset") {
+		if score, ok := q.score(q.idle, worker); ok && score >= clock {
+			q.earlier = true
+		}
+	}
+	q.remove(q.workers, worker)
+	if q.is(q.idle, "zset") {
+		q.remove(q.idle, worker)
+	}
+	if q.is(q.rounds, "hash") {
+		q.unset(q.rounds, worker)
+	}
+}
+
+// takeBack gives back what fenced workers hold, the newest first.
+func (q *queue) takeBack(workers []string) (returned, handled, left int) {
+	type held struct {
+		working, id string
+		token, died int64
+	}
+	var all []held
+	for _, w := range workers {
+		working, died := q.working+w, int64(0)
+		if mark, ok := q.score(q.suspects, w); ok && mark == 0 {
+			died = 1
+		}
+		if !q.is(working, "zset") {
+			continue
+		}
+		newest := q.all(working)
+		slices.Reverse(newest)
+		for _, r := range newest[:min(len(newest), atOnce)] {
+			all = append(all, held{working, r.name, int64(r.score), died})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b held) int { return int(b.token - a.token) })
+	for _, h := range all[:min(len(all), atOnce)] {
+		switch q.giveBack(h.working, h.id, h.token, h.died, q.keyed) {
+		case done:
+			returned++
+			handled++
+		case gone:
+			handled++
+		}
+	}
+	for _, w := range workers {
+		working := q.working + w
+		switch {
+		case !q.is(working, "zset"):
+			left++
+		case q.size(working) > 0:
+			left += q.size(working)
+		default:
+			if q.canceling {
+				for _, c := range q.all(q.canceled) {
+					q.acknowledge(c.name, w)
+				}
+			}
+			q.remove(q.suspects, w)
+		}
+	}
+	return returned, handled, left
+}
+
+// returning are some of those whose return is under way.
+func (q *queue) returning() (all []string) {
+	for _, r := range q.between(q.suspects, -inf, 0) {
+		all = append(all, r.name)
+	}
+	return all[:min(len(all), 20)]
+}
+
+// goOn goes on with returns under way. Open tells whether others may start.
+func (q *queue) goOn() (open, again bool) {
+	workers := q.returning()
+	if len(workers) == 0 {
+		return true, false
+	}
+	returned, handled, _ := q.takeBack(workers)
+	q.wakes(q.idle, q.wake, returned)
+	again = handled > 0 && len(q.returning()) > 0
+	return !again, again
+}
+
+// look suspects those whose lease has lapsed, and fails those that were suspected a
+// grace ago.
+func (q *queue) look(grace int64, judge bool) []any {
+	lapsed := q.between(q.workers, -inf, float64(q.now-1))
+	if len(lapsed) == 0 && !q.suspecting() {
+		return []any{[]any{}, 0, 0, -1}
+	}
+	for _, r := range lapsed[:min(len(lapsed), 100)] {
+		if _, ok := q.score(q.suspects, r.name); !ok {
+			q.add(q.suspects, r.name, q.now+grace)
+		}
+	}
+	failed := []any{}
+	var ripe []ranked
+	for _, r := range q.between(q.suspects, 0, float64(q.now)) {
+		if r.score > 0 && len(ripe) < 20 {
+			ripe = append(ripe, r)
+		}
+	}
+	for _, r := range ripe {
+		if deadline, ok := q.score(q.workers, r.name); !ok || deadline >= float64(q.now) {
+			q.remove(q.suspects, r.name)
+		} else if judge {
+			q.fence(r.name, 0)
+			failed = append(failed, r.name)
+		}
+	}
+	returned, handled, left := q.takeBack(q.returning())
+	q.alert(&q.lane, returned)
+	due := int64(-1)
+	for _, r := range q.between(q.suspects, 0, inf) {
+		if r.score > 0 {
+			due = max(int64(r.score)-q.now, 0)
+			break
+		}
+	}
+	return []any{failed, returned, flag(left > 0 && handled > 0 || judge && len(ripe) == 20), due}
+}
+
+// register writes the registration of a worker, of the fields in their order.
+func register(s *store, keys, args []string, _ time.Time) any {
+	s.del(keys[0])
+	for i, name := range []string{"name", "host", "pid", "started", "version", "queues"} {
+		s.set(keys[0], name, args[1+i])
+	}
+	if ttl := number(args[0]); ttl > 0 {
+		s.expire(keys[0], ttl)
+	}
+	return 1
+}
+
+func enlist(s *store, keys, args []string, _ time.Time) any {
+	v := s.make(keys[0], "set")
+	was := v.set[args[0]]
+	v.set[args[0]] = true
+	return flag(!was)
+}
+
+// delist takes a worker off the list unless its registration is there.
+func delist(s *store, keys, args []string, _ time.Time) any {
+	if s.exists(keys[1]) {
+		return 0
+	}
+	listed := false
+	s.change(keys[0], "set", func(v *value) {
+		listed = v.set[args[0]]
+		delete(v.set, args[0])
+	})
+	return flag(listed)
+}
+
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func beat(q *queue, args []string) any {
+	worker := args[0]
+	judgeUntil, _ := integer(args[3])
+	deadline, member := q.score(q.workers, worker)
+	if !member {
+		return evicted
+	}
+	held := q.size(q.working + worker)
+	there := q.exists(q.waiting) || q.exists(q.working+worker)
+	q.remove(q.suspects, worker)
+	q.add(q.workers, worker, q.deadline(number(args[1])))
+
+	found := []any{[]any{}, 0, 0, -1}
+	if !q.broken {
+		found = q.look(number(args[2]), q.now <= judgeUntil && deadline >= float64(q.now))
+		q.keepOffset()
+	}
+	waiting := 0
+	if there || found[1] != 0 {
+		waiting = q.waits()
+	}
+	if q.scheduled {
+		waiting += q.due()
+	}
+	rank := -1
+	if q.is(q.idle, "zset") {
+		rank = q.rank(q.idle, worker)
+	}
+	last := int64(0)
+	if all := q.all(q.canceled); len(all) > 0 {
+		last = int64(all[len(all)-1].score)
+	}
+	return append([]any{flag(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline))...)
+}
+
+func leave(q *queue, args []string) any {
+	q.whole()
+	was, _ := q.field(q.rounds, args[0])
+	last, _ := integer(was)
+	if round, _ := integer(args[1]); last > round {
+		return []any{0, 0}
+	}
+	if !q.end(args[0], -1) {
+		return []any{0, 0}
+	}
+	returned, _, left := q.takeBack(args[:1])
+	q.keepOffset()
+	q.alert(&q.lane, returned)
+	return []any{returned, left}
+}
+
+func fail(q *queue, args []string) any {
+	q.whole()
+	if !q.end(args[0], 0) {
+		return []any{0, 0, 0, 0}
+	}
+	returned, handled, left := q.takeBack(args[:1])
+	q.keepOffset()
+	q.alert(&q.lane, returned)
+	return []any{1, returned, handled, left}
+}
+
+// end fences a member; it reports whether the worker is one, or is being returned.
+func (q *queue) end(worker string, mark int64) bool {
+	at, suspected := q.score(q.suspects, worker)
+	if _, member := q.score(q.workers, worker); member {
+		q.fence(worker, mark)
+		return true
+	}
+	return suspected && at <= 0
+}
+
+func sweep(q *queue, args []string) any {
+	q.whole()
+	found := q.look(number(args[0]), true)
+	q.keepOffset()
+	return found
+}

@@ -1,0 +1,50 @@
+package model
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// ofModel is what the model leaves out.
+var ofModel = []difference{
+	{
+		what:    "there are no users who may do less than others",
+		request: []any{"ACL", "SETUSER", "somebody"},
+		redis:   "OK",
+		other:   "ERR unknown command 'ACL'",
+		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestHintsOnly/.*/channels$`),
+	},
+	{
+		what:    "scripts that change no task, check and explain, are not in it",
+		request: script("-- check: something\nreturn 'done'"),
+		redis:   "done",
+		other:   "ERR the model does not know this script",
+		tests:   regexp.MustCompile(`^TestCheck[A-Z]|^TestExplain/`),
+	},
+}
+
+func serve(t *testing.T) *Server {
+	t.Helper()
+	m, err := Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// TestLimits asks the model and Redis what that table is about.
+func TestLimits(t *testing.T) {
+	m := serve(t)
+	for _, d := range ofModel {
+		d.compare(t, redistest.URL(), m.URL())
+	}
+}
+
+// TestTablesOnModel runs the tables on the model.
+func TestTablesOnModel(t *testing.T) {
+	leaves, out := tables(t, serve(t).URL())
+	judge(t, leaves, out, ofModel)
+}

@@ -1,0 +1,249 @@
+package model
+
+import "strings"
+
+// A fate is what became of a process, or of its payload.
+type fate int
+
+const (
+	done  fate = iota // as asked
+	gone              // Redis has lost the payload, or a cancel covers it: it ends
+	stuck             // a key is of another type, and nothing happens
+)
+
+// A run is what a process runs: an entry with its counts, or "" for the list.
+type run struct {
+	entry       string
+	tried, died int64
+}
+
+// runs tells what a process runs, unless that cannot be read.
+func (q *queue) runs(id string, keyed bool) (run, bool) {
+	if !keyed {
+		return run{}, true
+	}
+	entry, ok := q.field(q.entries, id)
+	if !ok {
+		return run{}, true
+	}
+	key := q.entry + entry
+	if !q.is(key, "hash") {
+		return run{}, false
+	}
+	if holder, ok := q.field(key, "process"); ok && holder != id {
+		q.unset(q.entries, id) // Redis had lost the entry, and it runs again
+		return run{}, true
+	}
+	tried, _ := q.field(key, "tried")
+	died, _ := q.field(key, "died")
+	return run{entry, number(tried), number(died)}, true
+}
+
+// crashes is how many workers died holding what is not under a key.
+func (q *queue) crashes(payload string) int64 {
+	if !q.counting {
+		return 0
+	}
+	n, _ := q.field(q.ledger, digest(payload))
+	crashes, _ := integer(n)
+	return crashes
+}
+
+func (q *queue) forgetCrashes(payload string) {
+	if q.counting {
+		q.unset(q.ledger, digest(payload))
+	}
+}
+
+// moveLock moves a lock from one place to another, or removes it.
+func (q *queue) moveLock(payload, from, to string) {
+	if !q.locks {
+		return
+	}
+	if where, ok := q.field(q.unique, digest(payload)); !ok || where != from {
+		return
+	}
+	if to == "" {
+		q.unset(q.unique, digest(payload))
+	} else {
+		q.set(q.unique, digest(payload), to)
+	}
+}
+
+// takeLock follows a payload from the front of the list into a process.
+func (q *queue) takeLock(payload, id string) {
+	where, _ := q.field(q.unique, digest(payload))
+	if place, ok := position(where); ok && place <= q.offset {
+		q.set(q.unique, digest(payload), "p:"+id)
+	}
+	q.offset++
+}
+
+// position is the place in the list at which a lock is.
+func position(where string) (int64, bool) {
+	place, ok := strings.CutPrefix(where, "w:")
+	if !ok || place == "" {
+		return 0, false
+	}
+	return integer(place)
+}
+
+// keepOffset ends whatever takes or gives back.
+func (q *queue) keepOffset() {
+	switch {
+	case !q.locks:
+	case q.fields(q.unique) == 1:
+		q.del(q.unique)
+	default:
+		q.set(q.unique, "offset", q.offset)
+	}
+}
+
+// covered counts the end of a process that a cancel covers.
+func (q *queue) covered(payload, entry string, token int64, field string) (covered bool) {
+	if !q.canceling {
+		return false
+	}
+	names := []string{digest(payload)}
+	if isKey(entry) {
+		names = append(names, entry)
+	}
+	for _, name := range names {
+		if canceled, ok := q.score(q.canceled, name); ok && float64(token) <= canceled {
+			covered = true
+			if record := q.cancel + name; q.is(record, "hash") {
+				was, ok := q.field(record, field)
+				if n, valid := integer(was); valid || !ok {
+					q.set(record, field, n+1)
+				}
+			}
+		}
+	}
+	return covered
+}
+
+// acknowledge notes that a worker has nothing left of what a cancel covers.
+func (q *queue) acknowledge(name, worker string) {
+	record := q.cancel + name
+	if q.is(record, "hash") && q.unset(record, "w:"+worker) == 1 && q.fields(record) == 3 {
+		q.remove(q.canceled, name)
+		q.expire(record, 60_000)
+	}
+}
+
+// takeOut takes what a process runs out of it.
+func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
+	r, ok := q.runs(id, keyed)
+	if !ok || !q.is(q.process+id, "list") {
+		return "", r, stuck
+	}
+	payload, ok = q.popFront(q.process + id)
+	if !ok {
+		return "", r, gone
+	}
+	return payload, r, done
+}
+
+// clear removes what is left of a process without its payload.
+func (q *queue) clear(working, id, payload, entry string) {
+	q.remove(working, id)
+	q.moveLock(payload, "p:"+id, "")
+	if entry != "" {
+		q.ended(entry, id)
+	}
+}
+
+// finish ends a process for good.
+func (q *queue) finish(working, id string, token int64, field string, keyed bool) (string, bool) {
+	payload, r, f := q.takeOut(id, keyed)
+	if f == stuck {
+		return "", false
+	}
+	if f == done {
+		q.covered(payload, r.entry, token, field)
+		if !isKey(r.entry) {
+			q.forgetCrashes(payload)
+		}
+	}
+	q.clear(working, id, payload, r.entry)
+	return payload, true
+}
+
+// giveBack returns what a process runs to where it came from, unless a cancel covers
+// it; died is 1 if its worker did.
+func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate {
+	r, ok := q.runs(id, keyed)
+	key := q.process + id
+	if !ok {
+		return stuck
+	}
+	if r.entry == "" && !q.canceling && !(q.is(key, "list") && (!q.exists(key) || q.is(q.waiting, "list"))) {
+		return stuck
+	}
+	if !q.is(key, "list") {
+		return stuck
+	}
+	held := q.items(key)
+	if len(held) == 0 {
+		q.clear(working, id, "", r.entry)
+		return gone
+	}
+	// Of a list of several, the library reads one end and moves the other.
+	payload := held[len(held)-1]
+	if q.covered(payload, r.entry, token, "stopped") {
+		q.del(key)
+		q.clear(working, id, payload, r.entry)
+		return gone
+	}
+	if r.entry != "" {
+		q.remove(working, id)
+		q.del(key)
+		q.moveLock(payload, "p:"+id, "e:"+r.entry)
+		crashes := r.died
+		if isKey(r.entry) {
+			crashes += died
+		}
+		q.returned(r.entry, id, payload, min(token, q.now), r.tried, crashes)
+	} else {
+		if !q.is(q.waiting, "list") {
+			return stuck
+		}
+		q.remove(working, id)
+		payload, _ = q.popFront(key)
+		q.pushFront(q.waiting, payload)
+		if q.locks {
+			q.offset--
+			q.moveLock(payload, "p:"+id, "w:"+text(q.offset))
+		}
+	}
+	if died > 0 && !isKey(r.entry) {
+		was, _ := q.field(q.ledger, digest(payload))
+		n, _ := integer(was)
+		q.set(q.ledger, digest(payload), n+died)
+		q.counting = true
+	}
+	return done
+}
+
+// putOff has a process tried again later.
+func (q *queue) putOff(working, id string, token, delay int64, keyed bool) fate {
+	payload, r, f := q.takeOut(id, keyed)
+	if f == stuck {
+		return stuck
+	}
+	if f == gone || q.covered(payload, r.entry, token, "stopped") {
+		q.clear(working, id, payload, r.entry)
+		return gone
+	}
+	q.remove(working, id)
+	if r.entry != "" {
+		q.moveLock(payload, "p:"+id, "e:"+r.entry)
+		q.returned(r.entry, id, payload, q.now+delay, r.tried+1, r.died)
+		return done
+	}
+	entry := "r:" + id
+	q.moveLock(payload, "p:"+id, "e:"+entry)
+	q.await(&q.lane, entry, payload, q.now+delay, 1, 0)
+	q.plan(&q.lane, entry, q.now+delay)
+	return done
+}

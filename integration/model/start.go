@@ -1,0 +1,202 @@
+package model
+
+import "fmt"
+
+// tell tells of a started task.
+func (r *round) tell(payload string, token int64, entry string, retries, crashes int64) {
+	var more any = ""
+	if entry != "" || crashes > 0 {
+		var story any = ""
+		if entry != "" && r.failed == nil {
+			know := []any{entry, payload}
+			for _, f := range []struct{ name, none string }{
+				{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", ""}, {"from", ""},
+			} {
+				v, ok := r.field(r.entry+entry, f.name)
+				if !ok {
+					v = f.none
+				}
+				know = append(know, v)
+			}
+			story = know
+		}
+		more = []any{entry, retries, crashes, story}
+	}
+	r.told = append(r.told, payload, token, more)
+}
+
+// otherID makes an id of the last one, which then no process has.
+func (r *round) otherID() string {
+	if r.final == len(r.ids) {
+		r.final--
+	}
+	r.others++
+	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
+}
+
+// risky reports whether a task is left to others: one more death would bury it, and
+// another such task may run.
+func (r *round) risky(crashes int64) bool {
+	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
+		return false
+	}
+	if r.solo {
+		r.solo = false
+		return false
+	}
+	r.skipped++
+	return true
+}
+
+// deadly buries a task that too many workers died holding, and reports whether it is
+// one.
+func (r *round) deadly(payload, entry string, retries, crashes int64) bool {
+	if r.most == 0 || crashes < r.most {
+		return false
+	}
+	if r.failed != nil && !r.buries(r.failed) {
+		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
+		return false
+	}
+	id := r.otherID()
+	if r.failed != nil {
+		reason := fmt.Sprint(crashes, " workers died holding it")
+		r.bury(r.failed, r.keep, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes})
+	} else {
+		r.putAside(r.keep, "r:"+id, payload, retries, crashes)
+	}
+	r.buried++
+	return true
+}
+
+// begin gives what was taken a token.
+func (r *round) begin(payload, entry string, retries, crashes int64) {
+	if crashes > 0 {
+		r.final = min(r.final, len(r.ids)-r.ahead)
+	}
+	r.token++
+	r.add(r.working, r.ids[r.first], r.token)
+	r.first++
+	r.tell(payload, r.token, entry, retries, crashes)
+}
+
+// fromEntries starts what is due in the second lane, by pages: what is left to others
+// stays at the head.
+func (r *round) fromEntries(wanted int) {
+	var page []ranked
+	read, last := 0, false
+	for cleared := 0; r.first < r.final && r.others < 999 && cleared < 500 && r.scheduled; {
+		if len(page) == 0 {
+			if last || read > 0 && read < wanted {
+				return
+			}
+			from, size := r.skipped, wanted
+			due := r.between(r.schedule, -inf, float64(r.now))
+			if r.skipped >= 200 {
+				behind := len(due) - r.skipped
+				if behind <= 0 {
+					return
+				}
+				from, size, last = r.skipped+int(r.number*100%int64(behind)), 100, true
+			}
+			page = due[min(from, len(due)):min(from+size, len(due))]
+			if read = len(page); read == 0 {
+				return
+			}
+		}
+		entry := page[0].name
+		page = page[1:]
+		if cleared += r.startEntry(entry); r.final < r.first {
+			return
+		}
+	}
+}
+
+// startEntry starts what waits in an entry, unless it is not to; it returns 1 if all it
+// did was to clear.
+func (r *round) startEntry(entry string) int {
+	key := r.entry + entry
+	var payload string
+	var waits bool
+	var retries, crashes int64
+	if r.is(key, "hash") {
+		payload, waits = r.field(key, "payload")
+		tried, _ := r.field(key, "retries")
+		died, _ := r.field(key, "crashes")
+		retries, crashes = number(tried), number(died)
+	} else {
+		r.trouble = string(wrongType)
+	}
+	if waits && !isKey(entry) {
+		crashes = r.crashes(payload)
+	}
+	switch {
+	case !waits:
+		r.remove(r.schedule, entry) // Redis has lost it
+		return 1
+	case r.failed == nil && r.most > 0 && crashes >= r.most:
+		r.putAside(r.keep, entry, payload, retries, crashes)
+		return 1
+	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
+		r.final = r.first // nor does it wait beside others
+	case r.risky(crashes):
+	case r.deadly(payload, entry, retries, crashes):
+		r.unwait(&r.lane, entry)
+		if !isKey(entry) {
+			r.forgetCrashes(payload)
+			r.moveLock(payload, "e:"+entry, "")
+		}
+	default:
+		id := r.ids[r.first]
+		r.started(entry, id, payload, retries, crashes)
+		r.moveLock(payload, "e:"+entry, "p:"+id)
+		r.begin(payload, entry, retries, crashes)
+	}
+	return 0
+}
+
+// fromList starts what is on the list.
+func (r *round) fromList() {
+	simple := !r.counting && !r.locks // nothing to see to but the payloads
+	for r.first < r.final && r.others < 999 {
+		id := r.ids[r.first]
+		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
+			r.trouble = string(wrongType)
+			return
+		}
+		payload, ok := r.popFront(r.waiting)
+		if !ok {
+			r.empty = true
+			return
+		}
+		r.push(r.process+id, payload)
+		if simple {
+			r.token++
+			r.add(r.working, id, r.token)
+			r.first++
+			r.plain = append(r.plain, payload)
+			continue
+		}
+		crashes := r.crashes(payload)
+		if r.locks {
+			r.takeLock(payload, id)
+		}
+		switch {
+		case crashes == 0:
+			r.begin(payload, "", 0, 0)
+		case r.risky(crashes):
+			entry := "r:" + r.otherID()
+			r.del(r.process + id)
+			r.moveLock(payload, "p:"+id, "e:"+entry)
+			r.await(&r.lane, entry, payload, r.now, 0, 0)
+			r.plan(&r.lane, entry, r.now)
+			r.moved++
+		case r.deadly(payload, "", 0, crashes):
+			r.del(r.process + id)
+			r.forgetCrashes(payload)
+			r.moveLock(payload, "p:"+id, "")
+		default:
+			r.begin(payload, "", 0, crashes)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package model
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A round is one step of a worker under way.
+type round struct {
+	*queue
+	worker, working        string
+	number, last           int64
+	most                   int64 // deaths
+	solo                   bool
+	keep, ahead            int
+	failed                 *lane // nil in a failed queue
+	doneTo                 string
+	heeded                 bool
+	ids                    []string
+	token                  int64
+	told                   []any // of started tasks there is more to tell of
+	plain                  []any
+	trouble                string
+	idlers                 int
+	final, first, others   int // places in ids: behind the last to start; the next; ids made of the last
+	skipped, buried, moved int
+	empty                  bool
+}
+
+const odd = "WRONGTYPE a key of the queue or of the process is of another type"
+
+// An argument list is taken apart from its front.
+type arguments []string
+
+func (a *arguments) word() string {
+	w := (*a)[0]
+	*a = (*a)[1:]
+	return w
+}
+
+func (a *arguments) int() int64 { n, _ := integer(a.word()); return n }
+
+func step(q *queue, rest []string) any {
+	args := arguments(rest)
+	r := &round{queue: q, heeded: true}
+	r.worker, r.number = args.word(), args.int()
+	lease, seen, idle := args.int(), args.int(), args.word() == "1"
+	r.most, r.solo, r.keep = args.int(), args.word() == "1", int(args.int())
+	head, tail, bury := args.word(), args.word(), args.word()
+	if head != "" {
+		r.failed = failedQueue(head, tail, bury)
+	}
+	r.doneTo = args.word()
+	outcomes, entries, ends := int(args.int()), int(args.int()), int(args.int())
+	acks, heard := args.int(), args.int()
+	r.ahead = int(args.int())
+	r.working = q.working + r.worker
+
+	if _, member := q.score(q.workers, r.worker); !member {
+		return evicted
+	}
+	was, _ := q.field(q.rounds, r.worker)
+	r.last, _ = integer(was)
+	if r.number < r.last-1 {
+		return refusal("STALE later rounds have been answered")
+	}
+	r.token = q.lastToken()
+	q.whole()
+	q.size(r.working)
+
+	overtaken := r.number < r.last
+	if !overtaken {
+		if q.is(q.idle, "zset") {
+			q.remove(q.idle, r.worker)
+		}
+		q.set(q.rounds, r.worker, r.number)
+	}
+	suspecting := q.suspecting()
+	q.remove(q.suspects, r.worker)
+	q.add(q.workers, r.worker, q.deadline(lease))
+	if q.is(q.idle, "zset") {
+		r.idlers = q.size(q.idle)
+	}
+
+	settled, strange := []any{}, []any{}
+	for i := range outcomes {
+		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), i < entries && q.keyed))
+	}
+	for i := range ends {
+		if what := r.settle(args.word(), args.int(), "finish", "", false); what != "ok" {
+			strange = append(strange, i, what)
+		}
+	}
+	for range acks {
+		name, canceled := args.word(), args.int()
+		if t, ok := r.logged(name); ok && t == canceled {
+			q.acknowledge(name, r.worker)
+		}
+	}
+	recorded := []any{}
+	for range heard {
+		t, _ := r.logged(args.word())
+		recorded = append(recorded, t)
+	}
+	r.ids = args
+
+	open, again := true, false
+	if suspecting {
+		open, again = q.goOn()
+	}
+	open = open && !q.isPaused()
+	needed := len(r.ids) - r.ahead
+	wanted := len(r.ids)
+	r.final = len(r.ids)
+	if q.counting || r.idlers > 0 {
+		r.final, wanted = needed, needed
+	}
+	before := r.token
+	if r.number <= r.last {
+		r.repeat()
+	} else if open && wanted > 0 {
+		r.fromEntries(wanted)
+		r.fromList()
+	}
+	if r.token > before {
+		q.put(q.token, text(r.token))
+	}
+	q.keepOffset()
+
+	more := !r.empty && open && q.waits() > 0
+	if q.scheduled && open && !more {
+		more = r.skipped < 200 && q.due() > r.skipped
+	}
+	started := len(r.told)/3 + len(r.plain)
+	again = again || more && r.number == r.last || open && r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	rank, due := -1, int64(-1)
+	if idle && started < needed && !again {
+		rank, due = r.rest(open)
+	}
+	if more && r.idlers > 0 {
+		q.wakes(q.idle, q.wake, 1)
+	}
+	if q.scheduled {
+		if keeps, someone := q.keeper(&q.lane); someone && (!keeps || q.sooner(&q.lane)) {
+			q.ring(&q.lane)
+		}
+	} else if q.sooner(&q.lane) {
+		q.ring(&q.lane)
+	}
+	if r.failed != nil && r.failed.ready > 0 {
+		q.wakes(r.failed.idle, r.failed.wake, r.failed.ready)
+	}
+	cancels, seen, rest_ := r.news(seen, overtaken)
+	hungry := r.idlers
+	if more {
+		hungry = 0
+	}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, flag(again || rest_), r.trouble, recorded, due, r.buried, r.last}
+}
+
+// logged is the token of a cancel on record.
+func (r *round) logged(name string) (int64, bool) {
+	if !r.is(r.cancel+name, "hash") {
+		return 0, false
+	}
+	f, _ := r.field(r.cancel+name, "token")
+	return integer(f)
+}
+
+var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
+
+// settle ends one process as the worker says.
+func (r *round) settle(id string, started int64, verb, word string, keyed bool) string {
+	if score, ok := r.score(r.working, id); !ok || score != float64(started) {
+		return "gone"
+	}
+	f := done
+	switch verb {
+	case "finish", "drop":
+		field := map[string]string{"finish": "finished", "drop": "stopped"}[verb]
+		payload, ok := r.finish(r.working, id, started, field, keyed)
+		if !ok {
+			f = stuck
+		} else if verb == "finish" {
+			r.announce(payload, word)
+		}
+	case "stop":
+		f = r.giveBack(r.working, id, started, 0, keyed)
+	case "retry":
+		f = r.putOff(r.working, id, started, number(word), keyed)
+	default:
+		m := reasoned.FindStringSubmatch(word)
+		f = r.giveUp(id, started, m[1], m[2], keyed)
+	}
+	switch f {
+	case stuck:
+		r.trouble = odd
+		return "refused"
+	case gone:
+		return "canceled"
+	}
+	return "ok"
+}
+
+// announce tells observers of a finished task, until nobody hears of one.
+func (r *round) announce(payload, word string) {
+	if !r.heeded {
+		return
+	}
+	message := `{"workerId":` + quote(r.worker) + `,"task":` + quote(payload)
+	if result, ok := strings.CutPrefix(word, "="); ok {
+		message += `,"result":` + quote(result)
+	}
+	r.heeded = r.publish(r.doneTo, message+"}") > 0
+}
+
+// quote writes a string as JSON does, whatever its bytes are.
+func quote(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteString(`\` + string(c))
+		case c < ' ' || c == 0x7f:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return `"` + b.String() + `"`
+}
+
+// giveUp puts what a process runs into the failed queue; in that, aside.
+func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool) fate {
+	if r.failed != nil && !r.buries(r.failed) {
+		return stuck
+	}
+	payload, run, f := r.takeOut(id, keyed)
+	if f == stuck {
+		return stuck
+	}
+	if f == gone || r.covered(payload, run.entry, started, "stopped") {
+		r.clear(r.working, id, payload, run.entry)
+		return gone
+	}
+	if !isKey(run.entry) {
+		run.died = r.crashes(payload)
+		r.forgetCrashes(payload)
+	}
+	switch {
+	case r.failed != nil:
+		r.bury(r.failed, r.keep, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died})
+		r.clear(r.working, id, payload, run.entry)
+	case run.entry != "":
+		r.remove(r.working, id)
+		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died)
+		r.trim(&r.lane, aside, r.keep)
+	default:
+		r.clear(r.working, id, payload, "")
+		r.putAside(r.keep, "r:"+id, payload, run.tried, run.died)
+	}
+	return done
+}
+
+// repeat tells again what this round or the one before has started, and starts
+// nothing: a copy may come late, when nobody waits for its answer.
+func (r *round) repeat() {
+	for _, id := range r.ids {
+		token, ok := r.score(r.working, id)
+		if !ok {
+			continue
+		}
+		run, readable := r.runs(id, r.keyed)
+		if !readable || !r.is(r.process+id, "list") || r.length(r.process+id) == 0 {
+			return
+		}
+		held := r.items(r.process + id)
+		payload := held[len(held)-1]
+		if !isKey(run.entry) {
+			run.died = r.crashes(payload)
+		}
+		r.tell(payload, int64(token), run.entry, run.tried, run.died)
+	}
+}
+
+// rest has the worker wait to be woken; it keeps the time if nobody does.
+func (r *round) rest(open bool) (rank int, due int64) {
+	score, due := r.now, int64(-1)
+	if keeps, _ := r.keeper(&r.lane); r.scheduled && !keeps {
+		score += clock
+		r.earlier, r.lane.first = false, 0
+		if at, ok := r.next(&r.lane); open && ok {
+			due = min(max(at*1000-r.micros, 0), 3_600_000_000)
+		}
+	}
+	if !r.is(r.idle, "zset") {
+		return -1, due
+	}
+	r.add(r.idle, r.worker, score)
+	return r.rank(r.idle, r.worker), due
+}
+
+// news are the cancels that the worker has not been told of.
+func (r *round) news(seen int64, overtaken bool) (cancels []any, last int64, more bool) {
+	if seen > r.token {
+		seen = 0 // Redis has lost writes
+	}
+	cancels = []any{}
+	if overtaken || !r.canceling {
+		return cancels, seen, false
+	}
+	since := r.between(r.canceled, float64(seen+1), inf)
+	since = since[:min(len(since), 100)]
+	for _, c := range since {
+		if r.is(r.cancel+c.name, "hash") {
+			if _, ok := r.field(r.cancel+c.name, "w:"+r.worker); ok {
+				cancels = append(cancels, c.name, int64(c.score))
+			}
+		}
+		seen = int64(c.score)
+	}
+	return cancels, seen, len(since) == 100
+}

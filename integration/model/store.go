@@ -1,0 +1,246 @@
+package model
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// A refusal is an error reply. What refuses halfway panics with one, since nothing is
+// rolled back.
+type refusal string
+
+const wrongType = refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+// A value is what a key holds: one of these, by its kind.
+type value struct {
+	kind    string
+	list    []string // from the front, which in Redis is the tail
+	hash    map[string]string
+	zset    map[string]float64
+	set     map[string]bool
+	text    string
+	expires time.Time // zero: never
+}
+
+// A store is a keyspace.
+type store struct {
+	keys    map[string]*value
+	publish func(channel, message string) int // tells how many hear it
+}
+
+// at returns what a key holds, or nil; it refuses what is of another kind.
+func (s *store) at(key, kind string) *value {
+	v := s.keys[key]
+	if v != nil && !v.expires.IsZero() && !time.Now().Before(v.expires) {
+		delete(s.keys, key)
+		v = nil
+	}
+	if v != nil && kind != "" && v.kind != kind {
+		panic(wrongType)
+	}
+	return v
+}
+
+// make returns what a key holds, or holds from now on.
+func (s *store) make(key, kind string) *value {
+	v := s.at(key, kind)
+	if v == nil {
+		v = &value{kind: kind, hash: map[string]string{}, zset: map[string]float64{}, set: map[string]bool{}}
+		s.keys[key] = v
+	}
+	return v
+}
+
+// change has f change what a key holds, if anything; what is empty then goes.
+func (s *store) change(key, kind string, f func(*value)) {
+	v := s.at(key, kind)
+	if v == nil {
+		return
+	}
+	f(v)
+	if len(v.list)+len(v.hash)+len(v.zset)+len(v.set) == 0 && kind != "string" {
+		delete(s.keys, key)
+	}
+}
+
+// try does what may be refused, and tells whether it was not.
+func try(f func()) (ok bool) {
+	defer func() {
+		if !ok {
+			if r := recover(); r != nil && r != any(wrongType) {
+				panic(r)
+			}
+		}
+	}()
+	f()
+	return true
+}
+
+// is reports whether a key holds nothing, or what is of the kind.
+func (s *store) is(key, kind string) bool { return try(func() { s.at(key, kind) }) }
+
+func (s *store) exists(key string) bool { return s.at(key, "") != nil }
+func (s *store) del(key string)         { delete(s.keys, key) }
+
+func (s *store) expire(key string, ms int64) {
+	if v := s.at(key, ""); v != nil {
+		v.expires = time.Now().Add(time.Duration(ms) * time.Millisecond)
+	}
+}
+
+// Strings.
+
+func (s *store) get(key string) (string, bool) {
+	if v := s.at(key, "string"); v != nil {
+		return v.text, true
+	}
+	return "", false
+}
+
+func (s *store) put(key, text string) {
+	s.del(key)
+	s.make(key, "string").text = text
+}
+
+// Lists.
+
+func (s *store) length(key string) int {
+	if v := s.at(key, "list"); v != nil {
+		return len(v.list)
+	}
+	return 0
+}
+
+// items are those of a list, from the front.
+func (s *store) items(key string) []string {
+	if v := s.at(key, "list"); v != nil {
+		return v.list
+	}
+	return nil
+}
+
+func (s *store) push(key string, items ...string) {
+	v := s.make(key, "list")
+	v.list = append(v.list, items...)
+}
+
+func (s *store) pushFront(key, item string) {
+	v := s.make(key, "list")
+	v.list = append([]string{item}, v.list...)
+}
+
+func (s *store) popFront(key string) (item string, ok bool) {
+	s.change(key, "list", func(v *value) { item, v.list, ok = v.list[0], slices.Clone(v.list[1:]), true })
+	return item, ok
+}
+
+// Hashes.
+
+func (s *store) field(key, name string) (string, bool) {
+	if v := s.at(key, "hash"); v != nil {
+		f, ok := v.hash[name]
+		return f, ok
+	}
+	return "", false
+}
+
+func (s *store) fields(key string) int {
+	if v := s.at(key, "hash"); v != nil {
+		return len(v.hash)
+	}
+	return 0
+}
+
+// set sets fields: names and values in turn.
+func (s *store) set(key string, pairs ...any) {
+	v := s.make(key, "hash")
+	for i := 0; i < len(pairs); i += 2 {
+		v.hash[pairs[i].(string)] = text(pairs[i+1])
+	}
+}
+
+// text is a word or a number as it is stored.
+func text(v any) string {
+	switch v := v.(type) {
+	case int:
+		return strconv.Itoa(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	return v.(string)
+}
+
+// unset removes fields and tells how many there were.
+func (s *store) unset(key string, names ...string) (n int) {
+	s.change(key, "hash", func(v *value) {
+		for _, name := range names {
+			if _, ok := v.hash[name]; ok {
+				delete(v.hash, name)
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// Sorted sets.
+
+// A ranked is a member of a sorted set.
+type ranked struct {
+	name  string
+	score float64
+}
+
+func (s *store) score(key, member string) (float64, bool) {
+	if v := s.at(key, "zset"); v != nil {
+		f, ok := v.zset[member]
+		return f, ok
+	}
+	return 0, false
+}
+
+func (s *store) size(key string) int {
+	if v := s.at(key, "zset"); v != nil {
+		return len(v.zset)
+	}
+	return 0
+}
+
+func (s *store) add(key, member string, score int64) {
+	s.make(key, "zset").zset[member] = float64(score)
+}
+
+func (s *store) remove(key string, members ...string) {
+	s.change(key, "zset", func(v *value) {
+		for _, m := range members {
+			delete(v.zset, m)
+		}
+	})
+}
+
+var inf = math.Inf(1)
+
+// between are the members with scores from low to high, in their order.
+func (s *store) between(key string, low, high float64) (all []ranked) {
+	v := s.at(key, "zset")
+	if v == nil {
+		return nil
+	}
+	for name, score := range v.zset {
+		if score >= low && score <= high {
+			all = append(all, ranked{name, score})
+		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.name, b.name)) })
+	return all
+}
+
+func (s *store) all(key string) []ranked { return s.between(key, -inf, inf) }
+
+// rank is the place of a member, or -1.
+func (s *store) rank(key, member string) int {
+	return slices.IndexFunc(s.all(key), func(r ranked) bool { return r.name == member })
+}
