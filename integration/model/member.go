@@ -150,7 +150,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 			break
 		}
 	}
-	return []any{failed, returned, flag(left > 0 && handled > 0 || judge && len(ripe) == 20), due}
+	return []any{failed, returned, bit(left > 0 && handled > 0 || judge && len(ripe) == 20), due}
 }
 
 // register writes the registration of a worker, of the fields in their order.
@@ -169,7 +169,7 @@ func enlist(s *store, keys, args []string, _ time.Time) any {
 	v := s.make(keys[0], "set")
 	was := v.set[args[0]]
 	v.set[args[0]] = true
-	return flag(!was)
+	return bit(!was)
 }
 
 // delist takes a worker off the list unless its registration is there.
@@ -182,10 +182,10 @@ func delist(s *store, keys, args []string, _ time.Time) any {
 		listed = v.set[args[0]]
 		delete(v.set, args[0])
 	})
-	return flag(listed)
+	return bit(listed)
 }
 
-func flag(on bool) int {
+func bit(on bool) int {
 	if on {
 		return 1
 	}
@@ -224,7 +224,7 @@ func beat(q *queue, args []string) any {
 	if all := q.all(q.canceled); len(all) > 0 {
 		last = int64(all[len(all)-1].score)
 	}
-	return append([]any{flag(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline))...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline))...)
 }
 
 func leave(q *queue, args []string) any {

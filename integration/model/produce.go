@@ -147,7 +147,7 @@ func cancelKey(q *queue, args []string) any {
 			}
 		}
 	}
-	removed := flag(q.unwait(&q.lane, entry))
+	removed := bit(q.unwait(&q.lane, entry))
 	if holder == nil {
 		return []any{removed, 0}
 	}
@@ -213,7 +213,7 @@ func put(q *queue, args []string) any {
 	q.await(&q.lane, entry, payload, due, retries, crashes)
 	switch {
 	case runs:
-		q.set(key, "keep", flag(keep), "counts", flag(stay), "low", newLow, "high", newHigh)
+		q.set(key, "keep", bit(keep), "counts", bit(stay), "low", newLow, "high", newHigh)
 	case moves:
 		q.plan(&q.lane, entry, due)
 		if !q.isPaused() {

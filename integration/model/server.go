@@ -218,7 +218,7 @@ func (s *Server) do(name string, args []string) any {
 	case "DEL", "UNLINK":
 		n := 0
 		for _, key := range args {
-			n += flag(k.exists(key))
+			n += bit(k.exists(key))
 			k.del(key)
 		}
 		return n
@@ -236,7 +236,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		}
 		return status("none")
 	case "EXISTS":
-		return flag(k.exists(key))
+		return bit(k.exists(key))
 	case "PTTL":
 		switch v := k.at(key, ""); {
 		case v == nil:
@@ -315,7 +315,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		return nil
 	case "HEXISTS":
 		_, ok := k.field(key, args[0])
-		return flag(ok)
+		return bit(ok)
 	case "HDEL":
 		return k.unset(key, args...)
 	case "HLEN":
@@ -362,7 +362,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		return len(args)
 	case "SISMEMBER":
 		v := k.at(key, "set")
-		return flag(v != nil && v.set[args[0]])
+		return bit(v != nil && v.set[args[0]])
 	case "SMEMBERS":
 		all := []any{}
 		if v := k.at(key, "set"); v != nil {

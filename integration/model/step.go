@@ -156,7 +156,7 @@ func step(q *queue, rest []string) any {
 	if more {
 		hungry = 0
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, flag(again || rest_), r.trouble, recorded, due, r.buried, r.last}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last}
 }
 
 // logged is the token of a cancel on record.

@@ -1,0 +1,156 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+// A drawing draws the requests of one sequence.
+type drawing struct {
+	*rand.Rand
+	now   int64
+	ids   int
+	round map[string]int
+}
+
+func (d *drawing) of(words ...string) string { return words[d.IntN(len(words))] }
+
+func (d *drawing) worker() string  { return d.of(workers...) }
+func (d *drawing) payload() string { return d.of("a", "b", "c", "d") }
+func (d *drawing) entry() string   { return d.of("k:x", "k:y", "k:z") }
+
+// draw draws a request, odd ones too: of who is no member, of old rounds, with wrong
+// tokens, twice.
+func (d *drawing) draw(held []process) request {
+	d.now += int64(d.IntN(4)) * 500
+	q := queue_
+	on := func(verb string, args ...any) request {
+		return request{verb, d.now, []string{
+			q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
+			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
+		}, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
+	}
+	head, tail := q.Failed().Around()
+	switch n := d.IntN(100); {
+	case n < 10:
+		args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}
+		if d.IntN(2) == 0 {
+			args = append(args, d.payload(), d.payload())
+		}
+		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle()}, args}
+	case n < 16:
+		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
+	case n < 18:
+		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2"))}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
+	case n < 26:
+		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds()}, []any{d.worker(), d.IntN(3) * 2000, d.now + int64(d.IntN(4)-1)*500, 1}}
+	case n < 56:
+		return on("step", d.step(held, head, tail)...)
+	case n < 64:
+		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
+	case n < 66:
+		return on("sweep", 1000)
+	case n < 68:
+		return on("leave", d.worker(), d.IntN(20))
+	case n < 72:
+		return on("fail", d.worker())
+	case n < 78:
+		return on("cancel", q.Channel(keys.KindCancel), d.payload())
+	case n < 81:
+		return on("cancel_key", d.entry())
+	case n < 92:
+		at := d.now + int64(d.IntN(5)-2)*700
+		return on("put", d.entry(), d.payload(), at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue))
+	case n < 94:
+		return on("remove", d.entry())
+	case n < 95:
+		return request{"pause", d.now, []string{q.Paused()}, nil}
+	case n < 97:
+		return on("resume")
+	case n < 98:
+		return on("delete", q.Channel(keys.KindDelete), 0, 1)
+	}
+	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
+}
+
+// step draws a round.
+func (d *drawing) step(held []process, head, tail string) []any {
+	worker := d.worker()
+	if d.round == nil {
+		d.round = map[string]int{}
+	}
+	number := d.round[worker] + 1
+	if d.IntN(8) == 0 {
+		number -= d.IntN(4) // again, overtaken, or too late
+	}
+	d.round[worker] = max(d.round[worker], number)
+	var outcomes, ends []any
+	for _, p := range held {
+		if p.worker != worker && d.IntN(10) > 0 || d.IntN(3) == 0 {
+			continue
+		}
+		if d.IntN(10) == 0 {
+			p.token++
+		}
+		verb := d.of("finish", "drop", "stop", "retry", "fail")
+		word := map[string]string{"finish": d.of("", "=result"), "retry": d.of("0", "900"), "fail": "failed:reason"}[verb]
+		outcomes = append(outcomes, p.id, p.token, verb, word)
+	}
+	if d.IntN(6) == 0 {
+		ends = []any{fmt.Sprint("p", d.ids+50), 1} // it is not there
+	}
+	var starts []any
+	for range d.IntN(4) {
+		d.ids++
+		starts = append(starts, fmt.Sprint("p", d.ids))
+	}
+	acks := []any{}
+	for range d.IntN(2) {
+		acks = append(acks, d.of(digest("a"), digest("b"), "k:x"), 1+d.IntN(6))
+	}
+	heard := []any{}
+	for range d.IntN(2) {
+		heard = append(heard, digest(d.payload()))
+	}
+	all := []any{
+		worker, number, 2000 * d.IntN(3), d.IntN(5), d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
+		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
+		len(outcomes) / 4, len(outcomes) / 4, len(ends) / 2, len(acks) / 2, len(heard), d.IntN(len(starts) + 1),
+	}
+	for _, more := range [][]any{outcomes, ends, acks, heard, starts} {
+		all = append(all, more...)
+	}
+	return all
+}
+
+var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
+
+// standStill is the script of a verb, its fragments first, for which it is the given
+// time.
+func standStill(t *testing.T, verb string, now int64) string {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(scripts, name+".lua"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	body := read(verb)
+	var all strings.Builder
+	if m := uses.FindStringSubmatch(body); m != nil {
+		for lib := range strings.SplitSeq(m[1], ", ") {
+			all.WriteString(read(lib))
+		}
+	}
+	all.WriteString(body)
+	time := fmt.Sprintf("{ '%d', '%d' }", now/1000, now%1000*1000)
+	return strings.ReplaceAll(all.String(), "redis.call('TIME')", time)
+}

@@ -1,0 +1,248 @@
+package model
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var (
+	sequences = flag.Int("sequences", 150, "how many TestRandom makes")
+	firstSeed = flag.Uint64("seed", 1, "of the first of them")
+)
+
+// TestRandom makes the same random requests at Redis, at miniredis and at the model.
+// After each of them all answer the same and hold the same.
+func TestRandom(t *testing.T) {
+	b := newBench(t)
+	steps, refused := 0, 0
+	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences); seed++ {
+		d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), now: 1_000_000_000}
+		b.clear(t)
+		var made []request
+		wrong := ""
+		for range 40 {
+			r := d.draw(b.held)
+			made = append(made, r)
+			if wrong = b.make(t, r); wrong != "" {
+				break
+			}
+			steps++
+			refused += bit(b.refused)
+		}
+		if wrong == "" {
+			continue
+		}
+		made, wrong = b.shrink(t, made, wrong)
+		t.Fatalf("seed %d. To repeat it: go test ./integration/model -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
+	}
+	t.Logf("%d sequences, %d requests, %d of them refused", *sequences, steps, refused)
+}
+
+func lines(made []request) string {
+	var b strings.Builder
+	for _, r := range made {
+		fmt.Fprintln(&b, " ", r)
+	}
+	return b.String()
+}
+
+// A request is a script at a time, or a plain command.
+type request struct {
+	verb string
+	now  int64 // ms; 0 for a command
+	keys []string
+	args []any
+}
+
+func (r request) String() string { return fmt.Sprintf("at %d: %s %q", r.now, r.verb, r.args) }
+
+// A bench has the three side by side, the first of which is Redis.
+type bench struct {
+	names   []string
+	conns   []redis.Conn
+	held    []process // after the last request
+	refused bool      // the last request was
+}
+
+// A process is one that is held.
+type process struct {
+	worker, id string
+	token      int64
+}
+
+const prefix = "random"
+
+var (
+	queue_  = keys.NewSpace(prefix).Queue("q")
+	workers = []string{"w1", "w2", "w3"}
+)
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{names: []string{"Redis", "miniredis", "the model"}}
+	for _, url := range []string{redistest.URL(), "redis://" + miniredis.RunT(t).Addr(), serve(t).URL()} {
+		b.conns = append(b.conns, redistest.Dial(t, url))
+		// One worker hears what is published, and somebody hears of what is done.
+		ear := redis.PubSubConn{Conn: redistest.Dial(t, url)}
+		if err := ear.Subscribe(queue_.Wake("w1"), queue_.Channel(keys.KindDone)); err != nil {
+			t.Fatal(err)
+		}
+		ear.Receive()
+		ear.Receive()
+		go func() {
+			for ear.Receive() != nil && ear.Conn.Err() == nil {
+			}
+		}()
+	}
+	return b
+}
+
+func (b *bench) clear(t *testing.T) {
+	t.Helper()
+	b.held = nil
+	for _, c := range b.conns {
+		for _, key := range redistest.Keys(t, c, prefix) {
+			if _, err := c.Do("DEL", key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// make makes a request at all three, and tells in what they differ.
+func (b *bench) make(t *testing.T, r request) string {
+	t.Helper()
+	name, args := r.verb, r.args
+	if r.now > 0 {
+		all := []any{standStill(t, r.verb, r.now), len(r.keys)}
+		for _, k := range r.keys {
+			all = append(all, k)
+		}
+		name, args = "EVAL", append(all, r.args...)
+	}
+	var first, before string
+	for i, c := range b.conns {
+		v, err := c.Do(name, args...)
+		reply := rendered(v, err)
+		holds := b.look(t, c, i == 0)
+		if i == 0 {
+			first, before, b.refused = reply, holds, err != nil
+			continue
+		}
+		if reply != first {
+			return fmt.Sprintf("Redis answers %s\n%s answers %s", first, b.names[i], reply)
+		}
+		if holds != before {
+			return fmt.Sprintf("Redis holds\n%s\n%s holds\n%s", before, b.names[i], holds)
+		}
+	}
+	return ""
+}
+
+// shrink leaves out what is not needed for them to differ.
+func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, string) {
+	t.Helper()
+	for i := len(made) - 1; i >= 0; i-- {
+		fewer := slices.Delete(slices.Clone(made), i, i+1)
+		b.clear(t)
+		for n, r := range fewer {
+			if w := b.make(t, r); w != "" {
+				made, wrong = fewer[:n+1], w
+				i = min(i, len(made))
+				break
+			}
+		}
+	}
+	return made, wrong
+}
+
+// rendered is a reply; of an error, its word.
+func rendered(v any, err error) string {
+	if err != nil {
+		if strings.Contains(err.Error(), "WRONGTYPE") {
+			return "WRONGTYPE"
+		}
+		word, _, _ := strings.Cut(err.Error(), " ")
+		if word == "ERR" {
+			return err.Error()
+		}
+		return word
+	}
+	switch v := v.(type) {
+	case []byte:
+		return strconv.Quote(string(v))
+	case []any:
+		var all []string
+		for _, e := range v {
+			if _, refused := e.(redis.Error); refused {
+				e = nil
+			}
+			all = append(all, rendered(e, nil))
+		}
+		return "[" + strings.Join(all, " ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+// look renders a whole keyspace, and notes what is held.
+func (b *bench) look(t *testing.T, c redis.Conn, note bool) string {
+	t.Helper()
+	do := func(name, key string, args ...any) []string {
+		all, err := redis.Strings(c.Do(name, append([]any{key}, args...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if note {
+		b.held = nil
+	}
+	var out strings.Builder
+	for _, key := range redistest.Keys(t, c, prefix) {
+		kind, err := redis.String(c.Do("TYPE", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		switch kind {
+		case "list":
+			all = do("LRANGE", key, 0, -1)
+		case "hash":
+			for pair := range slices.Chunk(do("HGETALL", key), 2) {
+				all = append(all, pair[0]+"="+pair[1])
+			}
+			slices.Sort(all)
+		case "zset":
+			for pair := range slices.Chunk(do("ZRANGE", key, 0, -1, "WITHSCORES"), 2) {
+				score, _ := strconv.ParseFloat(pair[1], 64)
+				all = append(all, fmt.Sprintf("%s=%d", pair[0], int64(score)))
+				if worker, ok := strings.CutPrefix(key, queue_.Working("")); ok && note {
+					b.held = append(b.held, process{worker, pair[0], int64(score)})
+				}
+			}
+		case "string":
+			s, err := redis.String(c.Do("GET", key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = []string{s}
+		}
+		ttl, err := redis.Int64(c.Do("PTTL", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "  %s %s %v ends:%t\n", key, kind, all, ttl > 0)
+	}
+	return out.String()
+}
