@@ -38,6 +38,11 @@ func (d *drawing) draw(held []process) request {
 		}, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
 	}
 	head, tail := q.Failed().Around()
+	if d.IntN(60) == 0 { // somebody else writes what is of no use there
+		key := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
+			q.Entries(), q.Ledger(), q.Keyed(d.entry()), q.Working(d.worker()), q.Process(fmt.Sprint("p", d.ids)), q.Cancel(digest(d.payload())))
+		return request{verb: "SET", args: []any{key, "foreign"}}
+	}
 	switch n := d.IntN(100); {
 	case n < 10:
 		args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}

@@ -65,7 +65,7 @@ type request struct {
 	args []any
 }
 
-func (r request) String() string { return fmt.Sprintf("at %d: %s %q", r.now, r.verb, r.args) }
+func (r request) String() string { return fmt.Sprintf("at %d: %s %v", r.now, r.verb, r.args) }
 
 // A bench has the three side by side, the first of which is Redis.
 type bench struct {
