@@ -12,4 +12,7 @@
 //	go test ./integration/model                             everything
 //	go test ./integration/model -run TestTablesOnModel      the tables on the model
 //	go test ./integration/model -run TestTablesOnMiniredis  the tables on miniredis
+//	go test ./integration/model -run TestRandom -sequences=5000 -seed=7
+//
+// The last makes random requests at all three side by side.
 package model
