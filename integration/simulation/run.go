@@ -19,7 +19,6 @@ type run struct {
 	over    bool                                             // producers are to stop
 	healed  bool                                             // faults are over
 	stored  int                                              // tasks that peers have counted as finished
-	back    time.Duration                                    // by which the clock of Redis was set back
 	seen    map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
 }
 

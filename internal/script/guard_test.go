@@ -8,6 +8,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -88,7 +89,7 @@ func TestGuardDelete(t *testing.T) {
 	t.Parallel()
 	// A later page, after somebody has enqueued.
 	page := func(e *env) string {
-		r := e.line.Do(e.ctx, deleteQueue.Call(shared(e.q), prefixes(e.q, "c", "0", 0)...))[0]
+		r := e.line.Do(e.ctx, deleteQueue.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 0)...))[0]
 		if r.Err != nil {
 			return refused(r.Err)
 		}

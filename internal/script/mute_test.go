@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -101,10 +102,10 @@ func TestAnswers(t *testing.T) {
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
 		{"register", nil, func(e *env) redisconn.Call { return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]") }, "1"},
 		{"enqueue_once", nil, func(e *env) redisconn.Call {
-			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n")}, e.q.Wake(""), "c", 1000, "a")
+			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n")}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
 		}, "1"},
 		{"enqueue_unique", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique()}, e.q.Wake(""), "c", "a")
+			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
 		}, "1"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
