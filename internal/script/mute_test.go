@@ -148,7 +148,7 @@ func text(v any) string {
 }
 
 func putCall(e *env) redisconn.Call {
-	return put.Call(shared(e.q), prefixes(e.q, "k:x", "a", 0, "always", 0, 0, "c")...)
+	return put.Call(shared(e.q), prefixes(e.q, "k:x", "a", 0, "always", 0, 0, e.q.Channel(keys.KindEnqueue))...)
 }
 
 func leaveCall(round int) func(e *env) redisconn.Call {
