@@ -37,7 +37,6 @@ survive: ## break it in every way, for a quarter of an hour
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
 	done; \
-	(cd integration && go test ./simulation -timeout 20m -sim.first 1) || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
