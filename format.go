@@ -11,7 +11,7 @@ import (
 // at work, nothing is printed that changes.
 
 // Format prints the peer's id. It may be printed while it works.
-func (p *Peer) Format(s fmt.State, _ rune) { print(s, "peer", p) }
+func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
 
 // LogValue is the peer's id.
 func (p *Peer) LogValue() slog.Value {
@@ -22,7 +22,7 @@ func (p *Peer) LogValue() slog.Value {
 }
 
 // Format prints the queue's name. It may be printed while it is served.
-func (q *Queue) Format(s fmt.State, _ rune) { print(s, "queue", q) }
+func (q *Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
 
 // LogValue is the queue's name.
 func (q *Queue) LogValue() slog.Value {
@@ -33,7 +33,7 @@ func (q *Queue) LogValue() slog.Value {
 }
 
 // Format prints what the task is, without payload, key and result.
-func (t *Task) Format(s fmt.State, _ rune) { print(s, "task", t) }
+func (t *Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 
 // LogValue is what a log is told of the task, without payload, key and result.
 func (t *Task) LogValue() slog.Value {
@@ -46,7 +46,7 @@ func (t *Task) LogValue() slog.Value {
 }
 
 // Format prints what the task is, without payload and key.
-func (t RunningTask) Format(s fmt.State, _ rune) { print(s, "running task", t) }
+func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
 
 // LogValue is what a log is told of the task, without payload and key.
 func (t RunningTask) LogValue() slog.Value {
@@ -56,7 +56,7 @@ func (t RunningTask) LogValue() slog.Value {
 }
 
 // Format prints what the task is, without payload and key.
-func (t ScheduledTask) Format(s fmt.State, _ rune) { print(s, "scheduled task", t) }
+func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
 
 // LogValue is what a log is told of the task, without payload and key.
 func (t ScheduledTask) LogValue() slog.Value {
@@ -67,7 +67,7 @@ func (t ScheduledTask) LogValue() slog.Value {
 
 // Format prints what the task is, without payload and key. The reason is the text of
 // your own error.
-func (t FailedTask) Format(s fmt.State, _ rune) { print(s, "failed task", t) }
+func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 
 // LogValue is what a log is told of the task, without payload and key. The reason is
 // the text of your own error.
@@ -79,18 +79,15 @@ func (t FailedTask) LogValue() slog.Value {
 }
 
 // Format prints the counts.
-func (c *CancelReport) Format(s fmt.State, _ rune) { print(s, "cancel", c) }
+func (c CancelReport) Format(s fmt.State, _ rune) { show(s, "cancel", c) }
 
 // LogValue is the counts.
-func (c *CancelReport) LogValue() slog.Value {
-	if c == nil {
-		return slog.Value{}
-	}
+func (c CancelReport) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))
 }
 
 // Format prints what has happened, without payload and result.
-func (e Event) Format(s fmt.State, _ rune) { print(s, "event", e) }
+func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 
 // LogValue is what a log is told of what has happened, without payload and result.
 func (e Event) LogValue() slog.Value {
@@ -99,7 +96,7 @@ func (e Event) LogValue() slog.Value {
 		slog.Int("bytes", len(e.Payload)), slog.Int("count", e.Count))
 }
 
-// print prints what something is and what a log would be told of it.
-func print(s fmt.State, what string, of slog.LogValuer) {
-	_, _ = fmt.Fprint(s, what, of.LogValue())
+// show prints what something is and what a log would be told of it.
+func show(s fmt.State, what string, of slog.LogValuer) {
+	_, _ = fmt.Fshow(s, what, of.LogValue())
 }

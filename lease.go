@@ -1,12 +1,93 @@
 package worqr
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
+
+// beat renews the lease on every queue in one exchange, and looks for workers
+// whose lease has lapsed. It returns when to beat again at the latest.
+func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
+	p := w.peer
+	w.mu.Lock()
+	id, outdated := w.id, w.outdated
+	members := slices.Collect(maps.Values(w.members))
+	w.mu.Unlock()
+
+	// Nobody judges who has not itself beaten without a gap for a lease, on one
+	// connection: it may be Redis that was away, for others longer than for us.
+	sent := time.Now()
+	made := p.control.Made()
+	if away := made.IsZero() || made.After(w.steady) || sent.Sub(w.beaten) > 2*p.opts.beat(); away && !w.steady.IsZero() {
+		w.steady = sent
+	}
+	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
+	var until int64 // by the clock of Redis
+	if judge {
+		until = w.redis + (sent.Sub(w.beaten) + p.opts.beat()).Milliseconds()
+	}
+	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), w.ttl().Milliseconds())}
+	if p.opts.Lease < 0 {
+		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
+	}
+	for _, r := range members {
+		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), until))
+	}
+	replies := p.control.Do(ctx, calls...)
+
+	next = time.Duration(1<<63 - 1)
+	lapsed, answered, ousted := false, false, false
+	for i, r := range members {
+		pulse, e := script.ReadBeat(replies[i+1])
+		switch {
+		case errors.Is(e, script.ErrEvicted):
+			r.ousted()
+			answered, ousted = true, true
+		case e != nil:
+			err = r.queue.wrap("beat", e)
+		default:
+			answered = true
+			lapsed = lapsed || pulse.Lapsed
+			w.redis = pulse.Now
+			r.pulse(pulse, sent)
+			if due := p.swept(ctx, r.queue, pulse.Look); judge {
+				next = min(next, due)
+			}
+		}
+	}
+	there, e := redis.Int(replies[0].Value, replies[0].Err)
+	switch {
+	case e != nil:
+		err = cmp.Or(err, e)
+	case (there == 0 || outdated) && !ousted: // else who has failed this id has removed it
+		err = cmp.Or(err, w.announce(ctx, id))
+	}
+	if len(members) == 0 {
+		answered = e == nil
+	}
+	if errors.Is(err, redisconn.ErrUnknown) {
+		w.steady = time.Time{}
+	}
+	if answered {
+		w.beaten = sent
+		if lapsed || w.steady.IsZero() {
+			w.steady = sent
+		}
+		if wait := 3*p.opts.beat() - time.Since(w.steady); !judge {
+			next = min(next, max(wait, 5*time.Millisecond))
+		}
+	}
+	return next, err
+}
 
 // pulse takes in the answer to a beat that was sent at the given time.
 func (r *rounds) pulse(p *script.Pulse, sent time.Time) {

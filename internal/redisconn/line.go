@@ -23,9 +23,9 @@ var errLost = errors.New("the connection was lost before the call was sent")
 
 const (
 	callTimeout = 5 * time.Second
-	slowestLink = 1 << 20 // bytes a second; large payloads get more time
-	redial      = 10 * time.Second
-	idleCheck   = 1 * time.Second // how long a connection may be idle and still be trusted
+	slowestLink = 1 << 20          // bytes a second; large payloads get more time
+	redial      = 10 * time.Second // between two attempts of Ready
+	idleCheck   = 1 * time.Second  // how long a connection may be idle and still be trusted
 )
 
 // A Line is one connection shared by many callers. A caller that finds it free
