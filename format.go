@@ -98,5 +98,5 @@ func (e Event) LogValue() slog.Value {
 
 // show prints what something is and what a log would be told of it.
 func show(s fmt.State, what string, of slog.LogValuer) {
-	_, _ = fmt.Fshow(s, what, of.LogValue())
+	_, _ = fmt.Fprint(s, what, of.LogValue())
 }

@@ -286,13 +286,13 @@ func TestPayloadIsSecret(t *testing.T) {
 	receive(t, running, 2)
 	report := cancel(t, look.Queue("held"), payload)
 	wait(t, report)
-	d.print(report)
+	d.print(report, *report)
 	close(held)
 	stop()
 	d.print(p, p.Stats(), look.Queue("held"), p.Close())
 	end()
 	watching.Wait()
-	for _, secret := range []string{payload, "canary"} {
+	for _, secret := range []string{payload, "canary", hex.EncodeToString(sum(payload))} {
 		d.keeps(t, secret)
 	}
 	is.True(strings.Contains(d.String(), "handlers failed"))
