@@ -67,7 +67,7 @@ end
 -- A process that is not there has ended; what was blocked by it is not lost for
 -- want of a time.
 local function end_entry(entry, id)
-  if field(entry, 'payload') and not tonumber(field(entry, 'due') or nil) then
+  if field(entry, 'payload') and not tonumber(field(entry, 'due')) then
     redis.call('HSET', q.keyed .. entry, 'due', now)
   end
   entry_ended(entry, id)
@@ -79,7 +79,7 @@ local judges = {}
 -- so no cancel covers it: rather once too often than never.
 function judges.process(id)
   if payload_of(id) and not holder(id) then
-    local moved = mend and give_back(q.working, id, (last_token() or 0) + 1, 0)
+    local moved = mend and give_back(q.working, id, (last_token() or NEVER) + 1, 0)
     returned = returned + (moved and 1 or 0)
     flaw('orphan', id, moved)
   end
@@ -96,8 +96,8 @@ end
 -- process:worker. The later start stays, unless it is of no member.
 function judges.twice(name)
   local id, other = string.match(name, '^([^:]*):(.*)$')
-  local a = tonumber(redis.call('ZSCORE', q.working .. worker, id) or nil)
-  local b = tonumber(redis.call('ZSCORE', q.working .. other, id) or nil)
+  local a = tonumber(redis.call('ZSCORE', q.working .. worker, id))
+  local b = tonumber(redis.call('ZSCORE', q.working .. other, id))
   if a and b then
     local goes = a < b and worker or other
     if not is_member(worker) ~= not is_member(other) then
@@ -114,7 +114,7 @@ end
 -- and its tokens have been given.
 function judges.working(w)
   local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES')
-  if held.err or #held == 0 then
+  if #held == 0 then -- or an error, which has no elements
     return
   end
   local token, highest = last_token(), tonumber(held[2])
@@ -138,7 +138,7 @@ end
 function judges.member(name)
   local before, w = string.match(name, '^(%d*):(.*)$')
   local deadline = is_member(w)
-  if deadline and tonumber(deadline) < now and not alive then
+  if deadline and not alive then
     local judged = mend and deadline == before
     if judged then
       fence(w, 0)
@@ -150,7 +150,7 @@ end
 
 -- A suspect is a member, or its tasks are being returned by somebody.
 function judges.suspect(w)
-  local mark = tonumber(redis.call('ZSCORE', q.suspects, w) or nil)
+  local mark = tonumber(redis.call('ZSCORE', q.suspects, w))
   if mark and mark > 0 and not is_member(w) then
     if mend then
       redis.call('ZREM', q.suspects, w)
@@ -210,12 +210,11 @@ function judges.entry(entry)
   end
   local payload, due, process = unpack(fields)
   local wrong, mended = not payload and not process, mend
-  local member = payload and redis.sha1hex(payload) .. ':' .. entry
   if wrong and mend then
     redis.call('DEL', key)
     redis.call('ZREM', q.schedule, entry)
   end
-  if payload and not tonumber(due or nil) then
+  if payload and not tonumber(due) then
     wrong, due = true, redis.call('ZSCORE', q.schedule, entry) or now
     if mend then
       redis.call('HSET', key, 'due', due)
@@ -239,7 +238,7 @@ function judges.entry(entry)
     if mend then
       redis.call('ZREM', q.schedule, entry)
     end
-  elseif payload and not process and tonumber(planned or nil) ~= tonumber(due) then
+  elseif payload and not process and tonumber(planned) ~= tonumber(due) then
     wrong = true
     if mend and planned then
       redis.call('HSET', key, 'due', planned)
@@ -247,10 +246,13 @@ function judges.entry(entry)
       plan(q, entry, tonumber(due))
     end
   end
-  if payload and not redis.call('ZSCORE', q.contents, member) then
-    wrong = true
-    if mend then
-      redis.call('ZADD', q.contents, 0, member)
+  if payload then
+    local member = redis.sha1hex(payload) .. ':' .. entry
+    if not redis.call('ZSCORE', q.contents, member) then
+      wrong = true
+      if mend then
+        redis.call('ZADD', q.contents, 0, member)
+      end
     end
   end
   if wrong then
@@ -316,23 +318,25 @@ function judges.canceled(name)
   if record.err or not redis.call('ZSCORE', q.canceled, name) then
     return
   end
-  local waited, gone = 0, {}
+  local waited, gone = false, {}
   for i = 1, #record, 2 do
     local w = string.match(record[i], '^w:(.*)$')
-    if w and (is_member(w) or is_returning(w) or redis.call('EXISTS', q.working .. w) == 1) then
-      waited = waited + 1
-    elseif w then
-      gone[#gone + 1] = w
+    if w then
+      if is_member(w) or is_returning(w) or redis.call('EXISTS', q.working .. w) == 1 then
+        waited = true
+      else
+        gone[#gone + 1] = w
+      end
     end
   end
-  if waited > 0 and #gone == 0 then
+  if waited and #gone == 0 then
     return
   end
   if mend then
     for _, w in ipairs(gone) do
       acknowledge(name, w)
     end
-    if waited == 0 then
+    if not waited then
       redis.call('ZREM', q.canceled, name)
       redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
@@ -348,7 +352,7 @@ function judges.record(name)
       redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
     flaw('ttl', name, mend)
-  elseif ttl >= 0 and logged then
+  elseif ttl > -1 and logged then
     if mend then
       redis.call('PERSIST', q.cancel .. name)
     end
@@ -365,10 +369,7 @@ function judges.queue(name)
   if type(length) ~= 'number' then
     return
   end
-  if locks == 1 and offset then
-    if mend then
-      redis.call('DEL', q.unique)
-    end
+  if locks == 1 and offset then -- it goes with the last lines below
     flaw('leftover', 'unique', mend)
   elseif locks > 0 and not offset then
     if mend then
@@ -394,7 +395,6 @@ for i = at, #ARGV do
   judges[what](ARGV[i])
 end
 if mend then
-  offset = redis.call('EXISTS', q.unique) == 1 and offset or nil
   keep_offset()
   alert(q, returned)
 end

@@ -29,8 +29,8 @@ length = type(length) == 'number' and length or 0
 local function entries_of(lane)
   local digest, names = redis.sha1hex(payload), {}
   local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most)
-  for i = 1, members.err and 0 or #members do
-    names[i] = string.sub(members[i], 42)
+  for i, member in ipairs(members) do
+    names[i] = string.sub(member, 42)
   end
   return names
 end
@@ -45,7 +45,7 @@ end
 local entries = {}
 for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
   local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'due', 'retries', 'crashes', 'process')
-  if not fields.err and (fields[1] or fields[5]) then
+  if fields[1] or fields[5] then -- an error has no elements
     local process, holder, token = fields[5] or '', '', 0
     for _, w in ipairs(fields[5] and holders() or {}) do
       local score = redis.pcall('ZSCORE', q.working .. w, process)
@@ -53,9 +53,9 @@ for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
         holder, token = w, tonumber(score)
       end
     end
-    local waits = fields[1] and tonumber(fields[2] or 0) or -1
-    local planned = redis.call('ZSCORE', q.schedule, entry)
-    entries[#entries + 1] = { entry, waits, planned and tonumber(planned) or -1, tonumber(fields[3] or 0), tonumber(fields[4] or 0),
+    local waits = fields[1] and number(fields[2]) or -1
+    local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1
+    entries[#entries + 1] = { entry, waits, planned, number(fields[3]), number(fields[4]),
       redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token }
   end
 end

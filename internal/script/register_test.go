@@ -58,13 +58,16 @@ func TestRegister(t *testing.T) {
 // at that moment does not: it would never notice, since its registration is there.
 func TestDelist(t *testing.T) {
 	t.Parallel()
+	chosen(t)
 	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	watched(t, redistest.URL(), prefix)
 	dial, err := redisconn.FromURL(redistest.URL())
 	is.NoErr(err)
 	one, other := redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)
 	defer one.Close()
 	defer other.Close()
-	c, s := redistest.Conn(t), keys.NewSpace(redistest.Prefix(t))
+	c, s := redistest.Conn(t), keys.NewSpace(prefix)
 	listed := func() int {
 		n, err := redis.Int(c.Do("SISMEMBER", s.Workers(), "w"))
 		is.NoErr(err)
@@ -79,7 +82,18 @@ func TestDelist(t *testing.T) {
 		is.NoErr(<-back)
 		is.Equal(listed(), 1)
 	}
+	takes := func() any { // the answer, which the library does not read
+		v, err := other.One(t.Context(), delist.Call([]string{s.Workers(), s.Worker("w")}, "w"))
+		is.NoErr(err)
+		return v
+	}
+	is.Equal(takes(), int64(0))
+	is.Equal(listed(), 1)
 	_, err = c.Do("DEL", s.Worker("w"))
+	is.NoErr(err)
+	is.Equal(takes(), int64(1))
+	is.Equal(takes(), int64(0))
+	_, err = c.Do("SADD", s.Workers(), "w")
 	is.NoErr(err)
 	is.NoErr(Delist(t.Context(), other, s, []string{"w", "x"}))
 	is.Equal(listed(), 0)
