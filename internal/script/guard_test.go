@@ -131,6 +131,24 @@ func TestGuardPut(t *testing.T) {
 	})
 }
 
+// What others have written into an entry counts as nothing, and what is not there, too.
+func TestGuardStored(t *testing.T) {
+	t.Parallel()
+	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
+	all := []scenario{
+		{name: "without bounds, what newly waits keeps its time", seed: newer, steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: doneX.with("schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+9m", 0, 0))}}},
+		{name: "without bounds, there is no upper one", seed: newer, steps: []when{
+			{call: sets("x", "b", "+5m", "later"), want: "ok", state: newer.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0), rule(0, 0, "+5m", "never")))}}},
+	}
+	for _, counts := range []string{"", "retries=x crashes=x", "retries=-1 crashes=-1", "retries=1e300 crashes=1e300", "retries=nan crashes=nan"} {
+		all = append(all, scenario{name: "counts: " + counts, seed: keyX.with("keyed:k:x", h("payload=a", counts)), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))},
+		}})
+	}
+	run(t, all)
+}
+
 func TestGuardMembers(t *testing.T) {
 	t.Parallel()
 	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
@@ -252,8 +270,10 @@ func TestGuardFull(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	overtaken := rawP.with("rounds", "{w1=6}")
+	orphan := member.with("token", "=9", "process:p1", "[a]")
 	for _, s := range []scenario{
 		{name: "pause", seed: member, steps: []when{{call: pauses, want: "ok", state: member.with("paused", "=1")}}},
+		{name: "check", seed: orphan, steps: []when{{call: checks(true, CheckProcesses, "p1"), want: "orphan p1 mended", state: member.with("token", "=9", "queues", "[a]")}}},
 		{name: "a round that was overtaken", seed: overtaken, steps: []when{
 			{call: ends(5, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=6}", "token", "=1", "queues", "[a]")}}},
 	} {

@@ -98,6 +98,7 @@ func TestInstant(t *testing.T) {
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
 		{name: "beat: lapsed by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000999", state: w1("never")}}},
 		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+		{name: "beat: who judges has not lapsed itself", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
 		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000999"}}},
 		{name: "sweep: who has not lapsed", seed: w1(at(0)), steps: []when{{call: sweep(5), want: "failed=[] due=-1"}}},
 		{name: "sweep: a suspect, and when to fail it", seed: w1(at(-1)), steps: []when{{call: sweep(5), want: "failed=[] due=5", state: w1(at(-1)).with("suspects", "(w1="+at(5)+")")}}},

@@ -26,7 +26,7 @@ end
 -- A count or a time as it is stored. What others have written there is 0: an error
 -- after the first write would leave a task in no place.
 local function number(stored)
-  local n = tonumber(stored or 0)
+  local n = tonumber(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0
 end
 
