@@ -67,9 +67,7 @@ func step(q *queue, rest []string) any {
 	}
 	r.token = q.lastToken()
 	q.whole()
-	if outcomes+ends == 0 { // else the first of these tells, when the round is on record
-		q.size(r.working)
-	}
+	q.size(r.working)
 
 	overtaken := r.number < r.last
 	if !overtaken {

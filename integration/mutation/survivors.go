@@ -49,6 +49,8 @@ var survivors = slices.Concat(
 		`step: announce: if {heeded → true} then`,
 		`step: keyed = {any and i <= entries → i <= entries}`,
 		`step: keyed = {any and i <= entries → any}`,
+		`step: if {i > 1 → true} then`,
+		`step: if i {> → >=} 1 then`,
 		`step: elseif open and wanted {> → >=} 0 then`,
 		`step: elseif {open and wanted > 0 → open} then`,
 		`step: local due, next_one, read, last_page, cleared = {}, {1 → 2}, false, false, 0`,

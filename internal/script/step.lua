@@ -65,7 +65,25 @@ end
 if broken then
   return broken
 end
-if outcomes + ends == 0 then -- else the first of these tells
+
+-- The ids of a page of ends, from a place on, and their scores.
+local PAGE = 1000 -- unpack has a limit
+local function ends_from(place, count)
+  local ids = {}
+  for i = 1, math.min(count, PAGE) do
+    ids[i] = ARGV[place + 2 * i - 2]
+  end
+  return ids, redis.call('ZMSCORE', working, unpack(ids))
+end
+
+-- What the worker holds is the last check, by a command that is needed anyway: what
+-- is settled first is looked up.
+local score, page, held
+if outcomes > 0 then
+  score = redis.call('ZSCORE', working, ARGV[at])
+elseif ends > 0 then
+  page, held = ends_from(at, ends)
+else
   redis.call('ZCARD', working)
 end
 
@@ -134,14 +152,16 @@ local function give_up(id, started, kind, reason)
   return true
 end
 
-local PAGE = 1000 -- unpack has a limit
 local settled, trouble = {}, ''
 local any = keyed
 for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain ones cost nothing more
   local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   at = at + 4
-  if tonumber(redis.call('ZSCORE', working, id)) ~= started then
+  if i > 1 then
+    score = redis.call('ZSCORE', working, id)
+  end
+  if tonumber(score) ~= started then
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
     local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped')
@@ -171,17 +191,15 @@ end
 keyed = false
 local odd, over, lists = {}, {}, {}
 for i = 1, ends, PAGE do
-  local page, given = {}, at
-  for _ = i, math.min(i + PAGE - 1, ends) do
-    page[#page + 1] = ARGV[at]
-    at = at + 2
+  if not page then
+    page, held = ends_from(at, ends - i + 1)
   end
-  for j, score in ipairs(redis.call('ZMSCORE', working, unpack(page))) do
+  for j, started in ipairs(held) do
     local id, what = page[j], nil
-    if score ~= ARGV[given + 2 * j - 1] then
+    if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
     elseif canceling or counting or offset or heeded then
-      local payload = finish(working, id, tonumber(score), 'finished')
+      local payload = finish(working, id, tonumber(started), 'finished')
       if payload then
         announce(payload, nil)
       else
@@ -199,6 +217,7 @@ for i = 1, ends, PAGE do
     redis.call('ZREM', working, unpack(over))
     over, lists = {}, {}
   end
+  at, page = at + 2 * #page, nil
 end
 keyed = any
 

@@ -94,6 +94,26 @@ func TestQueueOfAnotherType(t *testing.T) {
 	})
 }
 
+// Where nobody can tell what a worker holds, its round is refused before it is on
+// record, whatever the round says.
+func TestHeldOfAnotherType(t *testing.T) {
+	t.Parallel()
+	seed := rawP.with("working:w1", "=foreign", "idle", "(w1=-1m)", "suspects", "(w1=-1m)", "queues", "[z]")
+	for what, r := range map[string]Round{
+		"nothing":     {},
+		"a start":     {Start: []string{"p2"}},
+		"an outcome":  {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}},
+		"an end":      {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}},
+		"one of each": {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p3", Token: 3, Verb: Finish, Plain: true}}, Start: []string{"p2"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r.Worker, r.Number = "w1", 2
+			newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: steps(r), want: "WRONGTYPE"}}}, nil)
+		})
+	}
+}
+
 // On a full Redis only adding work is refused.
 func TestFull(t *testing.T) {
 	t.Parallel()
