@@ -26,7 +26,6 @@ var survivors = slices.Concat(
 		`lib_entry: entry_returned: if {is_key(entry) → true} then`,
 		`lib_entry: entry_returned: elseif {newer ~= payload → true} then`,
 		`lib_queue: local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, {false → true}, false, false`,
-		`lib_queue: keyed = size('HLEN', q.entries) {> → >=} 0`,
 		`lib_queue: if {redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 → true} then`,
 		`lib_queue: if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) {> → >=} 0 then`,
 		`lib_queue: canceling = redis.call('ZCARD', q.canceled) {> → >=} 0`,
