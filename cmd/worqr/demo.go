@@ -50,7 +50,7 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if s.Lost > 0 {
-		return errLost
+		return errTold
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // peer.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "peer" {
-		os.Exit(run(os.Args[1:]))
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(redistest.Main(m.Run))
 }

@@ -1,6 +1,12 @@
-// Command worqr shows what the work queue worqr does. With nothing but Go:
+// Command worqr shows what the work queue worqr does, and what is wrong with a
+// fleet. With nothing but Go:
 //
 //	go run github.com/worqr/worqr/cmd/worqr@latest demo
+//
+// At the Redis that REDIS_URL says, while the fleet works:
+//
+//	worqr check            # what is broken or in danger; --repair puts it right
+//	worqr explain emails   # where the task on standard input is, and why it does not run
 package main
 
 import (
@@ -19,6 +25,8 @@ import (
 
 type cli struct {
 	Demo    demoCommand    `cmd:"" help:"Watch three peers at work. One is killed, tasks fail, one is canceled, nothing is lost."`
+	Check   checkCommand   `cmd:"" help:"Examine all that a fleet has in Redis, while it works."`
+	Explain explainCommand `cmd:"" help:"Tell where a task is, and why it does not run."`
 	Peer    peerCommand    `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
@@ -31,28 +39,44 @@ func (versionCommand) Run(out io.Writer) error {
 	return err
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
+// errTold ends a command whose output has told what is wrong.
+var errTold = errors.New("something is wrong")
 
-// run is all of main, so that the test binary can be the command too.
-func run(args []string) int {
+// What the command exits with.
+const (
+	exitWell   = 0
+	exitUnwell = 1 // as the output tells
+	exitFailed = 2 // it was used wrongly, or could not do its work
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is all of main, so that tests and their binary can be the command too.
+func run(args []string, in io.Reader, out, errs io.Writer) int {
 	parser := kong.Must(&cli{},
 		kong.Name("worqr"),
-		kong.Description("A peer-to-peer work queue on Redis."))
+		kong.Description("A peer-to-peer work queue on Redis."),
+		kong.Writers(out, errs))
 	command, err := parser.Parse(args)
-	parser.FatalIfErrorf(err)
+	if err != nil {
+		parser.Errorf("%s", err)
+		return exitFailed
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C does not wait
 
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.BindTo(os.Stdout, (*io.Writer)(nil))
-	err = command.Run()
-	if err == nil {
-		return 0
+	command.BindTo(in, (*io.Reader)(nil))
+	command.BindTo(out, (*io.Writer)(nil))
+	switch err := command.Run(); {
+	case err == nil:
+		return exitWell
+	case errors.Is(err, errTold):
+		return exitUnwell
+	default:
+		fmt.Fprintln(errs, "worqr:", strings.TrimPrefix(err.Error(), "worqr: "))
+		return exitFailed
 	}
-	if !errors.Is(err, errLost) { // of which the summary has told
-		fmt.Fprintln(os.Stderr, "worqr:", strings.TrimPrefix(err.Error(), "worqr: "))
-	}
-	return 1
 }

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"time"
 )
-
-// errLost ends a demo that has lost a task.
-var errLost = errors.New("tasks were lost")
 
 // A tally knows what became of every task. It counts ids, as they are in the
 // payloads, from what was really said: by Redis (accepted, finished, failed), by

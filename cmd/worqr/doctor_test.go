@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// canary is in every payload, key and password, and in nothing that is printed.
+const canary = "canary"
+
+// command runs the command as main does, and returns what it printed and its exit
+// status.
+func command(t *testing.T, in string, args ...string) (out string, status int) {
+	t.Helper()
+	var said bytes.Buffer
+	status = run(args, strings.NewReader(in), &said, &said)
+	if strings.Contains(said.String(), canary) {
+		t.Errorf("%q prints what is secret:\n%s", args, said.String())
+	}
+	return said.String(), status
+}
+
+// The server endangers nothing, so that only what is planted is found.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	conn := redistest.Dial(t, server.URL())
+	check := func(want int, says string, more ...string) {
+		t.Helper()
+		args := []string{"check", "--redis", redistest.Doctor(t, server.URL(), "p"), "--prefix", "p", "--lease", "150ms"}
+		out, status := command(t, "", append(args, more...)...)
+		if status != want || !strings.Contains(out, says) {
+			t.Errorf("exit status %d, want %d and %q:\n%s", status, want, says, out)
+		}
+	}
+	check(exitWell, "0 broken, 0 in danger")
+	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
+		_, err := conn.Do("LPUSH", key, canary)
+		is.NoErr(err)
+	}
+	_, err := conn.Do("SET", "p:token:{q}", 5)
+	is.NoErr(err)
+	check(exitUnwell, "broken (orphan)")
+	check(exitUnwell, "broken (orphan, repaired)", "--repair") // they are back, and nobody serves the queue
+	check(exitUnwell, "danger (unserved)")
+	n, err := redis.Int(conn.Do("LLEN", "p:queues:{q}"))
+	is.NoErr(err)
+	is.Equal(n, 2)
+	_, err = conn.Do("DEL", "p:queues:{q}")
+	is.NoErr(err)
+	check(exitWell, "0 broken, 0 in danger")
+}
+
+// The payload is an argument or the input, to the byte.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p, err := worqr.Open(url, &worqr.Options{Prefix: prefix})
+	is.NoErr(err)
+	defer p.Close()
+	q := p.Queue("q")
+	is.NoErr(q.Enqueue(t.Context(), []byte(canary)))
+	is.NoErr(q.Put(t.Context(), canary, []byte("other"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	is.NoErr(q.Enqueue(t.Context(), nil))
+	for _, c := range []struct {
+		name, in string
+		args     []string
+		status   int
+		says     string
+	}{
+		{"argument", "", []string{"q", canary}, exitWell, "It waits on \"q\"."},
+		{"input", canary, []string{"q"}, exitWell, "It waits on \"q\"."},
+		{"input with a newline", canary + "\n", []string{"q"}, exitUnwell, "There is no copy"},
+		{"empty argument", canary + "\n", []string{"q", ""}, exitWell, "It waits on \"q\"."},
+		{"key", "", []string{"q", "--key", canary}, exitWell, "second lane"},
+		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "There is no copy"},
+		{"other queue", "", []string{"other", canary}, exitUnwell, "There is no copy"},
+		{"empty key", "", []string{"q", "--key", ""}, exitFailed, "explain on \"q\""},
+		{"bad name", "", []string{"q q", canary}, exitFailed, "bad name"},
+		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "either"},
+		{"neither", "", nil, exitFailed, "<queue>"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)
+			if status != c.status || !strings.Contains(out, c.says) {
+				t.Errorf("exit status %d, want %d and %q:\n%s", status, c.status, c.says, out)
+			}
+		})
+	}
+}
+
+// Neither a URL nor its password is in an error.
+func TestCommandsUnreachable(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://:" + canary + "@127.0.0.1:1", "http://:" + canary + "@host", "redis://:" + canary + "@%zz"} {
+		for _, args := range [][]string{{"check"}, {"check", "--repair"}, {"explain", "q", "a"}} {
+			if out, status := command(t, "", append(args, "--redis", url)...); status != exitFailed || !strings.HasPrefix(out, "worqr: ") {
+				t.Errorf("%s: exit status %d:\n%s", args, status, out)
+			}
+		}
+	}
+}
