@@ -2,7 +2,6 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,10 +10,6 @@ import (
 
 	"github.com/worqr/worqr/internal/redisconn"
 )
-
-// ErrPolicy: at its maxmemory Redis would evict lists, so tasks would be lost.
-// Set maxmemory-policy to noeviction.
-var ErrPolicy = errors.New("worqr: Redis may evict tasks")
 
 // A policy is what Redis does when its memory is full.
 type policy struct {

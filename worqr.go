@@ -113,6 +113,10 @@ var (
 	// ErrUnknown: the call was sent and its reply was lost, so it may have been
 	// carried out. Calls on a task, and EnqueueOnce, may be repeated.
 	ErrUnknown = errors.New("worqr: the outcome is unknown")
+	// ErrPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
+	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
+	// take another Redis. Only StartWorker and Run ask.
+	ErrPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
 // A Pool hands out connections to Redis. *redis.Pool is one.
@@ -259,6 +263,10 @@ type Peer struct {
 // rediss:// for TLS, or unix:///path[?db=n]. It does no I/O; the first call
 // that needs a connection makes it. It fails when the URL or an option is not
 // valid. Close releases the connections.
+//
+// Whether Redis would evict tasks (ErrPolicy) is asked where a worker starts. A peer
+// that only produces does not ask: it would need the right to, and a round trip. For
+// a Redis at which no worker has started yet, Check tells.
 func Open(url string, opts *Options) (*Peer, error) {
 	var config *tls.Config
 	if opts != nil {
