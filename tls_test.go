@@ -85,8 +85,9 @@ func TestTLSRefused(t *testing.T) {
 		"no certificate, TLS 1.2":     {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
 		"a certificate not trusted":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
 		"too old":                     {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
-		"rediss:// where there is no": {"rediss://" + plain.Addr(), trusting, []string{"redis:// is without"}},
-		"redis:// where there is TLS": {"redis://" + server.Addr(), nil, nil},
+		"rediss:// where there is no": {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
+		"redis:// where there is TLS": {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
+		"redis://, and it says so":    {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -115,6 +116,43 @@ func TestTLSRefused(t *testing.T) {
 				t.Errorf("it took %v", took) // each call may take the 2 s for a server that says nothing
 			}
 		})
+	}
+}
+
+// alerting returns the address of a server that, as some do, says in TLS that it wants
+// TLS, and closes the connection.
+func alerting(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", home+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Without a password, too, where the first that is sent is another call.
+func TestTLSWanted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
+	for _, address := range []string{server.Addr(), alerting(t)} {
+		p, err := worqr.Open("redis://"+address, nil)
+		is.NoErr(err)
+		defer p.Close()
+		err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
+		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknown))
 	}
 }
 
@@ -155,9 +193,9 @@ func TestTLSBlackHole(t *testing.T) {
 	// The connection for beats has less time, a third of the lease.
 	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	err = p.StartWorker(t.Context())
-	is.True(err != nil && strings.Contains(err.Error(), "redis:// is without"))
+	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)
 	err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
-	is.True(err != nil && strings.Contains(err.Error(), "redis:// is without") && !is_(err, worqr.ErrUnknown))
+	is.True(err != nil && strings.Contains(err.Error(), "try redis://") && !is_(err, worqr.ErrUnknown))
 	receive(t, closed, 1)
 }

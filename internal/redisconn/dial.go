@@ -95,10 +95,11 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 	var network, address, db string
 	dial := dialer.DialContext
 	switch host := cmp.Or(u.Hostname(), "localhost"); u.Scheme {
-	case "rediss":
-		dial = secure(config, host)
-		fallthrough
-	case "redis":
+	case "redis", "rediss":
+		dial = plain
+		if u.Scheme == "rediss" {
+			dial = secure(config, host)
+		}
 		network, address, db = "tcp", net.JoinHostPort(host, cmp.Or(u.Port(), "6379")), strings.Trim(u.Path, "/")
 	case "unix":
 		network, address, db = "unix", u.Path, u.Query().Get("db")

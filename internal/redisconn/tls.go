@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -27,18 +29,54 @@ func secure(config *tls.Config, host string) func(ctx context.Context, network, 
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout) // for both
 		defer cancel()
-		plain, err := dialer.DialContext(ctx, network, address)
+		raw, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		conn := tls.Client(plain, c)
+		conn := tls.Client(raw, c)
 		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = plain.Close() // nothing was said on it
+			_ = raw.Close() // nothing was said on it
 			return nil, advised(err)
 		}
 		return conn, nil
 	}
 }
+
+// plain makes connections without TLS, which tell when it is wanted.
+func plain(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &plainConn{Conn: conn}, nil
+}
+
+// A plainConn looks at how a server begins. A port for TLS closes the connection on
+// hearing anything else; some say why before.
+type plainConn struct {
+	net.Conn
+	heard bool // the server has spoken, and not TLS
+}
+
+func (c *plainConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.heard {
+		return n, err
+	}
+	of, network := errors.AsType[net.Error](err)
+	switch {
+	case n > 0 && p[0] == recordAlert:
+		return 0, errors.New("the server speaks TLS; try rediss://")
+	case n > 0:
+		c.heard = true
+	case err != nil && !errors.Is(err, net.ErrClosed) && !(network && of.Timeout()):
+		err = fmt.Errorf("%w (the server closes the connection without a word; if it wants TLS, try rediss://)", err)
+	}
+	return n, err
+}
+
+// recordAlert begins a record of TLS that says what is wrong, and no reply of Redis.
+const recordAlert = 21
 
 // greeted is the outcome of dialling once the server has looked at the client's
 // certificate: with TLS 1.3 it does so after the handshake, and a refusal comes in the
@@ -74,8 +112,8 @@ func advised(err error) error {
 		return &adviceError{err, "nobody that is trusted here has signed the certificate of the server; TLS.RootCAs in the options says whom to trust"}
 	case isName && name.Certificate != nil:
 		return &adviceError{err, "the certificate of the server is for another host; connect by the name that it is for, or set TLS.ServerName in the options"}
-	case isRecord, errors.Is(err, context.DeadlineExceeded):
-		return &adviceError{err, "what answers does not speak TLS, or not at present; redis:// is without, and a server has a port of its own for TLS"}
+	case isRecord, errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
+		return &adviceError{err, "what answers does not speak TLS, or not at present; if its port is one without, try redis://"}
 	case isRemote && remote.Op == "remote error":
 		return &adviceError{err, refused}
 	}
