@@ -15,7 +15,7 @@ import "context"
 // Redis is asked about itself with INFO and CONFIG GET; where it may not be, the
 // report says so.
 //
-// Findings name keys, workers and processes, and never payloads; keys of tasks
+// Findings name keys, workers and runs of tasks, and never payloads; keys of tasks
 // are given by their digests.
 func (p *Peer) Check(ctx context.Context) (*CheckReport, error) {
 	r, err := p.checkUp(ctx, false)

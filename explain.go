@@ -55,13 +55,13 @@ type TaskCopy struct {
 	Crashes int
 
 	// Of what runs.
-	Process string
+	Process string // the id of this run of the task
 	Token   int64
 	Since   time.Time // by the clock of the peer that took it
 	Worker  string    // that holds it; of what has failed, that had it last
 	Name    string    // of the worker; what follows, too. "" where it is not registered
 	Host    string
-	PID     int
+	PID     int       // of the operating system's process
 	FailBy  time.Time // when the worker is given up, if it has lapsed and somebody is there to judge
 
 	// Of what has failed.
@@ -306,13 +306,13 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	case CopyRunning:
 		fmt.Fprintf(&s, "Worker %s", c.Worker)
 		if c.Name != "" {
-			fmt.Fprintf(&s, " (%s, process %d on %s)", c.Name, c.PID, c.Host)
+			fmt.Fprintf(&s, " (%s, pid %d on %s)", c.Name, c.PID, c.Host)
 		}
 		fmt.Fprintf(&s, " holds it")
 		if !c.Since.IsZero() {
 			fmt.Fprintf(&s, " since %s", clock(c.Since))
 		}
-		fmt.Fprintf(&s, ", as process %s with token %d.", c.Process, c.Token)
+		fmt.Fprintf(&s, ", as run %s with token %d.", c.Process, c.Token)
 	case CopyFailed:
 		fmt.Fprintf(&s, "It is in the failed queue of %q since %s (%s, %s): %q. RequeueFailed has it done after all.", e.Queue, clock(c.At), c.Kind, counts, c.Reason)
 	}

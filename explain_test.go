@@ -68,6 +68,10 @@ func TestExplain(t *testing.T) {
 	is.Equal(c.Host, host)
 	is.Equal(c.PID, os.Getpid())
 	is.True(time.Since(c.Since) < patience)
+	says := explain("running").String() // "process" is both a run of a task and what has a pid, so it is neither
+	is.True(strings.Contains(says, fmt.Sprintf("(the worker, pid %d on %s)", os.Getpid(), host)))
+	is.True(strings.Contains(says, fmt.Sprintf("as run %s with token %d.", c.Process, c.Token)))
+	is.True(!strings.Contains(says, "process"))
 	is.NoErr(tasks[1].Retry(t.Context(), time.Hour))
 	c = explain("scheduled early").Copies[0]
 	is.Equal(c.Retries, 1)

@@ -13,8 +13,8 @@ type FindingKind string
 // What no invariant of docs/protocol.md allows.
 const (
 	FindingOrphan     FindingKind = "orphan"     // a processing list that no worker holds
-	FindingTwice      FindingKind = "twice"      // a process that two workers hold
-	FindingLost       FindingKind = "lost"       // a process whose payload is gone
+	FindingTwice      FindingKind = "twice"      // a run of a task that two workers hold
+	FindingLost       FindingKind = "lost"       // a run of a task whose payload is gone
 	FindingStray      FindingKind = "stray"      // tasks of a worker that is no member
 	FindingEntry      FindingKind = "entry"      // keys of the second lane that disagree
 	FindingLock       FindingKind = "lock"       // a unique lock without a holder
@@ -61,7 +61,7 @@ type Finding struct {
 	Severity Severity
 	Queue    string // "" if it is of none; failed queues end in " (failed)"
 	Key      string // in Redis; what may be secret in it (keys of tasks, nonces) is given as #digest
-	Subject  string // the worker, process or digest that it is about; often ""
+	Subject  string // the worker, run of a task or digest that it is about; often ""
 	Text     string // for people: what is wrong, and what was done or is to be done
 	Repaired bool
 }
@@ -156,9 +156,9 @@ type diagnosis struct {
 var diagnoses = map[FindingKind]diagnosis{
 	FindingOrphan: {severity: SeverityBroken, says: "A task is in a processing list that no worker holds, so nobody will end it.",
 		cure: "Repair puts it back to the front.", cured: "It was put back to the front."},
-	FindingTwice: {severity: SeverityBroken, says: "A process is held by two workers.",
+	FindingTwice: {severity: SeverityBroken, says: "One run of a task is held by two workers.",
 		cure: "Repair takes it from the one that started it first.", cured: "It was taken from one of them."},
-	FindingLost: {severity: SeverityBroken, says: "A worker holds a process whose payload Redis has lost.",
+	FindingLost: {severity: SeverityBroken, says: "A worker holds a task whose payload Redis has lost.",
 		cure: "It goes when its handler ends; look at Redis's eviction policy and persistence."},
 	FindingStray: {severity: SeverityBroken, says: "A worker that is no member holds tasks, so nobody will return them.",
 		cure: "Repair puts them back to the front.", cured: "They were put back to the front."},
