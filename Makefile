@@ -67,6 +67,6 @@ lint: ## check format, code, examples and module files
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
 
-bench: ## measure beside asynq and bare commands, for half an hour, into docs/performance.md
+bench: ## measure beside asynq and bare commands, for a quarter of an hour, into docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
 	@go run ./bench

@@ -31,6 +31,7 @@ type job struct {
 	Backlog  int // tasks that wait beside these
 	Peers    int // idle ones
 	Queues   int
+	Log      string        // the server's appendfsync; "": it has no log
 	Settle   time.Duration // before an idle window
 	Window   time.Duration // in which nothing is to do
 }
@@ -129,7 +130,7 @@ func (c *child) kill() {
 
 // measure has a child do the job with a server of its own.
 func measure(ctx context.Context, j job) (sample, error) {
-	s, err := startServer(ctx)
+	s, err := startServer(ctx, j.Log)
 	if err != nil {
 		return sample{}, err
 	}

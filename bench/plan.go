@@ -43,6 +43,7 @@ const (
 	beside     = "peers"
 	idling     = "idle"
 	recovering = "recovery"
+	setting    = "settings"
 	waiting    = "waiting"
 	spreading  = "queues"
 	sizing     = "payload"
@@ -79,7 +80,7 @@ func (s scale) upTo(first, last int) (all []int) {
 // waited for when a worker was killed.
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
-		planEnqueue(s), planProcess(s), planLatency(s), planMemory(s), planPeers(s), planIdle(s),
+		planEnqueue(s), planProcess(s), planSettings(s), planLatency(s), planMemory(s), planPeers(s), planIdle(s),
 		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient),
 	}
 }
@@ -117,6 +118,20 @@ func planProcess(s scale) scenario {
 	}
 	for _, system := range []string{scripted, variadic} {
 		p.add("64", system, job{Measure: "process", N: s.of(250_000, 2500)})
+	}
+	return p
+}
+
+// planSettings is process where Redis is durable, and where workers hold no tasks ahead.
+func planSettings(s scale) scenario {
+	p := scenario{name: setting}
+	for _, v := range []struct {
+		variant, log string
+		their        int
+	}{{"no", "", 10_000}, {"yes, everysec", "everysec", 10_000}, {"yes, always", "always", 3_000}} {
+		p.add(v.variant, ours, job{Measure: "process", N: s.of(100_000, 2500), Handlers: 64, Log: v.log})
+		p.add(v.variant, oneByOne, job{Measure: "process", N: s.of(20_000, 500), Handlers: 64, Log: v.log})
+		p.add(v.variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: 64, Log: v.log})
 	}
 	return p
 }

@@ -26,7 +26,7 @@ func measureReturn(ctx context.Context, j job) (sample, error) {
 // first, and returns what the second has to say. Times it says since the epoch
 // are made times since the kill.
 func afterKill(ctx context.Context, j job, holding, looking string) (sample, error) {
-	s, err := startServer(ctx)
+	s, err := startServer(ctx, j.Log)
 	if err != nil {
 		return sample{}, err
 	}

@@ -18,6 +18,12 @@ var sections = map[string]func(*report, scenario){
 		r.say("redigo on two connections, 100 tasks at a time, without handlers, wake-ups or")
 		r.say("recovery: in scripts, or pipelined with variadic commands.\n")
 	},
+	setting: func(r *report, p scenario) {
+		r.say("## Durable, and one by one\n")
+		r.bySystem(p, "appendonly", perSecond, serverTime, clientTime, commandsEach, requestsEach)
+		r.say("As above, with 64 handlers, on a Redis that writes its log to disk, which is that of the")
+		r.say("machine; and with workers that hold no tasks ahead.\n")
+	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")
 		r.chart("latency", "time from the call of enqueue to the start of the handler")

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// A server is a Redis for one measurement: without persistence, on a free port,
-// in a directory of its own. Nothing carries over from the one before, neither
+// A server is a Redis for one measurement, on a free port, in a directory of its own. Nothing carries over from the one before, neither
 // memory nor scripts nor counters.
 type server struct {
 	url string
@@ -30,8 +29,9 @@ func program() (string, error) {
 	return "", errors.New("there is no redis-server and no valkey-server in PATH; install one: each measurement starts its own")
 }
 
-// startServer starts a server, which ends with ctx at the latest.
-func startServer(ctx context.Context) (*server, error) {
+// startServer starts a server, which ends with ctx at the latest. It writes a log of
+// what it does, with that appendfsync; "" is none, and no other persistence.
+func startServer(ctx context.Context, appendfsync string) (*server, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func startServer(ctx context.Context) (*server, error) {
 	}
 	s := &server{dir: dir}
 	for range 5 { // the port may be taken between here and there
-		if err = s.launch(ctx, path); err == nil {
+		if err = s.launch(ctx, path, appendfsync); err == nil {
 			return s, nil
 		}
 	}
@@ -51,14 +51,17 @@ func startServer(ctx context.Context) (*server, error) {
 }
 
 // launch starts the process and waits until it accepts connections.
-func (s *server) launch(ctx context.Context, path string) error {
+func (s *server) launch(ctx context.Context, path, appendfsync string) error {
 	port, err := freePort()
 	if err != nil {
 		return fmt.Errorf("find a free port: %w", err)
 	}
 	s.url = fmt.Sprintf("redis://127.0.0.1:%d", port)
-	s.cmd = exec.CommandContext(ctx, path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1",
-		"--dir", s.dir, "--save", "", "--appendonly", "no", "--maxclients", "10000")
+	args := []string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--maxclients", "10000"}
+	if appendfsync != "" {
+		args = append(args, "--appendonly", "yes", "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0")
+	}
+	s.cmd = exec.CommandContext(ctx, path, args...)
 	s.cmd.SysProcAttr = dieWithParent()
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

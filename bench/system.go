@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/worqr/worqr"
 )
 
 // A system is a work queue under measurement.
@@ -23,7 +25,8 @@ type system interface {
 // systems are what is measured. The queues are those to work on; the first is
 // that of hold and left.
 var systems = map[string]func(url string, queues []string) (system, error){
-	ours:      openWorqr,
+	ours:      openWorqr(worqr.HandleOptions{}),
+	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
 	theirs:    openAsynq,
 	bare:      openFloor(startScripted, endScripted),
 	pipelined: openPipelined,
@@ -33,6 +36,7 @@ var systems = map[string]func(url string, queues []string) (system, error){
 
 const (
 	ours      = "worqr"
+	oneByOne  = "worqr, Prefetch: -1"
 	theirs    = "asynq"
 	bare      = "floor"
 	pipelined = "floor, pipelined"

@@ -10,15 +10,18 @@ import (
 
 // A peerSystem is this library, by what it exports.
 type peerSystem struct {
-	url    string
-	queues []string
-	sender *worqr.Peer
-	peers  []*worqr.Peer // that work
+	url     string
+	queues  []string
+	options worqr.HandleOptions // but for Concurrency
+	sender  *worqr.Peer
+	peers   []*worqr.Peer // that work
 }
 
-func openWorqr(url string, queues []string) (system, error) {
-	sender, err := worqr.Open(url, nil)
-	return &peerSystem{url: url, queues: queues, sender: sender}, err
+func openWorqr(options worqr.HandleOptions) func(url string, queues []string) (system, error) {
+	return func(url string, queues []string) (system, error) {
+		sender, err := worqr.Open(url, nil)
+		return &peerSystem{url: url, queues: queues, options: options, sender: sender}, err
+	}
 }
 
 func (s *peerSystem) producer(queue string) (func([][]byte) error, error) {
@@ -31,11 +34,13 @@ func (s *peerSystem) work(handlers int, handle func([]byte)) error {
 	if err != nil {
 		return err
 	}
+	options := s.options
+	options.Concurrency = handlers
 	for _, name := range s.queues {
 		peer.Queue(name).Handle(func(_ context.Context, t *worqr.Task) error {
 			handle(t.Payload)
 			return nil
-		}, &worqr.HandleOptions{Concurrency: handlers})
+		}, &options)
 	}
 	s.peers = append(s.peers, peer)
 	go func() {
