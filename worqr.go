@@ -5,8 +5,9 @@
 //
 // A task is something to be done: raw bytes, never wrapped. A queue is a first
 // in, first out list of tasks. A worker, or peer, is one registered member of
-// the fleet, normally one for each process. A process is a task being worked
-// on; its id is chosen by the worker before it asks for the task.
+// the fleet, normally one for each replica of a service. A process is one run of
+// a task, where the operating system's is not meant; its id is chosen by the
+// worker before it asks for the task.
 //
 // # Quick start
 //
@@ -51,8 +52,9 @@
 //
 // # Redis
 //
-// Redis 6.2 or later, or Valkey. All keys and channels begin with the prefix;
-// docs/protocol.md describes them, and how other languages take part.
+// Redis 6.2 or later; Valkey should do, and is not yet tested. All keys and
+// channels begin with the prefix; docs/protocol.md describes them, and how other
+// languages take part.
 package worqr
 
 import (
