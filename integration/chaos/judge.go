@@ -234,57 +234,6 @@ func (e *evidence) recovery(r *report) {
 	}
 }
 
-// zombies: a peer that stood still for so long that it was failed is back at work,
-// under another id, once it goes on.
-func (e *evidence) zombies(r *report) {
-	failed := map[string]bool{}
-	if e.order != nil {
-		for _, f := range e.order.fences {
-			failed[f.worker] = failed[f.worker] || f.failed
-		}
-	}
-	for peer, faults := range e.faults {
-		for i, v := range faults {
-			if v.Op != opStop || i+1 == len(faults) || faults[i+1].Op != opCont {
-				continue
-			}
-			before := e.worker(peer, v.Mono)
-			if !failed[before] {
-				continue // it was not long, or nobody was able to judge
-			}
-			r.Zombies++
-			woke := faults[i+1].Mono
-			if !e.works(peer, before, woke) && !e.harmed(peer, v.Mono, woke+int64(e.arena.tail)) {
-				r.violate("peer %s, worker %s, has done no work since it was woken", peer, before)
-			}
-		}
-	}
-}
-
-// worker is the id under which a peer worked last before a moment.
-func (e *evidence) worker(peer string, at int64) (id string) {
-	for _, v := range e.events {
-		if v.Mono < at && v.Peer == peer && v.Worker != "" {
-			id = v.Worker
-		}
-	}
-	return id
-}
-
-// works reports whether a handler of a peer begins after a moment, under another id.
-func (e *evidence) works(peer, id string, from int64) bool {
-	return slices.ContainsFunc(e.events, func(v event) bool {
-		return v.Mono > from && v.Peer == peer && v.Op == opRun && v.Phase == invoke && v.Worker != id
-	})
-}
-
-// harmed reports whether a peer was killed, cut off or asked to end in between.
-func (e *evidence) harmed(peer string, from, to int64) bool {
-	return slices.ContainsFunc(e.events, func(v event) bool {
-		return v.Mono > from && v.Mono < to && v.Peer == peer && (v.Op == opKill || v.Op == opCut || v.Op == opTerm)
-	})
-}
-
 // waiting measures how long tasks wait for their first start.
 func (e *evidence) waiting(r *report) {
 	for _, t := range e.tasks {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +202,8 @@ func TestWrongHistories(t *testing.T) {
 		"a zombie does not come back": {func(t *testing.T, h *history) {
 			h.events[6].Op = opStop
 			h.happen(event{Op: opCont, Peer: "p1"})
+			h.happen(event{Op: opUp, Peer: "p3"})
+			h.happen(event{Op: opTerm, Peer: "p1"})
 		}, "p1, worker w1, has done no work since it was woken"},
 		"a canceled task goes on": {func(t *testing.T, h *history) {
 			h.events = slices.Insert(h.events, 4,
@@ -230,6 +233,63 @@ func TestWrongHistories(t *testing.T) {
 			r := h.judge(t)
 			if !slices.ContainsFunc(r.Violations, func(v string) bool { return strings.Contains(v, c.want) }) {
 				t.Errorf("no violation with %q among %q", c.want, r.Violations)
+			}
+		})
+	}
+}
+
+// Whoever was failed while it slept is to work again, if it has had the time; whoever
+// was failed by something later is not.
+func TestNaps(t *testing.T) {
+	at := func(seconds float64, op, peer, note string) event {
+		return event{Mono: int64(seconds * float64(second)), Op: op, Peer: peer, Note: note}
+	}
+	for name, c := range map[string]struct {
+		later  bool // it is failed after another has enqueued something, 9 s after it woke
+		more   []event
+		alarms int
+	}{
+		"it does not come back":                        {alarms: 1},
+		"it does not come back, and others are cut":    {more: []event{at(2, opCut, "p2", "")}, alarms: 1},
+		"it does not come back from the second nap":    {more: []event{at(1.1, opStop, "p1", ""), at(4, opCont, "p1", "")}, alarms: 1},
+		"it does not come back, and Redis was away":    {more: []event{at(2, opServer, "", noteKill), at(3, opServer, "", noteBack)}, alarms: 1},
+		"it comes back late":                           {more: []event{{Mono: 15 * second, Op: opRun, Phase: invoke, Peer: "p1", Worker: "w3"}}},
+		"it went on, and was killed later":             {later: true},
+		"it was killed soon":                           {more: []event{at(2, opKill, "p1", "")}},
+		"it was asked to end soon":                     {more: []event{at(2, opTerm, "p1", "")}},
+		"Redis was killed, and away for long":          {more: []event{at(1.1, opServer, "", noteKill), at(19, opServer, "", noteBack)}},
+		"Redis stood still for long":                   {more: []event{at(0.8, opServer, "", noteStop), at(19, opServer, "", noteCont)}},
+		"all were cut off for long":                    {more: []event{at(1.1, opCut, "", "read-only"), at(19, opHeal, "", "")}},
+		"it had been cut off, and was so for long":     {more: []event{at(0.5, opCut, "p1", "half-open"), at(19, opHeal, "p1", "")}},
+		"its place was cut off, and another is healed": {more: []event{at(0.5, opCut, "p1", "half-open"), at(19, opHeal, "p1.7", "")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := good()
+			for i := range h.events[6:] { // from the kill on
+				h.events[6+i].Mono += 20 * second
+			}
+			h.events = append(h.events, at(0.65, opStop, "p1", ""), at(1, opCont, "p1", ""))
+			h.events = append(h.events, c.more...)
+			for i, p := range []phase{invoke, okay} {
+				h.events = append(h.events, event{Mono: int64(10+i) * second, Op: opEnqueue, Phase: p, Peer: "p2", Worker: "w2", Tasks: []string{"c"}})
+			}
+			slices.SortStableFunc(h.events, func(a, b event) int { return cmp.Compare(a.Mono, b.Mono) })
+			before := len(h.commits)
+			if c.later {
+				before = slices.IndexFunc(h.commits, func(c string) bool { return strings.Contains(c, "NX 900 w1") })
+			}
+			h.commits = slices.Insert(h.commits, before, "LPUSH chaos:queues:{q} c")
+			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i6 ; ZADD chaos:working:{q}:w2 6 i6 ; SET chaos:token:{q} 6")
+			h.commit("DEL chaos:process:{q}:i6 ; ZREM chaos:working:{q}:w2 i6")
+			r := h.judge(t)
+			alarms := 0
+			for _, v := range r.Violations {
+				if strings.Contains(v, "p1, worker w1, has done no work since it was woken") {
+					alarms++
+				}
+			}
+			if alarms != c.alarms {
+				t.Errorf("%d alarms, want %d: %q", alarms, c.alarms, r.Violations)
 			}
 		})
 	}

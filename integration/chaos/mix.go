@@ -76,6 +76,7 @@ func mix(o options) *report {
 				err = a.restart(a.between(0, a.lease))
 			default:
 				err = a.trouble(n - 31)
+				a.journal.say(event{Op: opHeal})
 			}
 			if err != nil {
 				return err

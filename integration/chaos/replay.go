@@ -32,6 +32,7 @@ type start struct {
 // each task is its name.
 type story struct {
 	name    string
+	commit  int // that brought it
 	number  int // of its enqueueing, on its queue; 0 if it is under a key
 	places  int // where it is
 	starts  []start
@@ -43,6 +44,7 @@ type story struct {
 
 // A fence is the moment at which a worker was taken its membership.
 type fence struct {
+	commit int
 	worker string
 	failed bool     // or it has left
 	held   []string // processes
@@ -244,7 +246,7 @@ func (r *replay) execute(c command) error {
 		score, worker := c[len(c)-2], c[len(c)-1]
 		if _, again := l.fenced[worker]; (score == "0" || score == "-1") && !again {
 			l.fenced[worker], l.leaving[worker] = score, true
-			r.fences = append(r.fences, fence{worker, score == "0", slices.Sorted(maps.Keys(l.working[worker]))})
+			r.fences = append(r.fences, fence{r.commit, worker, score == "0", slices.Sorted(maps.Keys(l.working[worker]))})
 		}
 	case "suspects ZREM":
 		for _, worker := range c[2:] {
@@ -291,7 +293,7 @@ func (r *replay) put(payload string, n int) *story {
 	task := taskOf(payload)
 	s := r.stories[task]
 	if s == nil {
-		s = &story{name: task}
+		s = &story{name: task, commit: r.commit}
 		r.stories[task] = s
 	}
 	s.places += n

@@ -35,12 +35,14 @@ func (a *arena) stall(d time.Duration) error {
 	if err := a.server.note(); err != nil {
 		return err
 	}
-	a.journal.say(event{Op: opServer, Note: "stop"})
+	a.journal.say(event{Op: opServer, Note: noteStop})
 	a.server.signal(syscall.SIGSTOP)
 	pause(d)
 	a.server.signal(syscall.SIGCONT)
-	a.journal.say(event{Op: opServer, Note: "cont"})
+	a.journal.say(event{Op: opServer, Note: noteCont})
 	a.report.Stalls++
 	_, err := a.server.do([]any{"SLOWLOG", "RESET"})
 	return err
 }
+
+const noteStop, noteCont = "stop", "cont"
