@@ -9,39 +9,6 @@ import (
 	"strings"
 )
 
-// An ending says how a process ended.
-type ending string
-
-// The endings. One that has none still runs.
-const (
-	running  ending = ""
-	finished ending = "finished" // the task is nowhere any more
-	returned ending = "returned" // its worker was failed, and the task waits again
-	stopped  ending = "stopped"  // its worker, alive, has put it back or is to try it again
-	buried   ending = "failed"
-)
-
-// A start is one process of a task.
-type start struct {
-	process, worker string
-	token           int64
-	end             ending
-}
-
-// A story is what became of one task, in the order of the server. The payload of
-// each task is its name.
-type story struct {
-	name    string
-	commit  int // that brought it
-	number  int // of its enqueueing, on its queue; 0 if it is under a key
-	places  int // where it is
-	starts  []start
-	ends    int    // for good: finished or canceled while it ran
-	endedBy string // the process that did so last
-	dropped bool   // while it waited
-	failed  bool
-}
-
 // A fence is the moment at which a worker was taken its membership.
 type fence struct {
 	commit int
@@ -70,29 +37,6 @@ type replay struct {
 	owners  map[string]bool   // workers whose sets have changed
 }
 
-// A process is what a processing list was when it went.
-type process struct {
-	task, worker string
-	lane         *lane
-}
-
-// A lane is one queue, or one failed queue.
-type lane struct {
-	failed    bool
-	waiting   waiting
-	processes map[string]string           // process → task
-	working   map[string]map[string]int64 // worker → process → token
-	owner     map[string]string           // process → worker
-	members   map[string]bool
-	fenced    map[string]string // worker → its first mark
-	leaving   map[string]bool   // fenced, and what it held is being returned
-	keyed     map[string]string // entry → the task that waits in it
-	token     int64
-	enqueued  int
-	latest    int              // the number of the last task that was started for the first time
-	back      map[string]int64 // worker → token of the last task returned for it
-}
-
 func newReplay(prefix string) *replay {
 	return &replay{prefix: prefix, lanes: map[string]*lane{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
 }
@@ -101,37 +45,6 @@ func (r *replay) violate(format string, args ...any) {
 	if len(r.violations) < 100 {
 		r.violations = append(r.violations, fmt.Sprintf("server, commit %d: %s", r.commit, fmt.Sprintf(format, args...)))
 	}
-}
-
-// A place is a key of a lane, taken apart.
-type place struct {
-	lane *lane
-	kind string
-	rest string // what follows the name of the queue
-}
-
-// find takes a key apart; the lane is nil if it is none of a queue.
-func (r *replay) find(key string) place {
-	rest, ok := strings.CutPrefix(key, r.prefix+":")
-	if !ok {
-		return place{}
-	}
-	plain, failed := strings.CutPrefix(rest, "failed:")
-	kind, rest, ok := strings.Cut(plain, ":{")
-	if !ok {
-		return place{kind: plain}
-	}
-	queue, rest, _ := strings.Cut(rest, "}")
-	name := fmt.Sprint(failed, queue)
-	l := r.lanes[name]
-	if l == nil {
-		l = &lane{
-			failed: failed, processes: map[string]string{}, working: map[string]map[string]int64{}, owner: map[string]string{},
-			members: map[string]bool{}, fenced: map[string]string{}, leaving: map[string]bool{}, keyed: map[string]string{}, back: map[string]int64{},
-		}
-		r.lanes[name] = l
-	}
-	return place{l, kind, strings.TrimPrefix(rest, ":")}
 }
 
 // apply takes in one commit.
@@ -472,33 +385,4 @@ func (r *replay) isFailed(task string) bool {
 		}
 	}
 	return false
-}
-
-// waiting is a list of tasks that is filled at the back and taken from the front.
-type waiting struct {
-	back  []string // the last is hindmost
-	front []string // the last is foremost; these stand before those in back
-}
-
-func (w *waiting) push(task string)  { w.back = append(w.back, task) }
-func (w *waiting) unpop(task string) { w.front = append(w.front, task) }
-
-func (w *waiting) pop() (task string, ok bool) {
-	if len(w.front) == 0 {
-		w.front, w.back = w.back, w.front[:0]
-		slices.Reverse(w.front)
-	}
-	if len(w.front) == 0 {
-		return "", false
-	}
-	task = w.front[len(w.front)-1]
-	w.front = w.front[:len(w.front)-1]
-	return task, true
-}
-
-func (w *waiting) remove(task string) (n int) {
-	before := len(w.back) + len(w.front)
-	equal := func(t string) bool { return t == task }
-	w.back, w.front = slices.DeleteFunc(w.back, equal), slices.DeleteFunc(w.front, equal)
-	return before - len(w.back) - len(w.front)
 }
