@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // jobEnv names the environment variable by which this program, started once
@@ -97,7 +99,7 @@ func spawn(ctx context.Context, j job) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, self)}
 	c.cmd.Env = append(os.Environ(), jobEnv+"="+string(encoded))
 	c.cmd.Stderr = &c.said
-	c.cmd.SysProcAttr = dieWithParent()
+	c.cmd.SysProcAttr = redisserver.DieWithParent()
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a process to measure: %w", err)

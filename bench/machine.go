@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // machine tells in a line what the figures are of.
@@ -52,7 +54,7 @@ func memory(name string) (int64, bool) {
 // versions tells in a line what was measured.
 func versions(ctx context.Context) string {
 	parts := []string{strings.Replace(runtime.Version(), "go", "Go ", 1)}
-	if path, err := program(); err == nil {
+	if path, err := redisserver.Program(); err == nil {
 		said, _ := exec.CommandContext(ctx, path, "--version").Output() // or nothing is known of it
 		for word := range strings.FieldsSeq(string(said)) {
 			if v, ok := strings.CutPrefix(word, "v="); ok {

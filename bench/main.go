@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 func main() {
@@ -94,7 +96,7 @@ func (r *request) check(flags *flag.FlagSet) error {
 // bench measures, and writes what it has found. What could not be measured is
 // left out, and is its error in the end.
 func (r *request) bench(ctx context.Context) error {
-	if _, err := program(); err != nil {
+	if _, err := redisserver.Program(); err != nil {
 		return err
 	}
 	chosen, err := r.chosen()

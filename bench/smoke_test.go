@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // TestMain is the command too: each measurement starts its own program.
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 // Every scenario is measured, but for the recovery of asynq, and is in the
 // report and the charts.
 func TestShort(t *testing.T) {
-	if _, err := program(); err != nil {
+	if _, err := redisserver.Program(); err != nil {
 		t.Skip("skipped:", err)
 	}
 	is := is.New(t)

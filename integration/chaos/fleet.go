@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // A fleet is the peers of one arena as the driver sees them. Each member has a
@@ -94,7 +96,7 @@ func (f *fleet) spawn(slot int) error {
 	}
 	m.cmd.Env = append(os.Environ(), peerEnv+"="+string(encoded), "GOMAXPROCS=2")
 	m.cmd.Stderr = log
-	m.cmd.SysProcAttr = dieWithParent()
+	m.cmd.SysProcAttr = redisserver.DieWithParent()
 	out, err := m.cmd.StdoutPipe()
 	if err == nil {
 		m.in, err = m.cmd.StdinPipe()

@@ -1,20 +1,19 @@
 package main
 
 import (
-	"bufio"
-	"errors"
+	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // A durability is what a server keeps when it is killed.
@@ -62,70 +61,30 @@ func startServer(dir, host string, args []string) (*server, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a directory for redis-server: %w", err)
 	}
-	var err error
-	for range 5 { // the port may be taken between here and there
-		if s.port, err = freePort(); err == nil {
-			if err = s.launch(); err == nil {
-				return s, nil
-			}
-		}
-	}
-	return nil, err
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	err := redisserver.OnFreePort(func(port int) error {
+		s.port = port
+		return s.launch()
+	})
 	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+		return nil, err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return s, nil
 }
 
 // launch starts the process and waits until it accepts connections.
 func (s *server) launch() error {
-	binary, err := program()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(binary, append([]string{
+	cmd, err := redisserver.Launch(context.Background(), append([]string{
 		"--port", fmt.Sprint(s.port), "--bind", s.host, "--dir", s.dir, "--protected-mode", "no",
 		"--slowlog-log-slower-than", "200", "--slowlog-max-len", "1024",
 		"--auto-aof-rewrite-percentage", "0", "--aof-load-truncated", "yes", // one history, in one file
 	}, s.args...)...)
-	cmd.SysProcAttr = dieWithParent()
-	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", binary, err)
+		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", binary, err)
-	}
-	var said strings.Builder
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if strings.Contains(lines.Text(), "eady to accept connections") {
-			go func() {
-				for lines.Scan() { // so that it never blocks on its log
-				}
-			}()
-			s.mu.Lock()
-			s.cmd = cmd
-			s.mu.Unlock()
-			return nil
-		}
-		fmt.Fprintln(&said, lines.Text())
-	}
-	_ = cmd.Wait() // what it said tells more
-	return fmt.Errorf("%s did not start:\n%s", binary, said.String())
-}
-
-func program() (string, error) {
-	for _, name := range []string{"redis-server", "valkey-server"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", errors.New("there is no redis-server and no valkey-server in PATH; install one: every run starts its own")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cmd = cmd
+	return nil
 }
 
 func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }

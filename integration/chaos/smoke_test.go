@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +30,7 @@ func TestSmoke(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := program(); err != nil {
+	if _, err := redisserver.Program(); err != nil {
 		t.Fatal(err)
 	}
 	o := options{seed: seed, peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second}

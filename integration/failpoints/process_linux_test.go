@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"syscall"
 )
-
-// dieWithParent has a victim die with the test, also when that is killed.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // stopped reports whether a process stands still.
 func stopped(pid int) bool {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // patience bounds every wait for something that must happen.
@@ -37,7 +39,7 @@ func launch(t *testing.T, c config) *process {
 	must(t, err)
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), victimEnv+"="+string(text), "GOMAXPROCS=2")
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = redisserver.DieWithParent()
 	var said strings.Builder
 	cmd.Stderr = &said
 	in, err := cmd.StdinPipe()

@@ -4,7 +4,6 @@
 package redistest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +22,15 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // Env names the environment variable with the URL of a Redis to use when no
 // server is installed.
 const Env = "WORQR_TEST_REDIS"
 
-var errNone = errors.New("the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port")
+const none = "the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port"
 
 var shared string // URL
 
@@ -43,6 +44,9 @@ func Main(run func() int) (code int) {
 		shared = server.URL()
 	case os.Getenv(Env) != "":
 		shared = os.Getenv(Env)
+	case errors.Is(err, redisserver.ErrNone):
+		fmt.Fprintln(os.Stderr, none)
+		return 1
 	default:
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -67,7 +71,7 @@ func leaked() (stacks string) {
 		buf = buf[:runtime.Stack(buf, true)]
 		var left []string
 		for _, g := range strings.Split(string(buf), "\n\n") {
-			if strings.Contains(g, "worqr/worqr") && !strings.Contains(g, "redistest.") {
+			if strings.Contains(g, "worqr/worqr") && !strings.Contains(g, "redistest.") && !strings.Contains(g, "redisserver.") {
 				left = append(left, g)
 			}
 		}
@@ -160,7 +164,7 @@ func Start(t testing.TB, args ...string) *Server {
 		args = append(slices.Clone(args), "--aclfile", file)
 	}
 	s, err := start(args)
-	if errors.Is(err, errNone) {
+	if errors.Is(err, redisserver.ErrNone) {
 		t.Skip("needs redis-server or valkey-server in PATH, to stop and restart it")
 	}
 	if err != nil {
@@ -180,14 +184,10 @@ func start(args []string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: dir, args: args, scheme: "redis://"}
-	for range 5 { // the port may be taken between here and there
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.launch(); err == nil || errors.Is(err, errNone) {
-			break
-		}
-	}
+	err = redisserver.OnFreePort(func(port int) error {
+		s.port = port
+		return s.launch()
+	})
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err
@@ -195,24 +195,8 @@ func start(args []string) (*Server, error) {
 	return s, nil
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
 // launch starts the process and waits until it accepts connections.
 func (s *Server) launch() error {
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		binary, err = exec.LookPath("valkey-server")
-	}
-	if err != nil {
-		return errNone
-	}
 	args := append([]string{
 		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--unixsocket", filepath.Join(s.dir, "redis.sock"),
@@ -222,29 +206,12 @@ func (s *Server) launch() error {
 			args[i] = fmt.Sprint(s.port)
 		}
 	}
-	s.cmd = exec.Command(binary, args...)
-	out, err := s.cmd.StdoutPipe()
+	cmd, err := redisserver.Launch(context.Background(), args...)
 	if err != nil {
 		return err
 	}
-	s.cmd.SysProcAttr = dieWithParent()
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(out)
-	var said strings.Builder
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), "eady to accept connections") {
-			go func() {
-				for lines.Scan() { // so that it never blocks on its log
-				}
-			}()
-			return nil
-		}
-		fmt.Fprintln(&said, lines.Text())
-	}
-	_ = s.cmd.Wait()
-	return fmt.Errorf("%s did not start:\n%s", binary, said.String())
+	s.cmd = cmd
+	return nil
 }
 
 // Addr is the host and port.

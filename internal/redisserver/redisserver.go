@@ -1,0 +1,72 @@
+// Package redisserver starts servers for tests, campaigns and measurements.
+package redisserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+)
+
+// ErrNone says that there is nothing to start.
+var ErrNone = errors.New("there is no redis-server and no valkey-server in PATH; install one")
+
+// Program finds the server.
+func Program() (path string, err error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err = exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", ErrNone
+}
+
+// OnFreePort has something be launched on a free port, and on another if that fails:
+// the port may be taken between here and there.
+func OnFreePort(launch func(port int) error) (err error) {
+	for range 5 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return fmt.Errorf("find a free port: %w", err)
+		}
+		_ = l.Close() // what is launched is to have it
+		if err = launch(l.Addr().(*net.TCPAddr).Port); err == nil || errors.Is(err, ErrNone) {
+			return err
+		}
+	}
+	return err
+}
+
+// Launch starts a server with the given arguments and waits until it accepts
+// connections. It ends with ctx and with this process at the latest.
+func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	path, err := Program()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr = DieWithParent()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.Contains(lines.Text(), "eady to accept connections") {
+			go func() {
+				for lines.Scan() { // so that it never blocks on its log
+				}
+			}()
+			return cmd, nil
+		}
+		fmt.Fprintln(&said, lines.Text())
+	}
+	_ = cmd.Wait() // what it said tells more
+	return nil, fmt.Errorf("%s did not start:\n%s", path, said.String())
+}
