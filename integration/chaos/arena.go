@@ -243,13 +243,8 @@ func (a *arena) between(low, high time.Duration) time.Duration {
 // awake throws a slot whose peer serves and does not stand still; -1 if there is none.
 func (a *arena) awake() int {
 	for _, slot := range a.dice.Perm(len(a.fleet.members)) {
-		m := a.fleet.members[slot]
-		select {
-		case <-m.serving:
-			if !m.asleep {
-				return slot
-			}
-		default:
+		if m := a.fleet.members[slot]; m.serves() && !m.asleep {
+			return slot
 		}
 	}
 	return -1

@@ -157,15 +157,19 @@ func (f *fleet) resume(slot int) {
 	f.say(opCont, m, "")
 }
 
-// replace asks the peer of a slot to end, and has another come at once.
+// serves reports whether a peer has come to serve, so that it hears signals.
+func (m *member) serves() bool {
+	select {
+	case <-m.serving:
+		return true
+	default:
+		return false
+	}
+}
+
+// replace asks the peer of a slot, which serves, to end, and has another come at once.
 func (f *fleet) replace(slot int) error {
 	m := f.members[slot]
-	f.resume(slot)
-	select {
-	case <-m.serving: // so that it hears the signal
-	case <-m.exited:
-	case <-time.After(patience):
-	}
 	f.say(opTerm, m, "")
 	_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended, which end notices
 	f.left = append(f.left, m)

@@ -76,7 +76,6 @@ func mix(o options) *report {
 				err = a.restart(a.between(0, a.lease))
 			default:
 				err = a.trouble(n - 31)
-				a.journal.say(event{Op: opHeal})
 			}
 			if err != nil {
 				return err
@@ -96,9 +95,12 @@ const mixUser, mixSecret = "chaotic", "topsecret"
 // trouble is what happens to a server that goes on running. It is over when this
 // returns.
 func (a *arena) trouble(n int) error {
-	all := func(note string) { a.journal.say(event{Op: opCut, Note: note}) }
+	all := func(note string) (over func()) {
+		a.journal.say(event{Op: opCut, Note: note})
+		return func() { a.journal.say(event{Op: opHeal, Note: note}) }
+	}
 	apart := func(note string, begin, end []any) error {
-		all(note)
+		defer all(note)()
 		if _, err := a.server.do(begin); err != nil {
 			return err
 		}
@@ -108,17 +110,17 @@ func (a *arena) trouble(n int) error {
 	}
 	switch n {
 	case 0, 1, 2:
-		all("script flush")
+		defer all("script flush")()
 		_, err := a.server.do([]any{"SCRIPT", "FLUSH"})
 		return err
 	case 3, 4:
-		all("client kill")
+		defer all("client kill")()
 		_, err := a.server.do([]any{"CLIENT", "KILL", "TYPE", "normal"}, []any{"CLIENT", "KILL", "TYPE", "pubsub"})
 		return err
 	case 5:
 		return apart("read-only", []any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"})
 	case 6:
-		all("no password")
+		defer all("no password")()
 		if _, err := a.server.do([]any{"ACL", "SETUSER", mixUser, "off"}, []any{"CLIENT", "KILL", "USER", mixUser}); err != nil {
 			return err
 		}
@@ -128,9 +130,9 @@ func (a *arena) trouble(n int) error {
 	case 7:
 		return apart("paused writes", []any{"CLIENT", "PAUSE", 60_000, "WRITE"}, []any{"CLIENT", "UNPAUSE"})
 	default:
-		all("rolling restart")
-		for slot := range a.fleet.members {
-			if !a.fleet.members[slot].asleep {
+		all("rolling restart")() // nobody is cut off by it
+		for slot, m := range a.fleet.members {
+			if !m.asleep && m.serves() { // who is cut off would be waited for in vain
 				a.report.Replacements++
 				if err := a.fleet.replace(slot); err != nil {
 					return err
