@@ -8,18 +8,21 @@ func zombies(o options) *report {
 	tail := 4*o.lease + 3*time.Second // for the last to be back at work
 	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) error {
 		until := map[int]time.Time{}
-		wake := func(all bool) {
+		wake := func() {
 			for slot, t := range until {
-				if all || time.Now().After(t) {
+				if time.Now().After(t) {
 					a.fleet.resume(slot)
+				}
+				if time.Since(t) > a.lease { // whoever is no member again could not be failed
 					delete(until, slot)
 				}
 			}
 		}
 		for n := 0; n < a.zombies; {
 			pause(a.between(0, a.lease/2))
-			wake(false)
-			if slot := a.awake(); slot >= 0 && len(until) < len(a.fleet.members)/2 {
+			wake()
+			slot := a.awake()
+			if _, resting := until[slot]; slot >= 0 && !resting && len(until) < len(a.fleet.members)/2 {
 				a.fleet.stop(slot)
 				until[slot] = time.Now().Add(a.between(2*a.lease+a.lease/4, 4*a.lease))
 				n++
@@ -27,7 +30,7 @@ func zombies(o options) *report {
 		}
 		for len(until) > 0 {
 			pause(a.lease / 10) // between two looks
-			wake(false)
+			wake()
 		}
 		return nil
 	})
