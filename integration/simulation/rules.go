@@ -27,23 +27,32 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.known[payload] = true
 			j.unique[payload] = r.verb == "enqueue_unique"
 		case n < 0:
-			why := ""
-			for _, st := range steps {
-				if why == "" && st.is.queue == queue {
-					why = st.gone(payload)
-				}
-			}
+			j.leaves(r, queue, payload, -n, steps)
+		}
+	}
+}
+
+// leaves judges why a payload is in fewer places, and counts the ways it went. Of
+// equal ones each may have gone another way.
+func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane]*step) {
+	for _, st := range steps {
+		if st.is.queue != queue {
+			continue
+		}
+		for _, why := range st.gone(payload, n) {
+			n--
 			switch why {
-			case "":
-				j.violation("%s loses %s of %s", r.verb, payload, queue)
 			case "finished":
-				j.Finished -= n
+				j.Finished++
 			case "canceled":
 				j.Canceled++
 			case "replaced":
 				j.Replaced++
 			}
 		}
+	}
+	if n > 0 {
+		j.violation("%s loses %s of %s", r.verb, payload, queue)
 	}
 }
 
@@ -62,34 +71,56 @@ func carried(r *request) []string {
 	return nil
 }
 
-// gone tells why a payload is gone from the lane, or "" if it must not be.
-func (st *step) gone(payload string) string {
-	r, was, is := st.r, st.was, st.is
+// gone tells of up to n of a payload why they are gone from the lane: first of those
+// that ran, then of those that waited. What it leaves out must not be gone.
+func (st *step) gone(payload string, n int) (why []string) {
 	for _, id := range st.ended {
-		if was.process[id] != payload {
-			continue
+		if len(why) == n {
+			return why
 		}
-		token, e := was.tokenOf(id), was.entries[id]
-		end, told := st.ends[id]
-		told = told && end.token == token && was.owner[id] == r.worker()
-		switch {
-		case told && end.verb == "finish":
-			if s := st.started[id]; st.w != nil && s != nil && !s.ready {
-				st.violation("process %s (%s) is finished, and no handler has returned nil", id, payload)
+		if st.was.process[id] == payload {
+			if reason := st.goneProcess(id); reason != "" {
+				why = append(why, reason)
 			}
-			return "finished"
-		case was.covered(id, token):
-			return "canceled"
-		case told && end.verb == "drop":
-			if !st.wasCanceled(id, token) {
-				st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
-			}
-			return "canceled"
-		case e != "" && st.places[is.queue][was.entry[e]["payload"]] > 0: // it was blocked
-			return "replaced"
 		}
-		return ""
 	}
+	if reason := st.goneWaiting(payload); reason != "" {
+		for len(why) < n {
+			why = append(why, reason)
+		}
+	}
+	return why
+}
+
+// goneProcess tells why the payload of a process that has ended is gone: "" if it
+// went somewhere else.
+func (st *step) goneProcess(id string) string {
+	was := st.was
+	payload, token, e := was.process[id], was.tokenOf(id), was.entries[id]
+	end, told := st.ends[id]
+	told = told && end.token == token && was.owner[id] == st.r.worker()
+	switch {
+	case told && end.verb == "finish":
+		if s := st.started[id]; st.w != nil && s != nil && !s.ready {
+			st.violation("process %s (%s) is finished, and no handler has returned nil", id, payload)
+		}
+		return "finished"
+	case was.covered(id, token):
+		return "canceled"
+	case told && end.verb == "drop":
+		if !st.wasCanceled(id, token) {
+			st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
+		}
+		return "canceled"
+	case e != "" && st.places[st.is.queue][was.entry[e]["payload"]] > 0: // it was blocked
+		return "replaced"
+	}
+	return ""
+}
+
+// goneWaiting tells why a payload that waited is gone.
+func (st *step) goneWaiting(payload string) string {
+	r, was := st.r, st.was
 	switch r.verb {
 	case "cancel":
 		if r.args[6] == payload {
@@ -106,7 +137,7 @@ func (st *step) gone(payload string) string {
 			return "canceled"
 		case r.verb == "put" && r.args[5] == e:
 			return "replaced"
-		case slices.Contains(st.ended, fields["process"]) && st.places[is.queue][was.process[fields["process"]]] > 0:
+		case slices.Contains(st.ended, fields["process"]) && st.places[st.is.queue][was.process[fields["process"]]] > 0:
 			return "replaced"
 		}
 	}

@@ -1,0 +1,95 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// Of two equal tasks that end in one round each is counted by the way it goes.
+func TestTwinsAreCounted(t *testing.T) {
+	const payload = "twin"
+	for _, c := range []struct {
+		name               string
+		cancel             bool
+		first, second      script.Verb
+		finished, canceled int
+	}{
+		{"both finish", false, script.Finish, script.Finish, 2, 0},
+		{"one finishes before the other goes back", false, script.Finish, script.Stop, 1, 0},
+		{"one finishes after the other has gone back", false, script.Stop, script.Finish, 1, 0},
+		{"one fails, one finishes", false, script.Fail, script.Finish, 1, 0},
+		{"one was canceled, one finishes", true, script.Drop, script.Finish, 1, 1},
+		{"one finishes, one would go back and was canceled", true, script.Finish, script.Stop, 1, 1},
+		{"both were canceled", true, script.Stop, script.Drop, 0, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, err := newWorld(New(1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.end()
+				w.judge.w = nil // no process has started what is finished here
+				p := &process{w: w, name: "p1", links: map[*link]bool{}, thawed: make(chan struct{})}
+				close(p.thawed)
+				line := redisconn.NewLine(redisconn.FromPool(&redis.Pool{DialContext: p.dial}), time.Minute)
+				defer line.Close()
+				ctx := context.Background()
+				q := keys.NewSpace("").Queue("q1")
+				number := int64(0)
+				round := func(outcomes []script.Outcome, start ...string) []script.Start {
+					number++
+					r := &script.Round{Worker: "w1", Number: number, Lease: time.Hour, Outcomes: outcomes, Start: start}
+					a, err := script.ReadStep(line.Do(ctx, script.StepCall(q, r))[0], r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if slices.Contains(a.Settled, script.Gone) || len(a.Started) != len(start) {
+						t.Fatalf("round %d: %+v", number, a)
+					}
+					return a.Started
+				}
+				must := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				must(line.Do(ctx, script.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
+
+				// One fails, another takes its place, and the one comes back.
+				must(script.EnqueueUnique(ctx, line, q, []any{payload}))
+				started := round(nil, "a")
+				round([]script.Outcome{{Process: "a", Token: started[0].Token, Verb: script.Fail, Kind: script.Failed}})
+				must(script.EnqueueUnique(ctx, line, q, []any{payload}))
+				_, err = script.Requeue(ctx, line, q, []string{"k:a"})
+				must(err)
+				started = round(nil, "b", "c")
+				if c.cancel {
+					_, _, err = script.Cancel(ctx, line, q, []byte(payload))
+					must(err)
+				}
+				outcomes := make([]script.Outcome, 2)
+				for i, verb := range []script.Verb{c.first, c.second} {
+					outcomes[i] = script.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: script.Failed}
+				}
+				round(outcomes)
+
+				j := w.judge
+				if got, want := fmt.Sprint(j.Finished, j.Canceled, j.wrong), fmt.Sprint(c.finished, c.canceled, []string(nil)); got != want {
+					t.Errorf("finished, canceled and wrong: %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
