@@ -194,7 +194,8 @@ func bit(on bool) int {
 
 func beat(q *queue, args []string) any {
 	worker := args[0]
-	judgeUntil, _ := integer(args[3])
+	lease, grace := number(args[1]), number(args[2])
+	until, _ := integer(args[3])
 	deadline, member := q.score(q.workers, worker)
 	if !member {
 		return evicted
@@ -202,11 +203,13 @@ func beat(q *queue, args []string) any {
 	held := q.size(q.working + worker)
 	there := q.exists(q.waiting) || q.exists(q.working+worker)
 	q.remove(q.suspects, worker)
-	q.add(q.workers, worker, q.deadline(number(args[1])))
+	q.add(q.workers, worker, q.deadline(lease))
 
 	found := []any{[]any{}, 0, 0, -1}
 	if !q.broken {
-		found = q.look(number(args[2]), q.now <= judgeUntil && deadline >= float64(q.now))
+		entitled := until >= q.now && until-q.now <= 2*grace
+		trusted := deadline >= float64(q.now) && (lease == 0 || deadline <= float64(q.now+lease))
+		found = q.look(grace, entitled && trusted)
 		q.keepOffset()
 	}
 	waiting := 0

@@ -46,7 +46,7 @@ var sabotages = []sabotage{
 		to: "redis.call('ZADD', q.suspects, 'NX', now, worker)", faults: "pause cut", finds: "ms of silence",
 	},
 	{
-		name: "anybody may judge at any time", verb: "beat", from: "now <= tonumber(ARGV[9])", to: "true",
+		name: "anybody may judge at any time", verb: "beat", from: "right >= 0", to: "true",
 		faults: "stall restart", finds: "and lives",
 	},
 	{

@@ -100,6 +100,12 @@ func TestInstant(t *testing.T) {
 		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
 		{name: "beat: who judges has not lapsed itself", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
 		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000999"}}},
+		{name: "beat: the longest right to judge", seed: late, steps: []when{{call: beat(9, 5, instant+10), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+		{name: "beat: a longer right to judge than any", seed: late, steps: []when{{call: beat(9, 5, instant+11), want: "lapsed=false failed=[] due=0 now=1000999"}}},
+		{name: "beat: a longer lease than any", seed: late, steps: []when{{call: beat(8, 5, instant), want: "lapsed=false failed=[] due=0 now=1000999",
+			state: late.with("workers", "(w2="+at(-1)+" w1="+at(8)+")")}}},
+		{name: "beat: a lease that never ends", seed: late.with("workers", "(w2="+at(-1)+" w1=never)"), steps: []when{
+			{call: beat(0, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1("never")}}},
 		{name: "sweep: who has not lapsed", seed: w1(at(0)), steps: []when{{call: sweep(5), want: "failed=[] due=-1"}}},
 		{name: "sweep: a suspect, and when to fail it", seed: w1(at(-1)), steps: []when{{call: sweep(5), want: "failed=[] due=5", state: w1(at(-1)).with("suspects", "(w1="+at(5)+")")}}},
 		{name: "sweep: heard of at the last moment", seed: w1(at(0)).with("suspects", "(w1="+at(-1)+")"), steps: []when{{call: sweep(5), want: "failed=[] due=-1", state: w1(at(0))}}},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestStep(t *testing.T) {
@@ -142,6 +143,14 @@ func TestReturns(t *testing.T) {
 		}},
 		{name: "due, and who looks has lapsed, too", seed: due.with("workers", "(w2=-60m w1=-1m)"), steps: []when{
 			{call: beats("w1", true), want: "lapsed waiting=1 due=now", state: due},
+			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+		}},
+		{name: "due, and the right to judge is longer than any that is asked for", seed: due, steps: []when{
+			{call: judges("w1", 2*time.Hour+time.Minute), want: "waiting=1 due=now"},
+			{call: judges("w1", 2*time.Hour-time.Minute), want: "waiting=3 failed=w2 returned=2", state: back},
+		}},
+		{name: "due, and the lease of who looks is longer than any that is granted", seed: due.with("workers", "(w2=-60m w1=+62m)"), steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=now", state: due},
 			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
 		}},
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{

@@ -750,10 +750,18 @@ func inFailed(call func(*env) string) func(*env) string {
 
 // beats renews for an hour; suspects have another hour.
 func beats(worker string, judge bool) func(*env) string {
+	if judge {
+		return judges(worker, time.Minute)
+	}
+	return judges(worker, 0)
+}
+
+// judges is a beat that may judge for so long; 0 is not at all.
+func judges(worker string, right time.Duration) func(*env) string {
 	return func(e *env) string {
 		var until int64
-		if judge {
-			until = e.now() + 60000
+		if right > 0 {
+			until = e.now() + right.Milliseconds()
 		}
 		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, until))[0])
 		if err != nil {
