@@ -104,6 +104,8 @@ func TestInstant(t *testing.T) {
 		{name: "beat: a longer right to judge than any", seed: late, steps: []when{{call: beat(9, 5, instant+11), want: "lapsed=false failed=[] due=0 now=1000999"}}},
 		{name: "beat: a longer lease than any", seed: late, steps: []when{{call: beat(8, 5, instant), want: "lapsed=false failed=[] due=0 now=1000999",
 			state: late.with("workers", "(w2="+at(-1)+" w1="+at(8)+")")}}},
+		{name: "beat: who judges has a lease that ends now", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{
+			{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
 		{name: "beat: a lease that never ends", seed: late.with("workers", "(w2="+at(-1)+" w1=never)"), steps: []when{
 			{call: beat(0, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1("never")}}},
 		{name: "sweep: who has not lapsed", seed: w1(at(0)), steps: []when{{call: sweep(5), want: "failed=[] due=-1"}}},
