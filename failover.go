@@ -180,9 +180,10 @@ func (w *worker) comeBack(ctx context.Context) error {
 	id := w.id
 	w.evicted = false
 	for _, r := range members {
-		w.loose[membership{r.queue.keys, old}] = r.last()
+		w.loose[membership{r.queue.keys, old}] = r.stay()
 	}
 	clear(w.numbers)
+	clear(w.spent)
 	w.mu.Unlock()
 	p.mu.Lock()
 	p.id = id

@@ -134,7 +134,9 @@ func (m *model) state() state {
 	s.sorted("unique", locks)
 	members := slices.Collect(maps.Keys(m.held))
 	s.sorted("workers", members)
-	s.sorted("rounds", members)
+	if len(members) > 0 {
+		s.sorted("rounds", append(members, "fence"))
+	}
 	if m.paused {
 		s.set("paused", "1")
 	}

@@ -39,6 +39,7 @@ type rounds struct {
 	serve  *service        // takes tasks on its own; nil when the queue is not handled
 	ctx    context.Context // ends with the rounds
 	stop   context.CancelFunc
+	asked  int64     // the token that the join named
 	ear    *listener // set by listen
 	upset  complaint // about rounds
 	odd    complaint // about a queue that cannot be read
@@ -71,9 +72,9 @@ type rounds struct {
 	gathered chan struct{} // has an element when there were enough; holds one
 }
 
-func newRounds(q *Queue, worker string, serve *service, number int64) *rounds {
+func newRounds(q *Queue, worker string, serve *service, s stay) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: context.Background(), number: number, answered: number,
+		queue: q, worker: worker, serve: serve, base: context.Background(), asked: s.asked, number: s.round, answered: s.round,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -312,7 +313,8 @@ func (r *rounds) leave(ctx context.Context) error {
 		return err
 	}
 	err := twice(func() error {
-		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, r.last())
+		s := r.stay()
+		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, s.asked, s.round)
 		r.queue.peer.counts.stopped.Add(int64(n))
 		return err
 	})
@@ -320,11 +322,11 @@ func (r *rounds) leave(ctx context.Context) error {
 	return err
 }
 
-// last is the number of the last round.
-func (r *rounds) last() int64 {
+// stay is what ends the membership.
+func (r *rounds) stay() stay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.number
+	return stay{r.number, r.asked}
 }
 
 // twice repeats a call whose reply was lost, and which may be repeated.

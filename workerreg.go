@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -162,8 +161,9 @@ type worker struct {
 	outdated bool              // the registration, or the names of the queues, could not be written
 	wanted   map[string]*Queue // to be served, whatever happens
 	members  map[string]*rounds
-	numbers  map[string]int64     // last rounds of queues that were left under this id
-	loose    map[membership]int64 // memberships that may be there and should not, with their last rounds
+	numbers  map[string]int64    // last rounds of queues that were left under this id
+	spent    map[membership]bool // where this id may have been failed
+	loose    map[membership]stay // memberships that may be there and should not
 
 	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
 	pruned bool      // the roster; owned by the keeper
@@ -171,18 +171,12 @@ type worker struct {
 	beaten time.Time // when the last answered beat was sent; likewise
 }
 
-// A membership is that of a worker id in a queue.
-type membership struct {
-	queue keys.Queue
-	id    string
-}
-
 func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
 		turn: make(chan struct{}, 1), kept: make(chan struct{}), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
-		numbers: map[string]int64{}, loose: map[membership]int64{},
+		numbers: map[string]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
@@ -204,179 +198,6 @@ func (w *worker) hurry() {
 	}
 }
 
-// await waits until no join and no leave is under way, and holds up others until
-// pass is called. It fails when ctx ends first: what is under way may take as long
-// as Redis does.
-func (w *worker) await(ctx context.Context) error {
-	select {
-	case w.joining <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (w *worker) pass() { <-w.joining }
-
-// join makes the worker a member of the queue.
-func (w *worker) join(ctx context.Context, q *Queue) error {
-	if err := w.await(ctx); err != nil {
-		return err
-	}
-	defer w.pass()
-	_, err := w.joinThese(ctx, []*Queue{q})
-	return err
-}
-
-// joinThese makes the worker a member of queues, all in a few exchanges. It
-// returns the first error, and the queue if it was of one. w.joining is held.
-func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
-	p := w.peer
-	w.mu.Lock()
-	id, closing := w.id, w.closing
-	queues = slices.DeleteFunc(queues, func(q *Queue) bool { return w.members[q.id] != nil })
-	w.mu.Unlock()
-	switch {
-	case closing:
-		return nil, ErrNotStarted
-	case len(queues) == 0:
-		return nil, nil
-	}
-	queues = slices.DeleteFunc(queues, func(q *Queue) bool {
-		e := w.loosen(ctx, membership{q.keys, id})
-		if e != nil && err == nil {
-			of, err = q, e
-		}
-		return e != nil
-	})
-	if len(queues) == 0 {
-		return of, err
-	}
-	now, e := script.Now(ctx, p.control)
-	if e != nil {
-		return nil, e
-	}
-	// A copy of the request that arrives later must not bring back a worker
-	// that was failed meanwhile.
-	late := now + cmp.Or(p.opts.granted(), 10*time.Second).Milliseconds()
-	joins, names := make([]redisconn.Call, len(queues)), make([]string, len(queues))
-	numbers := make([]int64, len(queues))
-	w.mu.Lock()
-	for i, q := range queues {
-		numbers[i] = w.numbers[q.id] + 2             // the last one before is then too old
-		w.loose[membership{q.keys, id}] = numbers[i] // until we know
-		joins[i], names[i] = script.JoinCall(q.keys, id, p.opts.granted(), late, numbers[i]), q.name
-	}
-	w.mu.Unlock()
-	for i, reply := range p.control.Do(ctx, joins...) {
-		e := script.Refusal(reply.Err)
-		if e == nil {
-			e = w.joined(queues[i], id, numbers[i])
-		}
-		if e != nil && err == nil {
-			of, err = queues[i], e
-		}
-	}
-	if e := script.List(ctx, p.control, p.space, names...); e != nil {
-		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
-		w.outdate()
-	}
-	if e := w.register(ctx, id); e != nil {
-		p.log.Debug("worqr: the registration is not up to date", "err", e)
-		w.outdate()
-	}
-	return of, err
-}
-
-// joined begins the rounds with a queue of which the worker, by that id, has
-// become a member.
-func (w *worker) joined(q *Queue, id string, number int64) error {
-	p := w.peer
-	p.mu.Lock()
-	serve := p.services[q.id]
-	p.mu.Unlock()
-	r := newRounds(q, id, serve, number)
-	r.listen()
-	w.mu.Lock()
-	if w.id != id || w.evicted || w.closing { // meanwhile
-		w.mu.Unlock()
-		r.end(ErrEvicted)
-		r.unlisten()
-		return ErrEvicted
-	}
-	delete(w.loose, membership{q.keys, id})
-	w.members[q.id], w.wanted[q.id] = r, q
-	w.mu.Unlock()
-	if serve != nil {
-		r.poke()
-	}
-	return nil
-}
-
-// loosen leaves a queue if the worker may be a member of it and should not. It
-// is called before the worker joins, so that what a lost call has left behind
-// does not mix with what follows.
-func (w *worker) loosen(ctx context.Context, m membership) error {
-	w.mu.Lock()
-	number, ok := w.loose[m]
-	w.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	if _, err := script.Leave(ctx, w.peer.control, m.queue, m.id, number); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	delete(w.loose, m)
-	w.mu.Unlock()
-	return nil
-}
-
-// loosenAll leaves every queue of which the worker may be a member and should
-// not.
-func (w *worker) loosenAll(ctx context.Context) (err error) {
-	w.mu.Lock()
-	ms := slices.Collect(maps.Keys(w.loose))
-	w.mu.Unlock()
-	for _, m := range ms {
-		err = cmp.Or(w.loosen(ctx, m), err)
-	}
-	return err
-}
-
-// part leaves one queue.
-func (w *worker) part(ctx context.Context, queue string) error {
-	w.joining <- struct{}{} // also when ctx has ended: then it is left all the same
-	defer w.pass()
-	w.mu.Lock()
-	r := w.members[queue]
-	wanted := w.wanted[queue] != nil
-	delete(w.wanted, queue)
-	w.mu.Unlock()
-	if r == nil {
-		if wanted {
-			return nil // evicted, and not to come back
-		}
-		return ErrNotWorking
-	}
-	err := r.leave(ctx)
-	w.mu.Lock()
-	if w.members[queue] == r {
-		delete(w.members, queue)
-	}
-	w.numbers[queue] = r.last()
-	if err != nil {
-		w.loose[membership{r.queue.keys, r.worker}] = r.last()
-	}
-	w.mu.Unlock()
-	r.unlisten()
-	if err := w.register(ctx, r.worker); err != nil {
-		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
-		w.outdate()
-	}
-	return err
-}
-
 // leave leaves every queue, still beating meanwhile, and ends the worker.
 func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
@@ -391,7 +212,11 @@ func (w *worker) leave(ctx context.Context) error {
 	errs := make([]error, len(members))
 	var leaving sync.WaitGroup
 	for i, r := range members {
-		leaving.Go(func() { errs[i] = r.leave(ctx) })
+		leaving.Go(func() {
+			if err := r.leave(ctx); !errors.Is(err, script.ErrEvicted) {
+				errs[i] = err
+			}
+		})
 	}
 	leaving.Wait()
 	w.stop()
@@ -458,33 +283,4 @@ func (w *worker) round() (next time.Duration, err error) {
 	err = w.joinAll(ctx)
 	at, beatErr := w.beat(ctx)
 	return min(next, at), errors.Join(err, beatErr)
-}
-
-// joinAll joins the wanted queues of which the worker is no member.
-func (w *worker) joinAll(ctx context.Context) error {
-	if err := w.await(ctx); err != nil {
-		return err
-	}
-	defer w.pass()
-	w.mu.Lock()
-	var missing []*Queue
-	for name, q := range w.wanted {
-		if w.members[name] == nil && !w.closing {
-			missing = append(missing, q)
-		}
-	}
-	w.mu.Unlock()
-	var first error
-	for some := range slices.Chunk(missing, page) {
-		of, err := w.joinThese(ctx, some)
-		switch {
-		case errors.Is(err, ErrNotStarted):
-			return nil
-		case of != nil:
-			first = cmp.Or(first, of.wrap("start work", err))
-		case err != nil:
-			return cmp.Or(first, wrap("start work", err))
-		}
-	}
-	return first
 }

@@ -218,14 +218,14 @@ func (w *world) ghost(n int) {
 	must(w.t, err)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
-	now, err := script.Now(w.t.Context(), line)
+	token, err := script.ReadToken(line.Do(w.t.Context(), script.TokenCall(w.keys))[0])
 	must(w.t, err)
 	round := &script.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
 	for i := range n {
 		round.Start = append(round.Start, fmt.Sprint("process", i))
 	}
 	replies := line.Do(w.t.Context(),
-		script.JoinCall(w.keys, ghost, time.Millisecond, now+w.lease.Milliseconds(), 0), script.StepCall(w.keys, round))
+		script.JoinCall(w.keys, ghost, time.Millisecond, token, 0), script.StepCall(w.keys, round))
 	answer, err := script.ReadStep(replies[1], round)
 	must(w.t, cmp.Or(replies[0].Err, err))
 	if len(answer.Started) != n {

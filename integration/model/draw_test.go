@@ -55,7 +55,7 @@ func (d *drawing) draw(held []process) request {
 	case n < 18:
 		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2"))}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
 	case n < 26:
-		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds()}, []any{d.worker(), d.IntN(3) * 2000, d.now + int64(d.IntN(4)-1)*500, 1}}
+		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, []any{d.worker(), d.IntN(3) * 2000, d.IntN(20), 1 + d.IntN(2)*d.IntN(4)}}
 	case n < 56:
 		return on("step", d.step(held, head, tail)...)
 	case n < 64:
@@ -63,7 +63,7 @@ func (d *drawing) draw(held []process) request {
 	case n < 66:
 		return on("sweep", 1000)
 	case n < 68:
-		return on("leave", d.worker(), d.IntN(20))
+		return on("leave", d.worker(), d.IntN(20), d.IntN(20))
 	case n < 72:
 		return on("fail", d.worker())
 	case n < 78:

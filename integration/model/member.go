@@ -9,22 +9,58 @@ var evicted = refusal("EVICTED the worker is no member of the queue")
 
 func join(s *store, keys, args []string, at time.Time) any {
 	workers, suspects, rounds, worker := keys[0], keys[1], keys[2], args[0]
-	now := at.UnixMilli()
 	mark, suspected := s.score(suspects, worker)
-	s.size(workers)
+	_, member := s.score(workers, worker)
 	was, _ := s.field(rounds, worker)
 	last, _ := integer(was)
-	before, _ := integer(args[2])
+	token, numeric := asToken(s.get(keys[3]))
+	asked, _ := integer(args[2])
 	first, _ := integer(args[3])
-	if now > before || suspected && mark <= 0 {
+	fence := token
+	if s.exists(rounds) {
+		there, _ := s.field(rounds, "fence")
+		fence, _ = integer(there)
+		fence = min(fence, token)
+	}
+	switch {
+	case !numeric:
+		return refusal("WRONGTYPE the token counter is not a number")
+	case suspected && mark <= 0:
 		return refusal("EVICTED the worker has been failed or has left")
+	case member && last >= first:
+		return 1
+	case asked < fence:
+		return 0
 	}
 	s.remove(suspects, worker)
-	s.add(workers, worker, (&queue{now: now}).deadline(number(args[1])))
-	if last < first {
-		s.set(rounds, worker, first)
-	}
+	s.add(workers, worker, (&queue{now: at.UnixMilli()}).deadline(number(args[1])))
+	s.set(rounds, "fence", fence, worker, first)
 	return 1
+}
+
+// lastFence is the token when the last worker went.
+func (q *queue) lastFence() int64 {
+	token, _ := q.lastToken()
+	if !q.exists(q.rounds) {
+		return token
+	}
+	text, _ := q.field(q.rounds, "fence")
+	fence, _ := integer(text)
+	return min(fence, token)
+}
+
+// endJoins has all joins come too late that were asked for before.
+func (q *queue) endJoins() {
+	token, ok := q.lastToken()
+	if !ok || !q.is(q.rounds, "hash") {
+		return
+	}
+	q.put(q.token, text(token+1))
+	if _, fenced := q.field(q.rounds, "fence"); q.fields(q.rounds) > bit(fenced) {
+		q.set(q.rounds, "fence", token+1)
+	} else {
+		q.del(q.rounds)
+	}
 }
 
 // fence makes sure that a worker changes nothing any more.
@@ -42,6 +78,7 @@ func (q *queue) fence(worker string, mark int64) {
 	if q.is(q.rounds, "hash") {
 		q.unset(q.rounds, worker)
 	}
+	q.endJoins()
 }
 
 // takeBack gives back what fenced workers hold, the newest first.
@@ -238,6 +275,10 @@ func leave(q *queue, args []string) any {
 		return []any{0, 0}
 	}
 	if !q.end(args[0], -1) {
+		if asked, _ := integer(args[2]); q.lastFence() > asked {
+			return evicted
+		}
+		q.endJoins()
 		return []any{0, 0}
 	}
 	returned, _, left := q.takeBack(args[:1])

@@ -76,7 +76,7 @@ func resume(q *queue, _ []string) any {
 
 func cancel(q *queue, args []string) any {
 	channel, payload := args[0], args[1]
-	token := q.lastToken()
+	token := q.givesTokens()
 	q.whole()
 	name := digest(payload)
 	q.fields(q.cancel + name)
@@ -135,7 +135,7 @@ func cancel(q *queue, args []string) any {
 
 func cancelKey(q *queue, args []string) any {
 	entry := args[0]
-	token := q.lastToken()
+	token := q.givesTokens()
 	process, runs := q.field(q.entry+entry, "process")
 	q.fields(q.cancel + entry)
 	q.whole()

@@ -86,16 +86,33 @@ func (q *queue) waits() int {
 	return q.length(q.waiting)
 }
 
-func (q *queue) lastToken() int64 {
-	text, ok := q.get(q.token)
-	if !ok {
-		return 0
+// lastToken is the last token that was given, if the counter is a number.
+func (q *queue) lastToken() (int64, bool) {
+	if !q.is(q.token, "string") {
+		return 0, false
+	}
+	return asToken(q.get(q.token))
+}
+
+// asToken reads what the counter of tokens holds, if there is one and it holds a number.
+func asToken(text string, there bool) (int64, bool) {
+	if !there {
+		return 0, true
 	}
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || n != math.Floor(n) || n < 0 || n >= never {
+		return 0, false
+	}
+	return int64(n), true
+}
+
+// givesTokens is the last token; without one, what gives tokens is refused.
+func (q *queue) givesTokens() int64 {
+	token, ok := q.lastToken()
+	if !ok {
 		panic(refusal("WRONGTYPE the token counter is not a number"))
 	}
-	return int64(n)
+	return token
 }
 
 func (q *queue) deadline(lease int64) int64 {

@@ -65,7 +65,7 @@ func step(q *queue, rest []string) any {
 	if r.number < r.last-1 {
 		return refusal("STALE later rounds have been answered")
 	}
-	r.token = q.lastToken()
+	r.token = q.givesTokens()
 	q.whole()
 	q.size(r.working)
 

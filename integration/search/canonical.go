@@ -7,6 +7,7 @@ import "slices"
 // order in which copies are listed. So a search ends although numbers rise.
 func (s state) canonical() state {
 	s.ranks(1, s.tokens)
+	s.ranks(1, s.fences)
 	for w := range s.peers {
 		s.ranks(2, func(visit func(*uint8)) { s.numbers(w, visit) })
 	}
@@ -92,6 +93,17 @@ func (s *state) tokens(visit func(*uint8)) {
 	})
 	for i := range s.past.back {
 		visit(&s.past.back[i].token)
+	}
+}
+
+// fences visits all that is known of who went when.
+func (s *state) fences(visit func(*uint8)) {
+	visit(&s.redis.fence)
+	for w := range s.peers {
+		visit(&s.peers[w].asked)
+	}
+	for i := range s.late {
+		visit(&s.late[i].asked)
 	}
 }
 

@@ -22,8 +22,10 @@ const (
 	heardOf
 	beatMembers
 	joinMark
-	joinDeadline
-	joinRaises
+	joinFence
+	joinCopies
+	leaveFences
+	spentIDs
 	leaveNumber
 	numbersRise
 	newID
@@ -82,9 +84,11 @@ var removals = []removal{
 		"Whoever is heard of takes the mark off itself, with the beat, the round or the join. It counts where a beat could not, as it changes nothing else."},
 	{beatMembers, "beat.lua", "only a member may beat", "lapsed and suspected", ""},
 	{joinMark, "join.lua", "nobody joins while its tasks are returned", "joining again",
-		"By the time that a worker is failed the deadline of its join has passed. It counts where one is failed by hand within a lease of joining."},
-	{joinDeadline, "join.lua", "a join has a deadline", "joining again", ""},
-	{joinRaises, "join.lua", "a join does not lower the number", "joining again", ""},
+		"Whoever is fenced raises the fence, so all joins from before come too late; and who is to join again leaves first, until nothing is left. It counts for a client that does not."},
+	{joinFence, "join.lua", "a join from before a worker went is refused", "joining again", ""},
+	{joinCopies, "join.lua", "a copy of a join changes nothing", "joining again", ""},
+	{leaveFences, "leave.lua", "a leave of who is no member ends its join", "joining again", ""},
+	{spentIDs, "leave.lua", "who may have been failed does not join again", "joining again", ""},
 	{leaveNumber, "leave.lua", "a leave names the last round", "leaving and coming again", ""},
 	{numbersRise, "workerreg.go", "numbers rise when a worker joins again", "leaving and coming again", ""},
 	{newID, "failover.go", "who was failed comes back under a new id", "back under a new id", ""},

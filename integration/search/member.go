@@ -3,26 +3,28 @@ package search
 // The scripts of membership: join, leave, beat, sweep and fail.
 
 // join is join.lua.
-func (m *model) join(s *state, r request) bool {
+func (m *model) join(s *state, r request) answered {
 	q, w := &s.redis, int(r.worker)
-	if r.expired && m.has(joinDeadline) || q.suspect[w] >= failed && m.has(joinMark) {
-		return false
+	switch {
+	case q.suspect[w] >= failed && m.has(joinMark):
+		return refused
+	case q.member[w] != noMember && q.round[w] >= r.number && m.has(joinCopies):
+		return granted
+	case r.asked < q.fence && m.has(joinFence):
+		return again
 	}
 	if s.past.failed[w] {
 		s.blame(failedJoins)
 	}
-	q.suspect[w], q.member[w] = unmarked, fresh
-	if q.round[w] < r.number || !m.has(joinRaises) {
-		q.round[w] = r.number
-	}
-	return true
+	q.suspect[w], q.member[w], q.round[w] = unmarked, fresh, r.number
+	return granted
 }
 
 // leave is leave.lua; it is to be repeated until it says that nothing is left.
-func (m *model) leave(s *state, r request) (over bool) {
+func (m *model) leave(s *state, r request) answered {
 	q, w := &s.redis, int(r.worker)
 	if q.round[w] > r.number && m.has(leaveNumber) {
-		return true
+		return granted
 	}
 	if q.member[w] != noMember {
 		if r.number < s.past.since[w] {
@@ -30,11 +32,29 @@ func (m *model) leave(s *state, r request) (over bool) {
 		}
 		m.fence(s, w, parted)
 	} else if q.suspect[w] < failed {
-		return true
+		if q.fence > r.asked && m.has(spentIDs) {
+			return refused
+		}
+		if m.has(leaveFences) {
+			q.fence++
+		}
+		return granted
 	}
 	m.takeBack(s, only(w))
-	return q.suspect[w] < failed
+	if q.suspect[w] >= failed {
+		return again
+	}
+	return granted
 }
+
+// What a join or a leave is answered.
+type answered uint8
+
+const (
+	granted answered = iota
+	again            // the fence has risen; something is left
+	refused          // EVICTED
+)
 
 // beat is the first part of beat.lua. That it looks at the others, too, is left
 // to sweep: who looks makes no difference to what happens to the tasks. The
@@ -109,6 +129,7 @@ func (m *model) fence(s *state, w int, how mark) {
 	if m.has(fenceForgets) {
 		q.round[w] = 0
 	}
+	q.fence++
 	if how == failed {
 		s.past.failed[w] = true
 	}

@@ -127,8 +127,8 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 			})
 		}
 	}
-	joins := request{kind: toJoin, worker: uint8(w), number: p.number + 1}
-	leaves := request{kind: toLeave, worker: uint8(w), number: p.number}
+	joins := request{kind: toJoin, worker: uint8(w), number: p.number + 1, asked: s.redis.fence}
+	leaves := request{kind: toLeave, worker: uint8(w), number: p.number, asked: p.asked}
 	switch p.phase {
 	case away:
 		if w > 0 && m.scope.successor && s.peers[w-1].phase < ousted {
@@ -136,20 +136,23 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 		}
 		try("W%d joins", false, func(t *state, p *peer) bool { return m.joins(t, p, joins) })
 		if mortal && s.left.lateJoins > 0 {
+			try("W%d joins, and a copy is late", true, func(t *state, p *peer) bool {
+				t.left.lateJoins--
+				t.copied(joins)
+				return m.joins(t, p, joins)
+			})
 			try("W%d joins, and gives up waiting for it", true, func(t *state, p *peer) bool {
 				t.left.lateJoins--
-				t.past.failed[w], t.past.since[w] = false, joins.number
+				t.past.since[w] = joins.number
 				t.copied(joins)
-				p.phase = loose
+				p.phase, p.asked = loose, joins.asked
 				return true
 			})
 		}
 	case loose:
 		leaves.number = joins.number
 		try("W%d leaves what it may have joined", false, func(t *state, p *peer) bool {
-			if m.leave(t, leaves) {
-				*p = peer{number: p.number}
-			}
+			m.parts(t, p, leaves)
 			return true
 		})
 	case working:
@@ -162,11 +165,9 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 		}
 	case leaving:
 		over := func(t *state, p *peer) bool {
-			if m.leave(t, leaves) {
-				*p = peer{number: p.number}
-				if !m.has(numbersRise) {
-					p.number = 0
-				}
+			m.parts(t, p, leaves)
+			if p.phase == away && !m.has(numbersRise) {
+				p.number = 0
 			}
 			return true
 		}
@@ -200,13 +201,11 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 				return false
 			}
 			t.redis.member[w] = lapsed
-			t.expire(w)
 			return true
 		})
 	}
 	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
 		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
-			t.expire(w)
 			m.fail(t, w)
 			return true
 		})
@@ -215,21 +214,23 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 
 // joins makes a worker begin its rounds if it may.
 func (m *model) joins(s *state, p *peer, r request) bool {
-	w := r.worker
-	s.past.failed[w], s.past.since[w] = false, r.number
-	if !m.join(s, r) {
-		p.phase = loose
-		return true
+	s.past.since[r.worker] = r.number
+	p.asked = r.asked
+	switch m.join(s, r) {
+	case granted:
+		*p = peer{phase: working, number: r.number, asked: r.asked}
+	case refused:
+		p.phase = ousted
 	}
-	*p = peer{phase: working, number: r.number}
 	return true
 }
 
-// expire ends what was good for a lease, which is over.
-func (s *state) expire(w int) {
-	for i := range s.late {
-		if r := &s.late[i]; r.kind == toJoin && int(r.worker) == w {
-			r.expired = true
-		}
+// parts has a worker leave; who may have been failed is over.
+func (m *model) parts(s *state, p *peer, r request) {
+	switch m.leave(s, r) {
+	case granted:
+		*p = peer{number: p.number}
+	case refused:
+		*p = peer{number: p.number, phase: ousted}
 	}
 }

@@ -70,6 +70,10 @@ var scopes = []scope{
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{late: 1, lateJoins: 1},
 	},
 	{
+		name: "a join and a round that are late", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1, lateJoins: 1},
+	},
+	{
 		name: "leaving and coming again", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 2, late: 2},
 	},
@@ -162,21 +166,11 @@ func searches() (all []search) {
 	return all
 }
 
-// lateJoin is a scope in which a join comes late beside a round.
-var lateJoin = scope{
-	workers: 2, lanes: 1, capacity: 1, deaths: true, tasks: plain(2), waiting: 1, verbs: []verb{finish},
-	faults: budget{leaves: 1, late: 1, lateJoins: 1},
-}
-
 // beyond are searches that do find something: what the protocol does not promise.
 // The bounds say why it may be so.
 func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{
-		{"a join and a round that nobody waits for come after the worker has left", "Both must be under way for the time that the worker is a member, and the join less than a lease. " +
-			"The worker lapses, and the task is at the front again.", func(without guard) finding {
-			return explore(&model{scope: lateJoin, without: without}, limit)
-		}},
 		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
 			"It takes four faults in the right order, and an old beat that comes just then.", func(without guard) finding {
 			storm.without = without

@@ -77,24 +77,6 @@ func TestLimits(t *testing.T) {
 	compare(t, "limits", rows)
 }
 
-// TestLateJoin goes on behind the first of these limits: a task may be started that
-// nobody waits for, and all else holds. It is not lost, and in the end it is done.
-func TestLateJoin(t *testing.T) {
-	if f := explore(forgiving{&model{scope: lateJoin}}, limit); f.wrong != "" {
-		t.Error(f)
-	}
-}
-
-// A forgiving model lets ids be started twice, and requests count from before.
-type forgiving struct{ *model }
-
-func (m forgiving) wrong(s state) string {
-	if s.past.wrong == idTwice || s.past.wrong == formerActs {
-		s.past.wrong = right
-	}
-	return m.model.wrong(s)
-}
-
 // way is what happened, in a line.
 func (f finding) way() string {
 	var steps []string

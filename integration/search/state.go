@@ -38,6 +38,7 @@ type redis struct {
 	member  [maxWorkers]lease
 	suspect [maxWorkers]mark
 	round   [maxWorkers]uint8
+	fence   uint8     // rises when a worker goes
 	cancel  [2]record // of the payload; of the key
 	lock    lock
 }
@@ -125,14 +126,14 @@ type end struct {
 
 // A request is what a worker says to Redis.
 type request struct {
-	kind    kind
-	worker  uint8
-	number  uint8 // of the round
-	start   uint8 // the process to start; 0 is none
-	ends    [maxEnds]end
-	acks    [2]uint8 // tokens of cancels of which nothing is left
-	seen    uint8    // the last cancel that it was told of
-	expired bool     // a join whose time is over
+	kind   kind
+	worker uint8
+	number uint8 // of the round
+	start  uint8 // the process to start; 0 is none
+	ends   [maxEnds]end
+	acks   [2]uint8 // tokens of cancels of which nothing is left
+	seen   uint8    // the last cancel that it was told of
+	asked  uint8    // the fence that a join has found; of a leave, that of its join
 }
 
 type kind uint8
@@ -175,6 +176,7 @@ type exchange struct {
 type peer struct {
 	phase  phase
 	number uint8 // of its last round
+	asked  uint8 // the fence that its join has found
 	seen   uint8
 	held   [maxSlots]held
 	flight [2]exchange // oldest first
@@ -204,10 +206,10 @@ var phases = [...]string{"away", "loose", "working", "leaving", "ousted", "dead"
 // past is what the invariants remember.
 type past struct {
 	fate    [maxTasks]fate
-	begun   [maxTasks]bool    // was started before
-	covered [maxTasks]bool    // a cancel came while it ran
-	back    [maxTasks]turn    // how it came back
-	failed  [maxWorkers]bool  // since its membership began
+	begun   [maxTasks]bool // was started before
+	covered [maxTasks]bool // a cancel came while it ran
+	back    [maxTasks]turn // how it came back
+	failed  [maxWorkers]bool
 	since   [maxWorkers]uint8 // the round with which that began
 	ended   [maxWorkers * maxSlots]verb
 	unique  uint8 // the task that has taken the lock

@@ -205,7 +205,7 @@ func (r *run) crash(d *rand.Rand, loses string) {
 	if loses == "rollback" {
 		r.locked(func() {
 			before = w.server.snapshot()
-			before.renewed = maps.Clone(w.judge.renewed)
+			before.renewed, before.dead = maps.Clone(w.judge.renewed), maps.Clone(w.judge.dead)
 			w.record.act(w.now(), "snapshot", "")
 		})
 		r.sleep(time.Duration(d.Float64() * float64(1500*time.Millisecond)))

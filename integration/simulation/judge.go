@@ -237,10 +237,9 @@ func atoi(s string) int {
 // restored takes in that the server knows what it knew at some time, or nothing.
 func (j *judge) restored(all snapshot) {
 	j.known, j.refused = map[string]bool{}, map[string]bool{} // what was forgotten may come again
-	j.renewed = maps.Clone(all.renewed)
-	if j.renewed == nil {
-		j.renewed = map[string]int64{}
-	}
+	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
+	maps.Copy(j.renewed, all.renewed)
+	maps.Copy(j.dead, all.dead)
 	j.lanes, j.places, j.highest = map[string]*lane{}, map[string]map[string]int{}, map[*lane]int64{}
 	for key, v := range all.values {
 		queue, failed, kind, of, ok := place(key)
@@ -253,10 +252,7 @@ func (j *judge) restored(all snapshot) {
 		payloads(kind, v, func(p string) { by[p]++ })
 		j.count(queue, by)
 	}
-	for name, l := range j.lanes {
-		for w := range l.workers {
-			delete(j.dead, name+" "+w)
-		}
+	for _, l := range j.lanes {
 		for w := range l.workers {
 			if p := j.homes[w]; p != nil {
 				p.excuse() // its lease has lapsed sooner, and it may be a suspect again

@@ -177,8 +177,8 @@ func (st *step) membership() {
 		case before:
 		case r.verb != "join":
 			st.violation("%s makes %s a member of %s", r.verb, w, name)
-		case r.copy && st.dead[name+" "+w]:
-			st.violation("%s was failed on %s, and is a member again by a late copy of a request", w, name)
+		case st.dead[name+" "+w]:
+			st.violation("%s was failed on %s, and is a member again", w, name)
 		}
 	}
 	switch r.verb {

@@ -54,6 +54,7 @@ type snapshot struct {
 	until  map[string]time.Time // when keys expire, by the clock of Redis
 
 	renewed map[string]int64 // the judge knew
+	dead    map[string]bool  // likewise
 }
 
 func (s *server) snapshot() snapshot {

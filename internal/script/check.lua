@@ -174,9 +174,11 @@ function judges.idle(w)
 end
 
 function judges.round(w)
-  if redis.call('HEXISTS', q.rounds, w) == 1 and not is_member(w) then
+  local stays = w == 'fence' and redis.call('HLEN', q.rounds) > 1 or is_member(w)
+  if redis.call('HEXISTS', q.rounds, w) == 1 and not stays then
     if mend then
       redis.call('HDEL', q.rounds, w)
+      end_joins()
     end
     flaw('leftover', w, mend)
   end

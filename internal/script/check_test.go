@@ -55,7 +55,7 @@ func repair(what What, names []string, kind string, damaged, mended state, heard
 // healthy is a queue on which everything is going on, and all is well.
 var healthy = state{
 	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w5=-1 w3=0 w2=-30m)",
-	"idle": "(w1=-1m)", "rounds": "{w1=4 w2=7}", "token": "=7",
+	"idle": "(w1=-1m)", "rounds": "{fence=5 w1=4 w2=7}", "token": "=7",
 	"working:w1": "(p1=1 p2=2 p6=6)", "process:p1": "[a]", "process:p2": "[b]",
 	"working:w2": "(p3=3)", "process:p3": "[c]", "working:w3": "(p4=4)", "process:p4": "[d]", "working:w5": "(p5=5)", "process:p5": "[e]",
 	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4 w:w1= w:w3=}", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
@@ -71,7 +71,7 @@ func TestCheckHealthy(t *testing.T) {
 	for what, names := range map[What][]string{
 		CheckProcesses: {"p1", "p2", "p3", "p4", "p5", "p6", "p7"}, CheckHeld: {"w1", "p1", "p2", "p6", "p7"},
 		CheckTwice: {"w1", "p1:w2", "p3:w2", "p7:w9"}, CheckHolders: {"w1", "w2", "w3", "w5", "w9"},
-		CheckMembers: {":w1", ":w2", ":w9"}, CheckSuspects: {"w2", "w3", "w5", "w9"}, CheckIdle: {"w1", "w9"}, CheckRounds: {"w1", "w2", "w9"},
+		CheckMembers: {":w1", ":w2", ":w9"}, CheckSuspects: {"w2", "w3", "w5", "w9"}, CheckIdle: {"w1", "w9"}, CheckRounds: {"w1", "fence", "w2", "w9"},
 		CheckRunning: {"p6", "p1", "p9"}, CheckEntries: {"k:x", "r:p9", "k:z"}, CheckScheduled: {"r:p9", "k:x", "k:z"},
 		CheckContents: {"#f:r:p9", "#h:k:x", "#z:k:z"}, CheckLocks: {"#b", "#f", "#y", "#z", "offset"},
 		CheckCanceled: {"#a", "#b"}, CheckRecords: {"#a", "#b", "#z"},
@@ -113,6 +113,11 @@ func TestCheckWorkers(t *testing.T) {
 	t.Parallel()
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
+	judge := func(e *env) string { // with the deadline that was seen
+		flaws, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
+		e.must(nil, err)
+		return checks(true, CheckMembers, flaws[0].Detail+":w1")(e)
+	}
 	run(t, []scenario{
 		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "stray w9",
 			nil, w.with("queues", "[a b]"))},
@@ -122,16 +127,19 @@ func TestCheckWorkers(t *testing.T) {
 			{call: checks(false, CheckMembers, ":w1"), want: "dead w1"},
 			{call: checks(true, CheckMembers, ":w1"), want: "dead w1"},
 			{call: checks(true, CheckMembers, "123:w1"), want: "dead w1"}, // it was heard of since
-			{call: func(e *env) string {
-				flaws, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
-				e.must(nil, err)
-				return checks(true, CheckMembers, flaws[0].Detail+":w1")(e)
-			}, want: "dead w1 mended", state: state{"token": "=9", "queues": "[a]", "ledger": "{#a=1}"}}}},
+			{call: judge, want: "dead w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: joins("w1", 9), want: "again"}}}, // a late copy
+		{name: "dead, and others are", seed: dead.with("workers", "(w1=-60m w2=-30m)", "rounds", "{fence=4 w1=3 w2=7}"), steps: []when{
+			{call: judge, want: "dead w1 mended", state: state{"workers": "(w2=-30m)", "rounds": "{fence=10 w2=7}", "token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: joins("w1", 9), want: "again"}}},
 		{name: "unfinished", seed: state{"suspects": "(w1=0)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]"}, steps: repair(CheckSuspects, []string{"w1"}, "unfinished w1",
 			nil, state{"token": "=9", "queues": "[a]", "ledger": "{#a=1}"})},
 		{name: "suspect", seed: w.with("suspects", "(w9=+1m)"), steps: repair(CheckSuspects, []string{"w9"}, "leftover w9", nil, w)},
 		{name: "idle", seed: w.with("idle", "(w9=-1m)"), steps: repair(CheckIdle, []string{"w9"}, "leftover w9", nil, w)},
-		{name: "round", seed: w.with("rounds", "{w9=1}"), steps: repair(CheckRounds, []string{"w9"}, "leftover w9", nil, w)},
+		{name: "round", seed: w.with("rounds", "{w9=1}"), steps: repair(CheckRounds, []string{"w9"}, "leftover w9", nil, w.with("token", "=10"))},
+		{name: "round, beside others", seed: w.with("rounds", "{fence=3 w1=4 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w1", "w9"}, "leftover w9", nil, w.with("rounds", "{fence=10 w1=4}", "token", "=10"))},
+		{name: "round, the last", seed: w.with("rounds", "{fence=3 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w9"}, "leftover w9", nil, w.with("token", "=10"))},
+		{name: "a fence, and nobody is there", seed: w.with("rounds", "{fence=3}"), steps: repair(CheckRounds, []string{"fence"}, "leftover fence", nil, w.with("token", "=10"))},
 	})
 }
 

@@ -109,7 +109,7 @@ func TestFailedQueue(t *testing.T) {
 			{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"},
 				state: over.with("failed:rounds", "{w1=3}", "schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "now", 0, 0))}}},
 		{name: "its worker dies", seed: running, steps: []when{
-			{call: inFailed(fails("w1")), want: "known=true returned=1", state: back.with("failed:workers", "", "failed:rounds", "", "failed:schedule", "(k:g1=1)", "failed:keyed:k:g1", h(meta, waits("a", "1", 0, 1)))}}},
+			{call: inFailed(fails("w1")), want: "known=true returned=1", state: back.with("failed:workers", "", "failed:rounds", "", "failed:token", "=2", "failed:schedule", "(k:g1=1)", "failed:keyed:k:g1", h(meta, waits("a", "1", 0, 1)))}}},
 		{name: "too many crashes", seed: seed.with("failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "crashes=3")), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1"}})), want: "rank=0", state: seed.with("failed:rounds", "{w1=1}",
 				"failed:idle", "(w1=clock:now)", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(graveOf("a", "-9m", "from=k:x", "crashes=3"), "due=aside:now"))}}},
@@ -173,9 +173,9 @@ func TestClock(t *testing.T) {
 			{call: idle("w1", 2), want: "started=z/1", heard: []string{"wake:w2 0"}, state: seed.with("rounds", "{w1=2 w2=1}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]",
 				"schedule", "(k:y=+5m k:x=+30m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "+5m", 0, 0))}}},
 		{name: "leaves", alive: []string{"w2"}, seed: both, steps: []when{
-			{call: leaves("w1"), want: "returned=0", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{w2=1}")}}},
+			{call: leaves("w1"), want: "returned=0", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{fence=1 w2=1}", "token", "=1")}}},
 		{name: "dies", alive: []string{"w2"}, seed: both.with("workers", "(w1=-60m w2=+60m w3=+60m)", "suspects", "(w1=-1m)"), steps: []when{
-			{call: beats("w3", true), want: "failed=w1", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{w2=1}")}}},
+			{call: beats("w3", true), want: "failed=w1", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{fence=1 w2=1}", "token", "=1")}}},
 		{name: "paused", seed: seed.with("paused", "=1"), steps: []when{{call: idle("w1", 1), want: "rank=0", state: kept.with("paused", "=1")}}},
 		{name: "due tasks are waiting tasks", seed: seed.with("queues", "[z]", "schedule", "(k:y=7 k:x=-1m k:z=+1m k:u=aside:-1m)"), steps: []when{{call: beats("w1", true), want: "waiting=3"}}},
 		{name: "a retry comes first", alive: []string{"w2", "w3"}, seed: seed.merged(rawP).with("workers", seed["workers"], "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
@@ -234,8 +234,8 @@ func TestLost(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+5m", 0, 0))}}},
 		{name: "the process of a repeated round", seed: noProcess, steps: []when{{call: begins(1, "p1"), want: ""}}},
-		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "queues": "[b]", "unique": "{#b=w:1 offset=1}"}}}},
-		{name: "a raw process, fail", seed: rawP.with("process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=1"}}}},
+		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2", "queues": "[b]", "unique": "{#b=w:1 offset=1}"}}}},
+		{name: "a raw process, fail", seed: rawP.with("process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
 		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
 	}

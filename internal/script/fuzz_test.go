@@ -100,7 +100,7 @@ func FuzzReplies(f *testing.F) {
 		ctx, q := t.Context(), keys.NewSpace("p").Queue("q")
 		fresh := func() Runner { return madeUp{&grower{seed}} }
 		_, _ = Sweep(ctx, fresh(), q, time.Second)
-		_, _ = Leave(ctx, fresh(), q, "w", 1)
+		_, _ = Leave(ctx, fresh(), q, "w", 1, 1)
 		_, _, _ = FailWorker(ctx, fresh(), q, "w")
 		_ = Register(ctx, fresh(), keys.NewSpace("p"), "w", time.Second, Registration{})
 		_ = List(ctx, fresh(), keys.NewSpace("p"), "q", "r")

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 // leavesAt leaves with a last round.
 func leavesAt(worker string, round int64) func(*env) string {
 	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, round)
+		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32, round)
 		if err != nil {
 			return refused(err)
 		}
@@ -31,7 +32,7 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	for _, token := range []string{"x", "1.5", "-1", "9007199254740991", "1e300"} {
 		seed := keyX.with("queues", "[a]", "token", "="+token)
-		for verb, call := range map[string]func(*env) string{"step": begins(1, "p1"), "cancel": cancels("a"), "cancel_key": cancelsKey("x")} {
+		for verb, call := range map[string]func(*env) string{"step": begins(1, "p1"), "cancel": cancels("a"), "cancel_key": cancelsKey("x"), "join": joins("w2", math.MaxInt64)} {
 			t.Run(token+"/"+verb, func(t *testing.T) {
 				t.Parallel()
 				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}}, nil)
@@ -152,26 +153,25 @@ func TestGuardStored(t *testing.T) {
 func TestGuardMembers(t *testing.T) {
 	t.Parallel()
 	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
-	left := state{"queues": "[a]", "token": "=1"}
+	left := state{"queues": "[a]", "token": "=2"}
 	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
-	back := state{"workers": "(w1=+60m)", "token": "=1", "queues": "[a]", "ledger": "{#a=1}"}
+	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
 	stuck := held.with("working:w1", "=foreign", "process:p1", "")
 	one := state{"workers": "(w2=+60m)", "suspects": "(w8=0 w9=0)", "token": "=1", "working:w8": "(p1=1)", "process:p1": "[a]", "working:w9": "=foreign", "queues": "[z]"}
 	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
 		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
 	run(t, []scenario{
-		{name: "join: members of another type", seed: state{"workers": "=foreign", "suspects": "(w1=+5m)"}, steps: []when{{call: joins("w1", 1), want: "WRONGTYPE"}}},
 		{name: "leave: a late copy", seed: held, steps: []when{
 			{call: leavesAt("w1", 4), want: "returned=0"},
 			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
 		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
-			{call: leaves("w1"), want: "returned=1", state: left.with("ledger", "{#a=1}")}}},
-		{name: "leave: what nobody knows is not touched", seed: held.with("workers", ""), steps: []when{{call: leaves("w1"), want: "returned=0"}}},
-		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "WRONGTYPE", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=1"}}}},
-		{name: "what Redis has lost is not returned", seed: held.with("process:p1", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=1"}}}},
+			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},
+		{name: "leave: what nobody knows is not touched", seed: held.with("workers", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: held.with("workers", "", "rounds", "{fence=2 w1=5}", "token", "=2")}}},
+		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "WRONGTYPE", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=2"}}}},
+		{name: "what Redis has lost is not returned", seed: held.with("process:p1", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2"}}}},
 		{name: "nor counted as stopped", seed: held.with("process:p1", ""), steps: []when{{call: ends(6, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: state{"workers": "(w1=+60m)", "rounds": "{w1=6}", "token": "=1"}}}},
-		{name: "who is gone is not idle", seed: held.with("idle", "(w1=-1m)", "working:w1", "", "process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=1"}}}},
+		{name: "who is gone is not idle", seed: held.with("idle", "(w1=-1m)", "working:w1", "", "process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
 		{name: "beat: what was returned waits", seed: lapsed, steps: []when{{call: beats("w1", true), want: "waiting=1 failed=w2 returned=1", state: back}}},
 		{name: "beat: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: beats("w1", true), want: "waiting=2 failed=w2 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
@@ -182,14 +182,14 @@ func TestGuardMembers(t *testing.T) {
 		{name: "beat: the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
 		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
-			{call: sweeps, want: "failed=w1,w2 returned=4", state: state{"token": "=4", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
+			{call: sweeps, want: "failed=w1,w2 returned=4", state: state{"token": "=6", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
 		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
 			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
-			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=4", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
+			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=6", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
 		{name: "nobody is told when another one keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
-			{call: leaves("w1"), want: "returned=0", state: state{"schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
+			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
 		{name: "nor when there is no time to keep", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
-			{call: leaves("w1"), want: "returned=0", state: state{"idle": "(w2=-1m)"}}}},
+			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "idle": "(w2=-1m)"}}}},
 		{name: "a return that others go on with wakes as many", alive: []string{"w3", "w4"}, seed: one.with("suspects", "(w8=0)", "working:w8", "(p1=1 p2=2)", "process:p2", "[b]", "working:w9", "", "idle", "(w3=-2m w4=-1m)"), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 1}), want: "", heard: []string{"wake:w3 2", "wake:w4 2"}, state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=1", "queues": "[a b z]", "ledger": "{#a=1 #b=1}"}}}},
 		{name: "and starts nothing while one is left", seed: one, steps: []when{
@@ -198,7 +198,7 @@ func TestGuardMembers(t *testing.T) {
 		{name: "and sweeps again", seed: one, steps: []when{
 			{call: sweeps, want: "returned=1 again", state: state{"workers": "(w2=+60m)", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
 		{name: "the time is told though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}"), steps: []when{
-			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=2", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
+			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=3", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
 				"cancel:#a": "{finished=0 stopped=1 token=2} +1m"}}}},
 	})
 }
@@ -247,7 +247,7 @@ func TestGuardPages(t *testing.T) {
 	run(t, []scenario{
 		{name: "a hundred tasks of two workers", seed: two, steps: []when{{call: sweeps, want: "returned=100 again", state: rest}}},
 		{name: "twenty workers", seed: many, steps: []when{
-			{call: sweeps, want: "failed=" + twenty + " again due=now", state: state{"workers": "(" + strings.Join(workers[20:], " ") + ")", "suspects": "(" + strings.Join(suspects[20:], " ") + ")"}}}},
+			{call: sweeps, want: "failed=" + twenty + " again due=now", state: state{"token": "=20", "workers": "(" + strings.Join(workers[20:], " ") + ")", "suspects": "(" + strings.Join(suspects[20:], " ") + ")"}}}},
 		{name: "twenty workers, and no right to judge", seed: many.with("workers", "("+strings.Join(append(slices.Clone(workers), "me=+60m"), " ")+")"), steps: []when{
 			{call: beats("me", false), want: "due=now"}}},
 		{name: "wakes sixty-four at most", seed: state{"idle": "(" + strings.Join(idle, " ") + ")"}, steps: []when{

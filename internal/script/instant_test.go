@@ -26,12 +26,13 @@ func TestInstant(t *testing.T) {
 		t.Cleanup(func() { *script = was })
 	}
 	at := func(ms int) string { return fmt.Sprint(instant + ms) }
-	lease := func(ms int, before int64) func(*env) string {
+	lease := func(ms int) func(*env) string {
 		return func(e *env) string {
-			if err := Refusal(e.line.Do(e.ctx, JoinCall(e.q, "w1", time.Duration(ms)*time.Millisecond, before, 1))[0].Err); err != nil {
+			joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, "w1", time.Duration(ms)*time.Millisecond, 0, 1))[0])
+			if err != nil {
 				return refused(err)
 			}
-			return "ok"
+			return fmt.Sprint(joined)
 		}
 	}
 	beat := func(leaseMs, graceMs int, judge int64) func(*env) string {
@@ -80,7 +81,7 @@ func TestInstant(t *testing.T) {
 	one := func(entry, due string) state {
 		return state{"workers": "(w1=" + at(9) + ")", "schedule": "(" + entry + "=" + due + ")", "contents": "(#a:" + entry + "=0)", "keyed:" + entry: waits("a", due, 0, 0)}
 	}
-	joined := w1(at(1)).with("rounds", "{w1=1}")
+	joined := w1(at(1)).with("rounds", "{fence=0 w1=1}")
 	late := state{"workers": "(w2=" + at(-1) + " w1=" + at(9) + ")", "suspects": "(w2=" + at(0) + ")"}
 	idle := one("k:y", at(0)).with("idle", "(w3=clock:now)")
 	sets := func(due int64) func(*env) string {
@@ -92,28 +93,27 @@ func TestInstant(t *testing.T) {
 		}
 	}
 	for _, s := range []scenario{
-		{name: "join: a lease of a millisecond, asked for just in time", steps: []when{{call: lease(1, instant), want: "ok", state: joined}}},
-		{name: "join: a millisecond late", steps: []when{{call: lease(1, instant-1), want: "EVICTED"}}},
-		{name: "join: for ever", steps: []when{{call: lease(0, instant), want: "ok", state: joined.with("workers", "(w1=never)")}}},
+		{name: "join: a lease of a millisecond", steps: []when{{call: lease(1), want: "true", state: joined}}},
+		{name: "join: for ever", steps: []when{{call: lease(0), want: "true", state: joined.with("workers", "(w1=never)")}}},
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
 		{name: "beat: lapsed by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000999", state: w1("never")}}},
-		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
-		{name: "beat: who judges has not lapsed itself", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
+		{name: "beat: who judges has not lapsed itself", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
 		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000999"}}},
-		{name: "beat: the longest right to judge", seed: late, steps: []when{{call: beat(9, 5, instant+10), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+		{name: "beat: the longest right to judge", seed: late, steps: []when{{call: beat(9, 5, instant+10), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
 		{name: "beat: a longer right to judge than any", seed: late, steps: []when{{call: beat(9, 5, instant+11), want: "lapsed=false failed=[] due=0 now=1000999"}}},
 		{name: "beat: a longer lease than any", seed: late, steps: []when{{call: beat(8, 5, instant), want: "lapsed=false failed=[] due=0 now=1000999",
 			state: late.with("workers", "(w2="+at(-1)+" w1="+at(8)+")")}}},
 		{name: "beat: who judges has a lease that ends now", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{
-			{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9))}}},
+			{call: beat(9, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
 		{name: "beat: a lease that never ends", seed: late.with("workers", "(w2="+at(-1)+" w1=never)"), steps: []when{
-			{call: beat(0, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1("never")}}},
+			{call: beat(0, 5, instant), want: "lapsed=false failed=[w2] due=-1 now=1000999", state: w1("never").with("token", "=1")}}},
 		{name: "sweep: who has not lapsed", seed: w1(at(0)), steps: []when{{call: sweep(5), want: "failed=[] due=-1"}}},
 		{name: "sweep: a suspect, and when to fail it", seed: w1(at(-1)), steps: []when{{call: sweep(5), want: "failed=[] due=5", state: w1(at(-1)).with("suspects", "(w1="+at(5)+")")}}},
 		{name: "sweep: heard of at the last moment", seed: w1(at(0)).with("suspects", "(w1="+at(-1)+")"), steps: []when{{call: sweep(5), want: "failed=[] due=-1", state: w1(at(0))}}},
 		{name: "sweep: not due yet", seed: w1(at(-5)).with("suspects", "(w1="+at(1)+")"), steps: []when{{call: sweep(5), want: "failed=[] due=1"}}},
-		{name: "step: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: round(Round{Lease: time.Millisecond}), want: "settled=[] started=0 due=-1", state: joined}}},
-		{name: "step: for ever", seed: w1(at(0)), steps: []when{{call: round(Round{}), want: "settled=[] started=0 due=-1", state: joined.with("workers", "(w1=never)")}}},
+		{name: "step: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: round(Round{Lease: time.Millisecond}), want: "settled=[] started=0 due=-1", state: w1(at(1)).with("rounds", "{w1=1}")}}},
+		{name: "step: for ever", seed: w1(at(0)), steps: []when{{call: round(Round{}), want: "settled=[] started=0 due=-1", state: w1("never").with("rounds", "{w1=1}")}}},
 		{name: "step: due now", seed: one("k:x", at(0)), steps: []when{{call: round(Round{Lease: 9 * time.Millisecond, Start: []string{"p1"}}), want: "settled=[] started=1 due=-1",
 			state: w1(at(9)).with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", runs("p1", 0, 0))}}},
 		{name: "step: due in a millisecond, less what has passed of this one", seed: one("k:x", at(1)), steps: []when{

@@ -1,28 +1,44 @@
--- join: become a member of a queue. A request that arrives after the lease it
--- asks for would have ended is refused, so that a late copy cannot bring back
--- a worker that was failed.
+-- join: become a member of a queue. The request names the token that the queue
+-- had before it was made: when a worker went since, failed or by itself, it is
+-- to be made anew. So no late copy brings back who was failed.
 --
--- KEYS[1] workers   zset  worker → lease deadline, ms
--- KEYS[2] suspects  zset  lapsed worker → when to fail it; 0 or less: being returned
--- KEYS[3] rounds    hash  worker → its last round
+-- KEYS[1] workers   zset    worker → lease deadline, ms
+-- KEYS[2] suspects  zset    lapsed worker → when to fail it; 0 or less: being returned
+-- KEYS[3] rounds    hash    worker → its last round; fence → the token when the last worker went
+-- KEYS[4] token     string  the last token given
 -- ARGV[1] worker    id
 -- ARGV[2] lease     ms until it lapses; 0 never
--- ARGV[3] before    ms of Redis time
+-- ARGV[3] asked     the token before the request was made
 -- ARGV[4] round     the first of the membership; older requests come too late
 --
--- Fails with EVICTED when the worker was failed or has left, or is too late.
-local workers, suspects, worker, lease = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+-- Returns 1, or 0 when a worker went since.
+-- Fails with EVICTED when the worker was failed or is leaving.
+local workers, suspects, rounds, worker, lease = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
+local NEVER = 9007199254740991 -- the deadline of a lease that does not end; no token is as high
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1)
-redis.call('ZSCORE', workers, worker) -- of another type: fail before anything changes
-local last = tonumber(redis.call('HGET', KEYS[3], worker) or 0)
-if now > tonumber(ARGV[3]) or mark <= 0 then
+local member = redis.call('ZSCORE', workers, worker)
+local last = tonumber(redis.call('HGET', rounds, worker) or 0)
+local token = tonumber(redis.call('GET', KEYS[4]) or 0)
+if not token or token ~= math.floor(token) or token < 0 or token >= NEVER then
+  return redis.error_reply('WRONGTYPE the token counter is not a number')
+end
+if mark <= 0 then
   return redis.error_reply('EVICTED the worker has been failed or has left')
 end
-redis.call('ZREM', suspects, worker) -- needs no memory, so the next may, on a full Redis too
-redis.call('ZADD', workers, lease > 0 and now + lease or 9007199254740991, worker)
-if last < tonumber(ARGV[4]) then -- else it is a late copy, and rounds have been made since
-  redis.call('HSET', KEYS[3], worker, ARGV[4])
+if member and last >= tonumber(ARGV[4]) then
+  return 1 -- it is a copy
 end
+local fence = token -- where nobody is, nobody knows who went
+if redis.call('EXISTS', rounds) == 1 then
+  -- It is above the token only where Redis has lost tokens. Then nobody could name it.
+  fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence') or 0))
+end
+if tonumber(ARGV[3]) < fence then
+  return 0
+end
+redis.call('ZREM', suspects, worker) -- needs no memory, so the next may, on a full Redis too
+redis.call('ZADD', workers, lease > 0 and now + lease or NEVER, worker)
+redis.call('HSET', rounds, 'fence', fence, worker, ARGV[4])
 return 1

@@ -154,7 +154,7 @@ func TestCancelKey(t *testing.T) {
 		{name: "put again afterwards", seed: told, steps: []when{
 			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("token", "=2", "canceled", told["canceled"], "cancel:k:x", told["cancel:k:x"])},
 			{call: acked(Stop), want: "settled=canceled seen=2", state: over.with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0))}}},
-		{name: "its worker dies", seed: told, steps: []when{{call: fails("w1"), want: "known=true returned=0", state: over.with("workers", "", "rounds", "")}}},
+		{name: "its worker dies", seed: told, steps: []when{{call: fails("w1"), want: "known=true returned=0", state: over.with("workers", "", "rounds", "", "token", "=3")}}},
 		{name: "it is being returned", seed: runX.with("suspects", "(w1=0)", "workers", "(w2=+60m)"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", state: told.with("suspects", "(w1=0)", "workers", "(w2=+60m)")},
 			{call: beats("w2", false), want: "", state: over.with("rounds", "{w1=1}", "workers", "(w2=+60m)")}}},
@@ -189,7 +189,7 @@ func TestCancelContent(t *testing.T) {
 			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2 w:w1=}")}}},
 		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}")},
-			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
+			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=3", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
 				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
 		{name: "what Redis has lost is not mistaken for what is there", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
 			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} now")}}},
@@ -203,7 +203,7 @@ func TestKeyed(t *testing.T) {
 		return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)", "failed:keyed:k:p1",
 			h(append([]string{waits("a", "now", 0, 0), "kind=" + kind, "reason=r", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x"}, fields...)...)}
 	}
-	gone := func(s state) state { return s.with("workers", "", "rounds", "") }
+	gone := func(s state) state { return s.with("workers", "", "rounds", "", "token", "=2") }
 	fail := Outcome{Kind: Broken, Reason: "r"}
 	run(t, []scenario{
 		{name: "start, repeat, and before the list", seed: keyX.with("queues", "[z]"), steps: []when{
@@ -241,12 +241,12 @@ func TestKeyed(t *testing.T) {
 			{call: sweeps, want: "failed=w1 returned=1", heard: []string{"wake:w2 1"}, state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "many, of both lanes, in the order of their starts", seed: member.with("working:w1", "(p1=1 p2=2 p3=3)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]",
 			"entries", "{p1=k:x p3=k:y}", "keyed:k:x", runs("p1", 0, 0), "keyed:k:y", runs("p3", 0, 0), "queues", "[z]"), steps: []when{
-			{call: leaves("w1"), want: "returned=3", state: state{"queues": "[b z]", "schedule": "(k:x=1 k:y=3)", "contents": "(#a:k:x=0 #c:k:y=0)", "keyed:k:x": waits("a", "1", 0, 0), "keyed:k:y": waits("c", "3", 0, 0)}}}},
+			{call: leaves("w1"), want: "returned=3", state: state{"queues": "[b z]", "token": "=1", "schedule": "(k:x=1 k:y=3)", "contents": "(#a:k:x=0 #c:k:y=0)", "keyed:k:x": waits("a", "1", 0, 0), "keyed:k:y": waits("c", "3", 0, 0)}}}},
 		{name: "crashes count over stops", seed: keyX, steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX},
 			{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
-			{call: joins("w1", 1), want: "ok", state: backX.with("rounds", "{w1=1}", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
-			{call: begins(2, "p2"), want: "started=a/2@k:x~2!2", state: doneX.with("token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 2, 2))}}},
+			{call: joins("w1", 2), want: "ok", state: backX.with("rounds", "{fence=2 w1=1}", "token", "=2", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
+			{call: begins(2, "p2"), want: "started=a/3@k:x~2!2", state: doneX.with("rounds", "{fence=2 w1=2}", "token", "=3", "working:w1", "(p2=3)", "process:p2", "[a]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 2, 2))}}},
 	})
 }
 
@@ -283,7 +283,7 @@ func TestRetriedRaw(t *testing.T) {
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
 		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: buried(over)}}},
 		{name: "its worker dies", seed: locked(running, "p:p2"), steps: []when{{call: fails("w1"), want: "known=true returned=1",
-			state: locked(retryR, "e:r:p1").with("workers", "", "rounds", "", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
+			state: locked(retryR, "e:r:p1").with("workers", "", "rounds", "", "token", "=3", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
 		{name: "a plain twin's end does not release", seed: first.with("working:w1", "(p5=1)", "process:p5", "[a]"), steps: []when{
 			{call: ends(3, "p5", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: first.with("rounds", "{w1=3}")},
 			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
@@ -364,7 +364,7 @@ func TestRules(t *testing.T) {
 	}
 	ran := task{payload: "a", retries: 2, crashes: 1}
 	back := func(due, retries, crashes int) *task { return &task{"a", due, retries, crashes} }
-	gone := state{"workers": "", "rounds": ""}
+	gone := state{"workers": "", "rounds": "", "token": "=2"}
 	for _, end := range []struct {
 		name  string
 		call  func(*env) string

@@ -5,7 +5,7 @@
 -- KEYS[3]  idle      zset           worker → idle since, ms
 -- KEYS[4]  suspects  zset           lapsed worker → when to fail it; 0 or less: being returned
 -- KEYS[5]  canceled  zset           name → token of the cancel
--- KEYS[6]  rounds    hash           worker → its last round
+-- KEYS[6]  rounds    hash           worker → its last round; fence → the token when the last worker went
 -- KEYS[7]  unique    hash           digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[8]  token     string         the last token given
 -- KEYS[9]  schedule  zset           entry → due, ms
@@ -34,7 +34,8 @@ local NEVER = 9007199254740991
 
 -- The last token given, or nil when it is no such number.
 local function last_token()
-  local token = tonumber(redis.call('GET', q.token) or 0)
+  local token = redis.pcall('GET', q.token)
+  token = type(token) ~= 'table' and tonumber(token or 0)
   if token and token == math.floor(token) and token >= 0 and token < NEVER then
     return token
   end

@@ -1,5 +1,30 @@
 -- lib_return: take a worker's tasks away from it.
 
+-- Joins that name a lower token come too late. Where nobody is any more, that is
+-- the last token.
+local function last_fence()
+  local token = last_token() or 0
+  if redis.call('EXISTS', q.rounds) == 1 then
+    return math.min(token, tonumber(redis.call('HGET', q.rounds, 'fence') or 0))
+  end
+  return token
+end
+
+-- From here on all joins that were asked for before come too late. Where the token
+-- or the rounds are of another type, there are none.
+local function end_joins()
+  local token, n = last_token(), redis.pcall('HLEN', q.rounds)
+  if not token or type(n) ~= 'number' then
+    return
+  end
+  redis.call('SET', q.token, token + 1)
+  if n > redis.call('HEXISTS', q.rounds, 'fence') then
+    redis.call('HSET', q.rounds, 'fence', token + 1)
+  else
+    redis.call('DEL', q.rounds)
+  end
+end
+
 -- From here on the worker changes nothing any more. It stays in suspects with
 -- mark (0 failed, -1 left) until all it held is returned, so that any peer can
 -- go on where this call stops.
@@ -9,6 +34,7 @@ local function fence(worker, mark)
   redis.call('ZREM', q.workers, worker)
   redis.pcall('ZREM', q.idle, worker)
   redis.pcall('HDEL', q.rounds, worker)
+  end_joins()
 end
 
 -- Give back at most limit tasks of fenced workers, the newest first: so the

@@ -37,12 +37,31 @@ func prefixes(q keys.Queue, args ...any) []any {
 	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)
 }
 
-// JoinCall is the call that makes the worker a member for the lease (0: for
-// ever), unless the request arrives after the given Redis time; then, or when the
-// worker was failed, it is refused with ErrEvicted. Several travel together.
-// The rounds of the membership begin behind the given number.
-func JoinCall(q keys.Queue, worker string, lease time.Duration, before, round int64) redisconn.Call {
-	return join.Call([]string{q.Workers(), q.Suspects(), q.Rounds()}, worker, lease.Milliseconds(), before, round)
+// TokenCall asks for the last token of a queue, which a join has to name.
+func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
+
+// ReadToken reads the answer to a TokenCall.
+func ReadToken(reply redisconn.Reply) (int64, error) {
+	token, err := redis.Int64(reply.Value, reply.Err)
+	if errors.Is(err, redis.ErrNil) {
+		return 0, nil
+	}
+	return token, err
+}
+
+// JoinCall is the call that makes the worker a member for the lease (0: for ever).
+// Several travel together. Asked is the token that the queue had before; the rounds
+// of the membership begin behind the given number.
+func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
+	return join.Call([]string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, worker, lease.Milliseconds(), asked, round)
+}
+
+// ReadJoin reads the answer to a JoinCall. Joined is false when a worker went since
+// the token was asked for, so that it is to be asked for again. It fails with
+// ErrEvicted when the worker was failed or is leaving.
+func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
+	n, err := redis.Int(reply.Value, Refusal(reply.Err))
+	return n == 1, err
 }
 
 // A Verb says how a process ends.
@@ -361,16 +380,21 @@ func Sweep(ctx context.Context, r Runner, q keys.Queue, grace time.Duration) (Lo
 }
 
 // Leave returns all that the worker holds to the front and ends its membership,
-// unless a round after the given one has been answered.
-func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, round int64) (returned int, err error) {
+// unless a round after the given one has been answered. Asked is the token that the
+// join of the membership named; that join has no effect any more, should it still
+// be under way. It fails with ErrEvicted when the worker is no member, and may have
+// been failed since.
+func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, round int64) (returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
-		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker, round)...)))
+		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker, round, asked)...)))
 		n, left := int(d.int()), d.int()
 		returned += n
-		if d.err != nil || left == 0 {
+		switch {
+		case errors.Is(d.err, ErrEvicted) && last < math.MaxInt64:
+			return returned, nil // somebody else has returned the rest
+		case d.err != nil || left == 0:
 			return returned, d.err
-		}
-		if left >= last {
+		case left >= last:
 			return returned, errStuck
 		}
 		last = left

@@ -103,7 +103,7 @@ func TestReturns(t *testing.T) {
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	suspected := one.with("suspects", "(w2=+60m)")
 	due := one.with("suspects", "(w2=-1m)")
-	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=2", "ledger": "{#a=1 #b=1}"}
+	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
 	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=250", "queues": "[z]"}
 	var held []string
 	for i := range 250 {
@@ -113,7 +113,7 @@ func TestReturns(t *testing.T) {
 	}
 	many["working:w1"] = "(" + strings.Join(held, " ") + ")"
 	all := "[" + strings.Join(seq("t", 0, 250), " ") + " z]"
-	rest := state{"workers": "(w2=+60m)", "token": "=250", "queues": all}
+	rest := state{"workers": "(w2=+60m)", "token": "=251", "queues": all}
 	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
 	died := func(from int) string { // one crash of each from there on
 		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 250))), " ") + "}"
@@ -155,14 +155,7 @@ func TestReturns(t *testing.T) {
 		}},
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
-		{name: "unknown", seed: one, steps: []when{{call: leaves("w9"), want: "returned=0"}, {call: fails("w9"), want: "known=false returned=0"}}},
-		{name: "leave and rejoin", seed: state{"workers": "(w1=+60m)"}, steps: []when{
-			{call: leaves("w1"), want: "returned=0", state: state{}},
-			{call: joins("w1", 1), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}"}},
-			{call: joins("w2", -1), want: "EVICTED"}}},
-		{name: "a join that was given up comes after the next one", seed: state{"workers": "(w1=+60m)", "rounds": "{w1=5}"}, steps: []when{
-			{call: joins("w1", 1), want: "ok"}}},
-		{name: "join while being returned", seed: begun, steps: []when{{call: joins("w1", 1), want: "EVICTED"}}},
+		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=250", state: rest}}},
 		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=250", state: rest.with("ledger", died(0))}}},
 		{name: "interrupted, resumed by step", seed: begun, steps: []when{

@@ -96,7 +96,9 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"pause", nil, func(e *env) redisconn.Call { return pause.Call([]string{e.q.Paused()}) }, "1"},
 		{"resume", nil, func(e *env) redisconn.Call { return resume.Call(shared(e.q), prefixes(e.q)...) }, "1"},
-		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, e.now()+60000, 1) }, "1"},
+		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
+		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
+		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
 		{"put, new", nil, putCall, "1"},
 		{"put, changed", keyX, putCall, "0"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
@@ -152,7 +154,7 @@ func putCall(e *env) redisconn.Call {
 }
 
 func leaveCall(round int) func(e *env) redisconn.Call {
-	return func(e *env) redisconn.Call { return leave.Call(shared(e.q), prefixes(e.q, "w1", round)...) }
+	return func(e *env) redisconn.Call { return leave.Call(shared(e.q), prefixes(e.q, "w1", round, 0)...) }
 }
 
 func failCall(e *env) redisconn.Call { return fail.Call(shared(e.q), prefixes(e.q, "w1")...) }

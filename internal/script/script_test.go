@@ -610,12 +610,17 @@ func deletes(e *env) string {
 	return "ok"
 }
 
-// joins asks for an hour, with a request that is good for the given minutes.
-func joins(worker string, good int64) func(*env) string {
+// joins asks for an hour, having found the given token.
+func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
+
+func joinsBehind(worker string, asked, round int64) func(*env) string {
 	return func(e *env) string {
-		err := Refusal(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, e.now()+good*60000, 1))[0].Err)
-		if err != nil {
+		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, asked, round))[0])
+		switch {
+		case err != nil:
 			return refused(err)
+		case !joined:
+			return "again"
 		}
 		return "ok"
 	}
@@ -788,9 +793,12 @@ func sweeps(e *env) string {
 	return w.String()
 }
 
-func leaves(worker string) func(*env) string {
+func leaves(worker string) func(*env) string { return leavesBehind(worker, math.MaxInt32) }
+
+// leavesBehind leaves a membership whose join has found the given token.
+func leavesBehind(worker string, asked int64) func(*env) string {
 	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32)
+		n, err := Leave(e.ctx, e.line, e.q, worker, asked, math.MaxInt32)
 		if err != nil {
 			return refused(err)
 		}

@@ -26,7 +26,7 @@ var round5 = Round{Worker: "w1", Number: 5, Idle: true, Outcomes: []Outcome{
 // verbs has a call of each script that would change the busy queue.
 var verbs = map[string]func(*env) string{
 	"enqueue": enqueues("new"), "enqueue_once": enqueuesOnce("m", "new"), "enqueue_unique": enqueuesUnique("n"),
-	"cancel": cancels("a"), "resume": resumes, "delete": deletes, "join": joins("w4", 1),
+	"cancel": cancels("a"), "resume": resumes, "delete": deletes, "join": joins("w4", 1000),
 	"step": steps(round5), "beat": beats("w1", true), "sweep": sweeps, "leave": leaves("w1"), "fail": fails("w1"),
 }
 
@@ -76,7 +76,7 @@ func TestQueueOfAnotherType(t *testing.T) {
 	t.Parallel()
 	seed := state{"queues": "=foreign", "workers": "(w1=+60m w2=+60m)", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
-	left := seed.with("workers", "(w2=+60m)", "suspects", "(w1=-1)")
+	left := seed.with("workers", "(w2=+60m)", "suspects", "(w1=-1)", "token", "=3")
 	run(t, []scenario{
 		{name: "step", seed: seed, steps: []when{{
 			call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish}}, Start: []string{"p3"}}),
@@ -89,7 +89,7 @@ func TestQueueOfAnotherType(t *testing.T) {
 			{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"p3"}}), want: "trouble=WRONGTYPE", state: left.with("rounds", "{w2=1}")},
 			{call: puts("queues", "[z]"), state: left.with("rounds", "{w2=1}", "queues", "[z]")},
 			{call: beats("w2", false), want: "waiting=3 returned=2",
-				state: state{"queues": "[a b z]", "workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=2"}},
+				state: state{"queues": "[a b z]", "workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=3"}},
 		}},
 	})
 }
@@ -127,7 +127,7 @@ func TestFull(t *testing.T) {
 			state: open.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5 w:w1= w:w2=}")},
 		"resume": {want: "ok", state: open.with("idle", "")},
 		"delete": {want: "ok", heard: []string{`delete ""`}, state: open.with("queues", "", "unique", "{#b=p:p2 offset=3}")},
-		"join":   {want: "ok", state: open.with("workers", "(w2=-60m w1=+60m w4=+60m)", "rounds", "{w1=4 w2=7 w4=1}")},
+		"join":   {want: "ok", state: open.with("workers", "(w2=-60m w1=+60m w4=+60m)", "rounds", "{fence=0 w1=4 w2=7 w4=1}")},
 		"step": {want: "settled=canceled,ok started=x/5 cancels=#a/4 seen=4", heard: []string{"done w1 b"},
 			state: open.with("working:w1", "(p4=5)", "process:p1", "", "process:p2", "", "process:p4", "[x]", "queues", "[y z]",
 				"token", "=5", "rounds", "{w1=5 w2=7}", "unique", "{#y=w:1 offset=1}", "idle", "",
@@ -150,7 +150,7 @@ func TestFull(t *testing.T) {
 
 // full is what is left when w1 is gone: its a is canceled, its b is in front.
 func full(s state) state {
-	return s.with("workers", "(w2=-60m)", "rounds", "{w2=7}", "working:w1", "", "process:p1", "", "process:p2", "",
+	return s.with("workers", "(w2=-60m)", "rounds", "{fence=5 w2=7}", "token", "=5", "working:w1", "", "process:p1", "", "process:p2", "",
 		"queues", "[b x y z]", "unique", "{#b=w:-1 #y=w:1 offset=-1}", "idle", "",
 		"canceled", "", "cancel:#a", "{finished=0 stopped=1 token=4} +1m")
 }

@@ -1,0 +1,304 @@
+package worqr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A membership is that of a worker id in a queue.
+type membership struct {
+	queue keys.Queue
+	id    string
+}
+
+// A stay is what ends a membership: its last round, and the token of the queue that
+// its join named.
+type stay struct{ round, asked int64 }
+
+// await waits until no join and no leave is under way, and holds up others until
+// pass is called. It fails when ctx ends first: what is under way may take as long
+// as Redis does.
+func (w *worker) await(ctx context.Context) error {
+	select {
+	case w.joining <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *worker) pass() { <-w.joining }
+
+// join makes the worker a member of the queue.
+func (w *worker) join(ctx context.Context, q *Queue) error {
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
+	_, err := w.joinThese(ctx, []*Queue{q})
+	return err
+}
+
+// joinAll joins the wanted queues of which the worker is no member.
+func (w *worker) joinAll(ctx context.Context) error {
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
+	w.mu.Lock()
+	var missing []*Queue
+	for name, q := range w.wanted {
+		if w.members[name] == nil && !w.closing {
+			missing = append(missing, q)
+		}
+	}
+	w.mu.Unlock()
+	var first error
+	for some := range slices.Chunk(missing, page) {
+		of, err := w.joinThese(ctx, some)
+		switch {
+		case errors.Is(err, ErrNotStarted):
+			return nil
+		case of != nil:
+			first = cmp.Or(first, of.wrap("start work", err))
+		case err != nil:
+			return cmp.Or(first, wrap("start work", err))
+		}
+	}
+	return first
+}
+
+// joinThese makes the worker a member of queues, all in a few exchanges. It
+// returns the first error, and the queue if it was of one. w.joining is held.
+func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
+	p := w.peer
+	w.mu.Lock()
+	id, closing := w.id, w.closing
+	queues = slices.DeleteFunc(queues, func(q *Queue) bool { return w.members[q.id] != nil })
+	w.mu.Unlock()
+	switch {
+	case closing:
+		return nil, ErrNotStarted
+	case len(queues) == 0:
+		return nil, nil
+	}
+	queues = slices.DeleteFunc(queues, func(q *Queue) bool {
+		e := w.loosen(ctx, membership{q.keys, id})
+		if e != nil && err == nil {
+			of, err = q, e
+		}
+		return e != nil
+	})
+	if q := w.spentOn(queues, id); q != nil {
+		p.evicted(id)
+		return q, fmt.Errorf("%w, and is coming back", ErrEvicted)
+	}
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = q.name
+	}
+	for tries := 0; len(queues) > 0; tries++ {
+		again, q, e := w.ask(ctx, id, queues)
+		switch {
+		case e != nil && err == nil:
+			of, err = q, e
+		case len(again) > 0 && tries == maxAsks && err == nil:
+			of, err = again[0], errCrowd
+		}
+		if queues = again; tries == maxAsks {
+			break
+		}
+	}
+	if len(names) == 0 {
+		return of, err
+	}
+	if e := script.List(ctx, p.control, p.space, names...); e != nil {
+		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
+		w.outdate()
+	}
+	if e := w.register(ctx, id); e != nil {
+		p.log.Debug("worqr: the registration is not up to date", "err", e)
+		w.outdate()
+	}
+	return of, err
+}
+
+const maxAsks = 20 // for a place among a queue's workers, while others go
+
+var errCrowd = errors.New("others keep leaving the queue at the same time; try again")
+
+// ask asks once for a membership of each of the queues. It returns those that are
+// to be asked again, since a worker went meanwhile, and otherwise as joinThese.
+func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*Queue, of *Queue, err error) {
+	p := w.peer
+	calls, stays := make([]redisconn.Call, len(queues)), make([]stay, len(queues))
+	for i, q := range queues {
+		calls[i] = script.TokenCall(q.keys)
+	}
+	for i, reply := range p.control.Do(ctx, calls...) {
+		if stays[i].asked, err = script.ReadToken(reply); err != nil {
+			return nil, queues[i], err
+		}
+	}
+	w.mu.Lock()
+	for i, q := range queues {
+		stays[i].round = w.numbers[q.id] + 2       // the last one before is then too old
+		w.loose[membership{q.keys, id}] = stays[i] // until we know
+		calls[i] = script.JoinCall(q.keys, id, p.opts.granted(), stays[i].asked, stays[i].round)
+	}
+	w.mu.Unlock()
+	for i, reply := range p.control.Do(ctx, calls...) {
+		q, m := queues[i], membership{queues[i].keys, id}
+		joined, e := script.ReadJoin(reply)
+		switch {
+		case joined:
+			e = w.joined(q, id, stays[i])
+		case e == nil:
+			again = append(again, q)
+			w.tight(m)
+		case errors.Is(e, script.ErrEvicted):
+			w.spend(m)
+		case !errors.Is(e, redisconn.ErrUnknown):
+			w.tight(m)
+		}
+		if e != nil && err == nil {
+			of, err = q, e
+		}
+	}
+	return again, of, err
+}
+
+// joined begins the rounds with a queue of which the worker, by that id, has
+// become a member.
+func (w *worker) joined(q *Queue, id string, s stay) error {
+	p := w.peer
+	p.mu.Lock()
+	serve := p.services[q.id]
+	p.mu.Unlock()
+	r := newRounds(q, id, serve, s)
+	r.listen()
+	w.mu.Lock()
+	if w.id != id || w.evicted || w.closing { // meanwhile
+		w.mu.Unlock()
+		r.end(ErrEvicted)
+		r.unlisten()
+		return ErrEvicted
+	}
+	delete(w.loose, membership{q.keys, id})
+	w.members[q.id], w.wanted[q.id] = r, q
+	w.mu.Unlock()
+	if serve != nil {
+		r.poke()
+	}
+	return nil
+}
+
+// spend notes that an id may have been failed on a queue, where it is to work no
+// more.
+func (w *worker) spend(m membership) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.loose, m)
+	if m.id == w.id {
+		w.spent[m] = true
+	}
+}
+
+// tight notes that a membership is not there.
+func (w *worker) tight(m membership) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.loose, m)
+}
+
+// spentOn is one of the queues on which the id may have been failed, or nil.
+func (w *worker) spentOn(queues []*Queue, id string) *Queue {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range queues {
+		if w.spent[membership{q.keys, id}] {
+			return q
+		}
+	}
+	return nil
+}
+
+// loosen leaves a queue if the worker may be a member of it and should not. It
+// is called before the worker joins, so that what a lost call has left behind
+// does not mix with what follows.
+func (w *worker) loosen(ctx context.Context, m membership) error {
+	w.mu.Lock()
+	s, ok := w.loose[m]
+	w.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	_, err := script.Leave(ctx, w.peer.control, m.queue, m.id, s.asked, s.round)
+	switch {
+	case errors.Is(err, script.ErrEvicted):
+		w.spend(m)
+	case err != nil:
+		return err
+	}
+	w.tight(m)
+	return nil
+}
+
+// loosenAll leaves every queue of which the worker may be a member and should
+// not.
+func (w *worker) loosenAll(ctx context.Context) (err error) {
+	w.mu.Lock()
+	ms := slices.Collect(maps.Keys(w.loose))
+	w.mu.Unlock()
+	for _, m := range ms {
+		err = cmp.Or(w.loosen(ctx, m), err)
+	}
+	return err
+}
+
+// part leaves one queue.
+func (w *worker) part(ctx context.Context, queue string) error {
+	w.joining <- struct{}{} // also when ctx has ended: then it is left all the same
+	defer w.pass()
+	w.mu.Lock()
+	r := w.members[queue]
+	wanted := w.wanted[queue] != nil
+	delete(w.wanted, queue)
+	w.mu.Unlock()
+	if r == nil {
+		if wanted {
+			return nil // evicted, and not to come back
+		}
+		return ErrNotWorking
+	}
+	err := r.leave(ctx)
+	m := membership{r.queue.keys, r.worker}
+	w.mu.Lock()
+	if w.members[queue] == r {
+		delete(w.members, queue)
+	}
+	w.numbers[queue] = r.stay().round
+	w.loose[m] = r.stay()
+	w.mu.Unlock()
+	switch {
+	case errors.Is(err, script.ErrEvicted):
+		w.spend(m)
+		err = nil
+	case err == nil:
+		w.tight(m)
+	}
+	r.unlisten()
+	if err := w.register(ctx, r.worker); err != nil {
+		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
+		w.outdate()
+	}
+	return err
+}
