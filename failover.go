@@ -117,6 +117,9 @@ func (p *Peer) swept(ctx context.Context, q *Queue, look script.Look) time.Durat
 		p.log.Warn("worqr: a worker was given up for dead", "queue", q.id, "worker", id)
 		if err := p.unregister(ctx, id); err != nil {
 			p.log.Debug("worqr: removing a dead worker's registration", "worker", id, "err", err)
+			if w := p.present(); w != nil {
+				w.pruneLater()
+			}
 		}
 	}
 	if look.Returned > 0 {

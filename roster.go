@@ -67,6 +67,30 @@ func (w *worker) ttl() time.Duration {
 	return max(w.peer.opts.Lease, time.Second)
 }
 
+// pruneLater has the worker take the dead off the roster, once their registrations
+// have ended. It does so some time after it started, since who has found a worker
+// dead may itself have died before it could say so, and after it could not say so.
+// That is enough: others start later.
+func (w *worker) pruneLater() {
+	if w.peer.opts.Lease < 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prune = time.Now().Add(2 * w.ttl())
+}
+
+// isToPrune reports once that it is time to.
+func (w *worker) isToPrune() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.prune.IsZero() || time.Now().Before(w.prune) {
+		return false
+	}
+	w.prune = time.Time{}
+	return true
+}
+
 // unregister removes a registration.
 func (p *Peer) unregister(ctx context.Context, id string) error {
 	return twice(func() error {

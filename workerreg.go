@@ -164,9 +164,9 @@ type worker struct {
 	numbers  map[string]int64    // last rounds of queues that were left under this id
 	spent    map[membership]bool // where this id may have been failed
 	loose    map[membership]stay // memberships that may be there and should not
+	prune    time.Time           // when to look for the dead on the roster; zero: they are off, as far as we know
 
 	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
-	pruned bool      // the roster; owned by the keeper
 	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
 	beaten time.Time // when the last answered beat was sent; likewise
 }
@@ -179,6 +179,7 @@ func newWorker(p *Peer, id string) *worker {
 		numbers: map[string]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.pruneLater()
 	return w
 }
 
@@ -274,11 +275,12 @@ func (w *worker) round() (next time.Duration, err error) {
 		w.pass()
 	default:
 	}
-	if lease := w.peer.opts.Lease; !w.pruned && lease > 0 && time.Since(w.started) > 2*lease {
-		// Who has found a worker dead may itself have died before it could say
-		// so. Once is enough: others start later.
-		w.pruned = true
-		w.peer.background.Go(func() { _ = w.peer.pruneSome(w.ctx) }) // as well as can be done
+	if w.isToPrune() {
+		w.peer.background.Go(func() {
+			if err := w.peer.pruneSome(w.ctx); err != nil {
+				w.pruneLater()
+			}
+		})
 	}
 	err = w.joinAll(ctx)
 	at, beatErr := w.beat(ctx)
