@@ -44,6 +44,9 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	}
 	replies := p.control.Do(ctx, calls...)
 
+	// Where the clock of Redis has jumped ahead others have lapsed for that, even if our
+	// own lease was renewed by a round since.
+	latest := w.redis + time.Since(w.beaten).Milliseconds() + p.opts.beat().Milliseconds()
 	next = time.Duration(1<<63 - 1)
 	lapsed, answered, ousted := false, false, false
 	for i, r := range members {
@@ -56,7 +59,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			err = r.queue.wrap("beat", e)
 		default:
 			answered = true
-			lapsed = lapsed || pulse.Lapsed
+			lapsed = lapsed || pulse.Lapsed || pulse.Now > latest
 			w.redis = pulse.Now
 			r.pulse(pulse, sent)
 			if due := p.swept(ctx, r.queue, pulse.Look); judge {

@@ -1,0 +1,66 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whose lease was renewed by a round when the clock of Redis has jumped ahead does not
+// judge others, who have lapsed for that.
+func TestJumpEndsTheRightToJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &Options{Seed: 1, Queues: []string{"q0"}, Fleet: 1, Lease: 3 * time.Second, Concurrency: 1, MaxCrashes: -1}
+		w, err := newWorld(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.end()
+		r := &run{opts: o, world: w, over: true, seen: map[string]func(*process, context.Context){}} // over: nobody enqueues but this test
+		p, tool := r.spawn(), r.tool("tool")
+		busy := func(leases int) { // so that there are rounds all the time
+			for until := time.Now().Add(time.Duration(leases) * o.Lease); time.Now().Before(until); r.sleep(50 * time.Millisecond) {
+				if err := tool.peer.Queue("q0").Enqueue(context.Background(), fmt.Appendf(nil, "takes 10 at %v", w.now())); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		// rights tells how many beats were sent, and how many with a right to judge.
+		rights := func(from, to time.Duration) (sent, with int) {
+			err := readRecord(bytes.NewReader(w.record.all.Bytes()), func(it item) error {
+				if it.mark != '@' || it.at < from || it.at >= to {
+					return nil
+				}
+				if req, _, _ := w.server.parse(it.args); req.verb == "beat" {
+					sent++
+					with += min(atoi(req.args[8]), 1)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sent, with
+		}
+		busy(3)
+		jumped := w.now()
+		if sent, with := rights(jumped-o.beat(), jumped); sent == 0 || with != sent {
+			t.Errorf("%d of %d beats may judge before the clock jumps", with, sent)
+		}
+		r.locked(func() { w.server.jumped += time.Minute })
+		busy(2)
+		// The first beat cannot know yet, and its right has ended by that clock.
+		if sent, with := rights(jumped+o.beat(), jumped+o.Lease); sent == 0 || with > 0 {
+			t.Errorf("%d of %d beats may judge when the clock has just jumped", with, sent)
+		}
+		now := w.now()
+		if sent, with := rights(now-o.beat(), now); sent == 0 || with != sent {
+			t.Errorf("%d of %d beats may judge when a lease has gone by", with, sent)
+		}
+		r.dismiss(tool)
+		r.stop(p)
+	})
+}
