@@ -27,7 +27,7 @@ test-modules:
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
-SURVIVE = search model failpoints chaos
+SURVIVE = search model failpoints chaos "simulation -sim.hours 10 -sim.first 1"
 FUZZ ?= 30s
 HOURS ?= 100
 SOAK ?= 1h
@@ -37,6 +37,7 @@ survive: ## break it in every way, for a quarter of an hour
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
 	done; \
+	go run ./integration/mutation || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
