@@ -54,7 +54,7 @@ func (r *run) handling(p *process) *worqr.HandleOptions {
 	}
 	if o.OnFailed {
 		h.OnFailed = r.handler(p)
-		h.FailedOptions = &worqr.HandleOptions{Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
+		h.FailedOptions = &worqr.HandleOptions{Exclusive: o.Exclusive, Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
 	}
 	return h
 }
