@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -52,7 +53,10 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 			if err != nil {
 				return failed, q.wrap("sweep", err)
 			}
-			p.swept(ctx, q, look)
+			p.swept(q, look)
+			if len(look.Failed) > 0 {
+				p.strike(look.Failed)
+			}
 			for _, w := range look.Failed {
 				if !seen[w] {
 					failed = append(failed, w)
@@ -105,22 +109,28 @@ func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 	}
 }
 
+// strike takes dead workers off the roster.
+func (p *Peer) strike(dead []string) {
+	// Also when this peer is about to leave: nobody else will hear of them.
+	ctx, cancel := context.WithTimeout(context.Background(), p.opts.beat())
+	defer cancel()
+	slices.Sort(dead)
+	dead = slices.Compact(dead)
+	if err := p.unregister(ctx, dead...); err != nil {
+		p.log.Debug("worqr: removing the registrations of dead workers", "workers", len(dead), "err", err)
+		if w := p.present(); w != nil {
+			w.pruneLater()
+		}
+	}
+}
+
 // swept takes in what a look has found, and returns the time until the next
 // look should follow.
-func (p *Peer) swept(ctx context.Context, q *Queue, look script.Look) time.Duration {
+func (p *Peer) swept(q *Queue, look script.Look) time.Duration {
 	p.counts.swept.Add(int64(len(look.Failed)))
 	p.counts.returned.Add(int64(look.Returned))
-	// Also when this peer is about to leave: nobody else will hear of it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.beat())
-	defer cancel()
 	for _, id := range look.Failed {
 		p.log.Warn("worqr: a worker was given up for dead", "queue", q.id, "worker", id)
-		if err := p.unregister(ctx, id); err != nil {
-			p.log.Debug("worqr: removing a dead worker's registration", "worker", id, "err", err)
-			if w := p.present(); w != nil {
-				w.pruneLater()
-			}
-		}
 	}
 	if look.Returned > 0 {
 		p.log.Info("worqr: tasks of dead workers are back at the front", "queue", q.id, "tasks", look.Returned)
@@ -162,29 +172,16 @@ func (r *rounds) ousted() {
 
 // comeBack brings an evicted worker back under a new id. Whatever it held is
 // dropped; others have it, or will: what it still holds on queues where it was
-// not failed is given back.
+// not failed is given back. w.joining is held.
 func (w *worker) comeBack(ctx context.Context) error {
 	p := w.peer
 	w.mu.Lock()
-	evicted := w.evicted && !w.closing
-	w.mu.Unlock()
-	if !evicted {
+	if !w.evicted || w.closing {
+		w.mu.Unlock()
 		return nil
 	}
-	if err := w.await(ctx); err != nil {
-		return err
-	}
-	defer w.pass()
-	w.mu.Lock()
-	old := w.id
-	members := w.members
-	w.members = map[string]*rounds{}
-	w.id = newID()
-	id := w.id
-	w.evicted = false
-	for _, r := range members {
-		w.loose[membership{r.queue.keys, old}] = r.stay()
-	}
+	old, id, members := w.id, newID(), w.members
+	w.id, w.evicted, w.members = id, false, map[string]*rounds{}
 	clear(w.numbers)
 	clear(w.spent)
 	w.mu.Unlock()
@@ -196,11 +193,9 @@ func (w *worker) comeBack(ctx context.Context) error {
 	p.counts.evicted.Add(1)
 	p.log.Warn("worqr: this worker was given up for dead; it comes back under a new id", "worker", old, "new", id)
 	for _, r := range members {
-		r.end(ErrEvicted)
-		r.unlisten()
+		w.forsake(r, ErrEvicted)
 	}
 	p.capacity.Pass()
-	w.steady = time.Time{}
 	if err := w.loosenAll(ctx); err != nil {
 		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
 	}

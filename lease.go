@@ -19,10 +19,13 @@ import (
 func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	p := w.peer
 	w.mu.Lock()
-	id, outdated := w.id, w.outdated
+	id := w.id
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
 
+	if id != w.beats {
+		w.beats, w.steady = id, time.Time{}
+	}
 	// Nobody judges who has not itself beaten without a gap for a lease, on one
 	// connection: it may be Redis that was away, for others longer than for us.
 	sent := time.Now()
@@ -49,6 +52,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	latest := w.redis + time.Since(w.beaten).Milliseconds() + p.opts.beat().Milliseconds()
 	next = time.Duration(1<<63 - 1)
 	lapsed, answered, ousted := false, false, false
+	var dead []string
 	for i, r := range members {
 		pulse, e := script.ReadBeat(replies[i+1])
 		switch {
@@ -59,10 +63,11 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			err = r.queue.wrap("beat", e)
 		default:
 			answered = true
-			lapsed = lapsed || pulse.Lapsed || pulse.Now > latest
+			lapsed = lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > latest
 			w.redis = pulse.Now
 			r.pulse(pulse, sent)
-			if due := p.swept(ctx, r.queue, pulse.Look); judge {
+			dead = append(dead, pulse.Look.Failed...)
+			if due := p.swept(r.queue, pulse.Look); judge {
 				next = min(next, due)
 			}
 		}
@@ -71,8 +76,12 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case e != nil:
 		err = cmp.Or(err, e)
-	case (there == 0 || outdated) && !ousted: // else who has failed this id has removed it
-		err = cmp.Or(err, w.announce(ctx, id))
+	case there == 0 && !ousted: // else who has failed this id has removed it
+		w.outdate()
+		w.hurry()
+	}
+	if len(dead) > 0 {
+		w.loops.Go(func() { p.strike(dead) }) // it may take long, and the next beat not
 	}
 	if len(members) == 0 {
 		answered = e == nil

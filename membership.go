@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -47,12 +47,61 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	return err
 }
 
-// joinAll joins the wanted queues of which the worker is no member.
-func (w *worker) joinAll(ctx context.Context) error {
-	if err := w.await(ctx); err != nil {
-		return err
+// belong has the worker be a member where it is to be, until it ends: it comes back
+// when it was evicted, leaves and joins. Beats do not wait for that.
+func (w *worker) belong() {
+	retry := newBackoff()
+	timer := time.NewTimer(w.peer.opts.beat())
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-timer.C:
+		case <-w.turn:
+		}
+		err := w.look()
+		next := w.peer.opts.beat()
+		switch {
+		case w.ctx.Err() != nil:
+			return
+		case err != nil:
+			next = min(retry.next(), next)
+		default:
+			retry.reset()
+		}
+		w.outside.about(w.peer.log, "cannot join", err, "worker", w.peer.ID())
+		timer.Reset(next)
+	}
+}
+
+// look is one turn of belong.
+func (w *worker) look() error {
+	ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
+	defer cancel()
+	if w.isToPrune() {
+		w.loops.Go(func() {
+			if err := w.peer.pruneSome(w.ctx); err != nil {
+				w.pruneLater()
+			}
+		})
+	}
+	if w.await(ctx) != nil {
+		return nil // somebody is at it, for long
 	}
 	defer w.pass()
+	if err := w.comeBack(ctx); err != nil {
+		return err
+	}
+	if err := w.loosenAll(ctx); err != nil {
+		w.peer.log.Debug("worqr: leaving queues", "err", err)
+	}
+	return cmp.Or(w.joinAll(ctx), w.announce(ctx))
+}
+
+// joinAll joins the wanted queues of which the worker is no member. w.joining is
+// held.
+func (w *worker) joinAll(ctx context.Context) error {
 	w.mu.Lock()
 	var missing []*Queue
 	for name, q := range w.wanted {
@@ -97,23 +146,27 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 		}
 		return e != nil
 	})
-	if q := w.spentOn(queues, id); q != nil {
+	if w.isSpent(queues, id) {
 		p.evicted(id)
-		return q, fmt.Errorf("%w, and is coming back", ErrEvicted)
+		if err := w.comeBack(ctx); err != nil {
+			return nil, err
+		}
+		w.hurry() // to join the others again
+		id = p.ID()
 	}
 	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.name
 	}
-	for tries := 0; len(queues) > 0; tries++ {
+	for tries := 1; len(queues) > 0; tries++ {
 		again, q, e := w.ask(ctx, id, queues)
-		switch {
-		case e != nil && err == nil:
-			of, err = q, e
-		case len(again) > 0 && tries == maxAsks && err == nil:
-			of, err = again[0], errCrowd
+		if e == nil && len(again) > 0 && (tries == maxAsks || ctx.Err() != nil) {
+			q, e = again[0], errCrowd
 		}
-		if queues = again; tries == maxAsks {
+		if e != nil && err == nil {
+			of, err = q, e
+		}
+		if queues = again; errors.Is(err, errCrowd) {
 			break
 		}
 	}
@@ -131,7 +184,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	return of, err
 }
 
-const maxAsks = 20 // for a place among a queue's workers, while others go
+const maxAsks = 100 // for a place among a queue's workers, while others go
 
 var errCrowd = errors.New("others keep leaving the queue at the same time; try again")
 
@@ -150,8 +203,9 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 	}
 	w.mu.Lock()
 	for i, q := range queues {
-		stays[i].round = w.numbers[q.id] + 2       // the last one before is then too old
-		w.loose[membership{q.keys, id}] = stays[i] // until we know
+		m := membership{q.keys, id}
+		stays[i].round = w.numbers[m] + 2 // the last one before is then too old
+		w.loose[m] = stays[i]             // until we know
 		calls[i] = script.JoinCall(q.keys, id, p.opts.granted(), stays[i].asked, stays[i].round)
 	}
 	w.mu.Unlock()
@@ -188,8 +242,7 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
 		w.mu.Unlock()
-		r.end(ErrEvicted)
-		r.unlisten()
+		w.forsake(r, ErrEvicted)
 		return ErrEvicted
 	}
 	delete(w.loose, membership{q.keys, id})
@@ -219,16 +272,21 @@ func (w *worker) tight(m membership) {
 	delete(w.loose, m)
 }
 
-// spentOn is one of the queues on which the id may have been failed, or nil.
-func (w *worker) spentOn(queues []*Queue, id string) *Queue {
+// isSpent reports whether the id may have been failed on one of the queues.
+func (w *worker) isSpent(queues []*Queue, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, q := range queues {
-		if w.spent[membership{q.keys, id}] {
-			return q
-		}
-	}
-	return nil
+	return slices.ContainsFunc(queues, func(q *Queue) bool { return w.spent[membership{q.keys, id}] })
+}
+
+// forsake ends the rounds of a membership that is to be left. Some may have been made
+// until they have ended.
+func (w *worker) forsake(r *rounds, why error) {
+	r.end(why)
+	r.unlisten()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loose[membership{r.queue.keys, r.worker}] = r.stay()
 }
 
 // loosen leaves a queue if the worker may be a member of it and should not. It
@@ -248,7 +306,10 @@ func (w *worker) loosen(ctx context.Context, m membership) error {
 	case err != nil:
 		return err
 	}
-	w.tight(m)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.loose, m)
+	w.numbers[m] = max(w.numbers[m], s.round) // or a copy of the leave ends what follows
 	return nil
 }
 
@@ -285,7 +346,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	if w.members[queue] == r {
 		delete(w.members, queue)
 	}
-	w.numbers[queue] = r.stay().round
+	w.numbers[m] = r.stay().round
 	w.loose[m] = r.stay()
 	w.mu.Unlock()
 	switch {

@@ -36,17 +36,23 @@ func (w *worker) register(ctx context.Context, id string) error {
 	})
 }
 
-// outdate has the next beat announce the worker.
+// outdate has the worker be announced anew, in its next turn.
 func (w *worker) outdate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outdated = true
 }
 
-// announce writes the registration anew, and lists the queues.
-func (w *worker) announce(ctx context.Context, id string) error {
+// announce writes the registration anew, and lists the queues, if that is out of date.
+// w.joining is held.
+func (w *worker) announce(ctx context.Context) error {
 	w.mu.Lock()
+	if !w.outdated || w.evicted || w.closing {
+		w.mu.Unlock()
+		return nil
+	}
 	w.outdated = false
+	id := w.id
 	var names []string
 	for _, q := range w.wanted {
 		names = append(names, q.name)
@@ -91,12 +97,14 @@ func (w *worker) isToPrune() bool {
 	return true
 }
 
-// unregister removes a registration.
-func (p *Peer) unregister(ctx context.Context, id string) error {
+// unregister removes registrations.
+func (p *Peer) unregister(ctx context.Context, ids ...string) error {
+	calls := make([]redisconn.Call, 0, 2*len(ids))
+	for _, id := range ids {
+		calls = append(calls, redisconn.Command("DEL", p.space.Worker(id)), redisconn.Command("SREM", p.space.Workers(), id))
+	}
 	return twice(func() error {
-		for _, r := range p.control.Do(ctx,
-			redisconn.Command("DEL", p.space.Worker(id)),
-			redisconn.Command("SREM", p.space.Workers(), id)) {
+		for _, r := range p.control.Do(ctx, calls...) {
 			if r.Err != nil {
 				return r.Err
 			}

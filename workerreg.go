@@ -52,7 +52,8 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	p.mu.Lock()
 	p.worker = w
 	p.mu.Unlock()
-	p.background.Go(w.keep)
+	w.loops.Go(w.keep)
+	w.loops.Go(w.belong)
 	return nil
 }
 
@@ -147,10 +148,11 @@ type worker struct {
 	peer    *Peer
 	ctx     context.Context
 	stop    context.CancelFunc
-	turn    chan struct{} // has the keeper look at once; holds one
-	kept    chan struct{} // closed when the keeper has ended
+	turn    chan struct{} // has the worker look at once where it belongs; holds one
+	loops   sync.WaitGroup
 	started time.Time
-	upset   complaint
+	upset   complaint // about beats
+	outside complaint // about joins
 
 	joining chan struct{} // has an element during a join or a leave, which hold it before mu
 
@@ -161,29 +163,30 @@ type worker struct {
 	outdated bool              // the registration, or the names of the queues, could not be written
 	wanted   map[string]*Queue // to be served, whatever happens
 	members  map[string]*rounds
-	numbers  map[string]int64    // last rounds of queues that were left under this id
-	spent    map[membership]bool // where this id may have been failed
-	loose    map[membership]stay // memberships that may be there and should not
-	prune    time.Time           // when to look for the dead on the roster; zero: they are off, as far as we know
+	numbers  map[membership]int64 // last rounds of what was left under this id
+	spent    map[membership]bool  // where this id may have been failed
+	loose    map[membership]stay  // memberships that may be there and should not
+	prune    time.Time            // when to look for the dead on the roster; zero: they are off, as far as we know
 
 	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
 	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
 	beaten time.Time // when the last answered beat was sent; likewise
+	beats  string    // the id under which it beat last; likewise
 }
 
 func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
-		turn: make(chan struct{}, 1), kept: make(chan struct{}), joining: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
-		numbers: map[string]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
+		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.pruneLater()
 	return w
 }
 
-// want has the keeper join the queue and stay joined.
+// want has the worker join the queue and stay joined.
 func (w *worker) want(q *Queue) {
 	w.mu.Lock()
 	w.wanted[q.id] = q
@@ -191,7 +194,7 @@ func (w *worker) want(q *Queue) {
 	w.hurry()
 }
 
-// hurry has the keeper look at once.
+// hurry has the worker look at once where it belongs.
 func (w *worker) hurry() {
 	select {
 	case w.turn <- struct{}{}:
@@ -221,7 +224,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	leaving.Wait()
 	w.stop()
-	<-w.kept
+	w.loops.Wait()
 	for _, r := range members {
 		r.unlisten()
 	}
@@ -231,9 +234,8 @@ func (w *worker) leave(ctx context.Context) error {
 	return nil
 }
 
-// keep beats until the worker ends, and brings it back when it was evicted.
+// keep beats until the worker ends.
 func (w *worker) keep() {
-	defer close(w.kept)
 	retry := newBackoff()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -242,9 +244,12 @@ func (w *worker) keep() {
 		case <-w.ctx.Done():
 			return
 		case <-timer.C:
-		case <-w.turn:
 		}
-		next, err := w.round()
+		next := jitter(w.peer.opts.beat()/5) + w.peer.opts.beat()*4/5
+		ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
+		at, err := w.beat(ctx)
+		cancel()
+		next = min(next, at)
 		switch {
 		case w.ctx.Err() != nil:
 			return
@@ -256,33 +261,4 @@ func (w *worker) keep() {
 		w.upset.about(w.peer.log, "beats fail", err, "worker", w.peer.ID())
 		timer.Reset(next)
 	}
-}
-
-// round is one turn of the keeper: come back, join what is to be joined, beat.
-// It returns the time until the next.
-func (w *worker) round() (next time.Duration, err error) {
-	next = jitter(w.peer.opts.beat()/5) + w.peer.opts.beat()*4/5
-	ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
-	defer cancel()
-	if err := w.comeBack(ctx); err != nil {
-		return next, err
-	}
-	select {
-	case w.joining <- struct{}{}:
-		if err := w.loosenAll(ctx); err != nil {
-			w.peer.log.Debug("worqr: leaving queues", "err", err)
-		}
-		w.pass()
-	default:
-	}
-	if w.isToPrune() {
-		w.peer.background.Go(func() {
-			if err := w.peer.pruneSome(w.ctx); err != nil {
-				w.pruneLater()
-			}
-		})
-	}
-	err = w.joinAll(ctx)
-	at, beatErr := w.beat(ctx)
-	return min(next, at), errors.Join(err, beatErr)
 }

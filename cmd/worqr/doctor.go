@@ -15,7 +15,7 @@ import (
 type target struct {
 	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at. Where the URL has a password, put it into the environment: others see arguments."`
 	Prefix string        `default:"worqr" help:"Prefix of the fleet's keys."`
-	Lease  time.Duration `default:"3s" help:"Lease of the fleet's peers."`
+	Lease  time.Duration `help:"Lease of the fleet's peers, 3s if it is not said. To repair it has to be: who is silent for longer is given up."`
 }
 
 // open returns a peer that is not started, and so no member of the fleet.
@@ -31,6 +31,14 @@ type checkCommand struct {
 // Help is called by kong.
 func (checkCommand) Help() string {
 	return "The exit status is 0 when nothing is broken or in danger (any more), 1 when something is, and 2 when that could not be found out."
+}
+
+// Validate is called by kong.
+func (c *checkCommand) Validate() error {
+	if c.Repair && c.Lease == 0 {
+		return errors.New("--repair needs --lease, that of the fleet's peers: who is silent for longer is given up for dead")
+	}
+	return nil
 }
 
 // Run prints what is wrong.
@@ -92,7 +100,10 @@ func (c *explainCommand) Run(ctx context.Context, in io.Reader, out io.Writer) e
 	if _, err := fmt.Fprintln(out, e); err != nil {
 		return err
 	}
-	if len(e.Copies) == 0 {
+	switch {
+	case len(e.Copies) == 0 && e.Unread > 0:
+		return fmt.Errorf("there is more than was looked at: %d waiting tasks", e.Unread)
+	case len(e.Copies) == 0:
 		return errTold
 	}
 	return nil

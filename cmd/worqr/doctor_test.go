@@ -100,11 +100,20 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// To repair, the lease of the fleet has to be said: by a shorter one the living may be
+// given up.
+func TestRepairNeedsTheLease(t *testing.T) {
+	t.Parallel()
+	if out, status := command(t, "", "check", "--repair"); status != exitFailed || !strings.Contains(out, "--lease") {
+		t.Errorf("exit status %d:\n%s", status, out)
+	}
+}
+
 // Neither a URL nor its password is in an error.
 func TestCommandsUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:" + canary + "@127.0.0.1:1", "http://:" + canary + "@host", "redis://:" + canary + "@%zz"} {
-		for _, args := range [][]string{{"check"}, {"check", "--repair"}, {"explain", "q", "a"}} {
+		for _, args := range [][]string{{"check"}, {"check", "--repair", "--lease", "3s"}, {"explain", "q", "a"}} {
 			if out, status := command(t, "", append(args, "--redis", url)...); status != exitFailed || !strings.HasPrefix(out, "worqr: ") {
 				t.Errorf("%s: exit status %d:\n%s", args, status, out)
 			}

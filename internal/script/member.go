@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -40,13 +41,15 @@ func prefixes(q keys.Queue, args ...any) []any {
 // TokenCall asks for the last token of a queue, which a join has to name.
 func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
 
-// ReadToken reads the answer to a TokenCall.
+// ReadToken reads the answer to a TokenCall. Where Redis answers with no number it is
+// 0, and the join then says why.
 func ReadToken(reply redisconn.Reply) (int64, error) {
-	token, err := redis.Int64(reply.Value, reply.Err)
-	if errors.Is(err, redis.ErrNil) {
+	text, err := redis.String(reply.Value, reply.Err)
+	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
 		return 0, nil
 	}
-	return token, err
+	token, _ := strconv.ParseFloat(text, 64) // as the scripts read it
+	return int64(token), err
 }
 
 // JoinCall is the call that makes the worker a member for the lease (0: for ever).
