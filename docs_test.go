@@ -196,7 +196,7 @@ func TestDocsProducer(t *testing.T) {
 				words := strings.Fields(m[1])
 				var args []any
 				for _, w := range words[1:] {
-					args = append(args, w)
+					args = append(args, strings.Trim(w, "'")) // quoted for a shell
 				}
 				n, err := conn.Do(words[0], args...)
 				is.NoErr(err)
