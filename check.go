@@ -13,7 +13,11 @@ import "context"
 // script, so no call to Redis is long. All of it takes time in proportion to the
 // number of keys in the database, and memory to that of the tasks that run.
 // Redis is asked about itself with INFO and CONFIG GET; where it may not be, the
-// report says so.
+// report says so. So give the context two leases at least, more with many keys.
+//
+// OK of the report is about invariants only. What holds up or endangers tasks is
+// in Findings, with SeverityDanger. A service that checks itself does so once Run
+// has begun: before, nobody may serve its queues, which is such a finding.
 //
 // Findings name keys, workers and runs of tasks, and never payloads; keys of tasks
 // are given by their digests.

@@ -42,7 +42,7 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 
 // EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
 // first call with the nonce, from 1 to MaxKey bytes, enqueues, whatever it is
-// given. Fresh is true for the call that did.
+// given. Each queue has nonces of its own. Fresh is true for the call that did.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":

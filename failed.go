@@ -21,7 +21,7 @@ type FailedTask struct {
 	Payload []byte
 	Key     string // "" if it was on the list
 	Kind    FailureKind
-	Reason  string    // the text of the last error
+	Reason  string    // the text of the last error, of which the first 4,096 bytes are kept
 	Retries int       // attempts that failed before the last
 	Crashes int       // workers that died holding it
 	Worker  string    // that had it last; of kind crashed, the one that found it so
@@ -119,8 +119,10 @@ func (q *Queue) dig(ctx context.Context, graves []string) (tasks []FailedTask, e
 // RequeueFailed has failed tasks done after all, with counts that begin anew: at
 // the back of the queue, or under their key, at once. With no id, all of them.
 // It returns how many it was; those with a key under which something else waits
-// or runs stay, and so do those that OnFailed works on. When it fails, some may
-// have been put back; it may be repeated.
+// or runs stay, and so do those that OnFailed works on. A failed task holds no
+// lock: an equal one may have been enqueued by EnqueueUnique since, and what is
+// put back is not unique any more. When it fails, some may have been put back; it
+// may be repeated.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	n, err := q.exhume(ctx, ids, func(graves []string) (int, error) {
 		return script.Requeue(ctx, q.peer.calls, q.keys, graves)

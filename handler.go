@@ -64,15 +64,17 @@ type HandleOptions struct {
 	MaxRetries int
 	// MaxCrashes is how many workers may die holding a task. Then it goes to
 	// the failed queue, with kind crashed, instead of being started again. 0 is
-	// 3, negative is any number. Stops, drains and cancels do not count. A death
-	// counts for all that the worker held; but of tasks that one more death would
-	// bury, a peer runs only one at a time. So an innocent one is spared, unless
-	// a fresh killer runs beside it each time. With 1 there is no such
-	// protection: all that a dead worker held has failed.
+	// 3, negative is any number. Stops, cancels and drains that end do not count;
+	// a process that is killed while it drains has died like any other, so give
+	// it Options.Drain, Grace and 5 s more. A death counts for all that the
+	// worker held. But of tasks that one more death would bury, a peer runs only
+	// one at a time. So a task that kills nobody is buried only if another that
+	// was not suspected before kills its worker each time. With 1 there is no
+	// such protection: all that a dead worker held has failed.
 	MaxCrashes int
-	// Backoff is the time to wait before each retry; the first is 1. Nil is 2 s,
-	// doubling to 5 min, a quarter more or less. It must be safe for concurrent
-	// use.
+	// Backoff is the time to wait before each retry: retry counts from 1, and a
+	// negative time is none. Nil is 2 s, doubling to 5 min, a quarter more or
+	// less. It must be safe for concurrent use.
 	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before any other peer can start the task,
 	// whether Redis can be reached or not. Without it, handlers go on through

@@ -11,7 +11,8 @@ import (
 // JSON returns a Handler that decodes the payload into a T, as json.Unmarshal
 // does, and calls h with it. A payload that does not decode, or has anything
 // but space after its value, is Broken: it would not decode the next time
-// either. Then h is not called. Panics if h is nil.
+// either. Then h is not called. As there, null leaves v as it is, zero, and
+// fields that T does not have are passed over. Panics if h is nil.
 //
 // The error tells where the trouble is and of what kind. It holds nothing of
 // the payload, and so does not unwrap to the error of encoding/json, which
@@ -44,7 +45,9 @@ func undecodable(err error, into reflect.Type, size int) error {
 
 // EnqueueJSON encodes the values, as json.Marshal does, and adds them to the
 // back of the queue, in their order: all of them, or none if it fails. Each is
-// a task.
+// a task, also one that is a slice. Bytes that are JSON already go to Enqueue: here
+// they would become a string in base64. The other methods, such as Put,
+// EnqueueUnique, Cancel and Explain, take what json.Marshal makes of a value.
 //
 // It blocks and fails as Enqueue does. It also fails with ErrBadOption when a
 // value cannot be encoded; then nothing was sent. That error tells which value

@@ -67,9 +67,11 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 // whose peer was given up for dead (ErrEvicted). Task.Token tells the runs apart.
 //
 // A task starts as soon as its time has come, before what waits on the list. A
-// time in the past is now. It blocks until Redis has answered or ctx ends; after
-// ErrUnknown it may be repeated. It fails with ErrBadOption when the key or an
-// option makes no sense, with ErrTooLarge when the key or the payload is, and with Redis's error when that is full.
+// time in the past is now, and so is the zero time. It blocks until Redis has
+// answered or ctx ends; after ErrUnknown it may be repeated. It fails with
+// ErrBadOption when the key or an option makes no sense, or the time is after the
+// year 9999, with ErrTooLarge when the key or the payload is, and with Redis's
+// error when that is full.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
@@ -122,7 +124,8 @@ func millis(t time.Time) (int64, error) {
 }
 
 // EnqueueAt has the payload done at a time, under a new key, which it returns
-// for Remove and CancelKey. Otherwise it is like Put.
+// for Remove and CancelKey. Otherwise it is like Put, whose limits of the time
+// hold; but if it is repeated, the task is there twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = newID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {

@@ -104,7 +104,8 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 }
 
 // StartTasks takes up to n tasks from the front of the queue, in their order,
-// in one call. It returns at least one, or an error as StartTask does.
+// in one call. It returns at least one, or an error as StartTask does; and fails
+// with ErrBadOption when n is not from 1 to 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -218,7 +219,7 @@ func (t *Task) conclude(verb, before script.Verb, d settled) error {
 }
 
 // Len returns how many tasks wait, in both lanes, those included whose time is
-// still to come.
+// still to come: Waiting and Scheduled of Stats together.
 func (q *Queue) Len(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("count", q.bad)
@@ -418,7 +419,7 @@ func (q *Queue) held(ctx context.Context, worker string, from int) (tasks []Runn
 type QueueStats struct {
 	Waiting   int // on the list
 	Scheduled int // in the second lane: under a key, or to be tried again
-	Running   int
+	Running   int // held by workers, also those that no handler has begun yet
 	Failed    int // in the failed queue, without those that OnFailed works on
 	Workers   int // that serve the queue
 	Idle      int // of these, with free slots and nothing to do

@@ -14,7 +14,9 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// StartWorker registers the peer, has it beat and listen, for use without Run.
+// StartWorker registers the peer, has it beat and listen: for use without Run, or
+// before Run, which keeps trying, to hear why that cannot start. Whether
+// this fails or not, Run may be called afterwards.
 // It returns once the registration is stored; when it fails, nothing has been
 // started. It does nothing when the worker is started. It fails with ErrPolicy
 // where a full Redis would evict tasks, as far as it is allowed to ask (INFO

@@ -121,7 +121,8 @@ var (
 	ErrPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
-// A Pool hands out connections to Redis. *redis.Pool is one.
+// A Pool hands out connections to Redis. The *redis.Pool of
+// github.com/gomodule/redigo/redis is one.
 //
 // A peer keeps a few connections for as long as it lives: one for beats, one
 // for rounds of work, one for everything else, and one that is subscribed. Once
