@@ -19,17 +19,17 @@ func main() {
 	url := cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379")
 	peer := must(worqr.Open(url, &worqr.Options{Lease: time.Second}))
 	defer peer.Close()
-	photos := peer.Queue("photos")
+	scans := peer.Queue("scans")
 
-	check(photos.Enqueue(ctx, []byte("cat")))
-	fmt.Println(must(photos.Explain(ctx, []byte("cat"))))
+	check(scans.Enqueue(ctx, []byte("cat")))
+	fmt.Println(must(scans.Explain(ctx, []byte("cat"))))
 
 	check(peer.StartWorker(ctx))
-	check(photos.StartWork(ctx))
-	must(photos.StartTask(ctx))
+	check(scans.StartWork(ctx))
+	must(scans.StartTask(ctx))
 	conn := must(redis.DialURL(url))
 	defer conn.Close()
-	must(conn.Do("DEL", "worqr:working:{photos}:"+peer.ID())) // as if Redis had lost it
+	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.ID())) // as if Redis had lost it
 
 	report := must(peer.Check(ctx)) // changes nothing
 	fmt.Println("well:", report.OK())
@@ -40,7 +40,8 @@ func main() {
 		}
 	}
 	fmt.Println("well:", report.OK())
-	fmt.Println("waiting:", must(photos.Len(ctx)))
+	fmt.Println("waiting:", must(scans.Len(ctx)))
+	check(scans.Delete(ctx)) // so that the next time is like this one
 }
 
 func must[T any](v T, err error) T {
