@@ -32,7 +32,7 @@ FUZZ ?= 30s
 HOURS ?= 100
 SOAK ?= 1h
 
-survive: ## break it in every way, for a quarter of an hour
+survive: ## break it in every way, for about 20 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
