@@ -277,7 +277,7 @@ func Open(url string, opts *Options) (*Peer, error) {
 	}
 	dial, err := redisconn.FromURLWithTLS(url, config)
 	if err != nil {
-		return nil, fmt.Errorf("worqr: open: %w", err)
+		return nil, wrap("open", fmt.Errorf("%w: %w", ErrBadOption, err))
 	}
 	p := newPeer(dial, opts)
 	if p.bad != nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -76,7 +77,14 @@ func (c pooledConn) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
 
-var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]")
+// What is wrong with a URL, and how it is to be written. Which part of it is wrong is
+// not told: where a password is not escaped, a part of it stands in another place.
+var (
+	errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]; " +
+		"in users, passwords and paths, write @ : / ? # % as %40 %3A %2F %3F %23 %25")
+	errEmpty = errors.New("the URL is empty")
+	errQuery = fmt.Errorf("the URL has a query, but the database is written as /2: %w", errURL)
+)
 
 var dialer = &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 
@@ -88,9 +96,9 @@ func FromURL(raw string) (Dial, error) { return FromURLWithTLS(raw, nil) }
 // defaults: the authorities that the system trusts, the host of the URL, and TLS 1.2
 // at least, which is also what is put where the config says nothing.
 func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
-	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" {
-		return nil, errURL
+	u, err := parse(raw)
+	if err != nil {
+		return nil, err
 	}
 	var network, address, db string
 	dial := dialer.DialContext
@@ -102,7 +110,7 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 		}
 		network, address, db = "tcp", net.JoinHostPort(host, cmp.Or(u.Port(), "6379")), strings.Trim(u.Path, "/")
 	case "unix":
-		network, address, db = "unix", u.Path, u.Query().Get("db")
+		network, address, db = "unix", u.Path, strings.TrimPrefix(u.RawQuery, "db=")
 	}
 	if address == "" {
 		return nil, errURL
@@ -127,6 +135,27 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 		}
 		return conn, discreet(err)
 	}, nil
+}
+
+// parse takes a URL apart. It refuses what is not understood, and where a password
+// may have got into another part, since it was not escaped: that part would be dialed,
+// and be in the error.
+func parse(raw string) (*url.URL, error) {
+	if raw == "" {
+		return nil, errEmpty
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil, u.Opaque != "", strings.Contains(raw, "#"):
+		return nil, errURL
+	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && u.User == nil:
+		return nil, errURL
+	case u.Scheme == "unix" && (u.Host != "" || u.RawQuery != "" && !strings.HasPrefix(u.RawQuery, "db=")):
+		return nil, errURL
+	case u.Scheme != "unix" && strings.Contains(raw, "?"):
+		return nil, errQuery
+	}
+	return u, nil
 }
 
 // login says who we are. A name alone is a password, as redis-cli has it.

@@ -221,24 +221,60 @@ func TestAbort(t *testing.T) {
 	is.NoErr(err)
 }
 
-// Errors of URLs never repeat them.
+// Errors of URLs never repeat them. What is not understood is not passed over, and
+// where a password was not escaped no part of it is dialed.
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"redis://:hunter2@host:x", "hunter2", "redis:hunter2", "redis://h/hunter2", "unix://", "unix:///s?db=hunter2"} {
+	const escape = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
+	for url, want := range map[string]string{
+		"": "the URL is empty", "hunter2": escape, "redis:hunter2": escape, "redis://:hunter2@host:x": escape,
+		"redis://h/hunter2": escape, "redis://h/1/hunter2": escape, "unix://": escape, "unix:///s?db=hunter2": escape,
+
+		"redis://localhost:7391?db=2": "the database is written as /2", "rediss://h/1?hunter2": "the database is written as /2",
+		"redis://h?": "the database is written as /2", "unix:///s?database=2": escape, "unix:///s?db=1&db=2": escape,
+
+		"redis://user:p@ss#hunter2/word@localhost:7391": escape, "redis://:12#hunter2@localhost:7391": escape, "redis://:12#": escape,
+		"redis://:12/hunter2@localhost": escape, "redis://:12?hunter2@localhost": escape,
+		"redis://ann:12/34@localhost": escape, "redis://ann:hunter2@x@localhost": escape, "redis://ann:12@hunter2/3@localhost": escape,
+		"redis://hunter2%40localhost": escape, "unix://ann/hunter2@/s": escape, "unix:///hunter2@/s": escape, "unix://ann:12#hunter2@/s": escape,
+		"unix://hunter2/s": escape, "unix://:12?db=3@/s": escape,
+	} {
 		_, err := redisconn.FromURL(url)
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", url, err, want)
+		}
+	}
+	for _, url := range []string{
+		"redis://", "redis://h", "redis://h/", "redis://h:1/2", "rediss://ann:p%40%3A%2F%3F%23%25@[::1]:1/2", "unix:///s", "unix:///s?db=", "unix://ann:x@/s?db=3",
+	} {
+		if _, err := redisconn.FromURL(url); err != nil {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
 }
 
+// Whatever stands around a password, the error of the URL does not show it; nor does
+// that of the connection what is before an @.
 func FuzzURL(f *testing.F) {
 	f.Add("redis://", "@localhost:6379/0")
+	f.Add("redis://user:p@ss#w/", "@localhost:7391")
+	f.Add("redis://:12#", "@localhost:7391")
+	f.Add("redis://:12/", "@localhost:7391")
+	f.Add("redis://:12?", "@localhost:7391")
+	f.Add("unix://ann/", "@/nowhere?db=1")
+	ended, cancel := context.WithCancel(f.Context()) // nothing is dialed
+	cancel()
 	f.Fuzz(func(t *testing.T, before, after string) {
 		const canary = "c4n4ryp4ssw0rd"
-		_, err := redisconn.FromURL(before + ":" + canary + after)
-		if err != nil && strings.Contains(err.Error(), canary) {
-			t.Error(err)
+		_, bad := redisconn.FromURL(before + ":" + canary + after)
+		dial, err := redisconn.FromURL(before + canary + "@" + after)
+		if err == nil {
+			_, err = dial(ended)
+		}
+		for _, err := range []error{bad, err} {
+			if err != nil && strings.Contains(err.Error(), canary) {
+				t.Error(err)
+			}
 		}
 	})
 }
