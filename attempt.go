@@ -46,11 +46,10 @@ func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *atte
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
-	} else {
-		t.attempt.Store(a)
-		if t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
-			go a.watch()
-		}
+	}
+	t.attempt.Store(a)
+	if a.unwatch == nil && t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
+		go a.watch()
 	}
 	return a
 }
@@ -98,7 +97,7 @@ func (a *attempt) close() bool {
 
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
-// a shutdown has a limit of its own.
+// at a shutdown it is the end of Run that disowns.
 func (a *attempt) watch() {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) {
@@ -113,19 +112,27 @@ func (a *attempt) watch() {
 
 // disown ends the attempt in the place of its handler, whose slot goes to others.
 func (a *attempt) disown(cause error) {
+	if a.forsake(cause) {
+		a.service.disown(a, cause) // last: it may take a while
+	}
+}
+
+// forsake is disown without the log. It is false when the handler has returned, or
+// was disowned before.
+func (a *attempt) forsake(cause error) bool {
 	stuck := &a.service.queue.peer.counts.stuck
 	stuck.Add(1)
 	a.mu.Lock()
-	a.disowned = !a.returned
-	disowned := a.disowned
+	disowned := !a.returned && !a.disowned
+	a.disowned = a.disowned || disowned
 	a.mu.Unlock()
 	if !disowned {
 		stuck.Add(-1)
-		return
+		return false
 	}
 	a.service.reassign(a)
 	a.end(fmt.Errorf("%w, and its handler did not return", cause))
-	a.service.disown(a, cause) // last: it may take a while
+	return true
 }
 
 // stackOf is the stack of the goroutine with a label that runs a handler.

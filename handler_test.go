@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,29 +140,42 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	is.Equal(p.Stats().Finished, int64(1))
 }
 
-// A handler that ignores its context is left behind, and its task goes back.
+// A handler that ignores its context is left behind, and its task goes back. That is
+// logged with its stack before Run returns, and counted until it returns.
 func TestStuckHandler(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: -1})
-	q := p.Queue("q")
-	started, release := make(chan string, 1), make(chan struct{})
-	defer close(release)
-	q.Handle(func(context.Context, *worqr.Task) error {
-		started <- ""
-		<-release
-		return nil
-	}, &worqr.HandleOptions{Grace: 50 * time.Millisecond})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
-	enqueue(t, q, "a")
-	receive(t, started, 1)
-	cancel()
-	err := receive(t, ran, 1)[0]
-	is.True(err != nil)
-	is.Equal(waiting(t, q), []string{"a"})
+	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			d := &diary{}
+			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
+			q := p.Queue("q")
+			started, release := make(chan string, 1), make(chan struct{})
+			q.Handle(func(context.Context, *worqr.Task) error {
+				started <- ""
+				<-release
+				return nil
+			}, &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- p.Run(ctx) }()
+			enqueue(t, q, "a")
+			receive(t, started, 1)
+			cancel()
+			err := receive(t, ran, 1)[0]
+			is.True(err != nil && strings.Contains(err.Error(), "a handler ignores that its context has ended"))
+			is.Equal(p.Stats().Stuck, int64(1))
+			is.Equal(p.Stats().Running, int64(0))
+			is.Equal(waiting(t, q), []string{"a"})
+			for _, want := range []string{"ignore that their context has ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
+				is.True(strings.Contains(d.String(), want))
+			}
+			close(release)
+			eventually(t, "it has returned", func() bool { return p.Stats().Stuck == 0 })
+			is.Equal(p.Stats().Finished, int64(0))
+		})
+	}
 }
 
 func TestShutdown(t *testing.T) {

@@ -59,7 +59,10 @@ func (p *Peer) Run(ctx context.Context) error {
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
 	err := p.stopWorker(leave)
-	if stuck += p.counts.stuck.Load(); stuck > 0 {
+	switch stuck += p.counts.stuck.Load(); {
+	case stuck == 1:
+		err = errors.Join(err, errors.New("worqr: run: a handler ignores that its context has ended, and was left behind"))
+	case stuck > 1:
 		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers ignore that their context has ended, and were left behind", stuck))
 	}
 	return err
@@ -145,8 +148,11 @@ func (p *Peer) drain() (stuck int64) {
 	case <-done:
 		return 0
 	case <-time.After(grace):
-		return p.counts.running.Load()
 	}
+	for _, r := range rounds {
+		r.desert()
+	}
+	return p.counts.running.Load() // of those whose tasks they have ended themselves
 }
 
 // interrupt ends the contexts of all tasks: the time to drain is over.

@@ -3,6 +3,8 @@ package worqr
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -254,6 +256,27 @@ func (s *service) disown(a *attempt, cause error) {
 	if handlers > 0 {
 		s.queue.peer.log.Error("worqr: handlers ignore that their context has ended; their slots go to other tasks",
 			"queue", s.queue.id, "process", a.task.ID, "handlers", handlers, "cause", cause, "grace", grace, "stack", stackOf(a.label))
+	}
+}
+
+// desert disowns the handlers of tasks that are still held though the time to shut
+// down is over, and logs how many with the stack of one: at once, since the program
+// may end when Run has.
+func (r *rounds) desert() {
+	r.mu.Lock()
+	held := slices.Collect(maps.Values(r.held))
+	r.mu.Unlock()
+	var one *attempt
+	handlers := 0
+	for _, t := range held {
+		if a := t.attempt.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
+			one = a
+			handlers++
+		}
+	}
+	if one != nil {
+		r.queue.peer.log.Error("worqr: handlers ignore that their context has ended, and are left behind",
+			"queue", r.queue.id, "process", one.task.ID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
 	}
 }
 

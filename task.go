@@ -43,7 +43,7 @@ type Task struct {
 	risky  bool            // one more death would be its last; a peer runs one such at a time
 	round  int64           // the last one that was to end it, or 0; protected by rounds.mu
 
-	attempt atomic.Pointer[attempt] // of a handler without a timeout
+	attempt atomic.Pointer[attempt] // of a handler
 
 	mu    sync.Mutex  // protects the fields below
 	tried script.Verb // the end that was, or may have been, carried out
@@ -79,7 +79,7 @@ func (t *Task) end(cause error) {
 		return // it has
 	}
 	t.cancel(cause)
-	if a := t.attempt.Load(); a != nil && cause != context.Canceled {
+	if a := t.attempt.Load(); a != nil && a.unwatch == nil && cause != context.Canceled {
 		go a.watch()
 	}
 }
