@@ -199,9 +199,10 @@ func (a *attempt) stored(s *settlement, d settled) {
 func (a *attempt) judge(err, cause error) (o script.Outcome) {
 	s, t := a.service, a.task
 	opts := s.options()
+	pause := func(retry int) time.Duration { return s.pause(opts, retry) }
 	defer func() {
 		if v := recover(); v != nil {
-			o = opts.outcome(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack()}, t.Retries)
+			o = opts.outcome(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack()}, t.Retries, pause)
 		}
 	}()
 	if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
@@ -209,7 +210,7 @@ func (a *attempt) judge(err, cause error) (o script.Outcome) {
 	}
 	s.queue.peer.counts.failures.Add(1)
 	s.complain(t, err)
-	return opts.outcome(err, t.Retries)
+	return opts.outcome(err, t.Retries, pause)
 }
 
 // A lateError is what a handler returned because, or after, it took too long.

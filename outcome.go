@@ -43,8 +43,11 @@ func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}
 func Broken(err error) error { return judge(err, verdict{kind: script.Broken}) }
 
 // RetryAfter has the task tried again in d, whatever Backoff says; at once if d
-// is negative. It counts as a retry, and MaxRetries holds. It is nil if err is.
-func RetryAfter(err error, d time.Duration) error { return judge(err, verdict{after: max(d, 0)}) }
+// is negative, and in 100 years if d is longer, so that no task is lost by it. It
+// counts as a retry, and MaxRetries holds. It is nil if err is.
+func RetryAfter(err error, d time.Duration) error {
+	return judge(err, verdict{after: min(max(d, 0), longest)})
+}
 
 // A verdict is an error that says what becomes of the task. Where verdicts wrap
 // one another the outermost holds.
@@ -65,8 +68,9 @@ func judge(err error, v verdict) error {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// outcome is what becomes of a task that has failed with err.
-func (o *HandleOptions) outcome(err error, retries int) script.Outcome {
+// outcome is what becomes of a task that has failed with err. Pause says how long to
+// wait before a retry.
+func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) time.Duration) script.Outcome {
 	v, judged := errors.AsType[*verdict](err)
 	kind := script.Failed
 	switch _, panicked := errors.AsType[*panicError](err); {
@@ -77,19 +81,9 @@ func (o *HandleOptions) outcome(err error, retries int) script.Outcome {
 	case judged:
 		return script.Outcome{Verb: script.Retry, Delay: v.after}
 	default:
-		return script.Outcome{Verb: script.Retry, Delay: o.pause(retries + 1)}
+		return script.Outcome{Verb: script.Retry, Delay: pause(retries + 1)}
 	}
 	return script.Outcome{Verb: script.Fail, Kind: kind, Reason: reason(err)}
-}
-
-// pause asks Backoff how long to wait, and does not fall with it.
-func (o *HandleOptions) pause(retry int) (d time.Duration) {
-	defer func() {
-		if recover() != nil {
-			d = defaultBackoff(retry)
-		}
-	}()
-	return min(max(o.Backoff(retry), 0), longest)
 }
 
 // longest is the longest time that a task can be put off by.

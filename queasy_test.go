@@ -542,6 +542,34 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// A Backoff that panics is told of once, with its stack, and again when it is over. A
+// task that is put off for ever is put off by a century, and is there.
+func TestBackoffIsTold(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	told := &journal{}
+	p := open(t, worqr.Options{Logger: told.logger()})
+	q := p.Queue("q")
+	fail := errors.New("no")
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if string(t.Payload) == "later" {
+			return worqr.RetryAfter(fail, 1<<63-1)
+		}
+		return fail
+	}, &worqr.HandleOptions{Concurrency: 1, Backoff: func(int) time.Duration { panic("unsound") }})
+	run(t, p)
+	enqueue(t, q, "a", "b", "later")
+	eventually(t, "they wait", func() bool { return p.Stats().Retried == 3 })
+	lines := told.lines("Backoff panics")
+	is.Equal(len(lines), 1)
+	is.True(strings.Contains(lines[0], "unsound") && strings.Contains(lines[0], "TestBackoffIsTold"))
+	for _, s := range scheduled(t, q) {
+		if in := time.Until(s.At); string(s.Payload) == "later" && (in < 99*365*24*time.Hour || in > 101*366*24*time.Hour) {
+			t.Errorf("put off by %v", in)
+		}
+	}
+}
+
 // As many dead workers, and a task has failed: with Run and by hand, under a
 // key, from the list and retried.
 func TestMaxCrashes(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type service struct {
 	followed bool            // OnFailed works on what fails
 	base     context.Context // parent of the tasks' contexts; set by Run
 	upset    complaint
+	unsound  complaint // about Backoff
 
 	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
@@ -245,6 +247,21 @@ func (s *service) complain(t *Task, err error) {
 		attrs = append(attrs, "stack", string(p.stack))
 	}
 	s.queue.peer.log.Error("worqr: handlers failed", attrs...)
+}
+
+// pause asks Backoff how long to wait, and does not fall with it.
+func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
+	defer func() {
+		var err error
+		attrs := []any{"queue", s.queue.id}
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			d, err = defaultBackoff(retry), &panicError{v, stack}
+			attrs = append(attrs, "stack", string(stack))
+		}
+		s.unsound.about(s.queue.peer.log, "Backoff panics, and the default holds", err, attrs...)
+	}()
+	return min(max(o.Backoff(retry), 0), longest)
 }
 
 // disown logs that handlers ignore their context, at most once a second, with

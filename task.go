@@ -161,7 +161,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrBadOption))
 	}
 	o := HandleOptions{MaxRetries: -1}
-	return t.wrap("fail task", t.settle(ctx, o.outcome(reason, 0)))
+	return t.wrap("fail task", t.settle(ctx, o.outcome(reason, 0, nil)))
 }
 
 func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(verb, err) }
