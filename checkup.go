@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -50,7 +51,7 @@ func (p *Peer) checkUp(ctx context.Context, mend bool) (*CheckReport, error) {
 		return nil, p.bad
 	}
 	c := &checkup{
-		peer: p, ctx: ctx, mend: mend, report: &CheckReport{},
+		peer: p, ctx: ctx, mend: mend, report: &CheckReport{prefix: cmp.Or(p.opts.Prefix, keys.DefaultPrefix)},
 		patients: map[keys.Queue]*patient{}, listed: map[string]bool{}, roster: map[string]bool{},
 		present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
 	}

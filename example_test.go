@@ -427,8 +427,9 @@ func ExampleQueue_Explain() {
 	peer := examplePeer(exampleFleet())
 	defer peer.Close()
 	photos := peer.Queue("photos")
+	noError(photos.Enqueue(ctx, []byte("dog")))
 	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
-	noError(photos.Enqueue(ctx, []byte("dog"), []byte("cat")))
+	noError(photos.Enqueue(ctx, []byte("cat")))
 	noError(photos.Pause(ctx))
 	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
 	// Output:

@@ -2,6 +2,7 @@ package worqr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -74,11 +76,14 @@ type TaskCopy struct {
 type Explanation struct {
 	Queue   string
 	At      time.Time // by the clock of Redis
+	Unknown bool      // nothing is there of a queue of that name, so the name may be wrong
 	Paused  bool
 	Workers int // that serve the queue and were heard of
 	Idle    int // of these, with free slots and nothing to do
 	Unread  int // tasks of the list that were not looked at, since too many are before them
 	Copies  []TaskCopy
+
+	prefix string // under which nothing was found
 }
 
 const (
@@ -118,10 +123,35 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 	// What moves between two reads may be seen in neither: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.explainOnce(ctx, entry, payload)
-		if err != nil || len(e.Copies) > 0 || tries == 1 {
+		if err != nil || len(e.Copies) > 0 {
+			return e, err
+		}
+		if tries == 1 {
+			e.prefix = q.peer.opts.Prefix
+			e.Unknown, err = q.unknown(ctx)
 			return e, err
 		}
 	}
+}
+
+// unknown reports whether neither a key of the queue is there nor its name in the
+// registry, as far as that may be read.
+func (q *Queue) unknown(ctx context.Context) (bool, error) {
+	k := q.keys
+	n, err := redis.Int(q.read(ctx, "EXISTS", k.Waiting(), k.Contents(), k.Entries(), k.Workers(), k.Suspects(), k.Token(),
+		k.Paused(), k.Canceled(), k.Unique(), k.Failed().Contents()))
+	if err != nil || n > 0 {
+		return false, err
+	}
+	for name, err := range q.peer.scan(ctx, q.peer.space.Registry()) {
+		if redisconn.Denied(err) {
+			return false, nil // it may be known
+		}
+		if err != nil || name == q.name {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
@@ -177,16 +207,22 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 
 // waits adds why something does not start that might.
 func (e *Explanation) waits(c TaskCopy) TaskCopy {
+	if c = e.halted(c); len(c.Why) == 0 && e.Idle == 0 {
+		c.Why = append(c.Why, ReasonBusy)
+	}
+	if c.Before > 0 {
+		c.Why = append(c.Why, ReasonBehind)
+	}
+	return c
+}
+
+// halted adds why nothing of the queue starts at all.
+func (e *Explanation) halted(c TaskCopy) TaskCopy {
 	switch {
 	case e.Paused:
 		c.Why = append(c.Why, ReasonPaused)
 	case e.Workers == 0:
 		c.Why = append(c.Why, ReasonUnserved)
-	case e.Idle == 0:
-		c.Why = append(c.Why, ReasonBusy)
-	}
-	if c.Before > 0 {
-		c.Why = append(c.Why, ReasonBehind)
 	}
 	return c
 }
@@ -201,6 +237,7 @@ func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
 	switch {
 	case early:
 		c.Why = append(c.Why, ReasonEarly)
+		c = e.halted(c) // it would not start then either
 	case c.State == CopyScheduled:
 		c = e.waits(c)
 	}
@@ -282,6 +319,9 @@ func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 func (e *Explanation) String() string {
 	if len(e.Copies) == 0 && e.Unread > 0 {
 		return fmt.Sprintf("There is no copy of the task on %q as far as was looked: it may be among the last %d that wait there.", e.Queue, e.Unread)
+	}
+	if e.Unknown {
+		return fmt.Sprintf("No queue %q is known under the prefix %q: is the name spelled right, and are the prefix and the Redis those of the fleet?", e.Queue, cmp.Or(e.prefix, keys.DefaultPrefix))
 	}
 	if len(e.Copies) == 0 {
 		return fmt.Sprintf("There is no copy of the task on %q: it was never enqueued, or it is done, canceled or deleted.", e.Queue)

@@ -45,9 +45,24 @@ func TestExplain(t *testing.T) {
 		}
 		return e
 	}
-	is.True(strings.Contains(explain().String(), "no copy"))
+	e := explain()
+	is.True(e.Unknown)
+	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" is known under the prefix %q", prefix)))
+	at := &worqr.PutOptions{At: time.Now().Add(time.Hour)}
+	is.NoErr(looker.Put(t.Context(), "key", payload, at))
+	e = explain("scheduled early unserved")
+	is.True(!e.Unknown)
+	is.True(strings.Contains(e.String(), "Nobody serves the queue"))
+	is.NoErr(looker.Pause(t.Context()))
+	explain("scheduled early paused")
+	is.NoErr(looker.Resume(t.Context()))
+	_, err := looker.Remove(t.Context(), "key")
+	is.NoErr(err)
+	e = explain() // there is no key of it any more, but its name
+	is.True(!e.Unknown)
+	is.True(strings.Contains(e.String(), "no copy"))
 	enqueue(t, looker, "first", canary)
-	e := explain("waiting unserved behind")
+	e = explain("waiting unserved behind")
 	is.Equal(e.Copies[0].Before, 1)
 	is.True(strings.Contains(e.String(), "Nobody serves the queue"))
 	is.NoErr(looker.Pause(t.Context()))

@@ -96,6 +96,7 @@ type CheckReport struct {
 	Findings []Finding // the worst first
 	Omitted  int       // findings beyond MaxFindings
 	unwell   bool      // one of those omitted is broken, and is so still
+	prefix   string    // that it looked under
 }
 
 // OK reports whether every invariant holds, or does so again: nothing is broken
@@ -117,6 +118,9 @@ func (r *CheckReport) String() string {
 	var all strings.Builder
 	fmt.Fprintf(&all, "%d keys of %d queues: %d broken, %d in danger, %d notices; %d repaired\n",
 		r.Keys, r.Queues, count[SeverityBroken], count[SeverityDanger], count[SeverityNotice], repaired)
+	if r.Queues == 0 {
+		fmt.Fprintf(&all, "there are no queues under the prefix %q: is it that of the fleet, and is this its Redis?\n", r.prefix)
+	}
 	for _, f := range r.Findings {
 		fmt.Fprintln(&all, f)
 	}

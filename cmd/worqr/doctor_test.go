@@ -43,6 +43,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	check(exitWell, "0 broken, 0 in danger")
+	check(exitWell, "no queues under the prefix \"p\"")
 	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
 		_, err := conn.Do("LPUSH", key, canary)
 		is.NoErr(err)
@@ -85,7 +86,7 @@ func TestExplain(t *testing.T) {
 		{"empty argument", canary + "\n", []string{"q", ""}, exitWell, "It waits on \"q\"."},
 		{"key", "", []string{"q", "--key", canary}, exitWell, "second lane"},
 		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "There is no copy"},
-		{"other queue", "", []string{"other", canary}, exitUnwell, "There is no copy"},
+		{"other queue", "", []string{"other", canary}, exitUnwell, "No queue \"other\" is known under the prefix"},
 		{"empty key", "", []string{"q", "--key", ""}, exitFailed, "explain on \"q\""},
 		{"bad name", "", []string{"q q", canary}, exitFailed, "bad name"},
 		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "either"},
