@@ -106,7 +106,7 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	server := redistest.Start(t)
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	var log bytes.Buffer
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	var handled tally
 	q := p.Queue("q")
 	q.Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})

@@ -182,7 +182,7 @@ func TestHostileEntries(t *testing.T) {
 	is.Equal(got, want)
 	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, Idle: 1} })
 	is.Equal(len(started), 0)
-	is.Equal(d.String(), "") // no round has failed
+	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round has failed
 }
 
 // The same of what runs: it ends like others, however it ends, and what was put

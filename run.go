@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,7 +17,7 @@ import (
 // their Grace; then it returns an error.
 //
 // It outlives every failure of Redis: it keeps trying, and logs the first and
-// each changed error once. From the end of its context it takes at most
+// each changed error once; while it cannot start, also once a minute. From the end of its context it takes at most
 // Options.Drain, Grace and 5 s more. It returns nil after a clean end, and an error when
 // it could not leave cleanly (then peers return its tasks once its lease has
 // lapsed), when it has never reached Redis, or was called before; and ErrPolicy,
@@ -40,6 +41,14 @@ func (p *Peer) Run(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(p.shutdown, stop)()
 
+	var queues []string
+	for _, s := range p.services {
+		queues = append(queues, s.queue.id)
+	}
+	slices.Sort(queues)
+	if len(queues) == 0 {
+		p.log.Warn("worqr: no queue has a handler, so nothing is served")
+	}
 	if err := p.persist(fetch); err != nil {
 		return err
 	}
@@ -47,6 +56,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	for _, s := range p.services {
 		w.want(s.queue)
 	}
+	p.log.Info("worqr: serving", "worker", p.ID(), "queues", queues, "version", Version)
 	<-fetch.Done()
 	stuck := p.drain()
 
@@ -88,9 +98,15 @@ func (p *Peer) begin(ctx context.Context) error {
 	return nil
 }
 
-// persist starts the worker, however long that takes.
+// reminder is how often Run says that it still cannot start.
+const reminder = time.Minute
+
+// persist starts the worker, however long that takes. Somebody waits for it, so it
+// says again and again what is wrong.
 func (p *Peer) persist(ctx context.Context) error {
 	var upset complaint
+	began := time.Now()
+	said := began
 	for retry := newBackoff(); ; {
 		err := p.StartWorker(ctx)
 		if err == nil {
@@ -101,6 +117,10 @@ func (p *Peer) persist(ctx context.Context) error {
 			return err
 		}
 		upset.about(p.log, "cannot start", err)
+		if time.Since(said) >= reminder {
+			said = time.Now()
+			p.log.Error("worqr: still cannot start", "for", said.Sub(began).Round(time.Second), "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return err

@@ -3,8 +3,10 @@ package worqr_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -49,6 +51,51 @@ func TestShutdownWithoutRedis(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Run tells what it serves, once it does, and that nothing has a handler.
+func TestRunTellsWhatItServes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		queues []string
+		says   string
+		warned int
+	}{"two": {[]string{"b", "a"}, "[a b]", 0}, "none": {nil, "[]", 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			told := &journal{}
+			p := open(t, worqr.Options{Logger: told.logger()})
+			for _, q := range c.queues {
+				p.Queue(q).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+			}
+			stop := run(t, p)
+			eventually(t, "it serves", func() bool { return len(told.lines("worqr: serving")) > 0 })
+			lines := told.lines("worqr: serving")
+			is.Equal(len(lines), 1)
+			for _, want := range []string{"INFO", p.ID(), c.says, worqr.Version} {
+				is.True(strings.Contains(lines[0], want))
+			}
+			is.Equal(len(told.lines("no queue has a handler")), c.warned)
+			stop()
+		})
+	}
+}
+
+// While Run cannot start, it says so at once, and again every minute.
+func TestRunRepeatsThatItCannotStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		told := &journal{}
+		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }}, &worqr.Options{Prefix: "p", Logger: told.logger()})
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Second)
+		defer cancel()
+		is.True(p.Run(ctx) != nil)
+		is.Equal(len(told.lines("WARN msg=\"worqr: cannot start\"")), 1)
+		is.Equal(len(told.lines("ERROR msg=\"worqr: still cannot start\"")), 3)
+		is.NoErr(p.Close())
+	})
 }
 
 // What may not be called while Run runs says so, and changes nothing; after
