@@ -1,11 +1,14 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // JSON returns a Handler that decodes the payload into a T, as json.Unmarshal
@@ -38,9 +41,44 @@ func undecodable(err error, into reflect.Type, size int) error {
 		return fmt.Errorf("not JSON, at byte %d of %d", e.Offset, size)
 	}
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("not a %v: no %v at byte %d of %d", into, e.Type, e.Offset, size)
+		field := fieldOf(into, e.Field)
+		if field != "" {
+			field = "field " + field + ": "
+		}
+		found, _, _ := strings.Cut(e.Value, " ") // after a space, a number is quoted
+		if !slices.Contains(kinds, found) {
+			found = "something else"
+		}
+		return fmt.Errorf("not a %v: %swant %v, found %s, at byte %d of %d", into, field, e.Type, found, e.Offset, size)
 	}
 	return fmt.Errorf("not a %v: refused with a %T", into, err)
+}
+
+// kinds are those of JSON.
+var kinds = []string{"string", "number", "bool", "array", "object", "null"}
+
+// fieldOf is the path to a field, through what is embedded, as far as the type knows
+// it. What follows may be of the payload, as the keys of maps are.
+func fieldOf(in reflect.Type, path string) string {
+	var known []string
+	for name := range strings.SplitSeq(path, ".") {
+		for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map {
+			in = in.Elem()
+		}
+		if in.Kind() != reflect.Struct {
+			break
+		}
+		fields := reflect.VisibleFields(in)
+		i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return (f.IsExported() || f.Anonymous) && cmp.Or(tag, f.Name) == name
+		})
+		if i < 0 {
+			break
+		}
+		known, in = append(known, name), fields[i].Type
+	}
+	return strings.Join(known, ".")
 }
 
 // EnqueueJSON encodes the values, as json.Marshal does, and adds them to the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -69,9 +70,9 @@ func TestJSONUndecodable(t *testing.T) {
 		"trailing value":   {`{"To":"secret"}{}`, "byte 16 of 17"},
 		"trailing brace":   {`{}}`, "byte 3 of 3"},
 		"trailing NUL":     {"{}\x00", "byte 3 of 3"},
-		"another type":     {`"secret"`, "worqr_test.mail"},
-		"type of a field":  {`{"Size":"secret"}`, "no int at byte"},
-		"number too large": {`{"Size":77777777777777777777}`, "no int at byte"},
+		"another type":     {`"secret"`, "not a worqr_test.mail: want worqr_test.mail, found string, at byte"},
+		"type of a field":  {`{"Size":"secret"}`, "field Size: want int, found string, at byte"},
+		"number too large": {`{"Size":77777777777777777777}`, "field Size: want int, found number, at byte"},
 		"method":           {`{"Sent":"secret"}`, "refused with a *time.ParseError"},
 		"string option":    {`{"Count":"secret77"}`, "worqr_test.mail"},
 		"too deep":         {strings.Repeat("[", 20000), "of 20000"},
@@ -94,6 +95,49 @@ func TestJSONUndecodable(t *testing.T) {
 			_, quotes := errors.AsType[*json.SyntaxError](err)
 			is.True(!quotes)
 		})
+	}
+}
+
+// foreign is decoded by a method whose error names what the type does not have.
+type foreign struct{ A int }
+
+func (*foreign) UnmarshalJSON([]byte) error {
+	return &json.UnmarshalTypeError{Value: "secret", Type: reflect.TypeFor[int](), Field: "A.secret"}
+}
+
+// A field is named as far as the type knows it: keys of maps are of the payload.
+func TestJSONFields(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		B int `json:"b,omitempty"`
+	}
+	type outer struct {
+		inner
+		List  []*inner         `json:"list"`
+		Named map[string]inner `json:"named"`
+		Plain map[string]int
+	}
+	decode := func(payload string) error {
+		return worqr.JSON(func(context.Context, outer, *worqr.Task) error { return nil })(t.Context(), &worqr.Task{Payload: []byte(payload)})
+	}
+	for payload, want := range map[string]string{
+		`{"list":[{"b":"secret"}]}`:           "field list",
+		`{"named":{"secret":{"b":"secret"}}}`: "field named",
+		`{"Plain":{"secret":"secret"}}`:       "want int, found string",
+		`{"list":{"secret":1}}`:               "field list: want []*worqr_test.inner, found object",
+		`{"b":true}`:                          "b: want int, found bool",
+		`{"b":1.5}`:                           "b: want int, found number, at byte",
+	} {
+		err := decode(payload)
+		tells(t, err, want)
+		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "1.5") {
+			t.Errorf("%s is told by: %v", payload, err)
+		}
+	}
+	err := worqr.JSON(func(context.Context, foreign, *worqr.Task) error { return nil })(t.Context(), &worqr.Task{Payload: []byte("{}")})
+	tells(t, err, "field A: want int, found something else")
+	if strings.Contains(err.Error(), "secret") {
+		t.Error(err)
 	}
 }
 
