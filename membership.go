@@ -158,19 +158,18 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	for i, q := range queues {
 		names[i] = q.name
 	}
-	for tries := 1; len(queues) > 0; tries++ {
-		again, q, e := w.ask(ctx, id, queues)
-		if e == nil && len(again) > 0 && (tries == maxAsks || ctx.Err() != nil) {
-			q, e = again[0], errCrowd
-		}
+	asked := queues
+	for tries := 0; len(asked) > 0 && tries < maxAsks; tries++ {
+		again, q, e := w.ask(ctx, id, asked)
 		if e != nil && err == nil {
 			of, err = q, e
 		}
-		if queues = again; errors.Is(err, errCrowd) {
-			break
-		}
+		asked = again
 	}
-	if len(names) == 0 {
+	if len(asked) > 0 && err == nil {
+		of, err = asked[0], errCrowd
+	}
+	if len(queues) == 0 {
 		return of, err
 	}
 	if e := script.List(ctx, p.control, p.space, names...); e != nil {

@@ -33,7 +33,7 @@ end
 local fence = token -- where nobody is, nobody knows who went
 if redis.call('EXISTS', rounds) == 1 then
   -- It is above the token only where Redis has lost tokens. Then nobody could name it.
-  fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence') or 0) or 0)
+  fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence')) or 0)
 end
 if tonumber(ARGV[3]) < fence then
   return 0

@@ -34,8 +34,7 @@ local NEVER = 9007199254740991
 
 -- The last token given, or nil when it is no such number.
 local function last_token()
-  local token = redis.pcall('GET', q.token)
-  token = type(token) ~= 'table' and tonumber(token or 0)
+  local token = tonumber(redis.pcall('GET', q.token) or 0) -- an error is none, too
   if token and token == math.floor(token) and token >= 0 and token < NEVER then
     return token
   end

@@ -5,7 +5,7 @@
 local function last_fence()
   local token = last_token() or 0
   if redis.call('EXISTS', q.rounds) == 1 then
-    return math.min(token, tonumber(redis.call('HGET', q.rounds, 'fence') or 0) or 0)
+    return math.min(token, tonumber(redis.call('HGET', q.rounds, 'fence')) or 0)
   end
   return token
 end
