@@ -11,6 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
+// converse makes rounds until there is nothing more to say.
 func (r *rounds) converse() {
 	retry := newBackoff()
 	var flight []*exchange // under way, oldest first: two at most

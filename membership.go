@@ -50,35 +50,12 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 // belong has the worker be a member where it is to be, until it ends: it comes back
 // when it was evicted, leaves and joins. Beats do not wait for that.
 func (w *worker) belong() {
-	retry := newBackoff()
-	timer := time.NewTimer(w.peer.opts.beat())
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-timer.C:
-		case <-w.turn:
-		}
-		err := w.look()
-		next := w.peer.opts.beat()
-		switch {
-		case w.ctx.Err() != nil:
-			return
-		case err != nil:
-			next = min(retry.next(), next)
-		default:
-			retry.reset()
-		}
-		w.outside.about(w.peer.log, "cannot join", err, "worker", w.peer.ID())
-		timer.Reset(next)
-	}
+	beat := w.peer.opts.beat()
+	w.repeat(beat, w.turn, &w.outside, "cannot join", func(ctx context.Context) (time.Duration, error) { return beat, w.look(ctx) })
 }
 
 // look is one turn of belong.
-func (w *worker) look() error {
-	ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
-	defer cancel()
+func (w *worker) look(ctx context.Context) error {
 	if w.isToPrune() {
 		w.loops.Go(func() {
 			if err := w.peer.pruneSome(w.ctx); err != nil {
@@ -147,11 +124,10 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 		return e != nil
 	})
 	if w.isSpent(queues, id) {
-		p.evicted(id)
+		p.evicted(id) // which has the others be joined again, too
 		if err := w.comeBack(ctx); err != nil {
 			return nil, err
 		}
-		w.hurry() // to join the others again
 		id = p.ID()
 	}
 	names := make([]string, len(queues))

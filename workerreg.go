@@ -238,20 +238,28 @@ func (w *worker) leave(ctx context.Context) error {
 
 // keep beats until the worker ends.
 func (w *worker) keep() {
+	w.repeat(0, nil, &w.upset, "beats fail", func(ctx context.Context) (next time.Duration, err error) {
+		at, err := w.beat(ctx)
+		return min(jitter(w.peer.opts.beat()/5)+w.peer.opts.beat()*4/5, at), err
+	})
+}
+
+// repeat does something until the worker ends: at first after a time, then when that
+// has told to, sooner where it fails, and whenever there is a turn.
+func (w *worker) repeat(first time.Duration, turn <-chan struct{}, upset *complaint, says string, do func(context.Context) (next time.Duration, err error)) {
 	retry := newBackoff()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
 		select {
 		case <-w.ctx.Done():
 			return
 		case <-timer.C:
+		case <-turn:
 		}
-		next := jitter(w.peer.opts.beat()/5) + w.peer.opts.beat()*4/5
 		ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
-		at, err := w.beat(ctx)
+		next, err := do(ctx)
 		cancel()
-		next = min(next, at)
 		switch {
 		case w.ctx.Err() != nil:
 			return
@@ -260,7 +268,7 @@ func (w *worker) keep() {
 		default:
 			retry.reset()
 		}
-		w.upset.about(w.peer.log, "beats fail", err, "worker", w.peer.ID())
+		upset.about(w.peer.log, says, err, "worker", w.peer.ID())
 		timer.Reset(next)
 	}
 }
