@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -249,170 +247,6 @@ func (s *Server) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGCONT)
 	s.Kill()
 	_ = os.RemoveAll(s.dir)
-}
-
-// A Link is a TCP proxy to a server that can be cut, stalled, or made to lose
-// replies.
-type Link struct {
-	to       string
-	listener net.Listener
-	wg       sync.WaitGroup
-
-	mu    sync.Mutex // protects the fields below
-	conns map[net.Conn]bool
-	lose  string // replies to requests that contain this are lost
-	times int    // that many are left to lose
-	lost  chan struct{}
-	deaf  bool
-	gone  bool
-}
-
-// NewLink returns a link to the address.
-func NewLink(t testing.TB, to string) *Link {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := &Link{to: to, listener: l, conns: map[net.Conn]bool{}}
-	link.wg.Go(link.accept)
-	t.Cleanup(func() {
-		link.mu.Lock()
-		link.gone = true
-		link.mu.Unlock()
-		_ = l.Close()
-		link.Cut()
-		link.wg.Wait()
-	})
-	return link
-}
-
-// URL is where the link listens.
-func (l *Link) URL() string { return "redis://" + l.listener.Addr().String() }
-
-// Cut closes every connection. New ones may be made.
-func (l *Link) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.conns {
-		_ = c.Close()
-	}
-}
-
-// LoseReplyTo has the reply to the next request that contains the given bytes
-// lost: the request reaches the server, and the connection ends instead of the
-// reply. The returned channel is closed when that has happened.
-func (l *Link) LoseReplyTo(request string) <-chan struct{} { return l.LoseRepliesTo(request, 1) }
-
-// LoseRepliesTo does the same to the next so many requests. The channel is
-// closed with the last.
-func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lose, l.times, l.lost = request, times, make(chan struct{})
-	return l.lost
-}
-
-// Deafen has everything that the server says be lost, on connections that stay
-// open, until it is called with false.
-func (l *Link) Deafen(deaf bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.deaf = deaf
-}
-
-func (l *Link) accept() {
-	for {
-		c, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		l.wg.Go(func() { l.serve(c) })
-	}
-}
-
-func (l *Link) serve(c net.Conn) {
-	var d net.Dialer
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	s, err := d.DialContext(ctx, "tcp", l.to)
-	if err != nil {
-		_ = c.Close()
-		return
-	}
-	l.mu.Lock()
-	l.conns[c], l.conns[s] = true, true
-	gone := l.gone
-	l.mu.Unlock()
-	end := func() { _ = c.Close(); _ = s.Close() }
-	if gone {
-		end()
-	}
-	var both sync.WaitGroup
-	doomed := make(chan chan struct{}, 1) // the next reply is to be lost; closed then, unless nil
-	both.Go(func() { l.requests(s, c, doomed); end() })
-	both.Go(func() { l.replies(c, s, doomed); end() })
-	both.Wait()
-	l.mu.Lock()
-	delete(l.conns, c)
-	delete(l.conns, s)
-	l.mu.Unlock()
-}
-
-func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if n > 0 {
-			l.mu.Lock()
-			if l.times > 0 && strings.Contains(string(buf[:n]), l.lose) {
-				l.times--
-				last := l.lost
-				if l.times > 0 {
-					last = nil
-				}
-				doomed <- last
-			}
-			l.mu.Unlock()
-			if _, err := server.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buf)
-		if n > 0 {
-			select {
-			case lost := <-doomed:
-				if lost != nil {
-					close(lost)
-				}
-				return
-			default:
-			}
-			if !l.isDeaf() {
-				if _, err := client.Write(buf[:n]); err != nil {
-					return
-				}
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (l *Link) isDeaf() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.deaf
 }
 
 // Calls returns how often a command was called since CONFIG RESETSTAT.
