@@ -58,9 +58,7 @@ func (e *evidence) conservation(r *report) {
 		if e.arena.forgets {
 			r.Forgotten++
 			t.forgotten = true
-			if r.Forgotten <= 20 {
-				r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
-			}
+			r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
 			return
 		}
 		r.Lost++

@@ -124,15 +124,17 @@ func (r *report) write(w io.Writer) {
 	} else {
 		line("slowest     no script took 0.2 ms")
 	}
-	for _, n := range r.Notes {
-		line("note        %s", n)
-	}
-	for i, v := range r.Violations {
-		if i == 40 {
-			line("            and %d more", len(r.Violations)-i)
-			break
+	for _, told := range []struct {
+		as    string
+		lines []string
+		most  int
+	}{{"note      ", r.Notes, 10}, {"VIOLATION ", r.Violations, 40}} {
+		for _, l := range told.lines[:min(len(told.lines), told.most)] {
+			line("%s  %s", told.as, l)
 		}
-		line("VIOLATION   %s", v)
+		if more := len(told.lines) - told.most; more > 0 {
+			line("            and %d more", more)
+		}
 	}
 }
 
