@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,7 +100,7 @@ func (p *Peer) listener(queues []string) (*listener, *inbox, error) {
 		},
 	}
 	kinds := []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete}
-	for _, name := range queues {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(queues))) {
 		q := p.Queue(name)
 		if q.bad != nil {
 			return nil, nil, q.bad

@@ -237,7 +237,8 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		switch {
 		case t == nil:
 		case s.ours && s.by == nil:
-			delete(r.held, s.Process) // the beats will find it, and it is given back again
+			t.round = 0
+			r.refused = append(r.refused, t) // for the next beat; until then it is held, or its cancel would be over
 			r.safe(t)
 		default:
 			t.round = 0
@@ -334,6 +335,7 @@ func (r *rounds) dropReady() {
 // safe notes that a risky task has ended: another may start. r.mu is held.
 func (r *rounds) safe(t *Task) {
 	if t.risky {
+		t.risky = false
 		r.queue.peer.risk.Store(false)
 		r.look = r.look || r.serve != nil
 	}

@@ -55,7 +55,7 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 			}
 			p.swept(q, look)
 			if len(look.Failed) > 0 {
-				p.strike(look.Failed)
+				p.strike(context.WithoutCancel(ctx), look.Failed)
 			}
 			for _, w := range look.Failed {
 				if !seen[w] {
@@ -110,9 +110,8 @@ func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 }
 
 // strike takes dead workers off the roster.
-func (p *Peer) strike(dead []string) {
-	// Also when this peer is about to leave: nobody else will hear of them.
-	ctx, cancel := context.WithTimeout(context.Background(), p.opts.beat())
+func (p *Peer) strike(ctx context.Context, dead []string) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.beat())
 	defer cancel()
 	slices.Sort(dead)
 	dead = slices.Compact(dead)
@@ -210,5 +209,5 @@ func (p *Peer) exclusive() time.Duration {
 	if p.opts.Lease < 0 {
 		return 1<<63 - 1
 	}
-	return p.opts.Lease * 9 / 10
+	return p.opts.Lease / 10 * 9
 }

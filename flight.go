@@ -157,12 +157,14 @@ func (r *rounds) isClosing() bool {
 }
 
 // abandon ends a talk whose rounds have ended, or are to: nobody knows whether
-// the last ones were carried out.
+// the last ones were carried out. There is no other, which would acknowledge the
+// cancels of what they may have started.
 func (r *rounds) abandon(flight []*exchange) {
 	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.hush()
+	r.silent = true
 	for _, e := range flight {
 		r.vacate(e)
 		r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))

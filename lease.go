@@ -81,7 +81,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		w.hurry()
 	}
 	if len(dead) > 0 {
-		w.loops.Go(func() { p.strike(dead) }) // it may take long, and the next beat not
+		w.loops.Go(func() { p.strike(w.last, dead) }) // it may take long, and the next beat not
 	}
 	if len(members) == 0 {
 		answered = e == nil
@@ -119,6 +119,12 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	if p.Canceled > 0 && p.Canceled < r.seen {
 		r.seen = 0 // what Redis has lost of our acknowledgements it then asks for again
 	}
+	for _, t := range r.refused {
+		if r.held[t.ID] == t {
+			r.giveBack(t)
+		}
+	}
+	r.refused = nil
 	if r.quietSince(sent) && p.Held != len(r.held) {
 		r.strays++
 	} else {

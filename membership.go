@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -209,10 +210,14 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 // become a member.
 func (w *worker) joined(q *Queue, id string, s stay) error {
 	p := w.peer
+	base := context.Background()
 	p.mu.Lock()
 	serve := p.services[q.id]
+	if serve != nil {
+		base = serve.base
+	}
 	p.mu.Unlock()
-	r := newRounds(q, id, serve, s)
+	r := newRounds(base, q, id, serve, s)
 	r.listen()
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
@@ -289,15 +294,18 @@ func (w *worker) loosen(ctx context.Context, m membership) error {
 }
 
 // loosenAll leaves every queue of which the worker may be a member and should
-// not.
-func (w *worker) loosenAll(ctx context.Context) (err error) {
+// not, many at a time.
+func (w *worker) loosenAll(ctx context.Context) error {
 	w.mu.Lock()
 	ms := slices.Collect(maps.Keys(w.loose))
 	w.mu.Unlock()
-	for _, m := range ms {
-		err = cmp.Or(w.loosen(ctx, m), err)
+	errs := make([]error, len(ms))
+	var leaving sync.WaitGroup
+	for i, m := range ms {
+		leaving.Go(func() { errs[i] = w.loosen(ctx, m) })
 	}
-	return err
+	leaving.Wait()
+	return cmp.Or(errs...)
 }
 
 // part leaves one queue.
@@ -332,6 +340,12 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		w.tight(m)
 	}
 	r.unlisten()
+	w.mu.Lock()
+	closing := w.closing
+	w.mu.Unlock()
+	if closing {
+		return err // the registration goes
+	}
 	if err := w.register(ctx, r.worker); err != nil {
 		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
 		w.outdate()

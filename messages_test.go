@@ -28,7 +28,7 @@ func FuzzMessages(f *testing.F) {
 		if e, ok := p.event(channel, data); ok && (e.Kind == "" || !strings.Contains(channel, "{"+e.Queue+"}")) {
 			t.Errorf("%q is read as %q of %q", channel, e.Kind, e.Queue)
 		}
-		r := newRounds(p.Queue("q"), "w", nil, stay{round: 1})
+		r := newRounds(t.Context(), p.Queue("q"), "w", nil, stay{round: 1})
 		r.silent = true
 		task := newTask(r, "process", script.Start{Payload: []byte("a"), Token: 1})
 		r.held[task.ID] = task

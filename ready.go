@@ -93,7 +93,7 @@ var handlerGoroutines atomic.Int64 // that were started, by all peers of the pro
 // tells whether the first was.
 func (s *service) work(t *Task, of slot, ready bool) {
 	name := s.queue.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
-	pprof.SetGoroutineLabels(pprof.WithLabels(s.base, pprof.Labels(handlerLabel, name)))
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.rounds.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
 	s.mu.Lock()
 	s.pace.began(now)

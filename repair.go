@@ -22,7 +22,7 @@ func (p *Peer) Repair(ctx context.Context) (*CheckReport, error) {
 
 // goOn returns what is left of a worker whose return has begun.
 func (c *checkup) goOn(pt *patient, worker string, dead bool) error {
-	_, returned, err := script.FailWorker(c.ctx, c.peer.calls, pt.queue.keys, worker)
+	returned, err := script.GoOn(c.ctx, c.peer.calls, pt.queue.keys, worker)
 	c.peer.counts.returned.Add(int64(returned))
 	if err == nil && dead {
 		err = c.peer.unregister(c.ctx, worker)

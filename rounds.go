@@ -50,6 +50,7 @@ type rounds struct {
 	closing  bool          // start nothing any more
 	silent   bool          // say nothing any more
 	held     map[string]*Task
+	refused  []*Task       // held, and to go back, which Redis has refused
 	outcomes []*settlement // to be said
 	wants    []*want       // to be said
 	acks     []script.Cancellation
@@ -72,19 +73,16 @@ type rounds struct {
 	gathered chan struct{} // has an element when there were enough; holds one
 }
 
-func newRounds(q *Queue, worker string, serve *service, s stay) *rounds {
+func newRounds(base context.Context, q *Queue, worker string, serve *service, s stay) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: context.Background(), asked: s.asked, number: s.round, answered: s.round,
+		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
 	r.clock.Stop()
-	if serve != nil {
-		r.base = serve.base
-		if serve.options().Exclusive {
-			r.fence = time.AfterFunc(r.queue.peer.exclusive(), r.unsure)
-		}
+	if serve != nil && serve.options().Exclusive {
+		r.fence = time.AfterFunc(r.queue.peer.exclusive(), r.unsure)
 	}
 	return r
 }
@@ -312,6 +310,7 @@ func (r *rounds) leave(ctx context.Context) error {
 		r.end(ErrNotWorking)
 		return err
 	}
+	r.interrupt() // before others can start them
 	err := twice(func() error {
 		s := r.stay()
 		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, s.asked, s.round)

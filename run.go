@@ -68,7 +68,9 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
+	p.starting.Lock()
 	err := p.stopWorker(leave)
+	p.starting.Unlock()
 	switch stuck += p.counts.stuck.Load(); {
 	case stuck == 1:
 		err = errors.Join(err, errors.New("worqr: run: a handler ignores that its context has ended, and was left behind"))

@@ -24,7 +24,7 @@ type service struct {
 	handler  Handler
 	share    *capacity.Share
 	followed bool            // OnFailed works on what fails
-	base     context.Context // parent of the tasks' contexts; set by Run
+	base     context.Context // parent of the tasks' contexts; set by Run, protected by the peer's mu
 	upset    complaint
 	unsound  complaint // about Backoff
 

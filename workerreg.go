@@ -69,12 +69,16 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)
 	}
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.isRunning() { // it began meanwhile
+		return wrap("stop worker", errRunning)
+	}
 	return p.stopWorker(ctx)
 }
 
+// stopWorker does it for who holds p.starting.
 func (p *Peer) stopWorker(ctx context.Context) error {
-	p.starting.Lock()
-	defer p.starting.Unlock()
 	w := p.present()
 	if w == nil {
 		return wrap("stop worker", ErrNotStarted)
@@ -113,9 +117,12 @@ func (q *Queue) StartWork(ctx context.Context) error {
 }
 
 // StopWork returns our running tasks of the queue to its front and leaves those
-// who serve it. The contexts of the tasks end with ErrShutdown. It fails with
+// who serve it. The contexts of the tasks end with ErrShutdown, before others can
+// start them. It fails with
 // ErrNotWorking when the worker does not work on the queue; when it fails
-// otherwise, peers return the tasks once the lease has lapsed.
+// otherwise, also since ctx has ended, peers return the tasks once the lease has
+// lapsed. It waits for what this peer joins or leaves at the moment, which may take
+// until a third of the lease after ctx has ended.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
@@ -150,6 +157,8 @@ type worker struct {
 	peer    *Peer
 	ctx     context.Context
 	stop    context.CancelFunc
+	last    context.Context // outlives ctx, for what nobody else will see to
+	hasten  context.CancelFunc
 	turn    chan struct{} // has the worker look at once where it belongs; holds one
 	loops   sync.WaitGroup
 	started time.Time
@@ -184,6 +193,7 @@ func newWorker(p *Peer, id string) *worker {
 		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.last, w.hasten = context.WithCancel(context.Background())
 	w.pruneLater()
 	return w
 }
@@ -226,7 +236,10 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	leaving.Wait()
 	w.stop()
+	stop := context.AfterFunc(ctx, w.hasten)
 	w.loops.Wait()
+	stop()
+	w.hasten()
 	for _, r := range members {
 		r.unlisten()
 	}

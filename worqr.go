@@ -329,12 +329,19 @@ func (p *Peer) ID() string {
 // While Run has not returned it does nothing and fails: end Run's context, or
 // call Shutdown, first.
 func (p *Peer) Close() error {
-	if p.isRunning() {
+	p.mu.Lock()
+	running := p.running
+	if !running {
+		p.shut() // Run, called now, fails
+	}
+	p.mu.Unlock()
+	if running {
 		return wrap("close", errRunning)
 	}
-	p.shut() // Run, called now, fails
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
+	p.starting.Lock()
+	defer p.starting.Unlock()
 	err := p.stopWorker(ctx)
 	if errors.Is(err, ErrNotStarted) {
 		err = nil

@@ -289,7 +289,8 @@ func leave(q *queue, args []string) any {
 
 func fail(q *queue, args []string) any {
 	q.whole()
-	if !q.end(args[0], 0) {
+	_, member := q.score(q.workers, args[0])
+	if member && args[1] != "1" || !q.end(args[0], 0) {
 		return []any{0, 0, 0, 0}
 	}
 	returned, handled, left := q.takeBack(args[:1])

@@ -134,9 +134,12 @@ func (q *queue) holders() (all []string) {
 
 // logCancel puts a cancel on record, for the workers to acknowledge.
 func (q *queue) logCancel(name string, last int64, workers []string) int64 {
-	record, token := q.cancel+name, last+1
+	record, token := q.cancel+name, max(last, 1)
 	over := q.fields(record) <= 3 // or there is none
-	q.put(q.token, text(token))
+	if q.exists(q.workers) { // who have seen what came before
+		token = last + 1
+		q.put(q.token, text(token))
+	}
 	if len(workers) == 0 {
 		if over {
 			q.set(record, "token", token, "stopped", 0, "finished", 0)

@@ -111,13 +111,18 @@ func (m *model) cancel(s *state, name int) {
 			s.over(s.unwait(i), gaveUp)
 		}
 	}
-	if from == [maxWorkers]bool{} {
-		if name == 0 {
-			q.token++
-		}
+	nobody := from == [maxWorkers]bool{}
+	switch {
+	case nobody && name == 1:
+		return
+	case q.member != [maxWorkers]lease{}:
+		q.token++ // members have seen what came before
+	default:
+		q.token = max(q.token, 1)
+	}
+	if nobody {
 		return
 	}
-	q.token++
 	c := &q.cancel[name]
 	c.token = q.token
 	for w := range from {

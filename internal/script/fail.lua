@@ -2,6 +2,7 @@
 -- tasks to the front. To be repeated until nothing is left.
 --
 -- ARGV[6] worker  id
+-- ARGV[7] begin   0: only go on with what has begun, since it may be a member again
 -- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
 --
 -- Returns {known, returned, handled, left}: handled are those returned and those
@@ -13,7 +14,7 @@ if broken then
 end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
-if redis.call('ZSCORE', q.workers, worker) then
+if ARGV[7] == '1' and redis.call('ZSCORE', q.workers, worker) then
   fence(worker, 0)
 elseif mark > 0 then
   return { 0, 0, 0, 0 }

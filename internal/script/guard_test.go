@@ -65,16 +65,16 @@ func TestGuardCancel(t *testing.T) {
 		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "an entry of another type", seed: state{"queues": "[a]", "schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
-			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"schedule": "(k:x=+9m)", "keyed:k:x": "=foreign", "token": "=1", "cancel:#a": record("1", "0") + " now"}}}},
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"schedule": "(k:x=+9m)", "keyed:k:x": "=foreign", "cancel:#a": record("1", "0") + " now"}}}},
 		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0", "w:w1="))}}},
 		{name: "a lock in front stays", seed: state{"queues": "[a b]", "unique": "{#a=w:0 offset=0}"}, steps: []when{
-			{call: cancels("b"), want: "removed=1 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}", "token": "=1", "cancel:#b": record("1", "0") + " now"}}}},
+			{call: cancels("b"), want: "removed=1 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}", "cancel:#b": record("1", "0") + " now"}}}},
 		{name: "of a key, nobody runs it", seed: other, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
 		{name: "nobody holds anything, and somebody has to acknowledge", seed: state{"token": "=2", "cancel:#a": record("2", "1", "w:w9=")}, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=3", "cancel:#a": record("2", "1", "w:w9=")}}}},
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=2", "cancel:#a": record("2", "1", "w:w9=")}}}},
 		{name: "nobody holds anything, and the one before is over", seed: state{"token": "=3", "cancel:#a": "{finished=1 stopped=2 token=3} +1m"}, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=4", "cancel:#a": record("4", "0") + " now"}}}},
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=3", "cancel:#a": record("3", "0") + " now"}}}},
 		{name: "while one is under way", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1", "w:w1=")), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: rawP.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", record("4", "1", "w:w1="))}}},
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
@@ -171,6 +171,9 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "WRONGTYPE", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=2"}}}},
 		{name: "what Redis has lost is not returned", seed: held.with("process:p1", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2"}}}},
 		{name: "nor counted as stopped", seed: held.with("process:p1", ""), steps: []when{{call: ends(6, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: state{"workers": "(w1=+60m)", "rounds": "{w1=6}", "token": "=1"}}}},
+		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},
+		{name: "a return that goes on", seed: held.with("workers", "", "suspects", "(w1=-1)", "rounds", "{fence=2}"), steps: []when{
+			{call: goesOn("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=1", "rounds": "{fence=2}"}}}},
 		{name: "who is gone is not idle", seed: held.with("idle", "(w1=-1m)", "working:w1", "", "process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
 		{name: "beat: what was returned waits", seed: lapsed, steps: []when{{call: beats("w1", true), want: "waiting=1 failed=w2 returned=1", state: back}}},
 		{name: "beat: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{

@@ -184,7 +184,7 @@ func TestCancelContent(t *testing.T) {
 	run(t, []scenario{
 		{name: "waits", seed: waiting, steps: []when{{call: cancels("a"), want: "removed=3 token=0", heard: []string{"cancel a"},
 			state: state{"queues": "[b]", "schedule": "(k:y=+2m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+2m", 0, 0),
-				"ledger": "{#b=1}", "unique": "{#b=w:0 offset=0}", "token": "=1", "cancel:#a": "{finished=0 stopped=0 token=1} now"}}}},
+				"ledger": "{#b=1}", "unique": "{#b=w:0 offset=0}", "cancel:#a": "{finished=0 stopped=0 token=1} now"}}}},
 		{name: "is blocked", seed: blockedX, steps: []when{{call: cancels("b"), want: "removed=1 token=2", heard: []string{"cancel b"},
 			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2 w:w1=}")}}},
 		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{

@@ -21,11 +21,17 @@ end
 local function log_cancel(name, token, workers)
   local record = q.cancel .. name
   local fields = redis.call('HLEN', record)
-  token = token + 1
+  -- Members have been told of all up to the last token, so this one gets the next. Where
+  -- nobody is the last will do, and stays: a join takes a higher one for somebody who went.
+  if redis.call('EXISTS', q.workers) == 1 then
+    token = token + 1
+    redis.call('SET', q.token, token)
+  else
+    token = math.max(token, 1)
+  end
   if #workers == 0 then
     -- On record for as long as the message may be under way, so that who hears
     -- it spares what is started from now on.
-    redis.call('SET', q.token, token)
     if fields <= 3 then -- of a cancel of the same that is over, or none
       redis.call('HSET', record, 'token', token, 'stopped', 0, 'finished', 0)
       redis.call('PEXPIRE', record, 10000)
@@ -35,7 +41,6 @@ local function log_cancel(name, token, workers)
   if fields == 3 then
     redis.call('DEL', record) -- of a cancel of the same that is over
   end
-  redis.call('SET', q.token, token)
   redis.call('ZADD', q.canceled, token, name)
   redis.call('HSETNX', record, 'stopped', 0)
   redis.call('HSETNX', record, 'finished', 0)

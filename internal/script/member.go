@@ -411,8 +411,19 @@ var errStuck = errors.New("WRONGTYPE a key of the queue is of another type, so n
 // FailWorker fences the worker and returns its tasks. Known tells whether it
 // served the queue. Others may help: what they handle meanwhile counts as returned.
 func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
-	for last := int64(math.MaxInt64); ; {
-		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker)...)))
+	return takeBack(ctx, r, q, worker, true)
+}
+
+// GoOn goes on with the return of a worker that was failed or has left, and may have
+// come back since.
+func GoOn(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
+	_, returned, err = takeBack(ctx, r, q, worker, false)
+	return returned, err
+}
+
+func takeBack(ctx context.Context, r Runner, q keys.Queue, worker string, begin bool) (known bool, returned int, err error) {
+	for last := int64(math.MaxInt64); ; begin = false {
+		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker, flag(begin))...)))
 		k, n, handled, left := d.int(), int(d.int()), d.int(), d.int()
 		known = known || k == 1
 		returned += n

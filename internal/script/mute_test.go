@@ -157,7 +157,7 @@ func leaveCall(round int) func(e *env) redisconn.Call {
 	return func(e *env) redisconn.Call { return leave.Call(shared(e.q), prefixes(e.q, "w1", round, 0)...) }
 }
 
-func failCall(e *env) redisconn.Call { return fail.Call(shared(e.q), prefixes(e.q, "w1")...) }
+func failCall(e *env) redisconn.Call { return fail.Call(shared(e.q), prefixes(e.q, "w1", 1)...) }
 
 func sweepCall(e *env) redisconn.Call { return sweep.Call(shared(e.q), prefixes(e.q, 1000)...) }
 

@@ -816,6 +816,16 @@ func fails(worker string) func(*env) string {
 	}
 }
 
+func goesOn(worker string) func(*env) string {
+	return func(e *env) string {
+		n, err := GoOn(e.ctx, e.line, e.q, worker)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("returned=%d", n)
+	}
+}
+
 // does is something that somebody else does: a command on a key.
 func does(command, key string, args ...any) func(*env) string {
 	return func(e *env) string {
