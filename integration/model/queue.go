@@ -136,7 +136,7 @@ func (q *queue) holders() (all []string) {
 func (q *queue) logCancel(name string, last int64, workers []string) int64 {
 	record, token := q.cancel+name, max(last, 1)
 	over := q.fields(record) <= 3 // or there is none
-	if q.exists(q.workers) { // who have seen what came before
+	if q.exists(q.workers) {      // who have seen what came before
 		token = last + 1
 		q.put(q.token, text(token))
 	}
