@@ -97,10 +97,10 @@ func (a *attempt) close() bool {
 
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
-// at a shutdown it is the end of Run that disowns.
+// while Run drains it is its end that disowns.
 func (a *attempt) watch() {
 	cause := context.Cause(a.ctx)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.service.isDraining() {
 		return
 	}
 	a.mu.Lock()

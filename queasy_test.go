@@ -1356,6 +1356,31 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 	return nil
 }
 
+// Disowned by StopWork: the slot is there when the peer works on the queue again.
+func TestDisownedByStopWork(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	began, release := make(chan string, 2), make(chan struct{})
+	defer close(release)
+	var runs atomic.Int64
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		began <- string(task.Payload)
+		if runs.Add(1) == 1 {
+			<-release
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Grace: 50 * time.Millisecond})
+	run(t, p)
+	enqueue(t, q, "a")
+	receive(t, began, 1)
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(q.StartWork(t.Context()))
+	is.Equal(receive(t, began, 1), []string{"a"}) // in the slot
+	is.Equal(p.Stats().Stuck, int64(1))
+}
+
 // Disowned by a cancel: the task ends, and never runs again.
 func TestDisownedByCancel(t *testing.T) {
 	t.Parallel()
