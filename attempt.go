@@ -75,8 +75,11 @@ func (a *attempt) run() {
 			go a.service.work(a.next, a.slot, true)
 		}
 	}()
+	if a.ready {
+		a.task.assure()
+	}
 	if a.ready && a.ctx.Err() != nil {
-		err = context.Cause(a.ctx) // it was canceled meanwhile
+		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be
 	} else {
 		a.service.queue.peer.counts.started.Add(1)
 		err = a.service.handler(a.ctx, a.task)

@@ -266,15 +266,16 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 	s.tell(settled{what: what})
 }
 
-// distribute gives tasks to those who asked for some, and returns the rest.
+// distribute gives tasks to those who asked for some, and returns the rest. Late
+// tells that the answer came too late, so that what was started goes back.
 // r.mu is held.
-func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer) []*Task {
+func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer, late bool) []*Task {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
 		}
 		n := min(w.n, len(tasks))
-		if n == 0 && a.Again && a.Trouble == "" {
+		if n == 0 && (late || a.Again && a.Trouble == "") {
 			r.wants = append(r.wants, w) // something stood before those that can be started
 			continue
 		}
@@ -295,12 +296,9 @@ func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer) []*Tas
 // hand gives tasks to the handler, and what it cannot take back to the queue.
 // r.mu is held.
 func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
-	// An answer may come when it is not certain any more that what it started is
-	// still ours alone.
-	sure := r.fence == nil || time.Since(r.renewed) < r.queue.peer.exclusive()
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
-	// Nor may they overtake what was recalled meanwhile.
-	if sure && !r.closing && n > 0 && e.recalls == r.serve.recalls.Load() && r.serve.take(tasks[:n], e.slots[:slots:slots]) {
+	// They may not overtake what was recalled meanwhile.
+	if !r.closing && n > 0 && e.recalls == r.serve.recalls.Load() && r.serve.take(tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if r.serve != nil {

@@ -125,15 +125,7 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 		}
 	}
 	r.refused = nil
-	if r.quietSince(sent) && p.Held != len(r.held) {
-		r.strays++
-	} else {
-		r.strays = 0
-	}
-	if r.strays == 2 {
-		r.strays = 0
-		r.queue.peer.background.Go(r.reconcile)
-	}
+	r.compare(p.Held, sent)
 	r.kick()
 }
 
@@ -144,10 +136,6 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 func (r *rounds) lostWrites(sign string) {
 	r.queue.peer.log.Error("worqr: Redis has lost writes, tasks may be among them", "queue", r.queue.id, "sign", sign)
 }
-
-// quietSince reports whether no round was under way since the given time. r.mu
-// is held.
-func (r *rounds) quietSince(t time.Time) bool { return r.silence == nil && r.talked.Before(t) }
 
 // renew notes that the lease was renewed by something sent at the given time.
 // r.mu is held.
@@ -160,50 +148,19 @@ func (r *rounds) renew(sent time.Time) {
 	}
 }
 
+// sure reports whether what we hold is certain to be ours alone: an answer may come,
+// or a task may begin, when the lease has lapsed. r.mu is held.
+func (r *rounds) sure() bool { return time.Since(r.renewed) < r.queue.peer.exclusive() }
+
 // unsure ends the contexts of what an exclusive handler runs: from now on
 // others may be running it.
 func (r *rounds) unsure() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.renewed) < r.queue.peer.exclusive() {
+	if r.sure() {
 		return // renewed meanwhile
 	}
 	for _, t := range r.held {
 		t.end(ErrEvicted)
 	}
-}
-
-// reconcile compares what Redis believes this worker to hold with what it
-// holds, after two beats found that the numbers differ: what we do not know of
-// goes back to the front, what is no longer ours ends. It leaves that to the
-// next beats when a round is under way meanwhile.
-func (r *rounds) reconcile() {
-	began := time.Now()
-	theirs, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGE", r.queue.keys.Working(r.worker), 0, -1, "WITHSCORES"))
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended != nil || !r.quietSince(began) {
-		return
-	}
-	log := r.queue.peer.log
-	for id, token := range theirs {
-		if r.held[id] == nil {
-			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.id, "process", id)
-			r.giveBack(&Task{ID: id, Token: token})
-		}
-	}
-	for id, t := range r.held {
-		if _, ok := theirs[id]; !ok {
-			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
-			r.queue.peer.counts.lost.Add(1)
-			delete(r.held, id)
-			t.end(ErrEvicted)
-			r.safe(t)
-		}
-	}
-	r.acks = append(r.acks, r.cancels.apply(r.held)...)
-	r.kick()
 }

@@ -66,9 +66,10 @@ type rounds struct {
 	renewed  time.Time // when the last answered round or beat was sent
 	fence    *time.Timer
 	clock    *time.Timer // has the worker look when the next task is due
-	strays   int         // beats in a row that found a different number held
-	flowing  bool        // the last answer brought all that was asked for
-	enough   int         // outcomes for which a second round is to be sent; 0 while none is
+	mismatch mismatch
+	turned   *sync.Cond // told when a round was answered, and when a talk ends
+	flowing  bool       // the last answer brought all that was asked for
+	enough   int        // outcomes for which a second round is to be sent; 0 while none is
 
 	gathered chan struct{} // has an element when there were enough; holds one
 }
@@ -78,6 +79,7 @@ func newRounds(base context.Context, q *Queue, worker string, serve *service, s 
 		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
+	r.turned = sync.NewCond(&r.mu)
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
 	r.clock.Stop()
@@ -194,6 +196,7 @@ func (r *rounds) kick() {
 func (r *rounds) hush() {
 	close(r.silence)
 	r.silence = nil
+	r.turned.Broadcast()
 }
 
 // due reports whether there is something to say. r.mu is held.
@@ -229,10 +232,19 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		}
 		r.settled(s, what, e.repeated, a.Trouble)
 	}
+	r.renew(e.sent)
+	late := !r.sure() && len(a.Started) > 0
+	if late && r.serve != nil {
+		r.serve.recalls.Add(1) // nor may what is under way overtake these
+	}
 	tasks := make([]*Task, 0, len(a.Started))
 	for i, s := range a.Started {
 		t := newTask(r, e.Start[i], s)
 		r.held[t.ID] = t
+		if late {
+			r.giveBack(t) // others may have it, or it was canceled there
+			continue
+		}
 		if e.Crashes > 0 && s.Crashes >= max(e.Crashes-1, 1) {
 			if t.risky = r.queue.peer.risk.CompareAndSwap(false, true); !t.risky {
 				r.giveBack(t) // one has started on another queue meanwhile
@@ -242,8 +254,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		tasks = append(tasks, t)
 	}
 	full := len(a.Started) == len(e.Start) || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
-	r.renew(e.sent)
-	tasks = r.distribute(e, tasks, a)
+	tasks = r.distribute(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	r.flowing = asked > 0 && full
 	if asked > 0 {
@@ -283,6 +294,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		r.lostWrites("a round that was answered is not known")
 	}
 	r.answered = e.Number
+	r.turned.Broadcast()
 	r.talked = time.Now()
 	r.cancels.learn(e.Heard, a.Tokens, r.held)
 	r.acks = append(r.acks, r.cancels.apply(r.held)...)
@@ -364,6 +376,7 @@ func (r *rounds) end(err error) {
 		return
 	}
 	r.ended = err
+	r.turned.Broadcast()
 	r.stop()
 	if r.fence != nil {
 		r.fence.Stop()

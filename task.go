@@ -84,6 +84,16 @@ func (t *Task) end(cause error) {
 	}
 }
 
+// assure ends the context of a task that was taken ahead when it is not certain to be
+// ours any more.
+func (t *Task) assure() {
+	t.rounds.mu.Lock()
+	defer t.rounds.mu.Unlock()
+	if !t.rounds.sure() {
+		t.end(ErrEvicted)
+	}
+}
+
 // Context ends when the task is no longer to be worked on. Its cause is then
 // ErrCanceled, ErrEvicted or ErrShutdown, or context.Canceled once the task has
 // ended. A handler's context is derived from it.

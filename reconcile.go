@@ -1,0 +1,111 @@
+package worqr
+
+import (
+	"maps"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A mismatch tells how likely it is that Redis believes a worker to hold something else
+// than it holds, as when Redis has lost writes.
+type mismatch struct {
+	weight    int
+	looking   bool             // what Redis believes is being read
+	strangers map[string]int64 // process → token: what we did not know of when we last looked
+}
+
+const (
+	certain = 10 // time to look
+	differs = 5  // two numbers of tasks differ
+	busy    = 1  // the numbers cannot be compared, since rounds are under way
+)
+
+// compare takes in how many processes Redis believed the worker to hold when a beat
+// came that was sent at the given time. r.mu is held.
+func (r *rounds) compare(held int, sent time.Time) {
+	d := &r.mismatch
+	switch quiet := r.silence == nil && r.talked.Before(sent); {
+	case d.looking || r.ended != nil:
+		return
+	case !quiet:
+		d.weight += busy
+	case held != len(r.held):
+		d.weight += differs
+	default:
+		d.weight, d.strangers = 0, nil
+	}
+	if d.weight >= certain {
+		d.weight, d.looking = 0, true
+		r.queue.peer.background.Go(r.reconcile)
+	}
+}
+
+// reconcile compares what Redis believes this worker to hold with what it holds: what
+// we do not know of, on two looks, goes back to the front, and what is no longer ours
+// ends.
+func (r *rounds) reconcile() {
+	r.mu.Lock()
+	ours := maps.Clone(r.held)
+	r.mu.Unlock()
+	theirs, err := r.believed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer func() { r.mismatch.looking = false }()
+	if err != nil {
+		return // the beats go on to differ
+	}
+	// What is under way may have started some of these, or ended them.
+	for said := r.number; r.ended == nil && r.silence != nil && r.answered < said; {
+		r.turned.Wait()
+	}
+	if r.ended != nil {
+		return
+	}
+	log := r.queue.peer.log
+	strangers := map[string]int64{}
+	for id, token := range theirs {
+		_, again := r.mismatch.strangers[id]
+		switch {
+		case r.held[id] != nil:
+		case again:
+			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.id, "process", id)
+			r.giveBack(&Task{ID: id, Token: token})
+		default:
+			strangers[id] = token // or it has ended since
+		}
+	}
+	if r.mismatch.strangers = strangers; len(strangers) > 0 {
+		r.mismatch.weight = certain - busy // with the next beat
+	}
+	for id, t := range ours {
+		if _, ok := theirs[id]; !ok && r.held[id] == t {
+			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
+			r.queue.peer.counts.lost.Add(1)
+			delete(r.held, id)
+			t.end(ErrEvicted)
+			r.safe(t)
+		}
+	}
+	r.acks = append(r.acks, r.cancels.apply(r.held)...)
+	r.kick()
+}
+
+// believed is what Redis believes the worker to hold: process → token. What it holds
+// all the time is there: tokens only rise, so nothing moves from page to page.
+func (r *rounds) believed() (map[string]int64, error) {
+	const page = 10_000 // far less than one reply may bring
+	all := map[string]int64{}
+	for from, known := int64(0), -1; len(all) > known; {
+		some, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGEBYSCORE", r.queue.keys.Working(r.worker), from, "+inf", "WITHSCORES", "LIMIT", 0, page))
+		if err != nil {
+			return nil, err
+		}
+		known = len(all)
+		for id, token := range some {
+			all[id] = token
+			from = max(from, token)
+		}
+	}
+	return all, nil
+}
