@@ -90,9 +90,18 @@ func (p *Peer) listener(queues []string) (*listener, *inbox, error) {
 		return nil, nil, p.bad
 	}
 	in := &inbox{some: make(chan struct{}, 1)}
+	told := "" // of what failed since the last sync; one goroutine calls both
 	l := &listener{
-		synced: func() { in.put(item{event: Event{Kind: EventSync}}) },
-		failed: func(err error) { in.put(item{err: err}) },
+		synced: func() {
+			told = ""
+			in.put(item{event: Event{Kind: EventSync}})
+		},
+		failed: func(err error) {
+			if is := gist(err); is != told {
+				told = is
+				in.put(item{err: err})
+			}
+		},
 		message: func(channel string, data []byte) {
 			if e, ok := p.event(channel, data); ok {
 				in.put(item{event: e})

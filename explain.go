@@ -40,7 +40,7 @@ const (
 	ReasonEarly    Reason = "early"    // its time has not come
 	ReasonBehind   Reason = "behind"   // others start before it
 	ReasonBlocked  Reason = "blocked"  // its key runs
-	ReasonLapsed   Reason = "lapsed"   // its worker was not heard of for longer than its lease
+	ReasonLapsed   Reason = "lapsed"   // its worker's beats have stopped: it is failed soon, unless it is heard of
 	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
 	ReasonFailed   Reason = "failed"   // it was given up
 )
@@ -369,7 +369,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		case ReasonBehind:
 			fmt.Fprintf(&s, " Tasks that start before it: %d.", c.Before)
 		case ReasonLapsed:
-			s.WriteString(" The worker was not heard of for longer than its lease.")
+			s.WriteString(" The worker's beats have stopped.")
 			if !c.FailBy.IsZero() {
 				fmt.Fprintf(&s, " It is given up by %s at about, if it stays silent; then the task is at the front again.", clock(c.FailBy))
 			}

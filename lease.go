@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -20,7 +21,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	p := w.peer
 	w.mu.Lock()
 	id := w.id
-	members := slices.Collect(maps.Values(w.members))
+	members := slices.SortedFunc(maps.Values(w.members), func(a, b *rounds) int { return strings.Compare(a.queue.id, b.queue.id) })
 	w.mu.Unlock()
 
 	if id != w.beats {
@@ -51,7 +52,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	// own lease was renewed by a round since.
 	latest := w.redis + time.Since(w.beaten).Milliseconds() + p.opts.beat().Milliseconds()
 	next = time.Duration(1<<63 - 1)
-	lapsed, answered, ousted := false, false, false
+	lapsed, answered, ousted, cut := false, false, false, false
 	var dead []string
 	for i, r := range members {
 		pulse, e := script.ReadBeat(replies[i+1])
@@ -60,7 +61,8 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			r.ousted()
 			answered, ousted = true, true
 		case e != nil:
-			err = r.queue.wrap("beat", e)
+			err = cmp.Or(err, r.queue.wrap("beat", e)) // always the same one, or each would be logged
+			cut = cut || errors.Is(e, redisconn.ErrUnknown)
 		default:
 			answered = true
 			lapsed = lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > latest
@@ -76,6 +78,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case e != nil:
 		err = cmp.Or(err, e)
+		cut = cut || errors.Is(e, redisconn.ErrUnknown)
 	case there == 0 && !ousted: // else who has failed this id has removed it
 		w.outdate()
 		w.hurry()
@@ -86,7 +89,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	if len(members) == 0 {
 		answered = e == nil
 	}
-	if errors.Is(err, redisconn.ErrUnknown) {
+	if cut {
 		w.steady = time.Time{}
 	}
 	if answered {

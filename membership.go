@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,6 +89,7 @@ func (w *worker) joinAll(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
+	slices.SortFunc(missing, func(a, b *Queue) int { return strings.Compare(a.id, b.id) }) // so that the first error is always that of the same
 	var first error
 	for some := range slices.Chunk(missing, page) {
 		of, err := w.joinThese(ctx, some)

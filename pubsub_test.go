@@ -3,9 +3,11 @@ package worqr_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -392,4 +394,25 @@ func TestMemory(t *testing.T) {
 	per := float64(used()) / 100_000
 	t.Logf("%.1f bytes a task", per)
 	is.True(per <= 110)
+}
+
+// A Redis that refuses every connection in the same way is told of once.
+func TestEventsTellEachErrorOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var tries atomic.Int64
+	p := worqr.New(&redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
+		if tries.Add(1) == 6 {
+			cancel()
+		}
+		return nil, fmt.Errorf("port %d is closed", tries.Load())
+	}}, &worqr.Options{Logger: slog.New(slog.DiscardHandler)})
+	defer func() { is.NoErr(p.Close()) }()
+	var errs []string
+	for _, err := range p.Events(ctx, "q") {
+		errs = append(errs, fmt.Sprint(err))
+	}
+	is.Equal(len(errs), 1)
+	is.True(strings.Contains(errs[0], "port 1 is closed"))
 }

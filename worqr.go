@@ -135,7 +135,9 @@ type Pool interface {
 
 // Options are what a peer can be told. Nil and the zero value are valid.
 type Options struct {
-	// Prefix is the namespace of every key and channel; "" is "worqr".
+	// Prefix is the namespace of every key and channel; "" is "worqr". Channels know
+	// no databases: fleets in several databases of one Redis need a prefix each, or
+	// a cancel in one stops equal tasks in the other.
 	Prefix string
 	// Name is for people: it is shown beside the worker's id. "" is host:pid.
 	Name string
@@ -265,7 +267,8 @@ type Peer struct {
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
 // rediss:// for TLS, or unix:///path[?db=n]. It does no I/O; the first call
 // that needs a connection makes it. It fails when the URL or an option is not
-// valid. Close releases the connections.
+// valid. Close releases the connections. Fleets in several databases of one Redis
+// need a [Options.Prefix] each.
 //
 // Whether Redis would evict tasks (ErrPolicy) is asked where a worker starts. A peer
 // that only produces does not ask: it would need the right to, and a round trip. For
