@@ -132,6 +132,19 @@ func (q *queue) holders() (all []string) {
 	return all
 }
 
+// holder is who holds a process, and its token; "" if nobody does.
+func (q *queue) holder(id string) (worker string, token int64) {
+	for _, w := range q.holders() {
+		if !q.is(q.working+w, "zset") {
+			continue
+		}
+		if score, ok := q.score(q.working+w, id); ok {
+			worker, token = w, int64(score)
+		}
+	}
+	return worker, token
+}
+
 // logCancel puts a cancel on record, for the workers to acknowledge.
 func (q *queue) logCancel(name string, last int64, workers []string) int64 {
 	record, token := q.cancel+name, max(last, 1)

@@ -45,6 +45,7 @@ var verbs = map[string]verb{
 	"step": of(step), "beat": of(beat), "sweep": of(sweep), "leave": of(leave), "fail": of(fail),
 	"put": of(put), "remove": of(remove), "cancel": of(cancel), "cancel_key": of(cancelKey),
 	"requeue": of(requeue), "resume": of(resume), "delete": of(deleteQueue),
+	"explain": of(explain),
 }
 
 // Serve starts a server on a free port.

@@ -8,21 +8,25 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 	if entry != "" || crashes > 0 {
 		var story any = ""
 		if entry != "" && r.failed == nil {
-			know := []any{entry, payload}
-			for _, f := range []struct{ name, none string }{
-				{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", ""}, {"from", ""},
-			} {
-				v, ok := r.field(r.entry+entry, f.name)
-				if !ok {
-					v = f.none
-				}
-				know = append(know, v)
-			}
-			story = know
+			story = append([]any{entry, payload}, r.story(r.entry+entry)...)
 		}
 		more = []any{entry, retries, crashes, story}
 	}
 	r.told = append(r.told, payload, token, more)
+}
+
+// story is what a grave tells of a failure.
+func (s *store) story(key string) (told []any) {
+	for _, f := range []struct{ name, none string }{
+		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""},
+	} {
+		v, ok := s.field(key, f.name)
+		if !ok {
+			v = f.none
+		}
+		told = append(told, v)
+	}
+	return told
 }
 
 // otherID makes an id of the last one, which then no process has.

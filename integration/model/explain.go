@@ -1,0 +1,87 @@
+package model
+
+import "strings"
+
+func explain(q *queue, args []string) any {
+	q.whole()
+	entry, payload := args[0], args[1]
+	most, depth := int(number(args[2])), int(number(args[3]))
+	idle := 0
+	if q.is(q.idle, "zset") {
+		idle = q.size(q.idle)
+	}
+	places, entries, graves := []any{}, []any{}, []any{}
+	if entry != "" {
+		entries = q.appendEntry(entries, entry)
+	} else {
+		places = q.places(payload, most, depth)
+		for _, e := range q.copies(&q.lane, payload, most) {
+			entries = q.appendEntry(entries, e)
+		}
+		failed := failedQueue(args[4], args[5], "")
+		for _, e := range q.copies(failed, payload, most) {
+			if q.is(failed.entry+e, "hash") {
+				graves = append(graves, append([]any{e}, q.story(failed.entry+e)...))
+			}
+		}
+	}
+	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits(), places, entries, graves}
+}
+
+// alive is how many serve the queue and have been heard of.
+func (q *queue) alive() int { return len(q.between(q.workers, float64(q.now), inf)) }
+
+// places tells how many are before each copy on the list.
+func (q *queue) places(payload string, most, depth int) []any {
+	places := []any{}
+	if !q.is(q.waiting, "list") {
+		return places
+	}
+	for i, item := range q.items(q.waiting) {
+		if i < depth && item == payload && len(places) < most {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// copies are the entries of a lane in which a payload waits.
+func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
+	if !q.is(l.contents, "zset") {
+		return nil
+	}
+	for _, r := range q.all(l.contents) {
+		if entry, ok := strings.CutPrefix(r.name, digest(payload)+":"); ok && len(entries) < most {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
+// appendEntry tells of an entry in which something waits or runs.
+func (q *queue) appendEntry(entries []any, entry string) []any {
+	key := q.entry + entry
+	if !q.is(key, "hash") {
+		return entries
+	}
+	stored := func(name string) int64 { f, _ := q.field(key, name); return number(f) }
+	_, waits := q.field(key, "payload")
+	process, runs := q.field(key, "process")
+	if !waits && !runs {
+		return entries
+	}
+	due, planned := int64(-1), int64(-1)
+	if waits {
+		due = stored("due")
+	}
+	if score, ok := q.score(q.schedule, entry); ok {
+		planned = int64(score)
+	}
+	worker, token := "", int64(0)
+	if runs {
+		worker, token = q.holder(process)
+	}
+	return append(entries, []any{
+		entry, due, planned, stored("retries"), stored("crashes"), q.rank(q.schedule, entry), process, worker, token,
+	})
+}
