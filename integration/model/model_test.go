@@ -16,13 +16,6 @@ var ofModel = []difference{
 		other:   "ERR unknown command 'ACL'",
 		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestGuardLook$|^TestHintsOnly/.*/channels$`),
 	},
-	{
-		what:    "check is not in it",
-		request: script("-- check: something\nreturn 'done'"),
-		redis:   "done",
-		other:   "ERR the model does not know this script",
-		tests:   regexp.MustCompile(`^Test(Guard)?Check[A-Z]`),
-	},
 }
 
 func serve(t *testing.T) *Server {

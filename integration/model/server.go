@@ -45,7 +45,7 @@ var verbs = map[string]verb{
 	"step": of(step), "beat": of(beat), "sweep": of(sweep), "leave": of(leave), "fail": of(fail),
 	"put": of(put), "remove": of(remove), "cancel": of(cancel), "cancel_key": of(cancelKey),
 	"requeue": of(requeue), "resume": of(resume), "delete": of(deleteQueue),
-	"explain": of(explain),
+	"check": of(check), "explain": of(explain),
 }
 
 // Serve starts a server on a free port.
@@ -251,9 +251,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		k.expire(key, number(args[0]))
 		return 1
 	case "PERSIST":
-		if v := k.at(key, ""); v != nil {
-			v.expires = time.Time{}
-		}
+		k.persist(key)
 		return 1
 	case "SET":
 		k.put(key, args[0])

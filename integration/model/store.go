@@ -91,6 +91,12 @@ func (s *store) expire(key string, ms int64) {
 	}
 }
 
+func (s *store) persist(key string) {
+	if v := s.at(key, ""); v != nil {
+		v.expires = time.Time{}
+	}
+}
+
 // Strings.
 
 func (s *store) get(key string) (string, bool) {

@@ -1,0 +1,135 @@
+package model
+
+import "strings"
+
+func (q *queue) isMember(worker string) bool {
+	_, member := q.score(q.workers, worker)
+	return member
+}
+
+func (q *queue) isReturning(worker string) bool {
+	mark, suspected := q.score(q.suspects, worker)
+	return suspected && mark <= 0
+}
+
+// takeFrom begins, or goes on with, the return of what a worker holds.
+func (x *examination) takeFrom(worker string) {
+	returned, _, _ := x.takeBack([]string{worker})
+	x.back += returned
+}
+
+// orphan judges a process with a list: somebody holds it. Nobody knows its token any
+// more, so it is given back with one that no cancel covers.
+func (x *examination) orphan(id string) {
+	holder, _ := x.holder(id)
+	if _, seen := x.payload(id); seen != there || holder != "" {
+		return
+	}
+	token, known := x.lastToken()
+	if !known {
+		token = never
+	}
+	for _, r := range x.between(x.canceled, float64(token), inf) {
+		token = int64(r.score)
+	}
+	mended := x.mend && x.giveBack(x.working, id, token+1, 0, x.keyed) == done
+	x.back += bit(mended)
+	x.tell("orphan", id, mended, "")
+}
+
+// lost judges what a worker holds: there is a list. Its end clears it.
+func (x *examination) lost(id string) {
+	_, held := x.score(x.working+x.worker, id)
+	if _, seen := x.payload(id); held && seen == missing {
+		x.tell("lost", id, false, "")
+	}
+}
+
+// twice judges what the worker and another one hold, process:other. The later start
+// stays, unless it is of no member.
+func (x *examination) twice(name string) {
+	id, other, _ := strings.Cut(name, ":")
+	mine, first := x.score(x.working+x.worker, id)
+	theirs, second := x.score(x.working+other, id)
+	if !first || !second {
+		return
+	}
+	goes := other
+	if member := x.isMember(x.worker); member != x.isMember(other) {
+		if !member {
+			goes = x.worker
+		}
+	} else if mine < theirs {
+		goes = x.worker
+	}
+	if x.mend {
+		x.remove(x.working+goes, id)
+	}
+	x.tell("twice", id, x.mend, goes)
+}
+
+// holds judges a worker that holds something: its tokens have been given, and it is a
+// member, or being returned.
+func (x *examination) holds(worker string) {
+	if !x.is(x.working+worker, "zset") || x.size(x.working+worker) == 0 {
+		return
+	}
+	held := x.all(x.working + worker)
+	highest := int64(held[len(held)-1].score)
+	if token, known := x.lastToken(); known && highest > token {
+		x.flaw("token", worker, func() { x.put(x.token, text(highest)) })
+	}
+	if !x.isMember(worker) && !x.isReturning(worker) {
+		x.flaw("stray", worker, func() {
+			x.add(x.suspects, worker, -1) // nobody knows whether it died
+			x.takeFrom(worker)
+		})
+	}
+}
+
+// lapsed judges a member, deadline:worker, that nobody else can. One that has been
+// heard of since that deadline was seen is not failed.
+func (x *examination) lapsed(name string) {
+	seen, worker, _ := strings.Cut(name, ":")
+	score, member := x.score(x.workers, worker)
+	if !member || x.served {
+		return
+	}
+	deadline := text(int64(score))
+	fails := x.mend && seen == deadline
+	if fails {
+		x.fence(worker, 0)
+		x.takeFrom(worker)
+	}
+	x.tell("dead", worker, fails, deadline)
+}
+
+// suspected judges a suspect: it is a member, or somebody goes on with its return.
+func (x *examination) suspected(worker string) {
+	mark, suspected := x.score(x.suspects, worker)
+	switch {
+	case !suspected:
+	case mark > 0 && !x.isMember(worker):
+		x.flaw("leftover", worker, func() { x.remove(x.suspects, worker) })
+	case mark <= 0 && !x.served:
+		x.flaw("unfinished", worker, func() { x.takeFrom(worker) })
+	}
+}
+
+// idles judges one of the idle: it is a member.
+func (x *examination) idles(worker string) {
+	if x.is(x.idle, "zset") && x.rank(x.idle, worker) >= 0 && !x.isMember(worker) {
+		x.flaw("leftover", worker, func() { x.remove(x.idle, worker) })
+	}
+}
+
+// numbered judges whose rounds are known: it is a member, or the fence beside one.
+func (x *examination) numbered(worker string) {
+	_, known := x.field(x.rounds, worker)
+	if known && !x.isMember(worker) && (worker != "fence" || x.fields(x.rounds) == 1) {
+		x.flaw("leftover", worker, func() {
+			x.unset(x.rounds, worker)
+			x.endJoins()
+		})
+	}
+}
