@@ -49,6 +49,9 @@ func (x *examination) lost(id string) {
 // stays, unless it is of no member.
 func (x *examination) twice(name string) {
 	id, other, _ := strings.Cut(name, ":")
+	if !x.is(x.working+x.worker, "zset") || !x.is(x.working+other, "zset") {
+		return
+	}
 	mine, first := x.score(x.working+x.worker, id)
 	theirs, second := x.score(x.working+other, id)
 	if !first || !second {

@@ -72,6 +72,7 @@ var survivors = slices.Concat(
 	),
 	because("Only the first is read.",
 		`beat: local canceled = canceling and redis.call('ZREVRANGE', q.canceled, 0, {0 → 1}, 'WITHSCORES')[2]`,
+		`check: local canceled = redis.call('ZREVRANGE', q.canceled, 0, {0 → 1}, 'WITHSCORES')[2]`,
 		`check: local held = redis.pcall('ZREVRANGE', q.working .. w, 0, {0 → 1}, 'WITHSCORES')`,
 		`lib_entry: earlier: local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, {1 → 2})`,
 		`lib_failed: trim: local oldest = redis.call('ZRANGEBYSCORE', lane.schedule, low, '+inf', 'WITHSCORES', 'LIMIT', 0, {1 → 2})`,

@@ -79,7 +79,10 @@ local judges = {}
 -- so no cancel covers it: rather once too often than never.
 function judges.process(id)
   if payload_of(id) and not holder(id) then
-    local moved = mend and give_back(q.working, id, (last_token() or NEVER) + 1, 0)
+    local token = last_token() or NEVER
+    local canceled = redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
+    local above = math.max(token, tonumber(canceled or token)) + 1
+    local moved = mend and give_back(q.working, id, above, 0)
     returned = returned + (moved and 1 or 0)
     flaw('orphan', id, moved)
   end
@@ -96,8 +99,8 @@ end
 -- process:worker. The later start stays, unless it is of no member.
 function judges.twice(name)
   local id, other = string.match(name, '^([^:]*):(.*)$')
-  local a = tonumber(redis.call('ZSCORE', q.working .. worker, id))
-  local b = tonumber(redis.call('ZSCORE', q.working .. other, id))
+  local a = tonumber(redis.pcall('ZSCORE', q.working .. worker, id)) -- of an error, nil
+  local b = tonumber(redis.pcall('ZSCORE', q.working .. other, id))
   if a and b then
     local goes = a < b and worker or other
     if not is_member(worker) ~= not is_member(other) then
@@ -293,18 +296,18 @@ function judges.lock(digest)
     return
   end
   local kind, place = string.match(where, '^(%a):(.*)$')
-  local payload, wrong = nil, 'lock'
+  local payload, wrong = false, 'lock'
   if kind == 'p' then
     payload = payload_of(place)
   elseif kind == 'e' then
     payload = field(place, 'payload')
   elseif kind == 'w' then
-    if redis.call('LLEN', q.waiting) > 0 then
+    if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
-    payload, wrong = false, 'stale'
+    wrong = 'stale'
   end
-  if kind and payload == nil or payload and redis.sha1hex(payload) == digest then
+  if payload == nil or payload and redis.sha1hex(payload) == digest then
     return
   end
   if mend then
@@ -348,6 +351,9 @@ end
 
 -- The record of a cancel has a TTL if and only if the cancel is over.
 function judges.record(name)
+  if type(redis.pcall('HLEN', q.cancel .. name)) ~= 'number' then
+    return
+  end
   local ttl, logged = redis.call('PTTL', q.cancel .. name), redis.call('ZSCORE', q.canceled, name)
   if ttl == -1 and not logged then
     if mend then

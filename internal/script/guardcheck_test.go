@@ -47,6 +47,10 @@ func TestGuardCheckWorkers(t *testing.T) {
 		// Where no token is known, no cancel covers it either.
 		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1",
 			w.with("token", "=x", "canceled", "(#a=5)", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1",
+			w.with("token", "", "canceled", "(#a=5 #b=9)", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan of a key counts as the last that started, whatever was canceled", orphan.with("canceled", "(#b=3)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), "orphan p1",
+			w.with("canceled", "(#b=3)", "schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
 		{name: "an orphan that stays wakes nobody", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
 			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
 		mended("twice, the first is later", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1)"), "twice p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
@@ -55,6 +59,8 @@ func TestGuardCheckWorkers(t *testing.T) {
 			two.with("working:w1", "(p1=1)")),
 		mended("twice, the first is of no member", w.with("working:w9", "(p1=2)", "working:w1", "(p1=1)"), "twice p1", nil, CheckTwice, "w9", "p1:w1").detail("w9",
 			w.with("working:w1", "(p1=1)")),
+		unsaid("twice, what the other holds is of another type", two.with("working:w1", "(p1=1)", "working:w2", "=foreign"), CheckTwice, "w1", "p1:w2"),
+		unsaid("twice, what the first holds is of another type", two.with("working:w1", "=foreign", "working:w2", "(p1=1)"), CheckTwice, "w1", "p1:w2"),
 		unsaid("what it holds is of another type", w.with("working:w9", "=foreign"), CheckHolders, "w9"),
 		unsaid("what it holds, and the token is no number", w.with("token", "=x", "working:w1", "(p1=1)"), CheckHolders, "w1"),
 		{name: "a stray with more than one call gives back", seed: many, steps: []when{
@@ -119,10 +125,13 @@ func TestGuardCheckQueue(t *testing.T) {
 	log := "{finished=0 stopped=0 token=4 w:w9=}"
 	run(t, []scenario{
 		unsaid("the lock of a process of another type", w.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=0}"), CheckLocks, "#a"),
+		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
+		mended("a lock that points nowhere", w.with("unique", "{#a=x:1 offset=0}"), "lock #a", w, CheckLocks, "#a"),
 		unsaid("a place of a list of one", w.with("queues", "[b]", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
 		mended("the lock of an empty payload, and its process is gone", w.with("unique", "{"+empty+"=p:p1 offset=0}"), "lock "+empty, w, CheckLocks, empty),
 		mended("the lock of an empty payload on an empty list", w.with("unique", "{"+empty+"=w:3 offset=0}"), "stale "+empty, w, CheckLocks, empty),
 		unsaid("the record of a cancel is of another type", w.with("canceled", "(#a=4)", "cancel:#a", "=foreign"), CheckCanceled, "#a"),
+		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
 		unsaid("who is to acknowledge is being returned", w.with("suspects", "(w9=-1)", "canceled", "(#a=4)", "cancel:#a", log), CheckCanceled, "#a"),
 		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
 		unsaid("counts of what runs in the second lane", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
