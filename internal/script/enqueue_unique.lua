@@ -12,7 +12,7 @@
 -- Fails with DUPLICATE.
 local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
 local digest = redis.sha1hex(payload)
-local offset = tonumber(redis.call('HGET', unique, 'offset') or 0)
+local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then

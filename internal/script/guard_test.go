@@ -46,6 +46,8 @@ func TestGuardUnique(t *testing.T) {
 	run(t, []scenario{
 		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
 			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},
+		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
 		{name: "it runs, and a plain copy waits", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
 		{name: "a place that was taken, a plain copy at the back", seed: state{"queues": "[b a]", "unique": "{#a=w:0 offset=1}"}, steps: []when{
@@ -145,6 +147,8 @@ func TestGuardStored(t *testing.T) {
 	for _, counts := range []string{"", "retries=x crashes=x", "retries=-1 crashes=-1", "retries=1e300 crashes=1e300", "retries=nan crashes=nan"} {
 		all = append(all, scenario{name: "counts: " + counts, seed: keyX.with("keyed:k:x", h("payload=a", counts)), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))},
+		}}, scenario{name: "a put keeps counts: " + counts, seed: keyX.with("keyed:k:x", h("payload=a", counts)), steps: []when{
+			{call: sets("x", "b", "+9m", "always", "counts"), want: "ok", state: keyX.with("schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+9m", 0, 0))},
 		}})
 	}
 	run(t, all)
@@ -164,6 +168,9 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: a late copy", seed: held, steps: []when{
 			{call: leavesAt("w1", 4), want: "returned=0"},
 			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
+		{name: "leave: a round that is no number", seed: held.with("rounds", "{w1=x}"), steps: []when{{call: leavesAt("w1", 1), want: "returned=1", state: left}}},
+		{name: "fail: a count that is no number", seed: held.with("working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "ledger", "{#b=x}"), steps: []when{
+			{call: fails("w1"), want: "known=true returned=2", state: left.with("queues", "[a b]", "ledger", "{#a=1 #b=1}")}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
 		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},

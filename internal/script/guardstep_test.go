@@ -31,6 +31,7 @@ func TestGuardStep(t *testing.T) {
 	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
 	all := []scenario{
 		{name: "working of another type", seed: keyX.with("working:w1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: "WRONGTYPE"}}},
+		{name: "a round that is no number", seed: member.with("rounds", "{w1=x}", "queues", "[a]"), steps: []when{{call: begins(1, "p1"), want: "started=a/1", state: rawP}}},
 		{name: "all that finish are told of", seed: two, steps: []when{{call: Outcome{Verb: Finish, Result: []byte("r")}.each(2, 2), want: "settled=ok,ok", heard: []string{`done w1 a "r"`, `done w1 b "r"`}, state: over}}},
 		{name: "a ledger", seed: two.with("ledger", "{#a=1 #b=1 #z=1}"), steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("ledger", "{#z=1}")}}},
 		{name: "locks", seed: two.with("unique", "{#a=p:p1 #b=p:p2 #z=w:0 offset=0}", "queues", "[z]"), steps: []when{

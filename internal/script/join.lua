@@ -19,7 +19,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1)
 local member = redis.call('ZSCORE', workers, worker)
-local last = tonumber(redis.call('HGET', rounds, worker) or 0)
+local last = tonumber(redis.call('HGET', rounds, worker)) or 0
 local token = tonumber(redis.call('GET', KEYS[4]) or 0)
 if not token or token ~= math.floor(token) or token < 0 or token >= NEVER then
   return redis.error_reply('WRONGTYPE the token counter is not a number')

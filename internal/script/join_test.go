@@ -31,6 +31,9 @@ func TestJoin(t *testing.T) {
 			{call: joins("w1", 7), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=7 w1=1}", "token": "=7"}}}},
 		{name: "a fence that is no number", seed: one.with("rounds", "{fence=x w1=4}"), steps: []when{
 			{call: joins("w2", 0), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=0 w1=4 w2=1}")}}},
+		{name: "a round that is no number", seed: lapsing.with("rounds", "{fence=3 w1=x}"), steps: []when{
+			{call: joins("w1", 2), want: "again"},
+			{call: joins("w1", 3), want: "ok", state: one.with("rounds", "{fence=3 w1=1}")}}},
 		{name: "others are there", seed: one, steps: []when{
 			{call: joins("w2", 2), want: "again"},
 			{call: joins("w2", 3), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=4 w2=1}")},

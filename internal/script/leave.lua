@@ -12,7 +12,7 @@ local worker = ARGV[6]
 if broken then
   return broken
 end
-if tonumber(redis.call('HGET', q.rounds, worker) or 0) > tonumber(ARGV[7]) then
+if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then
   return { 0, 0 }
 end
 first_write()

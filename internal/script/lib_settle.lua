@@ -203,7 +203,7 @@ local function give_back(working, id, token, died, later)
     end
   end
   if died > 0 and not is_key(entry) then
-    redis.call('HINCRBY', q.ledger, redis.sha1hex(payload), died)
+    redis.call('HSET', q.ledger, redis.sha1hex(payload), crashes_of(payload) + died)
     counting = true
   end
   return true

@@ -40,9 +40,7 @@ else
   if keep then
     payload = waiting
   end
-  if not stay then
-    retries, crashes = 0, 0
-  end
+  retries, crashes = stay and number(retries) or 0, stay and number(crashes) or 0
   low, high = apply(number(low)), apply(number(high or NEVER))
   stay = stay and counted == '1'
   keep = keep and kept == '1'

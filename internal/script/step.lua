@@ -54,7 +54,7 @@ local at = 24
 if not redis.call('ZSCORE', q.workers, worker) then
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
-local last = tonumber(redis.call('HGET', q.rounds, worker) or 0)
+local last = tonumber(redis.call('HGET', q.rounds, worker)) or 0
 if round < last - 1 then
   return redis.error_reply('STALE later rounds have been answered')
 end
