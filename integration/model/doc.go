@@ -14,5 +14,5 @@
 //	go test ./integration/model -run TestTablesOnMiniredis  the tables on miniredis
 //	go test ./integration/model -run TestRandom -sequences=5000 -seed=7
 //
-// The last makes random requests at all three side by side.
+// The last makes random requests at all three side by side, and damages what they hold.
 package model

@@ -18,6 +18,7 @@ type drawing struct {
 	now   int64
 	ids   int
 	round map[string]int
+	doubt int // for how long there is something to check
 }
 
 func (d *drawing) of(words ...string) string { return words[d.IntN(len(words))] }
@@ -28,7 +29,7 @@ func (d *drawing) entry() string   { return d.of("k:x", "k:y", "k:z") }
 
 // draw draws a request, odd ones too: of who is no member, of old rounds, with wrong
 // tokens, twice.
-func (d *drawing) draw(held []process) request {
+func (d *drawing) draw(s *scene) request {
 	d.now += int64(d.IntN(4)) * 500
 	q := queue_
 	on := func(verb string, args ...any) request {
@@ -38,12 +39,18 @@ func (d *drawing) draw(held []process) request {
 		}, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
 	}
 	head, tail := q.Failed().Around()
-	if d.IntN(60) == 0 { // somebody else writes what is of no use there
-		key := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-			q.Entries(), q.Ledger(), q.Keyed(d.entry()), q.Working(d.worker()), q.Process(fmt.Sprint("p", d.ids)), q.Cancel(digest(d.payload())))
-		return request{verb: "SET", args: []any{key, "foreign"}}
+	if d.IntN(12) == 0 {
+		d.doubt = 6
+		return d.damage(s)
 	}
-	switch n := d.IntN(100); {
+	if d.doubt--; d.doubt > 0 && d.IntN(2) == 0 {
+		return on("check", d.check(s)...)
+	}
+	switch n := d.IntN(110); {
+	case n >= 105:
+		return on("check", d.check(s)...)
+	case n >= 100:
+		return on("explain", d.explain()...)
 	case n < 10:
 		args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}
 		if d.IntN(2) == 0 {
@@ -57,7 +64,7 @@ func (d *drawing) draw(held []process) request {
 	case n < 26:
 		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, []any{d.worker(), d.IntN(3) * 2000, d.IntN(20), 1 + d.IntN(2)*d.IntN(4)}}
 	case n < 56:
-		return on("step", d.step(held, head, tail)...)
+		return on("step", d.step(s.held, head, tail)...)
 	case n < 64:
 		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
 	case n < 66:

@@ -210,7 +210,10 @@ func put(q *queue, args []string) any {
 	if waits && payload != waiting {
 		q.remove(q.contents, digest(waiting)+":"+entry)
 	}
-	q.await(&q.lane, entry, payload, due, retries, crashes)
+	q.set(key, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
+	if !waits || payload != waiting {
+		q.add(q.contents, digest(payload)+":"+entry, 0)
+	}
 	switch {
 	case runs:
 		q.set(key, "keep", bit(keep), "counts", bit(stay), "low", newLow, "high", newHigh)

@@ -249,10 +249,9 @@ func (s *Server) onKey(name, key string, args []string) any {
 		}
 	case "PEXPIRE":
 		k.expire(key, number(args[0]))
-		return 1
+		return bit(k.exists(key))
 	case "PERSIST":
-		k.persist(key)
-		return 1
+		return bit(k.persist(key))
 	case "SET":
 		k.put(key, args[0])
 		return status("OK")
@@ -328,11 +327,12 @@ func (s *Server) onKey(name, key string, args []string) any {
 		}
 		return all
 	case "ZADD":
+		n := k.size(key)
 		for i := 0; i < len(args); i += 2 {
 			f, _ := strconv.ParseFloat(args[i], 64)
 			k.make(key, "zset").zset[args[i+1]] = f
 		}
-		return len(args) / 2
+		return k.size(key) - n
 	case "ZREM":
 		n := k.size(key)
 		k.remove(key, args...)

@@ -91,10 +91,14 @@ func (s *store) expire(key string, ms int64) {
 	}
 }
 
-func (s *store) persist(key string) {
-	if v := s.at(key, ""); v != nil {
-		v.expires = time.Time{}
+// persist ends that a key ends, and tells whether it would have.
+func (s *store) persist(key string) bool {
+	v := s.at(key, "")
+	if v == nil || v.expires.IsZero() {
+		return false
 	}
+	v.expires = time.Time{}
+	return true
 }
 
 // Strings.

@@ -1,0 +1,165 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+// A scene is what is there for a request to meet.
+type scene struct {
+	keys  []string
+	held  []process
+	names map[string][]string // by kind of key: what its keys end in, or else what is in it
+	until map[string]string   // the deadlines of members
+}
+
+// A process is one that is held.
+type process struct {
+	worker, id string
+	token      int64
+}
+
+// at are the kinds of keys that have the names of what check looks at.
+var at = map[string]string{
+	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
+	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "canceled": "canceled", "record": "cancel",
+}
+
+// check draws an examination of what is there, in any order, and of what is not.
+func (d *drawing) check(s *scene) []any {
+	var what, worker string
+	var names []string
+	for range 5 {
+		what = d.of(slices.Sorted(maps.Keys(judges))...)
+		if worker, names = d.names(s, what); len(names) > 0 {
+			break
+		}
+	}
+	d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	args := []any{min(d.IntN(3), 1), what, worker}
+	for _, n := range names {
+		args = append(args, n)
+	}
+	return args
+}
+
+func (d *drawing) names(s *scene, what string) (worker string, names []string) {
+	worker, names = d.of("w1", "w2", "w3", "w9"), slices.Clone(s.names[at[what]])
+	switch what {
+	case "held":
+		for _, p := range s.held {
+			if p.worker == worker {
+				names = append(names, p.id)
+			}
+		}
+	case "twice":
+		for _, p := range s.held {
+			for _, o := range s.held {
+				if p.id == o.id && p.worker != o.worker {
+					worker = o.worker // else there is nothing to find
+				}
+			}
+		}
+		for _, p := range s.held {
+			if p.worker != worker {
+				names = append(names, p.id+":"+p.worker)
+			}
+		}
+	case "member":
+		for _, w := range s.names["workers"] {
+			until := s.until[w]
+			if d.IntN(3) == 0 {
+				until = d.of("", "1")
+			}
+			names = append(names, until+":"+w)
+		}
+	case "queue":
+		names = []string{"q"}
+	default:
+		if d.IntN(4) == 0 {
+			names = append(names, d.of("w8", "p0", "fence", "offset", "k:w", digest("z"), digest("z")+":k:w"))
+		}
+	}
+	return worker, names
+}
+
+func (d *drawing) explain() []any {
+	entry := ""
+	if d.IntN(2) == 0 {
+		entry = d.entry()
+	}
+	head, tail := queue_.Failed().Around()
+	return []any{entry, d.payload(), 1 + d.IntN(3), 1 + d.IntN(4), head, tail}
+}
+
+// damage draws what Redis may lose, and what people may write.
+func (d *drawing) damage(s *scene) request {
+	q := queue_
+	head, tail := q.Around()
+	some := func(kind string) string { return d.of(append(s.names[kind], "none")...) }
+	id := fmt.Sprint("p", d.ids+d.IntN(2))
+	if len(s.held) > 0 && d.IntN(2) == 0 {
+		id = s.held[d.IntN(len(s.held))].id
+	}
+	worker, entry, payload := d.of("w1", "w2", "w9"), d.entry(), d.payload()
+	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled"), d.of("rounds", "unique", "entries")
+	lost := d.of(append(s.keys, q.Token())...)
+	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
+		q.Entries(), q.Ledger(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)))
+	all := [][]any{
+		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
+		{"ZREM", head + ranks + tail, some(ranks)},
+		{"HDEL", head + hashes + tail, some(hashes)},
+		{"ZREM", q.Working(worker), id},
+		{"HDEL", q.Keyed(some("keyed")), d.of("process", "payload", "due")},
+		{"PERSIST", q.Cancel(some("cancel"))},
+		{"PEXPIRE", q.Cancel(some("cancel")), 60_000},
+
+		{"SET", place, "foreign"}, {"SET", place, "foreign"},
+		{"SET", q.Token(), d.IntN(20)},
+		{"LPUSH", q.Process(id), payload}, {"LPUSH", q.Process(id), payload},
+		{"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id},
+		{"ZADD", q.Workers(), d.now - 500, worker},
+		{"ZADD", q.Suspects(), []int64{-1, 0, d.now + 700}[d.IntN(3)], worker},
+		{"ZADD", q.Idle(), d.now, worker},
+		{"ZADD", q.Schedule(), d.now + 700, entry},
+		{"ZADD", q.Contents(), 0, digest(payload) + ":" + entry},
+		{"ZADD", q.Canceled(), 1 + d.IntN(12), d.of(digest(payload), entry)},
+		{"HSET", q.Rounds(), d.of("fence", worker), d.of("1", "5", "x")},
+		{"HSET", q.Entries(), id, entry},
+		{"HSET", q.Keyed(d.of(entry, some("keyed"))), d.of("process", "payload", "due", "retries", "crashes", "tried", "died", "low", "high", "keep"), d.of(id, "-1", "3")},
+		{"HSET", q.Unique(), digest(payload), d.of("w:1", "p:"+id, "e:"+entry, "x:1", "1")},
+		{"HSET", q.Unique(), "offset", d.of("5", "x")},
+		{"HSET", q.Ledger(), digest(payload), d.of("1", "x")},
+	}
+	r := all[d.IntN(len(all))]
+	return request{verb: r[0].(string), args: r[1:]}
+}
+
+var space = keys.NewSpace(prefix)
+
+// note notes what is in a key.
+func (s *scene) note(key string, in []ranked) {
+	k, ok := space.Parse(key)
+	if !ok || k.Queue == nil || k.Queue.IsFailed() {
+		return
+	}
+	s.keys = append(s.keys, key)
+	if k.Part != "" {
+		s.names[k.Kind] = append(s.names[k.Kind], k.Part)
+	}
+	for _, r := range in {
+		switch k.Kind {
+		case "working":
+			s.held = append(s.held, process{k.Part, r.name, int64(r.score)})
+		case "workers":
+			s.until[r.name] = text(int64(r.score))
+		}
+		if k.Part == "" {
+			s.names[k.Kind] = append(s.names[k.Kind], r.name)
+		}
+	}
+}
