@@ -72,7 +72,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 68:
 		return on("leave", d.worker(), d.IntN(20), d.IntN(20))
 	case n < 72:
-		return on("fail", d.worker())
+		return on("fail", d.worker(), d.of("0", "1"))
 	case n < 78:
 		return on("cancel", q.Channel(keys.KindCancel), d.payload())
 	case n < 81:
