@@ -108,12 +108,15 @@ func checkKey(key string) error {
 	return nil
 }
 
-// millis is a time as Redis is told it; 0 is now.
+// millis is a time as Redis is told it; 0 is now. It goes by the seconds, since those
+// of time.Unix may be such that neither their milliseconds nor Before make sense.
 func millis(t time.Time) (int64, error) {
 	switch {
 	case t.IsZero():
 		return 0, nil
-	case !t.Before(year10000):
+	case t.Unix() < 0:
+		return 1, nil
+	case t.Unix() >= year10000.Unix():
 		return 0, fmt.Errorf("%w: the time %v is after the year 9999", ErrBadOption, t)
 	}
 	ms := t.UnixMilli()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -774,9 +775,12 @@ func TestTimes(t *testing.T) {
 	for _, past := range []time.Time{
 		time.Now().Add(-time.Hour), time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0), time.Unix(-1, 999_999_999),
 		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{},
+		time.Unix(-10_000_000_000_000_000, 0), time.Unix(math.MinInt64, 0), // of which UnixMilli overflows
 	} {
 		key, err := q.EnqueueAt(ctx, past, []byte("past"))
-		is.NoErr(err)
+		if err != nil {
+			t.Fatalf("%v is in the past: %v", past, err)
+		}
 		task, err := q.StartTask(ctx)
 		if err != nil {
 			t.Fatalf("%v is in the past: %v", past, err)
@@ -797,6 +801,7 @@ func TestTimes(t *testing.T) {
 	noTask(t, q)
 	for _, bad := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0), time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(math.MaxInt64, 0), // which is before everything else for Before
 	} {
 		_, err = q.EnqueueAt(ctx, bad, []byte("x"))
 		is.True(is_(err, worqr.ErrBadOption))
