@@ -46,15 +46,15 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":
-		return false, q.wrap("enqueue", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
+		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
 	case len(nonce) > MaxKey:
-		return false, q.wrap("enqueue", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
+		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
 	}
 	err = q.produce(payloads, func() (err error) {
 		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, redisconn.Copy(payloads))
 		return err
 	})
-	return fresh, q.wrap("enqueue", err)
+	return fresh, q.wrap("enqueue once", err)
 }
 
 // EnqueueUnique adds the payload to the back of the queue. It fails with
@@ -62,7 +62,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // or runs. Copies added by Enqueue neither lock nor are locked out.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
-	return q.wrap("enqueue", q.produce(payloads, func() error {
+	return q.wrap("enqueue unique", q.produce(payloads, func() error {
 		return script.EnqueueUnique(ctx, q.peer.calls, q.keys, redisconn.Copy(payloads))
 	}))
 }
@@ -81,7 +81,11 @@ func (q *Queue) produce(payloads [][]byte, send func() error) error {
 	}
 	for i, p := range payloads {
 		if most := q.peer.opts.MaxPayload; len(p) > most {
-			return tooLarge("payload %d of %d has %d bytes; at most %d, so store it elsewhere and enqueue where", i+1, len(payloads), len(p), most)
+			which := "the payload"
+			if len(payloads) > 1 {
+				which = fmt.Sprintf("payload %d of %d", i+1, len(payloads))
+			}
+			return tooLarge("%s has %d bytes; at most %d, so store it elsewhere and enqueue where", which, len(p), most)
 		}
 	}
 	if err := send(); err != nil {

@@ -132,7 +132,7 @@ func millis(t time.Time) (int64, error) {
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = newID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
-		return "", q.wrap("enqueue", err)
+		return "", q.wrap("enqueue at a time", err)
 	}
 	return key, nil
 }

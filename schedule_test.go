@@ -805,6 +805,7 @@ func TestTimes(t *testing.T) {
 	} {
 		_, err = q.EnqueueAt(ctx, bad, []byte("x"))
 		is.True(is_(err, worqr.ErrBadOption))
+		is.True(strings.Contains(err.Error(), `enqueue at a time on "q"`))
 		is.True(is_(q.Put(ctx, "x", []byte("x"), &worqr.PutOptions{At: bad}), worqr.ErrBadOption))
 	}
 	// By the zone of the one who asks, or any other.
