@@ -114,13 +114,18 @@ func TestCloseAndRun(t *testing.T) {
 	stop()
 	is.NoErr(p.Close())
 	is.NoErr(p.Close())
-	is.True(q.Enqueue(t.Context(), []byte("a")) != nil)
-	is.True(p.StartWorker(t.Context()) != nil)
-	var events error
-	for _, events = range p.Events(t.Context()) {
+	errs := verbs(t.Context(), p, q)
+	for _, errs["Events"] = range p.Events(t.Context()) {
 		break
 	}
-	is.True(events != nil)
+	errs["Put"] = q.Put(t.Context(), "k", []byte("a"), nil)
+	_, errs["Check"] = p.Check(t.Context())
+	_, errs["Explain"] = q.Explain(t.Context(), []byte("a"))
+	for verb, err := range errs {
+		if !is_(err, worqr.ErrShutdown) || is_(err, worqr.ErrUnknown) || strings.Count(err.Error(), "shutting down") != 1 {
+			t.Errorf("%s on a closed peer: %v", verb, err)
+		}
+	}
 
 	other := open(t, worqr.Options{})
 	is.NoErr(other.Close())

@@ -328,9 +328,9 @@ func (p *Peer) ID() string {
 
 // Close stops the worker if StartWorker has started it, as StopWorker does, and
 // closes the connections that the peer has opened; a Pool that was given stays
-// open. Calls made afterwards fail. It blocks until what is under way has ended.
-// While Run has not returned it does nothing and fails: end Run's context, or
-// call Shutdown, first.
+// open. Calls that need Redis fail with ErrShutdown afterwards. It blocks until what
+// is under way has ended. While Run has not returned it does nothing and fails: end
+// Run's context, or call Shutdown, first.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -434,6 +434,8 @@ func public(err error) error {
 		return ErrEvicted
 	case errors.Is(err, script.ErrDuplicate):
 		return ErrDuplicate
+	case errors.Is(err, redisconn.ErrClosed) && !errors.Is(err, ErrShutdown): // it may be that of a call within
+		return fmt.Errorf("%w: %w", ErrShutdown, err)
 	}
 	return err
 }
