@@ -63,6 +63,7 @@ func TestBadOptions(t *testing.T) {
 	for _, url := range []string{
 		"", "localhost:6379", "http://localhost", "redis://:hunter2@host:notaport", "redis://:hunter2@host/notadb",
 		"redis://:hunter2@%zz", "unix://", "unix:///path?db=x", "redis:hunter2",
+		"redis://:hunter2@host:99999", "redis://user:hunter2@localhost:7391:12",
 	} {
 		_, err := worqr.Open(url, nil)
 		if !is_(err, worqr.ErrBadOption) {

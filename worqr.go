@@ -270,6 +270,11 @@ type Peer struct {
 // valid. Close releases the connections. Fleets in several databases of one Redis
 // need a [Options.Prefix] each.
 //
+// A name alone is a password, as redis-cli has it: redis://hunter2@host logs in as the
+// default user, with hunter2. In users, passwords and paths, @ : / ? # % are written as
+// %40 %3A %2F %3F %23 %25. The error of a URL names its part that is wrong, and repeats
+// nothing of it.
+//
 // Whether Redis would evict tasks (ErrPolicy) is asked where a worker starts. A peer
 // that only produces does not ask: it would need the right to, and a round trip. For
 // a Redis at which no worker has started yet, Check tells.

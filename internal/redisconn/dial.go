@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,13 +78,26 @@ func (c pooledConn) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
 
-// What is wrong with a URL, and how it is to be written. Which part of it is wrong is
-// not told: where a password is not escaped, a part of it stands in another place.
+// How a URL is to be written. What is wrong with one is told by the name of its part,
+// and nothing of it is repeated: where a password is not escaped, a piece of it stands
+// in another part.
+var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]; " +
+	"in users, passwords and paths, write @ : / ? # % as %40 %3A %2F %3F %23 %25")
+
+func bad(what string) error { return fmt.Errorf("%s: %w", what, errURL) }
+
 var (
-	errURL = errors.New("want redis://[[user]:password@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]; " +
-		"in users, passwords and paths, write @ : / ? # % as %40 %3A %2F %3F %23 %25")
-	errEmpty = errors.New("the URL is empty")
-	errQuery = fmt.Errorf("the URL has a query, but the database is written as /2: %w", errURL)
+	errEmpty    = errors.New("the URL is empty")
+	errScheme   = bad("the URL does not begin with redis://, rediss:// or unix:///")
+	errLogin    = bad("a part of the user or the password, or of a path, is not escaped")
+	errFragment = bad("the URL has a #, which is not escaped or begins what has no meaning")
+	errHost     = bad("the host cannot be one")
+	errColons   = bad("the host or the port has a colon too many; an IPv6 address stands in brackets")
+	errPort     = bad("the port is not a number from 1 to 65535")
+	errDatabase = bad("the database is not a number from 0")
+	errQuery    = bad("the URL has a query, but the database is written as /2")
+	errSocket   = bad("the path of the socket does not begin with the third slash of unix:///, or is not escaped")
+	errDB       = bad("the query is not ?db= and the database")
 )
 
 var dialer = &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
@@ -112,9 +126,6 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 	case "unix":
 		network, address, db = "unix", u.Path, strings.TrimPrefix(u.RawQuery, "db=")
 	}
-	if address == "" {
-		return nil, errURL
-	}
 	opts := []redis.DialOption{
 		redis.DialContextFunc(bounded(dial)),
 		redis.DialReadTimeout(dialTimeout),
@@ -124,7 +135,7 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 	if db != "" {
 		n, err := strconv.Atoi(db)
 		if err != nil || n < 0 {
-			return nil, errURL
+			return nil, errDatabase
 		}
 		opts = append(opts, redis.DialDatabase(n))
 	}
@@ -144,18 +155,63 @@ func parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, errEmpty
 	}
+	scheme, authority := pieces(raw)
+	if scheme == "" {
+		return nil, errScheme
+	}
+	login, host, named := strings.Cut(authority, "@")
+	if !named {
+		login, host = "", authority
+	}
+	_, port, _ := strings.Cut(host, ":")
 	u, err := url.Parse(raw)
 	switch {
-	case err != nil, u.Opaque != "", strings.Contains(raw, "#"):
-		return nil, errURL
-	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && u.User == nil:
-		return nil, errURL
-	case u.Scheme == "unix" && (u.Host != "" || u.RawQuery != "" && !strings.HasPrefix(u.RawQuery, "db=")):
-		return nil, errURL
-	case u.Scheme != "unix" && strings.Contains(raw, "?"):
+	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, !parses("//" + login + "@"):
+		return nil, errLogin
+	case strings.Contains(raw, "#"):
+		return nil, errFragment
+	case !strings.HasPrefix(host, "[") && strings.Contains(port, ":"):
+		return nil, errColons
+	case !parses("//" + host):
+		if i := strings.LastIndex(host, ":"); i >= 0 && parses("//"+host[:i]) {
+			return nil, errPort
+		}
+		return nil, errHost
+	case scheme == "unix" && (err != nil || host != "" || u.Path == ""):
+		return nil, errSocket
+	case scheme == "unix" && u.RawQuery != "" && !strings.HasPrefix(u.RawQuery, "db="):
+		return nil, errDB
+	case scheme == "unix":
+		return u, nil
+	case err != nil:
+		return nil, errDatabase
+	case strings.Contains(raw, "?"):
 		return nil, errQuery
 	}
+	if n, err := strconv.Atoi(cmp.Or(u.Port(), "1")); err != nil || n < 1 || n > 65535 {
+		return nil, errPort
+	}
 	return u, nil
+}
+
+// pieces are the scheme of a URL, "" if it is none that is known, and what stands
+// between it and the path: who is to log in, the host and the port.
+func pieces(raw string) (scheme, authority string) {
+	scheme, rest, _ := strings.Cut(raw, ":")
+	scheme = strings.ToLower(scheme)
+	if !slices.Contains([]string{"redis", "rediss", "unix"}, scheme) || !strings.HasPrefix(rest, "/") {
+		return "", ""
+	}
+	if rest, ok := strings.CutPrefix(rest, "//"); ok {
+		authority = rest[:strings.IndexAny(rest+"/", "/?#")]
+	}
+	return scheme, authority
+}
+
+// parses reports whether a piece of a URL is one.
+func parses(piece string) bool {
+	_, err := url.Parse(piece)
+	return err == nil
 }
 
 // login says who we are. A name alone is a password, as redis-cli has it.
