@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,6 +99,9 @@ func TestExceptions(t *testing.T) {
 		"panic, fail":              {func() error { panic("no") }, worqr.FailOnPanic, 1, "panic: no"},
 		"panic with an error":      {func() error { panic(no) }, worqr.FailOnPanic, 1, "panic: no"},
 		"panic with a Permanent":   {func() error { panic(worqr.Permanent(no)) }, worqr.RetryOnPanic, 1, "panic: no"},
+		"panic, fail, RetryAfter":  {func() error { panic(worqr.RetryAfter(no, 0)) }, worqr.FailOnPanic, 1, "panic: no"},
+		"panic, retry, RetryAfter": {func() error { panic(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 3, "panic: no"},
+		"Goexit, fail":             {func() error { runtime.Goexit(); return nil }, worqr.FailOnPanic, 3, "the handler called runtime.Goexit"},
 		"panic nil, fail":          {func() error { panic(nil) }, worqr.FailOnPanic, 1, ""},
 		"nil dereference, fail":    {func() error { var p *worqr.Task; return errors.New(p.ID) }, worqr.FailOnPanic, 1, ""},
 		"error, retry":             {func() error { return no }, worqr.RetryOnPanic, 3, "no"},

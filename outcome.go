@@ -10,13 +10,18 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// A PanicPolicy says what becomes of a task whose handler panics.
+// A PanicPolicy says what becomes of a task whose handler panics. A panic with the
+// error of Permanent or Broken fails at once under either, as that error does when it
+// is returned. A handler that ends its goroutine with runtime.Goexit, as t.FailNow
+// does, has not panicked: under either, that is an error, and the task is tried again.
 type PanicPolicy int
 
 const (
-	// RetryOnPanic takes a panic for an error: the task is tried again.
+	// RetryOnPanic takes a panic for an error: the task is tried again. After a panic
+	// with the error of RetryAfter, that says when.
 	RetryOnPanic PanicPolicy = iota
-	// FailOnPanic takes a panic for a Permanent error.
+	// FailOnPanic takes a panic for a Permanent error, also one with the error of
+	// RetryAfter.
 	FailOnPanic
 )
 
@@ -36,6 +41,9 @@ const (
 
 // Permanent makes a handler's error final: the task goes to the failed queue,
 // whatever retries it has left. It is nil if err is.
+//
+// Of Permanent, Broken and RetryAfter the outermost holds: Permanent(RetryAfter(err, d))
+// is final, and RetryAfter(Permanent(err), d) is tried again.
 func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}) }
 
 // Broken is Permanent for a payload that cannot be decoded. It is kept apart
@@ -44,7 +52,8 @@ func Broken(err error) error { return judge(err, verdict{kind: script.Broken}) }
 
 // RetryAfter has the task tried again in d, whatever Backoff says; at once if d
 // is negative, and in 100 years if d is longer, so that no task is lost by it. It
-// counts as a retry, and MaxRetries holds. It is nil if err is.
+// counts as a retry, and MaxRetries holds, also where err is Permanent or Broken: the
+// outermost holds. It is nil if err is.
 func RetryAfter(err error, d time.Duration) error {
 	return judge(err, verdict{after: min(max(d, 0), longest)})
 }
