@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
 	"github.com/worqr/worqr"
 )
 
@@ -69,7 +72,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 type explainCommand struct {
 	target
 	Queue   string  `arg:"" help:"Name of the queue."`
-	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and a key, standard input is the payload, to the byte: printf adds no newline, echo does."`
+	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and a key, standard input is the payload, to the byte: printf adds no newline, echo does. The empty payload is written ''."`
 	Key     *string `placeholder:"KEY" help:"Explain what is under this key, whatever its payload."`
 }
 
@@ -87,13 +90,13 @@ func (c *explainCommand) Validate() error {
 }
 
 // Run prints where a task is, and why it does not run.
-func (c *explainCommand) Run(ctx context.Context, in io.Reader, out io.Writer) error {
+func (c *explainCommand) Run(ctx context.Context, k *kong.Context, in io.Reader, out io.Writer) error {
 	p, err := c.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = p.Close() }() // it is not started, so there is nothing to leave
-	e, err := c.explain(ctx, p.Queue(c.Queue), in)
+	e, err := c.explain(ctx, p.Queue(c.Queue), in, k.Stderr)
 	if err != nil {
 		return err
 	}
@@ -109,16 +112,22 @@ func (c *explainCommand) Run(ctx context.Context, in io.Reader, out io.Writer) e
 	return nil
 }
 
-func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, in io.Reader) (*worqr.Explanation, error) {
+func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, in io.Reader, errs io.Writer) (*worqr.Explanation, error) {
 	if c.Key != nil {
 		return q.ExplainKey(ctx, *c.Key)
 	}
 	if c.Payload != nil {
 		return q.Explain(ctx, []byte(*c.Payload))
 	}
+	if f, ok := in.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintln(errs, "worqr: waiting for the payload, to the byte; Ctrl-D ends it") // who does not see it types all the same
+	}
 	payload, err := io.ReadAll(in)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("read the payload: %w", err)
+	case len(payload) == 0: // by mistake, more often than not: in a script, of cron, by a program that has failed
+		return nil, errors.New("standard input is empty, and there is no payload; for the empty payload, pass ''")
 	}
 	return q.Explain(ctx, payload)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -91,11 +93,57 @@ func TestExplain(t *testing.T) {
 		{"bad name", "", []string{"q q", canary}, exitFailed, "bad name"},
 		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "either"},
 		{"neither", "", nil, exitFailed, "<queue>"},
+		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass ''"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)
 			if status != c.status || !strings.Contains(out, c.says) {
 				t.Errorf("exit status %d, want %d and %q:\n%s", status, c.status, c.says, out)
+			}
+		})
+	}
+}
+
+// A typist is a terminal at which somebody types.
+type typist struct {
+	io.Reader
+	terminal *os.File
+}
+
+func (t typist) Fd() uintptr { return t.terminal.Fd() }
+
+// Who is to type the payload is told so, and apart from the explanation; nobody else is.
+func TestExplainWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("needs a terminal of its own:", err)
+	}
+	defer terminal.Close() //nolint:errcheck // nothing was written to it
+	null, err := os.Open(os.DevNull)
+	is.NoErr(err)
+	defer null.Close() //nolint:errcheck // it was only read
+	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	args := []string{"explain", "--redis", url, "--prefix", prefix, "q"}
+	for name, c := range map[string]struct {
+		in     io.Reader
+		args   []string
+		status int
+		waits  bool
+	}{
+		"typed":         {typist{strings.NewReader(canary), terminal}, nil, exitUnwell, true},
+		"nothing":       {typist{strings.NewReader(""), terminal}, nil, exitFailed, true},
+		"not asked":     {typist{strings.NewReader(canary), terminal}, []string{canary}, exitUnwell, false},
+		"key":           {typist{strings.NewReader(canary), terminal}, []string{"--key", canary}, exitUnwell, false},
+		"the null file": {null, nil, exitFailed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			status := run(append(args[:len(args):len(args)], c.args...), c.in, &out, &errs)
+			if status != c.status || strings.Contains(errs.String(), "waiting for the payload") != c.waits || strings.Contains(out.String(), "waiting for the payload") {
+				t.Errorf("exit status %d, want %d:\n%s\n%s", status, c.status, out.String(), errs.String())
 			}
 		})
 	}
