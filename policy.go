@@ -2,9 +2,11 @@ package worqr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -33,16 +35,27 @@ func (p policy) evictsLists() bool { return strings.HasPrefix(p.name, "allkeys-"
 // evictsExpiring reports whether keys with a TTL may go.
 func (p policy) evictsExpiring() bool { return strings.HasPrefix(p.name, "volatile-") }
 
-// checkPolicy fails with ErrPolicy where Redis would evict tasks. It warns where
-// it would once it had a bound, or would evict what has a TTL. Where it may not
-// ask, it says nothing: a peer must not need more rights than its work does.
-func (p *Peer) checkPolicy(ctx context.Context) error {
-	info, err := p.info(ctx, p.control, "memory")
-	if err != nil {
-		p.log.Debug("worqr: the eviction policy cannot be read", "err", err)
-		return nil
+// errOld is why a worker does not start on a Redis without the commands of the scripts:
+// it would be a member, start nothing, and give nothing back.
+var errOld = errors.New("worqr: Redis is too old")
+
+// checkRedis fails with ErrPolicy where Redis would evict tasks, and with errOld where
+// it is too old. It warns where it would evict once it had a bound, or would evict what
+// has a TTL. What it may not ask it takes to be well: a peer must not need more rights
+// than its work does.
+func (p *Peer) checkRedis(ctx context.Context) error {
+	told := map[string]string{}
+	replies := p.control.Do(ctx, infoCall("memory"), infoCall("server")) // as one takes several since Redis 7
+	for i, what := range []string{"the eviction policy", "the version of Redis"} {
+		if err := readInfo(replies[i], told); err != nil {
+			p.log.Debug("worqr: "+what+" cannot be read", "err", err)
+		}
 	}
-	switch m := policyOf(info); {
+	// Others than Redis say for which version of it they stand, or what they like.
+	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && older(v, oldest) {
+		return fmt.Errorf("%w: it is %s, and lacks commands that are used here; use %s or later", errOld, v, oldest)
+	}
+	switch m := policyOf(told); {
 	case m.evictsLists() && m.maximum > 0:
 		return fmt.Errorf("%w: its maxmemory-policy is %s and its maxmemory %d bytes, so tasks would be lost as soon as it is full; set maxmemory-policy to noeviction",
 			ErrPolicy, m.name, m.maximum)
@@ -60,16 +73,19 @@ func (p *Peer) warnPolicy(what string, m policy) {
 }
 
 // info reads one section of what Redis tells of itself.
-func (p *Peer) info(ctx context.Context, l *redisconn.Line, section string) (map[string]string, error) {
-	text, err := redis.String(l.One(ctx, redisconn.Command("INFO", section)))
-	if err != nil {
-		return nil, err
-	}
-	fields := map[string]string{}
+func (p *Peer) info(ctx context.Context, section string, into map[string]string) error {
+	v, err := p.calls.One(ctx, infoCall(section))
+	return readInfo(redisconn.Reply{Value: v, Err: err}, into)
+}
+
+func infoCall(section string) redisconn.Call { return redisconn.Command("INFO", section) }
+
+func readInfo(reply redisconn.Reply, into map[string]string) error {
+	text, err := redis.String(reply.Value, reply.Err)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
+			into[name] = value
 		}
 	}
-	return fields, nil
+	return err
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -114,4 +117,76 @@ func TestEvictionPolicyForbidden(t *testing.T) {
 	is.NoErr(peer.StopWorker(t.Context()))
 	is.Equal(len(log.lines("level=WARN")), 0)
 	is.Equal(len(log.lines("the eviction policy cannot be read")), 1)
+}
+
+// Dated is a connection to a Redis that says it is of some version.
+type dated struct {
+	redis.Conn
+	version string
+}
+
+func (c dated) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
+
+func (c dated) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(c.Conn, d)
+	if b, ok := v.([]byte); ok {
+		v = regexp.MustCompile(`redis_version:\S*`).ReplaceAll(b, []byte("redis_version:"+c.version))
+	}
+	return v, err
+}
+
+func (c dated) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, name, args...)
+}
+
+// A peer does not start on a Redis that lacks what its scripts call: it would join,
+// start nothing and give nothing back. Of what says nothing of its age it takes the
+// best; Valkey says for which Redis it stands.
+func TestRedisIsTooOld(t *testing.T) {
+	t.Parallel()
+	for version, refused := range map[string]bool{
+		"5.0.7": true, "6.0.16": true, "6.2.0": false, "7.2.4": false, "10.0.1": false, "255.255.255": false, "": false, "unstable": false,
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			url := redistest.Worker(t, redistest.URL(), prefix)
+			peer := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
+				c, err := redis.DialURL(url)
+				return dated{c, version}, err
+			}}, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
+			defer peer.Close()
+			for range 2 {
+				err := peer.StartWorker(t.Context())
+				if !refused {
+					is.NoErr(err)
+					is.NoErr(peer.StopWorker(t.Context()))
+					continue
+				}
+				is.True(err != nil && !is_(err, worqr.ErrPolicy))
+				is.True(strings.Contains(err.Error(), "start worker: Redis is too old: it is "+version))
+				is.True(strings.Contains(err.Error(), "6.2 or later"))
+			}
+			if refused {
+				err := peer.Run(t.Context()) // returns at once, and leaves nothing
+				is.True(err != nil && strings.Contains(err.Error(), "Redis is too old"))
+				for w, err := range peer.Workers(t.Context()) {
+					t.Errorf("there is a worker: %v %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+// Who may ask for one section hears what is in that one.
+func TestRedisTellsSome(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	conn := redistest.Dial(t, server.URL())
+	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
+	is.NoErr(err)
+	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrPolicy))
 }

@@ -17,13 +17,14 @@ import (
 // their Grace; then it returns an error.
 //
 // It outlives every failure of Redis: it keeps trying, and logs the first and
-// each changed error once; while it cannot start, also once a minute. From the end of its context it takes at most
-// Options.Drain, Grace and 5 s more. It returns nil after a clean end, and an error when
-// it could not leave cleanly (then peers return its tasks once its lease has
-// lapsed), when it has never reached Redis, or was called before; and ErrPolicy,
-// before it starts, where a full Redis would evict tasks. After
-// Shutdown it returns ErrShutdown at once. It is made of StartWorker, StartWork,
-// StartTasks, Finish, Stop, Retry, Fail and StopWorker.
+// each changed error once; while it cannot start, also once a minute. From the end
+// of its context it takes at most Options.Drain, Grace and 5 s more. It returns nil
+// after a clean end, and an error when it could not leave cleanly (then peers
+// return its tasks once its lease has lapsed), when it has never reached Redis, or
+// was called before; and before it starts, ErrPolicy where a full Redis would evict
+// tasks, and an error where Redis is older than 6.2. After Shutdown it returns
+// ErrShutdown at once. It is made of StartWorker, StartWork, StartTasks, Finish,
+// Stop, Retry, Fail and StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -115,7 +116,7 @@ func (p *Peer) persist(ctx context.Context) error {
 			upset.about(p.log, "cannot start", nil)
 			return nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrPolicy) {
+		if ctx.Err() != nil || errors.Is(err, ErrPolicy) || errors.Is(err, errOld) {
 			return err
 		}
 		upset.about(p.log, "cannot start", err)

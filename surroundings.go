@@ -25,16 +25,13 @@ func (c *checkup) server() error {
 	}
 	told := map[string]string{}
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
-		info, err := c.peer.info(c.ctx, c.peer.calls, section)
+		err := c.peer.info(c.ctx, section, told)
 		if _, refused := err.(redis.Error); refused {
 			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("INFO %s could not be read (%v), so nothing is known of it.", section, err))
 			continue
 		}
 		if err != nil {
 			return err
-		}
-		for name, value := range info {
-			told[name] = value
 		}
 	}
 	settings := map[string]string{}

@@ -19,8 +19,9 @@ import (
 // this fails or not, Run may be called afterwards.
 // It returns once the registration is stored; when it fails, nothing has been
 // started. It does nothing when the worker is started. It fails with ErrPolicy
-// where a full Redis would evict tasks, as far as it is allowed to ask (INFO
-// memory), and warns where that might be.
+// where a full Redis would evict tasks, and warns where that might be; it fails, too,
+// where Redis is older than 6.2. Both as far as it is allowed to ask (INFO memory and
+// server).
 //
 // From then on the worker outlives every outage of Redis. When it was given up
 // for dead it comes back under a new id, and works on the same queues.
@@ -33,7 +34,7 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.present() != nil {
 		return nil
 	}
-	if err := p.checkPolicy(ctx); err != nil {
+	if err := p.checkRedis(ctx); err != nil {
 		return wrap("start worker", err)
 	}
 	p.mu.Lock()
