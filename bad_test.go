@@ -307,6 +307,32 @@ func TestForeignKeys(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"a", "b"})
 }
 
+// What cannot go back since the user may not move it is not taken for somebody else's
+// key. It goes back once the user may.
+func TestReturnIsForbidden(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	allow := func(rule ...any) {
+		t.Helper()
+		_, err := c.Do("ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+		is.NoErr(err)
+	}
+	allow("on", ">secret", "~*", "&*", "+@all", "-lmove")
+	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	take(t, q)
+	err := q.StopWork(t.Context())
+	is.True(err != nil && !strings.Contains(err.Error(), ": WRONGTYPE"))
+	is.True(strings.Contains(err.Error(), "this user may not use a command"))
+	allow("+lmove")
+	_, err = p.Sweep(t.Context())
+	is.NoErr(err)
+	is.Equal(waiting(t, q), []string{"a"})
+}
+
 // The same of a task that fails, and of the failed queue: it is in one of both
 // places, or still ours.
 func TestForeignKeysOfTheFailed(t *testing.T) {

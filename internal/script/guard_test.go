@@ -175,7 +175,7 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},
 		{name: "leave: what nobody knows is not touched", seed: held.with("workers", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: held.with("workers", "", "rounds", "{fence=2 w1=5}", "token", "=2")}}},
-		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "WRONGTYPE", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=2"}}}},
+		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "STUCK", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=2"}}}},
 		{name: "what Redis has lost is not returned", seed: held.with("process:p1", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2"}}}},
 		{name: "nor counted as stopped", seed: held.with("process:p1", ""), steps: []when{{call: ends(6, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: state{"workers": "(w1=+60m)", "rounds": "{w1=6}", "token": "=1"}}}},
 		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},

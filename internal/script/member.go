@@ -404,9 +404,10 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, ro
 	}
 }
 
-// errStuck is why a return makes no progress. Any peer goes on with it once
-// the key is a list again.
-var errStuck = errors.New("WRONGTYPE a key of the queue is of another type, so not all tasks can be returned")
+// errStuck is why a return makes no progress. The scripts pass over what they cannot
+// move, and do not tell why. Any peer goes on with it once it can be moved.
+var errStuck = errors.New("not all tasks can be returned: Redis refuses to move what is left, " +
+	"since a key of the queue is of another type (WRONGTYPE), or since this user may not use a command of the scripts, such as LMOVE")
 
 // FailWorker fences the worker and returns its tasks. Known tells whether it
 // served the queue. Others may help: what they handle meanwhile counts as returned.

@@ -525,6 +525,8 @@ func refused(err error) string {
 		return "STALE"
 	case errors.Is(err, ErrDuplicate):
 		return "DUPLICATE"
+	case errors.Is(err, errStuck):
+		return "STUCK"
 	}
 	if m := raised.FindStringSubmatch(err.Error()); m != nil {
 		return m[1]

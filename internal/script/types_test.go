@@ -84,7 +84,7 @@ func TestQueueOfAnotherType(t *testing.T) {
 			state: seed.with("working:w1", "(p1=1)", "process:p2", "", "rounds", "{w1=1}"),
 		}}},
 		{name: "leave", seed: seed, steps: []when{
-			{call: leaves("w1"), want: "WRONGTYPE", state: left},
+			{call: leaves("w1"), want: "STUCK", state: left},
 			{call: beats("w2", true), want: ""},
 			{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"p3"}}), want: "trouble=WRONGTYPE", state: left.with("rounds", "{w2=1}")},
 			{call: puts("queues", "[z]"), state: left.with("rounds", "{w2=1}", "queues", "[z]")},
