@@ -2,8 +2,10 @@ package worqr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -190,11 +192,15 @@ func (w *worker) comeBack(ctx context.Context) error {
 	p.mu.Unlock()
 
 	p.counts.evicted.Add(1)
-	p.log.Warn("worqr: this worker was given up for dead; it comes back under a new id", "worker", old, "new", id)
 	for _, r := range members {
 		w.forsake(r, ErrEvicted)
 	}
 	p.capacity.Pass()
+	why := "worqr: this worker was given up for dead; it comes back under a new id"
+	if w.isForgotten(ctx, slices.Collect(maps.Values(members))) {
+		why = "worqr: Redis does not know this worker any more; it comes back under a new id"
+	}
+	p.log.Warn(why, "worker", old, "new", id)
 	if err := w.loosenAll(ctx); err != nil {
 		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
 	}
@@ -202,6 +208,37 @@ func (w *worker) comeBack(ctx context.Context) error {
 		p.log.Debug("worqr: removing the old registration", "err", err)
 	}
 	return w.register(ctx, id)
+}
+
+// isForgotten reports whether Redis has lost a token that these rounds had seen, and
+// says so once. A token never goes back, and rises when a worker is failed: so this one
+// was not failed, or not that alone. It is asked for before the worker leaves, which
+// raises it, too. Where others have raised it as far since, or Redis does not say,
+// nobody knows.
+func (w *worker) isForgotten(ctx context.Context, all []*rounds) bool {
+	if len(all) == 0 {
+		return false
+	}
+	calls := make([]redisconn.Call, len(all))
+	for i, r := range all {
+		calls[i] = script.TokenCall(r.queue.keys)
+	}
+	var replies []redisconn.Reply
+	_ = twice(func() error { // the connection may be one to the Redis that was there before
+		replies = w.peer.control.Do(ctx, calls...)
+		return replies[0].Err
+	})
+	for i, reply := range replies {
+		token, err := redis.Int64(reply.Value, reply.Err)
+		if errors.Is(err, redis.ErrNil) {
+			token, err = 0, nil // none was given
+		}
+		if err == nil && token < all[i].highest() {
+			all[i].lostWrites("a token that was given is not known")
+			return true
+		}
+	}
+	return false
 }
 
 // exclusive is how long after it was renewed a lease is certain to hold.

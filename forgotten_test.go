@@ -52,6 +52,58 @@ func TestLostWritesAreReported(t *testing.T) {
 	}
 }
 
+// A worker that is not known any more says whether it was given up, or Redis was
+// emptied: then a token that it had seen is not known either.
+func TestEmptiedRedisIsReported(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		befalls func(t *testing.T, s *redistest.Server, p *worqr.Peer)
+		lost    bool
+	}{
+		"emptied": {func(t *testing.T, s *redistest.Server, _ *worqr.Peer) { has("FLUSHALL")(t, s, nil) }, true},
+		"restarted": {func(t *testing.T, s *redistest.Server, _ *worqr.Peer) {
+			s.Kill()
+			s.Restart(t)
+		}, true},
+		"tokens of before": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.ID(), "SET p:token:{q} 2")(t, s, nil)
+		}, true},
+		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.ID())(t, s, nil)
+		}, false},
+		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.ID(), "SET p:token:{q} foreign")(t, s, nil)
+		}, false},
+		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.ID())
+			must(t, err)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server, said := redistest.Start(t), &journal{}
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond, Logger: said.logger()})
+			q := working(t, p, "q")
+			working(t, p, "idle")
+			enqueue(t, q, "a", "b", "c")
+			for range 3 {
+				is.NoErr(take(t, q).Finish(t.Context()))
+			}
+			before := p.ID()
+			c.befalls(t, server, p)
+			eventually(t, "it has come back", func() bool { return p.ID() != before && len(said.lines("worker="+before+" new="+p.ID())) == 1 })
+			lost, dead := 0, 1
+			if c.lost {
+				lost, dead = 1, 0
+			}
+			is.Equal(len(said.lines("this worker was given up for dead")), dead)
+			is.Equal(len(said.lines("Redis has lost writes")), lost) // once, however many queues
+			is.Equal(p.Stats().Evicted, int64(1))
+		})
+	}
+}
+
 // lines keep what a logger says.
 type lines struct {
 	mu   sync.Mutex

@@ -59,6 +59,7 @@ type rounds struct {
 	talked   time.Time // when a round was last made or answered
 	seen     int64     // the last cancel that we were told of
 	answered int64     // the last round that was
+	token    int64     // the highest that was seen, of the queue
 	granted  int64     // ms of Redis time: the lease holds until then, by the last answered beat
 	ask      int
 	cancels  cancels
@@ -76,7 +77,7 @@ type rounds struct {
 
 func newRounds(base context.Context, q *Queue, worker string, serve *service, s stay) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round,
+		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round, token: s.asked,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.turned = sync.NewCond(&r.mu)
@@ -240,6 +241,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	tasks := make([]*Task, 0, len(a.Started))
 	for i, s := range a.Started {
 		t := newTask(r, e.Start[i], s)
+		r.token = max(r.token, s.Token)
 		r.held[t.ID] = t
 		if late {
 			r.giveBack(t) // others may have it, or it was canceled there
@@ -338,6 +340,13 @@ func (r *rounds) stay() stay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return stay{r.number, r.asked}
+}
+
+// highest is the highest token that was seen.
+func (r *rounds) highest() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.token
 }
 
 // twice repeats a call whose reply was lost, and which may be repeated.
