@@ -289,8 +289,11 @@ func leave(q *queue, args []string) any {
 
 func fail(q *queue, args []string) any {
 	q.whole()
-	_, member := q.score(q.workers, args[0])
-	if member && args[1] != "1" || !q.end(args[0], 0) {
+	known := q.leaves(args[0])
+	if args[1] == "1" {
+		known = q.end(args[0], 0)
+	}
+	if !known {
 		return []any{0, 0, 0, 0}
 	}
 	returned, handled, left := q.takeBack(args[:1])
@@ -301,11 +304,17 @@ func fail(q *queue, args []string) any {
 
 // end fences a member; it reports whether the worker is one, or is being returned.
 func (q *queue) end(worker string, mark int64) bool {
-	at, suspected := q.score(q.suspects, worker)
+	leaves := q.leaves(worker)
 	if _, member := q.score(q.workers, worker); member {
 		q.fence(worker, mark)
 		return true
 	}
+	return leaves
+}
+
+// leaves reports whether the worker is being returned.
+func (q *queue) leaves(worker string) bool {
+	at, suspected := q.score(q.suspects, worker)
 	return suspected && at <= 0
 }
 
