@@ -131,14 +131,14 @@ func TestNothingOvertakesWhatGoesBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := redistest.Start(t)
-	pool := &tamper{addr: server.Addr(), send: func(back bool) {
-		if back {
+	link := &tamper{url: server.URL(), before: func(_ string, args []any) error {
+		if slices.Contains(args, any("stop")) {
 			time.Sleep(20 * time.Millisecond)
 		}
+		return nil
 	}}
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	p := worqr.New(pool, &worqr.Options{Prefix: "p", Lease: time.Minute})
-	t.Cleanup(func() { _ = p.Close() })
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Minute})
 	const n = 30_000
 	type begun struct {
 		number int

@@ -318,9 +318,8 @@ func TestSlowAmongFast(t *testing.T) {
 func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	pool := &tamper{addr: server.Addr(), send: func(bool) { time.Sleep(30 * time.Millisecond) }}
-	p := worqr.New(pool, &worqr.Options{Prefix: "p", Lease: time.Hour})
-	t.Cleanup(func() { _ = p.Close() })
+	link := &tamper{url: server.URL(), before: func(string, []any) error { time.Sleep(30 * time.Millisecond); return nil }}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
 	done := make(chan string, 3)
 	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
 		time.Sleep(10 * time.Millisecond)

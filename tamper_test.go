@@ -1,39 +1,86 @@
 package worqr_test
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/script"
 )
 
-// A tamper is a pool whose connections have rounds come late to Redis.
+// A tamper has calls of scripts come late to Redis, or never, and the answers late to
+// the peer. Either function is called once for each call, in a goroutine, and may be nil.
 type tamper struct {
-	addr string
-	send func(back bool) // before a round is sent, in a goroutine; told whether it gives tasks back
+	url    string
+	before func(verb string, args []any) error // it is sent; the connection ends with an error instead
+	after  func(verb string, args []any)       // the answer is taken in
 }
 
-func (p *tamper) GetContext(ctx context.Context) (redis.Conn, error) {
-	c, err := redis.DialContext(ctx, "tcp", p.addr)
-	return &tampered{Conn: c, of: p}, err
+// open returns a peer with such connections.
+func (p *tamper) open(t testing.TB, opts worqr.Options) *worqr.Peer {
+	t.Helper()
+	opts.Drain = cmp.Or(opts.Drain, time.Second)
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	url, verbs := redistest.Worker(t, p.url, opts.Prefix), script.Verbs()
+	peer := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, url)
+		return &tampered{Conn: c, of: p, verbs: verbs}, err
+	}}, &opts)
+	t.Cleanup(func() { _ = peer.Close() })
+	return peer
+}
+
+// hold waits until a channel is closed. In the end nothing is held.
+func hold(t testing.TB, until <-chan struct{}) {
+	select {
+	case <-until:
+	case <-t.Context().Done():
+	}
 }
 
 type tampered struct {
 	redis.Conn
-	of   *tamper
-	args []any // of a script that is to be called; Receive sends it
+	of    *tamper
+	verbs map[string]string // by the digests of scripts
+
+	mu   sync.Mutex
+	late []call // of scripts; Receive sends them
+	sent []call // and not answered
+}
+
+type call struct {
+	verb string // "" of what is no script
+	args []any
 }
 
 func (c *tampered) Send(name string, args ...any) error {
-	if name == "EVALSHA" {
-		c.args = args
+	c.mu.Lock()
+	one := call{args: args}
+	switch name {
+	case "EVALSHA":
+		one.verb = c.verbs[args[0].(string)]
+		c.late = append(c.late, one)
+	case "EVAL": // again, since Redis did not know it
+		one.verb = c.verbs[digestOf(args[0].(string))]
 	}
+	c.sent = append(c.sent, one)
+	c.mu.Unlock()
 	return c.Conn.Send(name, args...)
 }
 
 func (c *tampered) Flush() error {
-	if c.args != nil {
+	c.mu.Lock()
+	late := len(c.late) > 0
+	c.mu.Unlock()
+	if late {
 		return nil
 	}
 	return c.Conn.Flush()
@@ -42,14 +89,41 @@ func (c *tampered) Flush() error {
 func (c *tampered) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
 
 func (c *tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
-	if c.args != nil {
-		c.of.send(slices.Contains(c.args, any("stop")))
-		c.args = nil
-		if err := c.Conn.Flush(); err != nil {
-			return nil, err
+	c.mu.Lock()
+	late := c.late
+	c.late = nil
+	c.mu.Unlock()
+	if err := c.flush(late); err != nil {
+		_ = c.Close() // nothing was sent
+		return nil, err
+	}
+	v, err := redis.ReceiveWithTimeout(c.Conn, d)
+	var one call
+	c.mu.Lock()
+	if len(c.sent) > 0 { // else it is a message
+		one, c.sent = c.sent[0], c.sent[1:]
+	}
+	c.mu.Unlock()
+	if one.verb != "" && c.of.after != nil && (err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT")) {
+		c.of.after(one.verb, one.args)
+	}
+	return v, err
+}
+
+// flush sends what is late.
+func (c *tampered) flush(late []call) error {
+	if len(late) == 0 {
+		return nil
+	}
+	for _, one := range late {
+		if c.of.before == nil {
+			break
+		}
+		if err := c.of.before(one.verb, one.args); err != nil {
+			return err
 		}
 	}
-	return redis.ReceiveWithTimeout(c.Conn, d)
+	return c.Conn.Flush()
 }
 
 func (c *tampered) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
