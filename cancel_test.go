@@ -2,10 +2,12 @@ package worqr_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -262,4 +264,48 @@ func TestCancelConcurrently(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(s.Running, 0)
 	is.Equal(p.Stats().Canceled, int64(64))
+}
+
+// A task that is to go back, and cannot since a key holds something else, is still held:
+// its cancel is not over before it is gone.
+func TestCancelOfWhatCannotGoBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
+	started, answered, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var start, back sync.Once
+	link := &tamper{url: server.URL(), after: func(verb string, args []any) {
+		switch {
+		case verb != "step":
+		case slices.Contains(args, any("stop")):
+			back.Do(func() { close(refused) })
+		default:
+			if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
+				start.Do(func() { close(started); hold(t, answered) })
+			}
+		}
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond})
+	q, other := working(t, p, "q"), openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	enqueue(t, other, "x")
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { _, err := q.StartTask(ctx); left <- err }()
+	receiveClosed(t, started)
+	leave() // so that it is to go back
+	is.True(is_(receive(t, left, 1)[0], context.Canceled))
+	_, err := c.Do("SET", "p:queues:{q}", "foreign")
+	is.NoErr(err)
+	close(answered)
+	receiveClosed(t, refused)
+	_, err = q.StartTask(t.Context())
+	is.True(err != nil) // the refusal was taken in before
+	_, err = c.Do("DEL", "p:queues:{q}")
+	is.NoErr(err)
+
+	report := cancel(t, other, "x")
+	wait(t, report)
+	is.Equal(report.Removed+report.Stopped, 1)
+	is.Equal(stats(t, other), worqr.QueueStats{Workers: 1})
 }
