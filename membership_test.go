@@ -2,9 +2,11 @@ package worqr_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +103,123 @@ func TestUncertainLeave(t *testing.T) {
 			return slices.Equal(members, []string{p.ID()})
 		})
 	}
+}
+
+// The contexts of what an exclusive handler runs have ended before a leave gives its
+// tasks to others.
+func TestStopWorkOfExclusiveHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	began, causes := make(chan context.Context, 10), make(chan error, 10)
+	running := t.Context()
+	link := &tamper{url: server.URL(), before: func(verb string, _ []any) error {
+		if verb == "leave" {
+			causes <- context.Cause(running)
+		}
+		return nil
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		began <- ctx
+		<-ctx.Done()
+		return ctx.Err()
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	other := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "q")
+	enqueue(t, other, "x")
+	running = receive(t, began, 1)[0]
+	is.NoErr(q.StopWork(t.Context()))
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrShutdown})
+	is.Equal(string(take(t, other).Payload), "x")
+}
+
+// A cancel where nobody works keeps nobody from beginning to: it is not taken for
+// somebody who leaves.
+func TestCancelBesideAJoin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	joins := make(chan string, 1000)
+	link := &tamper{url: server.URL(), before: func(verb string, _ []any) (err error) {
+		if verb == "join" { // it names the last token
+			joins <- ""
+			_, err = q.Cancel(context.Background(), []byte("nothing"))
+		}
+		return err
+	}}
+	working(t, link.open(t, worqr.Options{Prefix: "p"}), "q")
+	is.Equal(len(joins), 1)
+}
+
+// Nor is it when a join was lost before: the worker keeps its id, and what it runs
+// elsewhere.
+func TestCancelBehindALostJoin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	var lose atomic.Bool
+	link := &tamper{url: server.URL(), before: func(verb string, _ []any) error {
+		if verb == "join" && lose.CompareAndSwap(true, false) {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	elsewhere := working(t, p, "elsewhere")
+	enqueue(t, elsewhere, "long")
+	task, id := take(t, elsewhere), p.ID()
+	lose.Store(true)
+	q := p.Queue("q")
+	is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknown))
+	cancel(t, q, "nothing")
+	is.NoErr(q.StartWork(t.Context()))
+	is.Equal(p.ID(), id)
+	is.NoErr(task.Finish(t.Context()))
+}
+
+// A worker that comes back leaves its queues together, and not one after the other.
+func TestComesBackFromManyQueues(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const queues = 100
+	server := redistest.Start(t)
+	var left, exchanges, unanswered atomic.Int64
+	link := &tamper{url: server.URL(), before: func(verb string, _ []any) error {
+		if verb == "leave" {
+			left.Add(1)
+			if unanswered.Add(1) == 1 {
+				exchanges.Add(1)
+			}
+		}
+		return nil
+	}, after: func(verb string, _ []any) {
+		if verb == "leave" {
+			unanswered.Add(-1)
+		}
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	for _, name := range numbers("q", queues) {
+		working(t, p, name)
+	}
+	before := p.ID()
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
+	is.NoErr(err)
+	_, err = p.Queue("q0").StartTask(t.Context())
+	is.True(is_(err, worqr.ErrEvicted))
+	for _, name := range numbers("q", queues) {
+		eventually(t, "it is there again", func() bool {
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
+			is.NoErr(err)
+			return p.ID() != before && slices.Equal(members, []string{p.ID()})
+		})
+	}
+	is.Equal(left.Load(), int64(queues))
+	t.Logf("in %d exchanges", exchanges.Load())
+	is.True(exchanges.Load() < queues/4) // as many as come together; it was one for each
 }
 
 // A queue that cannot be joined keeps nobody from the others.
