@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,4 +219,48 @@ func TestRepairBesideForeignType(t *testing.T) {
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
+}
+
+// Repair goes on with the return of a worker that leaves, and leaves it alone when it is
+// a member again meanwhile.
+func TestRepairOfWhoComesBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	half, rest := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	link := &tamper{url: server.URL(), after: func(verb string, _ []any) {
+		if verb == "leave" {
+			first.Do(func() { close(half); hold(t, rest) })
+		}
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, numbers("", 150)...) // more than one call returns
+	_, err := q.StartTasks(t.Context(), 150)
+	is.NoErr(err)
+	left := make(chan error, 1)
+	go func() { left <- q.StopWork(context.Background()) }()
+	receiveClosed(t, half)
+
+	fails, back := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	tool := &tamper{url: redistest.Doctor(t, server.URL(), "p"), before: func(verb string, _ []any) error {
+		if verb == "fail" {
+			once.Do(func() { close(fails); hold(t, back) })
+		}
+		return nil
+	}}
+	doctor := tool.open(t, worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	repaired := make(chan error, 1)
+	go func() { _, err := doctor.Repair(context.Background()); repaired <- err }()
+	receiveClosed(t, fails)
+	close(rest)
+	is.Equal(receive(t, left, 1), []error{nil})
+	is.NoErr(q.StartWork(t.Context()))
+	task := take(t, q)
+	close(back)
+	is.Equal(receive(t, repaired, 1), []error{nil})
+	is.NoErr(task.Finish(t.Context()))
+	is.Equal(p.Stats().Evicted, int64(0))
 }
