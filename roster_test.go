@@ -1,7 +1,9 @@
 package worqr_test
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +44,51 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A StopWork that StopWorker overtakes does not put the worker back on the list.
+func TestStoppedWorkerStaysOffTheList(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	var leaves atomic.Int64
+	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	link := &tamper{url: server.URL(), after: func(verb string, _ []any) {
+		if verb != "leave" {
+			return
+		}
+		switch leaves.Add(1) {
+		case 1:
+			close(left)
+			hold(t, first)
+		case 2:
+			hold(t, second)
+		}
+	}}
+	p := link.open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
+	q := working(t, p, "q")
+	c := redistest.Dial(t, server.URL())
+	subscribed := func() bool {
+		clients, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+		is.NoErr(err)
+		return clients != ""
+	}
+	eventually(t, "it is subscribed", subscribed)
+	stopped, leaving := make(chan error, 1), make(chan error, 1)
+	go func() { stopped <- p.StopWorker(context.Background()) }()
+	receiveClosed(t, left)
+	go func() { leaving <- q.StopWork(context.Background()) }()
+	eventually(t, "StopWork leaves, too", func() bool {
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer end()
+		return is_(q.StartWork(ctx), context.DeadlineExceeded) // has to wait for it
+	})
+	close(first)
+	eventually(t, "StopWorker is about to remove the registration", func() bool { return !subscribed() })
+	close(second)
+	is.Equal(receive(t, stopped, 1), []error{nil})
+	is.Equal(receive(t, leaving, 1), []error{nil})
+	is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:token:{q}"})
 }
 
 // What could not be written when a queue was joined is written with a later beat.
