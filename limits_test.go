@@ -53,6 +53,21 @@ func TestHugeOptions(t *testing.T) {
 	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrBadOption))
 }
 
+// A lease of many years is one.
+func TestLeaseOfDecades(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{Lease: 100 * 365 * 24 * time.Hour})
+	q := p.Queue("q")
+	causes := make(chan error, 1)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		causes <- context.Cause(ctx)
+		return nil
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	enqueue(t, q, "x")
+	is.New(t).Equal(receive(t, causes, 1), []error{nil})
+}
+
 // accuse has it look as if n workers had died holding the payload.
 func accuse(t testing.TB, prefix, payload string, n int) {
 	t.Helper()

@@ -297,6 +297,27 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// What happens on a queue that is named twice is told once.
+func TestEventsOfAQueueNamedTwice(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	var kinds []worqr.EventKind
+	for e, err := range p.Events(t.Context(), "q", "other", "q") {
+		is.NoErr(err)
+		kinds = append(kinds, e.Kind)
+		if len(kinds) == 1 {
+			enqueue(t, q, "x")
+			cancel(t, q, "x")
+		}
+		if e.Kind == worqr.EventCancel {
+			break
+		}
+	}
+	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork, worqr.EventCancel})
+}
+
 func receiveClosed(t testing.TB, c chan struct{}) {
 	t.Helper()
 	select {

@@ -271,6 +271,22 @@ func TestHandleWithoutRun(t *testing.T) {
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
 }
 
+// Handlers that had begun before Run take no notice of it.
+func TestRunBesideHandlers(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{})
+	started := make(chan string, 1000)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		return nil
+	}, nil)
+	q := working(t, p, "q")
+	enqueue(t, q, numbers("", 500)...)
+	receive(t, started, 1)
+	run(t, p) // which the race detector watches
+	receive(t, started, 499)
+}
+
 // Many handlers that ignore their contexts at the same time: the tasks end, however
 // long the log takes, which tells of them at most once a second.
 func TestDisownMany(t *testing.T) {
