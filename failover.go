@@ -192,15 +192,12 @@ func (w *worker) comeBack(ctx context.Context) error {
 	p.mu.Unlock()
 
 	p.counts.evicted.Add(1)
+	p.log.Warn("worqr: this worker was given up for dead; it comes back under a new id", "worker", old, "new", id)
 	for _, r := range members {
 		w.forsake(r, ErrEvicted)
 	}
 	p.capacity.Pass()
-	why := "worqr: this worker was given up for dead; it comes back under a new id"
-	if w.isForgotten(ctx, slices.Collect(maps.Values(members))) {
-		why = "worqr: Redis does not know this worker any more; it comes back under a new id"
-	}
-	p.log.Warn(why, "worker", old, "new", id)
+	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
 	if err := w.loosenAll(ctx); err != nil {
 		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
 	}
@@ -210,14 +207,13 @@ func (w *worker) comeBack(ctx context.Context) error {
 	return w.register(ctx, id)
 }
 
-// isForgotten reports whether Redis has lost a token that these rounds had seen, and
-// says so once. A token never goes back, and rises when a worker is failed: so this one
-// was not failed, or not that alone. It is asked for before the worker leaves, which
-// raises it, too. Where others have raised it as far since, or Redis does not say,
-// nobody knows.
-func (w *worker) isForgotten(ctx context.Context, all []*rounds) bool {
+// lookForLoss says, once, if Redis has lost a token that these rounds had seen: a token
+// never goes back, and rises when a worker is failed. It is asked for before the worker
+// leaves, which raises it, too. Where others have raised it as far since, or Redis
+// does not say, nobody knows.
+func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
 	if len(all) == 0 {
-		return false
+		return
 	}
 	calls := make([]redisconn.Call, len(all))
 	for i, r := range all {
@@ -235,10 +231,9 @@ func (w *worker) isForgotten(ctx context.Context, all []*rounds) bool {
 		}
 		if err == nil && token < all[i].highest() {
 			all[i].lostWrites("a token that was given is not known")
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // exclusive is how long after it was renewed a lease is certain to hold.

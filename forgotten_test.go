@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -92,12 +93,16 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			}
 			before := p.ID()
 			c.befalls(t, server, p)
-			eventually(t, "it has come back", func() bool { return p.ID() != before && len(said.lines("worker="+before+" new="+p.ID())) == 1 })
-			lost, dead := 0, 1
+			look := redistest.Dial(t, server.URL())
+			eventually(t, "it has come back", func() bool {
+				there, err := redis.Bool(look.Do("EXISTS", "p:worker:"+p.ID()))
+				return err == nil && there && p.ID() != before
+			})
+			lost := 0
 			if c.lost {
-				lost, dead = 1, 0
+				lost = 1
 			}
-			is.Equal(len(said.lines("this worker was given up for dead")), dead)
+			is.Equal(len(said.lines("worker="+before+" new="+p.ID())), 1)
 			is.Equal(len(said.lines("Redis has lost writes")), lost) // once, however many queues
 			is.Equal(p.Stats().Evicted, int64(1))
 		})
