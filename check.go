@@ -16,8 +16,10 @@ import "context"
 // report says so. So give the context two leases at least, more with many keys.
 //
 // OK of the report is about invariants only. What holds up or endangers tasks is
-// in Findings, with SeverityDanger. A service that checks itself does so once Run
-// has begun: before, nobody may serve its queues, which is such a finding.
+// in Findings, with SeverityDanger. Tasks that wait while their queue is paused are
+// a notice, since a pause may be meant, and a danger while they become more. A
+// service that checks itself does so once Run has begun: before, nobody may serve
+// its queues, which is a danger.
 //
 // Findings name keys, workers and runs of tasks, and never payloads; keys of tasks
 // are given by their digests.

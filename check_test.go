@@ -247,18 +247,34 @@ func TestCheckAfterStall(t *testing.T) {
 	is.Equal(s.Workers, 2)
 }
 
-// A paused queue is a danger only while it grows.
+// severities are those of the other findings, of which there is one of each kind.
+func severities(r *worqr.CheckReport) map[worqr.FindingKind]worqr.Severity {
+	all := map[worqr.FindingKind]worqr.Severity{}
+	for _, f := range ills(r) {
+		all[f.Kind] = f.Severity
+	}
+	return all
+}
+
+// A pause that tasks wait for is always told: as a danger while they become more. It
+// does not hide that nobody serves the queue.
 func TestCheckPaused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	q := working(t, p, "q")
 	is.NoErr(q.Pause(t.Context()))
-	enqueue(t, q, "a")
 	report, err := doctor.Check(t.Context())
 	is.NoErr(err)
-	is.Equal(len(ills(report)), 0)
+	is.Equal(len(ills(report)), 0) // nothing waits
+
+	enqueue(t, q, "a")
+	report, err = doctor.Check(t.Context())
+	is.NoErr(err)
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice})
+	is.True(report.OK())
 
 	over, growing := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -279,10 +295,13 @@ func TestCheckPaused(t *testing.T) {
 	close(over)
 	is.NoErr(<-growing)
 	is.NoErr(err)
-	found := ills(report)
-	is.Equal(len(found), 1)
-	is.Equal(found[0].Kind, worqr.FindingPaused)
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityDanger})
 	is.True(report.OK())
+
+	must(t, p.StopWorker(t.Context()))
+	report, err = doctor.Check(t.Context())
+	is.NoErr(err)
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice, worqr.FindingUnserved: worqr.SeverityDanger})
 }
 
 // Many findings are counted, and none is forgotten.

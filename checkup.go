@@ -310,7 +310,7 @@ func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Fl
 		c.doubts = append(c.doubts, func() error { return c.secondLook(pt, what, f) })
 		return nil
 	}
-	return c.conclude(pt, what, worker, f)
+	return c.conclude(pt, what, worker, f, d)
 }
 
 // secondLook is for what was found a lease ago.
@@ -324,11 +324,14 @@ func (c *checkup) secondLook(pt *patient, what script.What, before script.Flaw) 
 		return nil
 	}
 	for _, f := range flaws {
-		if f.Kind != before.Kind || what == script.CheckMembers && f.Detail != before.Detail ||
-			FindingKind(f.Kind) == FindingPaused && !grown(before.Detail, f.Detail) {
+		if f.Kind != before.Kind || what == script.CheckMembers && f.Detail != before.Detail {
 			continue
 		}
-		if err := c.conclude(pt, what, "", f); err != nil {
+		d := diagnoses[FindingKind(f.Kind)]
+		if FindingKind(f.Kind) == FindingPaused && grown(before.Detail, f.Detail) {
+			d = gathering
+		}
+		if err := c.conclude(pt, what, "", f, d); err != nil {
 			return err
 		}
 	}
@@ -341,7 +344,7 @@ func grown(before, now string) bool {
 }
 
 // conclude reports what is wrong.
-func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw) error {
+func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw, d diagnosis) error {
 	kind := FindingKind(f.Kind)
 	if f.Mended && (kind == FindingStray || kind == FindingUnfinished || kind == FindingDead) {
 		err := c.goOn(pt, f.Name, kind == FindingDead)
@@ -386,7 +389,7 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 			key = q.Unique()
 		}
 	}
-	c.found(diagnoses[kind].finding(kind, pt.queue.id, key, subject, f.Detail, f.Mended))
+	c.found(d.finding(kind, pt.queue.id, key, subject, f.Detail, f.Mended))
 	return nil
 }
 

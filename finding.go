@@ -31,7 +31,7 @@ const (
 	FindingDead       FindingKind = "dead"       // a lapsed worker that nobody is there to judge
 	FindingUnfinished FindingKind = "unfinished" // a return that nobody is there to finish
 	FindingUnserved   FindingKind = "unserved"   // tasks wait, and nobody serves the queue
-	FindingPaused     FindingKind = "paused"     // tasks gather while the queue is paused
+	FindingPaused     FindingKind = "paused"     // tasks wait, or even gather, while the queue is paused
 )
 
 // What endangers tasks from outside.
@@ -52,7 +52,7 @@ type Severity string
 const (
 	SeverityBroken Severity = "broken" // an invariant does not hold
 	SeverityDanger Severity = "danger" // tasks are held up, or may be lost
-	SeverityNotice Severity = "notice" // nothing that holds up a task
+	SeverityNotice Severity = "notice" // nothing that holds up a task, but for a pause, which may be meant
 )
 
 // A Finding is one thing that Check has found.
@@ -188,6 +188,10 @@ var diagnoses = map[FindingKind]diagnosis{
 		cure: "Start a peer, or let Repair go on.", cured: "They are at the front again."},
 	FindingUnserved: {severity: SeverityDanger, patience: true, says: "Tasks wait (%s), and nobody serves the queue.",
 		cure: "Start a peer with a handler for it."},
-	FindingPaused: {severity: SeverityDanger, patience: true, says: "The queue is paused, and more and more tasks wait (%s).",
-		cure: "Resume it, or stop those who enqueue."},
+	FindingPaused: {severity: SeverityNotice, patience: true, says: "The queue is paused, and tasks wait (%s).",
+		cure: "Resume it, unless the pause is meant."},
 }
+
+// gathering is that of a pause during which what waits has grown.
+var gathering = diagnosis{severity: SeverityDanger, says: "The queue is paused, and more and more tasks wait (%s).",
+	cure: "Resume it, or stop those who enqueue."}

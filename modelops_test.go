@@ -124,7 +124,7 @@ func (f *fleet) examine() {
 		report, err := do(f.ctx)
 		must(f.t, err)
 		for _, ill := range ills(report) {
-			if ill.Kind != worqr.FindingUnserved { // when all have left
+			if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingPaused { // when all have left, or it is paused
 				f.t.Errorf("a queue that is well: %v", ill)
 			}
 		}

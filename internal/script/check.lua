@@ -394,7 +394,8 @@ function judges.queue(name)
   local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now)
   if ready > 0 and paused then
     flaw('paused', name, false, tostring(ready))
-  elseif ready > 0 and not alive then
+  end
+  if ready > 0 and not alive then
     flaw('unserved', name, false, tostring(ready))
   end
 end

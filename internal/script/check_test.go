@@ -218,7 +218,8 @@ func TestCheckQueue(t *testing.T) {
 		{name: "counts of what waits", seed: w.with("ledger", "{#a=2}", "queues", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
 		{name: "counts of what runs", seed: w.with("ledger", "{#a=2}", "working:w1", "(p1=1)", "process:p1", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
 		{name: "nobody serves it", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "unserved q 3"}}},
-		{name: "paused", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2"}}},
+		{name: "paused", seed: w.with("queues", "[a b]", "paused", "=1"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2"}}},
+		{name: "paused, and nobody serves it", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, unserved q 2"}}},
 		{name: "the token is no number", seed: w.with("token", "=x"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "token q"}}},
 	})
 }
