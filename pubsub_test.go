@@ -167,6 +167,50 @@ func TestSubscriptionsKilled(t *testing.T) {
 	}
 }
 
+// listening returns the ids of the connections that are subscribed.
+func listening(t testing.TB, c redis.Conn) (ids []string) {
+	t.Helper()
+	list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+	must(t, err)
+	for line := range strings.Lines(list) {
+		ids = append(ids, strings.Fields(line)[0])
+	}
+	return ids
+}
+
+// A subscription on which nothing comes is kept while its link lives. When the link
+// goes deaf and stays open, it is made anew, and what was not heard is looked for.
+func TestDeafSubscription(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
+	starts, _ := counting(t, p, "q", nil)
+	idle(t, p.Queue("q"), 1)
+	c := redistest.Dial(t, server.URL())
+	first := listening(t, c)
+	is.Equal(len(first), 1)
+	time.Sleep(4 * time.Second) // longer than a link may be silent
+	is.Equal(listening(t, c), first)
+
+	link.Deafen(true)
+	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "x")
+	deaf := time.Now()
+	eventually(t, "the subscription is given up", func() bool { return !slices.Equal(listening(t, c), first) })
+	if took := time.Since(deaf); took > 5*time.Second {
+		t.Errorf("a link that says nothing was noticed after %v", took)
+	}
+	is.Equal(len(starts), 0)
+	link.Deafen(false)
+	_, err := c.Do("CLIENT", "KILL", "TYPE", "pubsub") // in case it has asked again meanwhile, and was not heard
+	is.NoErr(err)
+	heard := time.Now()
+	if took := receive(t, starts, 1)[0].Sub(heard); took > 5*time.Second {
+		t.Errorf("a task started %v after the link had come back", took)
+	}
+}
+
 // What a task costs Redis does not depend on how many peers are idle.
 func TestCommandsPerTask(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,9 @@
 //
 // All methods are safe for concurrent use. Methods that take a context block
 // until Redis has answered or the context ends, and give up when a connection
-// has not answered for five seconds (longer with large payloads). A call that
+// has not answered for five seconds (longer with large payloads). An answer that
+// keeps coming, by 64 KiB a second at least, is read to its end, however long that
+// takes; on connections of a Pool it has those five seconds for all of it. A call that
 // was sent and cut off by its context, or whose reply was lost, may have been
 // carried out; then its error is ErrUnknown. With any other error it was not.
 //
@@ -129,6 +131,13 @@ var (
 // many tasks flow it adds a second one for rounds, and does without where that
 // cannot be had. A *redis.Pool is asked to dial them, so that they do not count
 // against its limits; any other Pool is asked for them by GetContext.
+//
+// The read timeout with which a pool dials does not count: the peer sets its own,
+// five seconds, and a third of the lease for beats. The driver has it for the whole
+// of a reply. So a task whose payload takes longer to come never begins, and is asked
+// for again and again; Open knows what comes, and waits. A pool can do the same
+// with a net.Conn that extends its read deadline when something has come
+// (redis.DialContextFunc).
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
@@ -296,7 +305,8 @@ func Open(url string, opts *Options) (*Peer, error) {
 
 // New returns a peer that gets its connections from pool. It does no I/O and
 // starts nothing. It panics if pool is nil; other bad options are reported by
-// every method that can fail.
+// every method that can fail. For large payloads over slow links prefer Open: see
+// [Pool].
 func New(pool Pool, opts *Options) *Peer {
 	if pool == nil {
 		panic("worqr: New needs a pool")

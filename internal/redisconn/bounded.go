@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // Bounds of what a reply may announce. The driver makes room for that before it
@@ -20,10 +21,17 @@ const (
 
 var errUnsound = errors.New("what answers is no Redis, or the link garbles")
 
-// A boundedConn fails when a reply announces more than is allowed.
+// slowestReply is how many bytes a second are to come of a reply that has begun. It is
+// far less than slowestLink, since of what has come it is known that it comes.
+const slowestReply = 64 << 10
+
+// A boundedConn fails when a reply announces more than is allowed. The driver has a
+// deadline for the whole of a reply; here one that keeps coming gets more time.
 type boundedConn struct {
 	net.Conn
-	bounds bounds
+	bounds  bounds
+	timeout time.Duration // that the driver has set, for the reply that is read
+	due     time.Time     // when the reading ends; zero for never
 }
 
 // bounded is dial with bounds on what is read.
@@ -44,7 +52,33 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	if bad := c.bounds.check(p[:n]); bad != nil {
 		return 0, bad
 	}
+	if n > 0 && err == nil && c.bounds.within() {
+		err = c.extend(n)
+	}
 	return n, err
+}
+
+// SetReadDeadline is called by the driver before it reads a reply.
+func (c *boundedConn) SetReadDeadline(t time.Time) error {
+	c.due, c.timeout = t, 0
+	if !t.IsZero() {
+		c.timeout = time.Until(t)
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// extend gives more time after n bytes: as long as they may take, and never more than the
+// timeout from now on. So silence is noticed as soon as before a reply, however much has
+// come, and a trickle ends.
+func (c *boundedConn) extend(n int) error {
+	if c.due.IsZero() {
+		return nil
+	}
+	c.due = c.due.Add(time.Duration(n) * time.Second / slowestReply)
+	if most := time.Now().Add(c.timeout); c.due.After(most) {
+		c.due = most
+	}
+	return c.Conn.SetReadDeadline(c.due)
 }
 
 // bounds follows replies as they arrive, in pieces of any size. Of bulks it sees
@@ -91,6 +125,9 @@ func (b *bounds) check(p []byte) error {
 	}
 	return nil
 }
+
+// within reports whether a reply has begun and is not complete.
+func (b *bounds) within() bool { return b.kind != 0 || b.skip > 0 || len(b.left) > 0 }
 
 // read takes in a part of a line.
 func (b *bounds) read(part []byte) error {

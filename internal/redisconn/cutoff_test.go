@@ -241,3 +241,21 @@ func TestReadyIsForgone(t *testing.T) {
 		l.Close()
 	}
 }
+
+// A connection whose reply came, though nobody waited for it any more, stays.
+func TestLateReply(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dial, err := redisconn.FromURL(redistest.Start(t).URL())
+	is.NoErr(err)
+	const timeout = 400 * time.Millisecond
+	l := redisconn.NewLine(dial, timeout)
+	defer l.Close()
+	id := clientID(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.1"))
+	is.True(errors.Is(err, redisconn.ErrUnknown))
+	time.Sleep(2 * timeout)
+	is.Equal(clientID(t, l), id)
+}

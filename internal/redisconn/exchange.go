@@ -17,7 +17,7 @@ func (l *Line) owed() bool {
 	if l.next != nil {
 		return true
 	}
-	l.busy, l.under = false, false
+	l.busy, l.under, l.aboard = false, false, nil
 	if l.idle != nil {
 		close(l.idle)
 		l.idle = nil
@@ -68,7 +68,7 @@ func (l *Line) run() {
 // rest notes that an exchange is over.
 func (l *Line) rest() {
 	l.mu.Lock()
-	l.under = false
+	l.under, l.aboard = false, nil
 	l.mu.Unlock()
 }
 
@@ -105,6 +105,7 @@ func (l *Line) exchange(bundles []*bundle) {
 // load makes a pipeline of the calls that somebody waits for.
 func (l *Line) load(bundles []*bundle) {
 	l.mu.Lock()
+	l.aboard = bundles
 	for _, b := range bundles {
 		b.sent = !b.gone
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ const (
 // for concurrent use.
 type Line struct {
 	dial    Dial
-	timeout time.Duration // for a reply
+	timeout time.Duration // without a byte of a reply
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 
 	// The fields below are owned by the exchange under way.
@@ -48,6 +49,7 @@ type Line struct {
 	made   time.Time     // when conn was
 	busy   bool          // somebody makes exchanges
 	under  bool          // one is under way
+	aboard []*bundle     // what it sent
 	next   *batch        // for the next one; nil if nobody waits
 	shared bool          // the last one was that of several callers
 	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
@@ -67,11 +69,12 @@ type bundle struct {
 	calls   []Call
 	replies []Reply
 	sent    bool // protected by Line.mu
-	gone    bool // nobody waits any more, so it is not to be sent; likewise
+	gone    bool // nobody waits any more, so it is not to be sent, or not to be waited for; likewise
 }
 
-// NewLine returns a Line over connections made by dial. A timeout of zero is
-// five seconds.
+// NewLine returns a Line over connections made by dial. The timeout is how long a reply
+// may be awaited, and may then pause; zero is five seconds. The connections of a pool have
+// it for the whole of a reply, since only those that are dialed here tell that it comes.
 func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
 		timeout = callTimeout
@@ -217,11 +220,23 @@ func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error 
 	case <-done: // both were ready
 		return nil
 	default:
+		b.gone = true
 		if !b.sent {
-			b.gone = true
 			return context.Cause(ctx)
 		}
+		time.AfterFunc(l.timeout, func() { l.forsake(b) })
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+	}
+}
+
+// forsake ends the exchange that the bundle is still in, unless somebody waits for it: a
+// large reply that keeps coming, and nobody wants, would hold up those behind it, and Close.
+func (l *Line) forsake(b *bundle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waits := func(b *bundle) bool { return !b.gone }
+	if l.conn != nil && slices.Contains(l.aboard, b) && !slices.ContainsFunc(l.aboard, waits) {
+		Interrupt(l.conn)
 	}
 }
 

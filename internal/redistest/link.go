@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Link is a TCP proxy to a server that can be cut, stalled, or made to lose
-// replies.
+// A Link is a TCP proxy to a server that can be cut, stalled, made narrow, or made to
+// lose replies.
 type Link struct {
 	to       string
 	listener net.Listener
@@ -23,6 +23,8 @@ type Link struct {
 	lost  chan struct{}
 	deaf  bool
 	gone  bool
+	rate  int        // bytes a second of what the server says; 0 for as it comes
+	pipe  sync.Mutex // held by who has something get through at that rate
 }
 
 // NewLink returns a link to the address.
@@ -77,6 +79,26 @@ func (l *Link) Deafen(deaf bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deaf = deaf
+}
+
+// Narrow has so many bytes a second get through from the server, on all connections
+// together.
+func (l *Link) Narrow(rate int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rate = rate
+}
+
+// through takes as long as n bytes take.
+func (l *Link) through(n int) {
+	l.mu.Lock()
+	rate := l.rate
+	l.mu.Unlock()
+	if rate > 0 {
+		l.pipe.Lock()
+		defer l.pipe.Unlock()
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+	}
 }
 
 func (l *Link) accept() {
@@ -145,7 +167,7 @@ func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 }
 
 func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 32<<10)
 	for {
 		n, err := server.Read(buf)
 		if n > 0 {
@@ -157,6 +179,7 @@ func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
 				return
 			default:
 			}
+			l.through(n)
 			if !l.isDeaf() {
 				if _, err := client.Write(buf[:n]); err != nil {
 					return

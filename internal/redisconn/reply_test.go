@@ -1,0 +1,234 @@
+package redisconn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// answering is a line to a server that answers a PING as it should, and whatever else as
+// answer does, until that returns false.
+func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool) *redisconn.Line {
+	t.Helper()
+	is := is.New(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	t.Cleanup(func() { _ = listener.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close() //nolint:errcheck // nobody cares
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := c.Read(buf)
+			switch {
+			case err != nil:
+				return
+			case strings.Contains(string(buf[:n]), "PING"):
+				_, _ = fmt.Fprint(c, "+PONG\r\n")
+			case !answer(c):
+				_, _ = c.Read(buf) // it says nothing more, and waits for the end
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, timeout)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// pieces says something n times, with a pause before each.
+func pieces(c net.Conn, what string, n int, pause time.Duration) bool {
+	for range n {
+		time.Sleep(pause)
+		if _, err := c.Write([]byte(what)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+var piece = strings.Repeat("x", 16<<10)
+
+// A reply that keeps coming is read, however long that takes.
+func TestReplyInPieces(t *testing.T) {
+	t.Parallel()
+	const timeout, n, pause = 500 * time.Millisecond, 25, 50 * time.Millisecond
+	for name, of := range map[string]struct{ begins, piece string }{
+		"a bulk":   {fmt.Sprintf("$%d\r\n", n*len(piece)-2), piece},
+		"an array": {fmt.Sprintf("*%d\r\n", n), fmt.Sprintf("$%d\r\n%s\r\n", len(piece), piece)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			l := answering(t, timeout, func(c net.Conn) bool {
+				_, _ = fmt.Fprint(c, of.begins)
+				if of.piece != piece {
+					return pieces(c, of.piece, n, pause)
+				}
+				return pieces(c, of.piece, n-1, pause) && pieces(c, piece[2:]+"\r\n", 1, pause)
+			})
+			for range 2 {
+				sent := time.Now()
+				_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
+				is.NoErr(err)
+				is.True(time.Since(sent) > 2*timeout) // else this shows nothing
+			}
+		})
+	}
+}
+
+// A reply that stops half-way is given up within the timeout, also when much of it has come
+// at once.
+func TestReplyStops(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l := answering(t, 300*time.Millisecond, func(c net.Conn) bool {
+		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<24)
+		_, _ = c.Write(make([]byte, 1<<23))
+		return false
+	})
+	sent := time.Now()
+	_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
+	is.True(errors.Is(err, redisconn.ErrUnknown))
+	if took := time.Since(sent); took < 300*time.Millisecond || took > 3*time.Second { // the machine may be busy
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A reply of which too little comes does not hold the line.
+func TestTrickle(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l := answering(t, 200*time.Millisecond, func(c net.Conn) bool {
+		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // it has begun well
+		return pieces(c, "x", 1<<24, 5*time.Millisecond)
+	})
+	sent := time.Now()
+	_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
+	is.True(errors.Is(err, redisconn.ErrUnknown))
+	if took := time.Since(sent); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// endless answers with more than a test waits for.
+func endless(c net.Conn) bool {
+	_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<29)
+	return pieces(c, piece, 1<<15, 20*time.Millisecond)
+}
+
+// A reply that keeps coming is cut off by Abort at once.
+func TestAbortOfReply(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l := answering(t, 500*time.Millisecond, endless)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.One(context.Background(), redisconn.Command("GET", "large"))
+		failed <- err
+	}()
+	time.Sleep(time.Second)
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	default:
+	}
+	began := time.Now()
+	l.Abort()
+	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
+	is.True(time.Since(began) < 400*time.Millisecond)
+}
+
+// A caller whose context ends while a reply comes is gone at once. When it was the last, the
+// others and Close wait no longer than the timeout for what nobody wants.
+func TestUnwantedReply(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	asked := make(chan bool, 10)
+	l := answering(t, 500*time.Millisecond, func(c net.Conn) bool {
+		asked <- true
+		return endless(c)
+	})
+	for range 2 {
+		ctx, cancel := cancellable(t)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := l.One(ctx, redisconn.Command("GET", "large"))
+			failed <- err
+		}()
+		<-asked
+		time.Sleep(600 * time.Millisecond)
+		began := time.Now()
+		cancel()
+		err := <-failed
+		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
+		is.True(time.Since(began) < 400*time.Millisecond)
+		got, err := redis.String(l.One(t.Context(), redisconn.Command("PING"))) // behind it
+		is.NoErr(err)
+		is.Equal(got, "PONG")
+		is.True(time.Since(began) < 3*time.Second)
+	}
+}
+
+// What one caller does not wait for any more may be what another waits behind, so it is read.
+func TestReplyWantedByOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const timeout = 500 * time.Millisecond
+	asked, on := make(chan bool, 3), make(chan bool)
+	l := answering(t, timeout, func(c net.Conn) bool {
+		asked <- true
+		if on != nil {
+			<-on
+			on = nil
+			return pieces(c, "+first\r\n", 1, 0)
+		}
+		_, _ = fmt.Fprintf(c, "$%d\r\n", 25*len(piece))
+		return pieces(c, piece, 25, 50*time.Millisecond) && pieces(c, "\r\n+last\r\n", 1, 0) // for both
+	})
+	first, release := make(chan error, 1), on
+	go func() {
+		_, err := l.One(context.Background(), redisconn.Command("GET", "first"))
+		first <- err
+	}()
+	<-asked
+	ctx, cancel := cancellable(t)
+	large := gather(t, l, 1, func(int) error {
+		_, err := l.One(ctx, redisconn.Command("GET", "large"))
+		return err
+	})
+	last := gather(t, l, 1, func(int) error {
+		got, err := redis.String(l.One(t.Context(), redisconn.Command("GET", "last")))
+		if err == nil && got != "last" {
+			err = fmt.Errorf("got %q", got)
+		}
+		return err
+	})
+	close(release)
+	is.NoErr(<-first)
+	<-asked // both, in one exchange
+	sent := time.Now()
+	cancel()
+	is.True(errors.Is(large()[0], redisconn.ErrUnknown))
+	is.NoErr(last()[0])
+	is.True(time.Since(sent) > 2*timeout) // else this shows nothing
+}
