@@ -177,11 +177,11 @@ func (x *examination) overall(name string) {
 	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.holders()) == 0 {
 		x.flaw("ledger", name, func() { x.del(x.ledger) })
 	}
-	switch ready := x.waits() + x.due(); {
-	case ready == 0:
-	case x.isPaused():
+	ready := x.waits() + x.due()
+	if ready > 0 && x.isPaused() {
 		x.tell("paused", name, false, text(ready))
-	case !x.served:
+	}
+	if ready > 0 && !x.served {
 		x.tell("unserved", name, false, text(ready))
 	}
 }
