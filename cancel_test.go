@@ -309,3 +309,49 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	is.Equal(report.Removed+report.Stopped, 1)
 	is.Equal(stats(t, other), worqr.QueueStats{Workers: 1})
 }
+
+// An answer that brings a task comes when its worker was failed, and the task canceled: no
+// handler begins it.
+func TestCancelBeforeTheStartIsKnown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	look := redistest.Dial(t, server.URL())
+	started, answered := make(chan struct{}), make(chan struct{})
+	var start sync.Once
+	link := &tamper{url: server.URL(), before: func(verb string, _ []any) error {
+		select {
+		case <-started:
+			if verb == "beat" {
+				hold(t, answered)
+			}
+		default:
+		}
+		return nil
+	}, after: func(verb string, _ []any) {
+		if verb != "step" {
+			return
+		}
+		if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
+			start.Do(func() { close(started); hold(t, answered) })
+		}
+	}}
+	opts := worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond}
+	p := link.open(t, opts)
+	began := make(chan string, 10)
+	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
+		began <- string(task.Payload)
+		return nil
+	}, nil)
+	run(t, p)
+	idle(t, p.Queue("q"), 1)
+	q := working(t, openAt(t, server.URL(), opts), "q") // who fails it
+	before := p.ID()
+	enqueue(t, q, "x")
+	receiveClosed(t, started)
+	wait(t, cancel(t, q, "x"))
+	close(answered)
+	eventually(t, "it comes back", func() bool { return p.ID() != before })
+	enqueue(t, q, "y")
+	is.Equal(receive(t, began, 1), []string{"y"})
+}
