@@ -21,17 +21,17 @@ const (
 
 var errUnsound = errors.New("what answers is no Redis, or the link garbles")
 
-// slowestReply is how many bytes a second are to come of a reply that has begun. It is
-// far less than slowestLink, since of what has come it is known that it comes.
+// slowestReply is how many bytes a second are to come of a reply. It is far less than
+// slowestLink, on which silence has to wait: here what has come is known.
 const slowestReply = 64 << 10
 
-// A boundedConn fails when a reply announces more than is allowed. The driver has a
-// deadline for the whole of a reply; here one that keeps coming gets more time.
+// A boundedConn fails when a reply announces more than is allowed. One that keeps coming
+// gets more time: the driver's deadline is for the whole of it.
 type boundedConn struct {
 	net.Conn
 	bounds  bounds
-	timeout time.Duration // that the driver has set, for the reply that is read
-	due     time.Time     // when the reading ends; zero for never
+	timeout time.Duration // that the driver has given the reply
+	due     time.Time     // the deadline; zero for none
 }
 
 // bounded is dial with bounds on what is read.
@@ -60,16 +60,13 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 
 // SetReadDeadline is called by the driver before it reads a reply.
 func (c *boundedConn) SetReadDeadline(t time.Time) error {
-	c.due, c.timeout = t, 0
-	if !t.IsZero() {
-		c.timeout = time.Until(t)
-	}
+	c.due, c.timeout = t, time.Until(t)
 	return c.Conn.SetReadDeadline(t)
 }
 
-// extend gives more time after n bytes: as long as they may take, and never more than the
-// timeout from now on. So silence is noticed as soon as before a reply, however much has
-// come, and a trickle ends.
+// extend gives a reply of which n bytes have come the time that these may take, but never
+// more than the timeout from now on. So silence is noticed as soon as ever, however much
+// has come, and a trickle ends.
 func (c *boundedConn) extend(n int) error {
 	if c.due.IsZero() {
 		return nil

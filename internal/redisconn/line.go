@@ -37,7 +37,7 @@ const (
 // for concurrent use.
 type Line struct {
 	dial    Dial
-	timeout time.Duration // without a byte of a reply
+	timeout time.Duration // for which nothing of a reply may come
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 
 	// The fields below are owned by the exchange under way.
@@ -69,12 +69,12 @@ type bundle struct {
 	calls   []Call
 	replies []Reply
 	sent    bool // protected by Line.mu
-	gone    bool // nobody waits any more, so it is not to be sent, or not to be waited for; likewise
+	gone    bool // nobody waits any more, so it is not to be sent; likewise
 }
 
-// NewLine returns a Line over connections made by dial. The timeout is how long a reply
-// may be awaited, and may then pause; zero is five seconds. The connections of a pool have
-// it for the whole of a reply, since only those that are dialed here tell that it comes.
+// NewLine returns a Line over connections made by dial. The timeout is for how long nothing
+// of a reply may come; zero is five seconds. On connections of a pool it is for the whole of
+// a reply: only what is dialed here extends it.
 func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
 		timeout = callTimeout
@@ -229,8 +229,9 @@ func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error 
 	}
 }
 
-// forsake ends the exchange that the bundle is still in, unless somebody waits for it: a
-// large reply that keeps coming, and nobody wants, would hold up those behind it, and Close.
+// forsake ends the exchange that the bundle is still in, unless somebody waits for it. A
+// large reply that keeps coming and that nobody wants would hold up who is behind it, and
+// Close.
 func (l *Line) forsake(b *bundle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
