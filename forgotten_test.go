@@ -95,8 +95,9 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			c.befalls(t, server, p)
 			look := redistest.Dial(t, server.URL())
 			eventually(t, "it has come back", func() bool {
-				there, err := redis.Bool(look.Do("EXISTS", "p:worker:"+p.ID()))
-				return err == nil && there && p.ID() != before
+				id := p.ID()
+				there, err := redis.Bool(look.Do("EXISTS", "p:worker:"+id))
+				return err == nil && there && id != before
 			})
 			lost := 0
 			if c.lost {

@@ -77,8 +77,10 @@ type HandleOptions struct {
 	// less. It must be safe for concurrent use.
 	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before any other peer can start the task,
-	// whether Redis can be reached or not. Without it, handlers go on through
-	// an outage of Redis.
+	// whether Redis can be reached or not, unless its own process stands still
+	// (SIGSTOP, a sleeping machine) or the clock of Redis steps: then the task's
+	// Token tells a late writer. Without it, handlers go on through an outage of
+	// Redis.
 	Exclusive bool
 	// OnPanic says what becomes of a task whose handler panics.
 	OnPanic PanicPolicy
