@@ -2,6 +2,7 @@ package worqr_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -188,22 +189,27 @@ func TestCancelHeldByTheDead(t *testing.T) {
 }
 
 // Tasks that were taken by hand are told through their context, and dropped
-// when they are stopped.
+// when they are stopped, are to be tried again, or have failed.
 func TestCancelTakenByHand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	q := working(t, open(t, worqr.Options{}), "q")
-	enqueue(t, q, "a", "b")
-	tasks, err := q.StartTasks(t.Context(), 2)
+	enqueue(t, q, "a", "a", "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 4)
 	is.NoErr(err)
 	report := cancel(t, q, "a")
-	<-tasks[0].Context().Done()
-	is.Equal(context.Cause(tasks[0].Context()), worqr.ErrCanceled)
-	is.NoErr(tasks[1].Context().Err())
+	for _, task := range tasks[:3] {
+		<-task.Context().Done()
+		is.Equal(context.Cause(task.Context()), worqr.ErrCanceled)
+	}
+	is.NoErr(tasks[3].Context().Err())
 	is.NoErr(tasks[0].Stop(t.Context()))
+	is.NoErr(tasks[1].Retry(t.Context(), 0))
+	is.NoErr(tasks[2].Fail(t.Context(), errors.New("no")))
 	wait(t, report)
-	is.Equal(report.Stopped, 1)
+	is.Equal(report.Stopped, 3)
 	is.Equal(waiting(t, q), nil)
+	is.Equal(len(failed(t, q)), 0)
 }
 
 // Wait ends with its context when a handler does not stop, and may be called
