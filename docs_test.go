@@ -98,11 +98,14 @@ func TestDocsNames(t *testing.T) {
 		}
 	}
 	protocol := contents(t, "docs/protocol.md")
-	tests := contents(t, slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go"))...)
+	tests := map[string]string{} // by directory; that of the root is left out
+	for _, file := range slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go")) {
+		tests[strings.TrimPrefix(filepath.Dir(file), ".")] += contents(t, file)
+	}
 	for _, doc := range documents {
-		for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(contents(t, doc), -1) {
-			if !strings.Contains(tests, "func "+name[1]+"(") {
-				t.Errorf("%s names %s, which is not there", doc, name[1])
+		for _, name := range regexp.MustCompile("`(?:([\\w/]+)\\.)?((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(contents(t, doc), -1) {
+			if !strings.Contains(tests[name[1]], "\nfunc "+name[2]+"(") {
+				t.Errorf("%s names %s, which is not there", doc, strings.Trim(name[0], "`"))
 			}
 		}
 	}
