@@ -7,8 +7,9 @@ import (
 )
 
 // Whatever is printed or logged of a task, with whatever verb, is without its payload,
-// its key and its result: these are secret, and have to be asked for by name. Of what is
-// at work, nothing is printed that changes.
+// its key and its result: these are secret, and have to be asked for by name. But in an
+// unexported field of something else fmt calls no methods. Of what is at work, nothing is
+// printed that changes.
 
 // Format prints the peer's id. It may be printed while it works.
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
