@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules survive soak lint bench
+.PHONY: help demo test test-modules survive mutation soak lint bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,21 +28,29 @@ test-modules:
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
 SURVIVE = search model failpoints chaos "simulation -sim.hours 10 -sim.first 1"
+NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
 FUZZ ?= 30s
 HOURS ?= 100
 SOAK ?= 1h
 
 survive: ## break it in every way, for about 20 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
+	@$(NAMESPACES) || echo "survive: no packets are filtered between network namespaces: that needs root, ip and iptables"
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
 	done; \
-	go run ./integration/mutation || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
+mutation: ## change each check of the scripts in turn, and see that a test notices
+	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@go run ./integration/mutation
+
 soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
 	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
+	@$(NAMESPACES) || echo "soak: no packets are filtered between network namespaces: that needs root, ip and iptables"
 	@failed=0; \
 	(cd integration && go test ./search -run 'Scopes|Guards|Walks' -walks 20000 -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
@@ -59,15 +67,22 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
+# The library and its command build on Windows; tests, measurements and campaigns stop
+# processes, and need a Unix.
 lint: ## check format, code, examples and module files
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted:" $$files; exit 1; fi
 	@go build -o /dev/null ./examples/...
+	@failed=0; for module in . ./cmd/worqr; do \
+		(cd "$$module" && GOOS=windows go build -o /dev/null ./...) || failed=1; \
+	done; for module in $(MODULES); do \
+		(cd "$$module" && GOOS=darwin go vet ./...) || failed=1; \
+	done; exit $$failed
 	@failed=0; for module in $(MODULES); do \
 		(cd "$$module" && go vet ./...) || failed=1; \
 		(cd "$$module" && go run $(STATICCHECK) ./...) || failed=1; \
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
 
-bench: ## measure beside asynq and bare commands, for a quarter of an hour, into docs/performance.md
+bench: ## measure beside asynq and bare commands, for about 20 minutes, into docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
 	@go run ./bench

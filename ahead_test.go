@@ -38,6 +38,35 @@ func TestManyGoBackInOrder(t *testing.T) {
 	}
 }
 
+// Where Redis is far away, rounds bring as much as the handlers get through while the next
+// ones are under way: what they wait for tasks does not count as their pace.
+func TestFarAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const trip = 20 * time.Millisecond
+	far := &tamper{url: server.URL(), before: func(string, []any) error { time.Sleep(trip); return nil }}
+	p := far.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	var done atomic.Int64
+	p.Queue("q").Handle(func(context.Context, *worqr.Task) error { done.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 4})
+	run(t, p)
+	idle(t, q, 1)
+	conn := redistest.Dial(t, server.URL())
+	const n = 10_000
+	eventually(t, "there are few rounds", func() bool {
+		before := done.Load()
+		for range n / 1000 {
+			enqueue(t, q, numbers("", 1000)...)
+		}
+		_, err := conn.Do("CONFIG", "RESETSTAT")
+		must(t, err)
+		eventually(t, "all ran", func() bool { return done.Load() == before+n })
+		calls := redistest.Calls(t, conn, "evalsha")
+		t.Logf("%d tasks by %d calls", n, calls)
+		return calls < n/100
+	})
+}
+
 // What a peer that drains under load gives back waits in its order.
 func TestDrainOrder(t *testing.T) {
 	t.Parallel()

@@ -59,18 +59,20 @@ func (a *attempt) run() {
 	err, returned := errGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
-			err, returned = &panicError{v, debug.Stack()}, true
+			err, returned = &panicError{v, debug.Stack(), panicPlace()}, true
 		}
+		j := a.judge(err)
 		if a.cancel != nil {
 			a.unwatch()
 		}
 		if !a.close() {
 			a.service.queue.peer.counts.stuck.Add(-1)
+			a.service.queue.peer.outdate()
 			return
 		}
 		a.ended = time.Now()
 		a.next = a.service.freed(a)
-		a.end(err)
+		a.end(err, j)
 		if !returned && a.next != nil {
 			go a.service.work(a.next, a.slot, true)
 		}
@@ -133,8 +135,10 @@ func (a *attempt) forsake(cause error) bool {
 		stuck.Add(-1)
 		return false
 	}
+	a.service.queue.peer.outdate()
 	a.service.reassign(a)
-	a.end(fmt.Errorf("%w, and its handler did not return", cause))
+	err := fmt.Errorf("%w, and its handler did not return", cause)
+	a.end(err, a.judge(err))
 	return true
 }
 
@@ -150,14 +154,17 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end says what becomes of the task of a handler that returned err. The slot has
-// been given away before, so that the same round asks for the next task.
-func (a *attempt) end(err error) {
+// end says what becomes of the task of a handler that returned err, which was judged.
+// The slot has been given away before, so that the same round asks for the next task.
+func (a *attempt) end(err error, j judgement) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
 	s, t := a.service, a.task
 	cause := context.Cause(a.ctx)
+	if j.panicked != nil {
+		s.queue.peer.failures.panicked(t, j)
+	}
 	switch {
 	case err == nil:
 		a.say(script.Outcome{Verb: script.Finish})
@@ -167,10 +174,14 @@ func (a *attempt) end(err error) {
 		// It stays ours until the worker leaves, which puts all that is left
 		// back in its order.
 		s.end()
-	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted):
+	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
 		a.say(script.Outcome{Verb: script.Stop})
 	default:
-		a.say(a.judge(err, cause))
+		s.queue.peer.counts.failures.Add(1)
+		if j.Verb == script.Retry && j.panicked == nil {
+			s.queue.peer.failures.retried(t, j.text, j.Delay)
+		}
+		a.say(j.Outcome)
 	}
 	s.queue.freed(t.rounds)
 	s.queue.peer.capacity.Pass()
@@ -197,23 +208,74 @@ func (a *attempt) stored(s *settlement, d settled) {
 	})
 }
 
-// judge says what becomes of a task whose handler returned err, and does not fall
-// when that error's methods panic, as those of a nil pointer do.
-func (a *attempt) judge(err, cause error) (o script.Outcome) {
-	s, t := a.service, a.task
-	opts := s.options()
-	pause := func(retry int) time.Duration { return s.pause(opts, retry) }
+// A judgement is what becomes of a task whose handler failed.
+type judgement struct {
+	script.Outcome
+	text     string      // of the error
+	panicked *panicError // the handler, or a method of its error; nil if neither did
+}
+
+// judge says what becomes of a task whose handler returned err. It is the zero
+// judgement where that does not depend on the error.
+//
+// The methods of the error and Backoff are user code. They run on a goroutine of their
+// own, and if they end it or take longer than Grace, the task is retried as after an
+// error that says so.
+func (a *attempt) judge(err error) judgement {
+	cause := context.Cause(a.ctx)
+	p, panicked := err.(*panicError)
+	if err == nil || decided(cause) && !panicked {
+		return judgement{}
+	}
+	judged := make(chan judgement, 1)
+	go func() {
+		defer close(judged)
+		judged <- a.weigh(err, cause)
+	}()
+	patience := time.NewTimer(max(a.opts.Grace, time.Millisecond))
+	defer patience.Stop()
+	var failed error
+	select {
+	case j, ok := <-judged:
+		if ok {
+			return j
+		}
+		failed = errors.New("the Backoff, or a method of the handler's error, called runtime.Goexit")
+	case <-patience.C:
+		failed = errors.New("the Backoff, or a method of the handler's error, does not return")
+	}
+	a.service.unsound.about(a.service.queue.peer.log, "the default backoff is used", failed, "queue", a.service.queue.id)
+	opts := a.service.options()
+	return judgement{opts.outcome(failed, a.task.Retries, defaultBackoff), failed.Error(), p}
+}
+
+// decided reports whether the cause with which a context ended says what becomes of
+// the task, whatever the error.
+func decided(cause error) bool {
+	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
+}
+
+// weigh is judge for who survives whatever the error's methods do but panic, as those
+// of a nil pointer do.
+func (a *attempt) weigh(err, cause error) (j judgement) {
+	opts := a.service.options()
+	of := func(err error) judgement {
+		p, _ := err.(*panicError)
+		if decided(cause) {
+			return judgement{text: message(err), panicked: p}
+		}
+		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
+			err = &lateError{err}
+		}
+		pause := func(retry int) time.Duration { return a.service.pause(opts, retry) }
+		return judgement{opts.outcome(err, a.task.Retries, pause), printable(err.Error()), p}
+	}
 	defer func() {
 		if v := recover(); v != nil {
-			o = opts.outcome(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack()}, t.Retries, pause)
+			j = of(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack(), panicPlace()})
 		}
 	}()
-	if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
-		err = &lateError{err}
-	}
-	s.queue.peer.counts.failures.Add(1)
-	s.complain(t, err)
-	return opts.outcome(err, t.Retries, pause)
+	return of(err)
 }
 
 // A lateError is what a handler returned because, or after, it took too long.

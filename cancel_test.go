@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -360,4 +361,73 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	eventually(t, "it comes back", func() bool { return p.ID() != before })
 	enqueue(t, q, "y")
 	is.Equal(receive(t, began, 1), []string{"y"})
+}
+
+// Wait returns when what ran at that cancel has ended, whatever others cancel afterwards.
+func TestCancelAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "x", "y", "y")
+	tasks, err := q.StartTasks(t.Context(), 1)
+	is.NoErr(err)
+	first := cancel(t, q, "x")
+	<-tasks[0].Context().Done()
+	is.NoErr(tasks[0].Stop(t.Context()))
+	for range 3 { // each time one that doesn't stop runs, and is canceled
+		enqueue(t, q, "x")
+		others, err := q.StartTasks(t.Context(), 3)
+		is.NoErr(err)
+		for _, o := range others {
+			if string(o.Payload) == "y" {
+				is.NoErr(o.Finish(t.Context()))
+			}
+		}
+		cancel(t, q, "x")
+	}
+	wait(t, first)
+	is.Equal(first.Stopped, 1)
+}
+
+// Cancels that others publish are looked up a page at a time, until all are.
+func TestCancelBurst(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 350})
+	payloads := numbers("burst", 350)
+	enqueue(t, p.Queue("q"), payloads...)
+	receive(t, starts, 350)
+	c := redistest.Conn(t)
+	for _, payload := range payloads {
+		is.NoErr(c.Send("PUBLISH", prefix+"_{q}_cancel", payload))
+	}
+	_, err := c.Do("")
+	is.NoErr(err)
+	for _, cause := range receive(t, causes, 350) {
+		is.Equal(cause, worqr.ErrCanceled)
+	}
+}
+
+// The payload of a large cancel doesn't travel to the workers, who know it by its digest.
+func TestCancelLarge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", nil)
+	large := strings.Repeat("x", 100_000)
+	ear := redis.PubSubConn{Conn: redistest.Conn(t)}
+	is.NoErr(ear.Subscribe(prefix + "_{q}_cancel"))
+	ear.Receive()
+	enqueue(t, p.Queue("q"), large)
+	receive(t, starts, 1)
+	report := cancel(t, p.Queue("q"), large)
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	m, ok := ear.ReceiveWithTimeout(patience).(redis.Message)
+	is.True(ok)
+	is.True(len(m.Data) < 100)
 }

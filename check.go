@@ -2,28 +2,27 @@ package worqr
 
 import "context"
 
-// Check walks through all that the fleet has in Redis and reports what no
-// invariant allows, what holds up tasks, and what endangers them. It changes
-// nothing, and may be run while the fleet works, from any peer, started or not.
-// It reports nothing of a fleet that is well; what only looks odd for a moment,
-// because workers start, die and are returned meanwhile, it looks at a second
-// time, a lease later, so it takes that long where it has doubts.
+// Check scans the fleet's keys and reports broken invariants, a service that doesn't do
+// its work (tasks that run, wait, fail or are retried too long or too often), and risky
+// server settings. It changes nothing. Run it at any time, from any peer, started or not.
 //
-// It reads the keyspace by pages, with SCAN, and judges each thing by a short
-// script, so no call to Redis is long. All of it takes time in proportion to the
-// number of keys in the database, and memory to that of the tasks that run.
-// Redis is asked about itself with INFO and CONFIG GET; where it may not be, the
-// report says so. So give the context two leases at least, more with many keys.
+// Some things look odd for a moment while workers start, die and leave. Check looks at
+// these again a lease later, so give the context two leases at least, and more with many
+// keys. It reads the keyspace in pages with SCAN and judges each page in a short script.
+// Its time grows with the number of keys in the database, its memory with the tasks that
+// run.
 //
-// OK of the report is about invariants only. What holds up or endangers tasks is
-// in Findings, with SeverityDanger. Tasks that wait while their queue is paused are
-// a notice, since a pause may be meant, and a danger while they become more. A
-// service that checks itself does so once Run has begun: before, nobody may serve
-// its queues, which is a danger.
+// OK of the report is about invariants only. For an alert, look at Findings with
+// SeverityDanger too: tasks that nobody works on, server settings that endanger them, and
+// what exceeds a limit that opts set. What exceeds a default limit is a notice. A service
+// that checks itself does so once Run has begun: before, its queues are unserved.
 //
-// Findings name keys, workers and runs of tasks, and never payloads; keys of tasks
-// are given by their digests.
-func (p *Peer) Check(ctx context.Context) (*CheckReport, error) {
-	r, err := p.checkUp(ctx, false)
+// How long a task has run goes by the clock of the peer that started it. Check asks
+// INFO and CONFIG GET about the server; where it may not, the report says so. Findings
+// name keys, workers and runs of tasks, never payloads; keys of tasks appear as digests.
+//
+// It fails with ErrBadOption when an option makes no sense.
+func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
+	r, err := p.checkUp(ctx, opts, false)
 	return r, wrap("check", err)
 }

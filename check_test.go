@@ -25,12 +25,18 @@ import (
 // around are the findings about the server, which tests share.
 var around = map[worqr.FindingKind]bool{
 	worqr.FindingPolicy: true, worqr.FindingPersistence: true, worqr.FindingReplication: true, worqr.FindingVersion: true,
-	worqr.FindingClock: true, worqr.FindingMemory: true, worqr.FindingUnreadable: true,
+	worqr.FindingClock: true, worqr.FindingMemory: true, worqr.FindingUnreadable: true, worqr.FindingVulnerable: true,
+}
+
+// service are the findings about what tasks do, which damages nothing.
+var service = map[worqr.FindingKind]bool{
+	worqr.FindingLong: true, worqr.FindingStalled: true, worqr.FindingLate: true, worqr.FindingBacklog: true, worqr.FindingRetrying: true, worqr.FindingFailed: true,
+	worqr.FindingStuck: true,
 }
 
 // ills are the other findings.
 func ills(r *worqr.CheckReport) []worqr.Finding {
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return around[f.Kind] })
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return around[f.Kind] || service[f.Kind] })
 }
 
 func sha(s string) string {
@@ -57,11 +63,14 @@ const far = "9007199254740991" // a time that never comes
 
 var (
 	a, b, k = canary + "a", canary + "b", "k:" + canary + "k"
+	k38     = "k:" + canary + strings.Repeat("k", 32)
 	waitsK  = "HSET p:keyed:{q}:" + k + " payload " + a + " due " + far + " retries 0 crashes 0"
 	planK   = "ZADD p:schedule:{q} " + far + " " + k
 	holdsK  = "ZADD p:contents:{q} 0 " + sha(a) + ":" + k
 	runsK   = "HSET p:keyed:{q}:" + k + " process p1 tried 0 died 0"
 	heldP   = "ZADD p:working:{q}:w1 1 p1"
+	holdsW1 = "ZADD p:holders:{q} 0 w1"
+	holdsW9 = "ZADD p:holders:{q} 0 w9"
 	listP   = "LPUSH p:process:{q}:p1 " + a
 	tokens  = "SET p:token:{q} 5"
 	marksP  = "HSET p:entries:{q} p1 " + k
@@ -73,27 +82,36 @@ var member = []string{"ZADD p:workers:{q} " + far + " w1", "HSET p:rounds:{q} w1
 var damages = []damage{
 	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true, tasks: []string{a, b}},
 	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true},
-	{name: "twice", plant: []string{tokens, listP, heldP, "ZADD p:working:{q}:w9 2 p1", "ZADD p:suspects:{q} -1 w9"}, kind: worqr.FindingTwice, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "lost", plant: []string{tokens, heldP}, kind: worqr.FindingLost, severity: worqr.SeverityBroken},
-	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1"}, kind: worqr.FindingStray, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: worqr.FindingTwice, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: worqr.FindingLost, severity: worqr.SeverityBroken},
+	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: worqr.FindingStray, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
 	{name: "not planned", plant: []string{waitsK, holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
 	{name: "not in contents", plant: []string{waitsK, planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
 	{name: "planned, and not there", plant: []string{planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
 	{name: "in contents, and not there", plant: []string{holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
 	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "runs without its entry", plant: []string{tokens, listP, heldP, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "runs without a mark", plant: []string{tokens, listP, heldP, runsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
 	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
 	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
 	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: worqr.FindingStale, severity: worqr.SeverityNotice, heals: true},
-	{name: "cancel that nobody acknowledges", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a), "HSET p:cancel:{q}:" + sha(a) + " token 1 stopped 0 finished 0 w:w9 x"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
-	{name: "cancel of a key that nobody acknowledges", plant: []string{"ZADD p:canceled:{q} 1 " + k, "HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0 w:w9 x"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
+	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
+	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: worqr.FindingAhead, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
+	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
 	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
 	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
 	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
 	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
 	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", listP, tokens}, kind: worqr.FindingToken, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
+	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: worqr.FindingToken, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
 	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: worqr.FindingToken, severity: worqr.SeverityBroken},
 	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: worqr.FindingLedger, severity: worqr.SeverityNotice, heals: true},
 	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
@@ -110,9 +128,9 @@ var damages = []damage{
 	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
 	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice},
 	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: worqr.FindingRegistry, severity: worqr.SeverityNotice, heals: true},
-	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: worqr.FindingDead, severity: worqr.SeverityDanger, heals: true,
+	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: worqr.FindingDead, severity: worqr.SeverityDanger, heals: true,
 		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
-	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: worqr.FindingUnfinished, severity: worqr.SeverityDanger, heals: true,
+	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: worqr.FindingUnfinished, severity: worqr.SeverityDanger, heals: true,
 		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
 	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: worqr.FindingUnserved, severity: worqr.SeverityDanger, tasks: []string{a}},
 	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",
@@ -143,8 +161,8 @@ func TestCheckDamages(t *testing.T) {
 				_, err := conn.Do(words[0], args...)
 				is.NoErr(err)
 			}
-			look := func(do func(context.Context) (*worqr.CheckReport, error)) (found []worqr.Finding) {
-				report, err := do(t.Context())
+			look := func(do func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error)) (found []worqr.Finding) {
+				report, err := do(t.Context(), nil)
 				is.NoErr(err)
 				if strings.Contains(report.String(), canary) {
 					t.Errorf("the report tells what is secret:\n%s", report)
@@ -232,7 +250,7 @@ func TestCheckAfterStall(t *testing.T) {
 		}
 		done := make(chan result, 1)
 		go func() {
-			report, err := doctor.Repair(context.Background())
+			report, err := doctor.Repair(context.Background(), nil)
 			done <- result{report, err}
 		}()
 		server.Signal(t, syscall.SIGCONT)
@@ -266,12 +284,12 @@ func TestCheckPaused(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, p, "q")
 	is.NoErr(q.Pause(t.Context()))
-	report, err := doctor.Check(t.Context())
+	report, err := doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.Equal(len(ills(report)), 0) // nothing waits
 
 	enqueue(t, q, "a")
-	report, err = doctor.Check(t.Context())
+	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice})
 	is.True(report.OK())
@@ -291,7 +309,7 @@ func TestCheckPaused(t *testing.T) {
 			}
 		}
 	}()
-	report, err = doctor.Check(t.Context())
+	report, err = doctor.Check(t.Context(), nil)
 	close(over)
 	is.NoErr(<-growing)
 	is.NoErr(err)
@@ -299,7 +317,7 @@ func TestCheckPaused(t *testing.T) {
 	is.True(report.OK())
 
 	must(t, p.StopWorker(t.Context()))
-	report, err = doctor.Check(t.Context())
+	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice, worqr.FindingUnserved: worqr.SeverityDanger})
 }
@@ -316,16 +334,16 @@ func TestCheckMany(t *testing.T) {
 	_, err := conn.Do("")
 	is.NoErr(err)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Check(t.Context())
+	report, err := doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(!report.OK())
 	is.Equal(len(report.Findings), worqr.MaxFindings)
 	is.True(report.Omitted >= 500)
-	report, err = doctor.Repair(t.Context())
+	report, err = doctor.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(len(waiting(t, doctor.Queue("q"))), worqr.MaxFindings+500)
-	report, err = doctor.Check(t.Context())
+	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 }
@@ -380,7 +398,7 @@ func TestCheckBusyFleet(t *testing.T) {
 			if n%2 == 1 {
 				do = doctor.Repair // which has nothing to do
 			}
-			report, err := do(context.Background())
+			report, err := do(context.Background(), nil)
 			if err != nil {
 				t.Errorf("check %d: %v", n, err)
 				return
@@ -404,9 +422,9 @@ func TestCheckBusyFleet(t *testing.T) {
 			var err error
 			switch n++; n % 40 {
 			case 10:
-				_, err = q.RequeueFailed(ctx)
+				_, err = q.RequeueAllFailed(ctx)
 			case 20:
-				_, err = q.DeleteFailed(ctx)
+				_, err = q.DeleteAllFailed(ctx)
 			case 30:
 				err = q.Delete(ctx)
 			default:
@@ -449,7 +467,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	// The dead are found, and Repair has all that they held done by others.
 	dead, unserved := 0, 0
 	eventually(t, "nobody holds anything", func() bool {
-		report, err := doctor.Repair(t.Context())
+		report, err := doctor.Repair(t.Context(), nil)
 		is.NoErr(err)
 		is.True(report.OK())
 		dead += count(report, worqr.FindingDead)
@@ -458,7 +476,7 @@ func TestCheckBusyFleet(t *testing.T) {
 		return stats.Running == 0 && stats.Workers == 0
 	})
 	is.True(dead > 0)
-	report, err := doctor.Check(t.Context())
+	report, err := doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	for _, f := range ills(report) {

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -23,16 +26,18 @@ import (
 type checkup struct {
 	peer   *Peer
 	ctx    context.Context
+	opts   CheckOptions
 	mend   bool
 	report *CheckReport
+	now    int64 // ms, by the clock of Redis, when it began
 
 	patients map[keys.Queue]*patient
-	listed   map[string]bool // queues in the registry
-	roster   map[string]bool // workers on the list of peers
-	present  map[string]bool // workers that are registered
-	members  map[string]bool // of any queue
+	present  map[string]bool          // workers that are registered
+	members  map[string]bool          // of any queue
+	known    map[string]time.Duration // leases of workers
 	doubts   []doubt
 	said     map[string]bool // findings, so that none comes twice
+	skipped  int             // doubts beyond maxDoubts
 }
 
 // A patient is a queue under examination.
@@ -41,26 +46,39 @@ type patient struct {
 	used      bool            // something waits or runs, or somebody serves it
 	processes map[string]bool // that have a list, and whose holder was not seen yet
 	holders   map[string]bool // workers that may hold something
+	retries   int             // tasks that wait to be retried
+	runs      runs            // what is held
+	members   []string
 }
 
 // A doubt is looked at again a lease later. It tells whether that was in vain.
 type doubt func() error
 
-func (p *Peer) checkUp(ctx context.Context, mend bool) (*CheckReport, error) {
+func (p *Peer) checkUp(ctx context.Context, opts *CheckOptions, mend bool) (*CheckReport, error) {
 	if p.bad != nil {
 		return nil, p.bad
 	}
 	c := &checkup{
 		peer: p, ctx: ctx, mend: mend, report: &CheckReport{prefix: cmp.Or(p.opts.Prefix, keys.DefaultPrefix)},
-		patients: map[keys.Queue]*patient{}, listed: map[string]bool{}, roster: map[string]bool{},
-		present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+		patients: map[keys.Queue]*patient{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+		known: map[string]time.Duration{},
+	}
+	if opts != nil {
+		c.opts = *opts
+	}
+	if err := c.opts.check(); err != nil {
+		return nil, err
 	}
 	for _, part := range []func() error{c.server, c.walk, c.queues, c.lists, c.again} {
 		if err := part(); err != nil {
 			return nil, err
 		}
 	}
-	c.report.Queues = len(c.patients)
+	names := map[string]bool{}
+	for _, pt := range c.patients {
+		names[pt.queue.name] = true
+	}
+	c.report.Queues = len(names)
 	c.report.sort()
 	return c.report, nil
 }
@@ -122,7 +140,7 @@ func (c *checkup) note(k keys.Key, some map[keys.Queue]map[script.What][]string)
 		some[*k.Queue] = map[script.What][]string{}
 	}
 	switch k.Kind {
-	case "queues", "contents", "workers", "process", "working":
+	case "queues", "contents", "workers", "process", "working", "batches":
 		pt.used = true
 	}
 	switch k.Kind {
@@ -153,7 +171,7 @@ func (c *checkup) patient(k keys.Key) *patient {
 // foreign reports a key that holds something else.
 func (c *checkup) foreign(k keys.Key, is string) {
 	f := Finding{Kind: FindingType, Severity: SeverityBroken,
-		Text: fmt.Sprintf("Somebody has put a %s where a %s belongs. Move it away; nothing else here touches it, and what can be told of the queue without it is told.", is, k.Type)}
+		Text: fmt.Sprintf("Somebody has put a %s where a %s belongs. Move it away; nothing else here touches it, and what can be told of the queue without it is told.", shown(is), k.Type)}
 	if k.Queue == nil {
 		f.Key = clip(c.peer.space.Worker(k.Part))
 		if k.Kind != "worker" {
@@ -216,6 +234,7 @@ func (c *checkup) queue(pt *patient) error {
 			for i, name := range names {
 				pt.holders[name], c.members[name] = true, true
 				if what == script.CheckMembers {
+					pt.members = append(pt.members, name)
 					names[i] = ":" + name
 				}
 			}
@@ -239,13 +258,18 @@ func (c *checkup) queue(pt *patient) error {
 		{"ZSCAN", q.Contents(), script.CheckContents},
 		{"HSCAN", q.Unique(), script.CheckLocks},
 		{"ZSCAN", q.Canceled(), script.CheckCanceled},
+		{"ZSCAN", q.Holders(), script.CheckHolding},
+		{"ZSCAN", q.Stopping(), script.CheckStopping},
 	} {
 		err := c.fields(part.command, part.key, func(names []string) error { return c.judge(pt, part.what, "", names) })
 		if err != nil {
 			return err
 		}
 	}
-	return c.judge(pt, script.CheckQueue, "", []string{pt.queue.name})
+	if err := c.judge(pt, script.CheckQueue, "", []string{pt.queue.name}); err != nil {
+		return err
+	}
+	return cmp.Or(c.health(pt), c.leases(pt))
 }
 
 // held examines what workers hold, and then what nobody does. Processes that have
@@ -258,9 +282,10 @@ func (c *checkup) held(pt *patient) error {
 	}
 	holder := map[string]string{}
 	for _, w := range workers {
-		err := c.fields("ZSCAN", q.Working(w), func(ids []string) error {
-			for _, id := range ids {
+		err := c.pairs("ZSCAN", q.Working(w), func(ids, tokens []string) error {
+			for i, id := range ids {
 				delete(pt.processes, id)
+				pt.runs.add(c, run{process: id, worker: w, token: tokens[i]})
 				if other := holder[id]; other != "" && other != w {
 					if err := c.judge(pt, script.CheckTwice, other, []string{id + ":" + w}); err != nil {
 						return err
@@ -282,21 +307,40 @@ func (c *checkup) held(pt *patient) error {
 
 // judge has things of a queue judged, some at a time, and takes in what is wrong.
 func (c *checkup) judge(pt *patient, what script.What, worker string, names []string) error {
-	for some := range slices.Chunk(names, page) {
-		flaws, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, some)
+	most := page
+	if what == script.CheckProcesses || what == script.CheckCanceled {
+		most = max(1, page*page/max(page, len(pt.holders))) // each is looked for at all of these
+	}
+	for len(names) > 0 {
+		v, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, names[:min(most, len(names))])
 		if foreignType(err) {
 			return nil // that was found, and nothing can be told beside it
 		}
 		if err != nil {
 			return err
 		}
-		for _, f := range flaws {
+		names = names[v.Judged:]
+		pt.retries += v.Retries
+		for _, f := range v.Flaws {
 			if err := c.flaw(pt, what, worker, f); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// maxDoubts is how many things are looked at again. Others are counted: somebody has
+// written more names than a fleet has.
+const maxDoubts = 10_000
+
+// doubt has something be looked at again, a lease later.
+func (c *checkup) doubt(again doubt) {
+	if len(c.doubts) == maxDoubts {
+		c.skipped++
+		return
+	}
+	c.doubts = append(c.doubts, again)
 }
 
 // flaw takes in what is wrong, or looks again later.
@@ -307,7 +351,7 @@ func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Fl
 		return nil // failed tasks may stay
 	}
 	if d.patience && !f.Mended {
-		c.doubts = append(c.doubts, func() error { return c.secondLook(pt, what, f) })
+		c.doubt(func() error { return c.secondLook(pt, what, f) })
 		return nil
 	}
 	return c.conclude(pt, what, worker, f, d)
@@ -319,11 +363,11 @@ func (c *checkup) secondLook(pt *patient, what script.What, before script.Flaw) 
 	if what == script.CheckMembers {
 		name = before.Detail + ":" + name
 	}
-	flaws, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
+	v, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
 	if foreignType(err) {
 		return nil
 	}
-	for _, f := range flaws {
+	for _, f := range v.Flaws {
 		if f.Kind != before.Kind || what == script.CheckMembers && f.Detail != before.Detail {
 			continue
 		}
@@ -362,8 +406,11 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 		key, subject = q.Process(f.Name), worker
 	case script.CheckHolders:
 		key = q.Working(f.Name)
-		if kind == FindingToken {
+		switch kind {
+		case FindingToken:
 			key = q.Token()
+		case FindingCancel:
+			key = q.Holders()
 		}
 	case script.CheckMembers:
 		key = q.Workers()
@@ -381,12 +428,19 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 		key = q.Unique()
 	case script.CheckCanceled:
 		key, subject = q.Canceled(), veil("cancel", f.Name)
+	case script.CheckHolding:
+		key = q.Holders()
+	case script.CheckStopping:
+		key = q.Stopping()
 	case script.CheckRecords:
 		key, subject = q.Cancel(veil("cancel", f.Name)), ""
 	case script.CheckQueue:
 		key, subject = map[FindingKind]string{FindingToken: q.Token(), FindingLedger: q.Ledger(), FindingUnserved: q.Waiting(), FindingPaused: q.Paused()}[kind], ""
 		if key == "" {
 			key = q.Unique()
+		}
+		if f.Name == "gaps" {
+			key = q.Gaps()
 		}
 	}
 	c.found(d.finding(kind, pt.queue.id, key, subject, f.Detail, f.Mended))
@@ -396,7 +450,7 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 func (d diagnosis) finding(kind FindingKind, queue, key, subject, detail string, mended bool) Finding {
 	says, then := d.says, d.cure
 	if strings.Contains(says, "%s") {
-		says = fmt.Sprintf(says, detail)
+		says = fmt.Sprintf(says, shown(detail))
 	}
 	if mended {
 		then = d.cured
@@ -407,16 +461,22 @@ func (d diagnosis) finding(kind FindingKind, queue, key, subject, detail string,
 // found reports a finding, once.
 func (c *checkup) found(f Finding) {
 	id := fmt.Sprintln(f.Kind, f.Queue, f.Key, f.Subject, f.Text)
-	if !c.said[id] {
-		c.said[id] = true
-		c.report.add(f)
+	if slices.Contains(c.opts.Ignore, f.Kind) || c.said[id] {
+		return
 	}
+	if len(c.said) < 10*MaxFindings { // beyond, those that are counted may be counted twice
+		c.said[id] = true
+	}
+	c.report.add(f)
 }
 
 // again looks again at what was doubtful, a lease later.
 func (c *checkup) again() error {
 	if len(c.doubts) == 0 {
 		return nil
+	}
+	if c.skipped > 0 {
+		c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("%d more things look odd than Check looks at twice (%d). Repair what it reports, and check again.", c.skipped, maxDoubts))
 	}
 	lease := c.peer.opts.Lease
 	if lease < 0 {
@@ -454,20 +514,25 @@ func (c *checkup) scan(take func(page []string) error) error {
 
 // fields yields the members of a zset or the fields of a hash, a page at a time.
 func (c *checkup) fields(command, key string, take func(names []string) error) error {
+	return c.pairs(command, key, func(names, _ []string) error { return take(names) })
+}
+
+// pairs yields them with their scores or values.
+func (c *checkup) pairs(command, key string, take func(names, values []string) error) error {
 	for cursor := "0"; ; {
 		reply, err := redis.Values(c.peer.calls.One(c.ctx, redisconn.Command(command, key, cursor, "COUNT", page)))
 		if foreignType(err) {
 			return nil // that was found
 		}
-		var pairs, names []string
+		var pairs, names, values []string
 		if err == nil {
 			_, err = redis.Scan(reply, &cursor, &pairs)
 		}
-		for i := 0; i < len(pairs); i += 2 {
-			names = append(names, pairs[i])
+		for i := 0; i+1 < len(pairs); i += 2 {
+			names, values = append(names, pairs[i]), append(values, pairs[i+1])
 		}
 		if err == nil {
-			err = take(names)
+			err = take(names, values)
 		}
 		if err != nil || cursor == "0" {
 			return err
@@ -484,13 +549,35 @@ func foreignType(err error) bool {
 // named.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "cancel" && len(part) == 2*sha1.Size || kind == "keyed" && strings.HasPrefix(part, "r:"):
+	case kind == "process" || kind == "working" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
 		return clip(part)
 	case strings.HasPrefix(part, keyMark):
 		return keyMark + veil("", strings.TrimPrefix(part, keyMark))
 	}
 	sum := sha1.Sum([]byte(part))
 	return "#" + hex.EncodeToString(sum[:])
+}
+
+// isDigest reports whether it is one of a payload. What users have named may be as long.
+func isDigest(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == 2*sha1.Size
+}
+
+// shown is what others have written, bounded, and quoted where a terminal would act on
+// it.
+func shown(s string) string {
+	s = clip(s)
+	for _, r := range s {
+		if r == '"' || r == utf8.RuneError || !unicode.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
 }
 
 // clip bounds what others have named.

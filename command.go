@@ -35,10 +35,14 @@ const (
 //
 // The program reads the payload from its standard input, and need not read all
 // of it. When it succeeds, its standard output becomes t.Result: the first
-// 1 MiB of it, the rest is read and dropped. Its environment is the peer's
-// with WORQR_QUEUE, WORQR_PROCESS (the ID), WORQR_TOKEN, WORQR_KEY,
-// WORQR_RETRIES and WORQR_CRASHES from the task; one whose value contains a NUL
-// byte is missing.
+// 1 MiB of it, the rest is read and dropped. Its environment holds WORQR_QUEUE,
+// WORQR_PROCESS (the ID), WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES
+// from the task; one whose value contains a NUL byte is missing. Of the peer's
+// own variables it gets those that say where programs and files are, who runs
+// them, and in which language: PATH, HOME, USER, LOGNAME, SHELL, TMPDIR, TZ,
+// LANG and LC_*, and what Windows needs in their place. So the peer's secrets,
+// such as the password in REDIS_URL, don't reach the program. CommandWith passes
+// on more.
 //
 // Exit status 0 finishes the task. Status 65 (EX_DATAERR) is a Broken error.
 // Any other status, and death by a signal, is an error that matches
@@ -62,7 +66,19 @@ const (
 // other systems nothing is. Outside Unix only the program itself is ever
 // killed.
 func Command(name string, args ...string) Handler {
-	args = slices.Clone(args)
+	return CommandWith(CommandOptions{}, name, args...)
+}
+
+// CommandOptions are what CommandWith can be told.
+type CommandOptions struct {
+	// Env is what the program's environment holds besides: NAME passes the peer's
+	// variable on, if it is set when the program starts, and NAME=value sets one.
+	Env []string
+}
+
+// CommandWith is Command with options.
+func CommandWith(o CommandOptions, name string, args ...string) Handler {
+	args, more := slices.Clone(args), slices.Clone(o.Env)
 	return func(ctx context.Context, t *Task) error {
 		if ctx.Err() != nil {
 			return wrap(fmt.Sprintf("run %q", name), context.Cause(ctx))
@@ -70,7 +86,7 @@ func Command(name string, args ...string) Handler {
 		var output head
 		var errs tail
 		cmd := exec.Command(name, args...)
-		cmd.Env = environment(t)
+		cmd.Env = environment(t, more)
 		cmd.Stdin = bytes.NewReader(t.Payload)
 		cmd.Stdout = &output
 		cmd.Stderr = &errs
@@ -154,20 +170,46 @@ func (g *group) end() {
 	g.over = true
 }
 
-// environment is the peer's, and what there is to know of the task.
-func environment(t *Task) []string {
-	vars := []struct{ name, value string }{
+// passed are the variables that every program gets, by name. Windows does without
+// some of them, and cannot do without others.
+var passed = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE",
+	"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA",
+}
+
+// passes reports whether a variable is passed on to every program.
+func passes(name string) bool {
+	if runtime.GOOS == "windows" {
+		name = strings.ToUpper(name) // names have no case there
+	}
+	return slices.Contains(passed, name) || strings.HasPrefix(name, "LC_")
+}
+
+// environment is what a program may know of the peer's, what it is to have besides,
+// and what there is to know of the task.
+func environment(t *Task, more []string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); passes(name) {
+			env = append(env, e)
+		}
+	}
+	for _, e := range more {
+		if strings.Contains(e, "=") {
+			env = append(env, e) // of two, the last holds
+		} else if value, ok := os.LookupEnv(e); ok {
+			env = append(env, e+"="+value)
+		}
+	}
+	for _, v := range []struct{ name, value string }{
 		{"WORQR_QUEUE", t.Queue},
 		{"WORQR_PROCESS", t.ID},
 		{"WORQR_TOKEN", strconv.FormatInt(t.Token, 10)},
 		{"WORQR_KEY", t.Key},
 		{"WORQR_RETRIES", strconv.Itoa(t.Retries)},
 		{"WORQR_CRASHES", strconv.Itoa(t.Crashes)},
-	}
-	env := os.Environ()
-	for _, v := range vars {
-		// A peer may itself run for a task; one that is left out must not
-		// be that task's.
+	} {
+		// Whatever a peer was told to pass on, this is not of another task.
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, v.name+"=") })
 		if !strings.Contains(v.value, "\x00") {
 			env = append(env, v.name+"="+v.value)

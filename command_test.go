@@ -129,16 +129,24 @@ func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer
 	is := is.New(t)
 	t.Setenv("WORQR_KEY", "of another task")
 	t.Setenv("WORQR_TEST_OWN", "the peer's")
-	const script = `printf '%s|' "$WORQR_QUEUE" "$WORQR_PROCESS" "$WORQR_TOKEN" "${WORQR_KEY-none}" "$WORQR_RETRIES" "$WORQR_CRASHES" "$WORQR_TEST_OWN"`
+	t.Setenv("REDIS_URL", "redis://:secret@host")
+	t.Setenv("LC_ALL", "C")
+	const script = `printf '%s|' "$WORQR_QUEUE" "$WORQR_PROCESS" "$WORQR_TOKEN" "${WORQR_KEY-none}" "$WORQR_RETRIES" "$WORQR_CRASHES" "${WORQR_TEST_OWN-none}" "${REDIS_URL-none}" "$LC_ALL" "${PATH:+path}"`
 	task := &worqr.Task{Queue: "q", ID: "id", Token: 1 << 60, Key: "a key = \"'ü\n", Retries: 2, Crashes: 3}
 	is.NoErr(shell(t.Context(), task, script))
-	is.Equal(string(task.Result), "q|id|1152921504606846976|a key = \"'ü\n|2|3|the peer's|")
+	is.Equal(string(task.Result), "q|id|1152921504606846976|a key = \"'ü\n|2|3|none|none|C|path|")
 	task.Key = ""
 	is.NoErr(shell(t.Context(), task, script))
-	is.Equal(string(task.Result), "q|id|1152921504606846976||2|3|the peer's|")
+	is.Equal(string(task.Result), "q|id|1152921504606846976||2|3|none|none|C|path|")
 	task.Key = "a\x00b"
 	is.NoErr(shell(t.Context(), task, script))
-	is.Equal(string(task.Result), "q|id|1152921504606846976|none|2|3|the peer's|")
+	is.Equal(string(task.Result), "q|id|1152921504606846976|none|2|3|none|none|C|path|")
+
+	// What is to be passed on is, and nothing of another task.
+	given := worqr.CommandWith(worqr.CommandOptions{Env: []string{"WORQR_TEST_OWN", "REDIS_URL=mine", "WORQR_TEST_ABSENT", "WORQR_KEY", "LC_ALL=de"}}, "sh", "-c", script+`; printf %s "${WORQR_TEST_ABSENT-none}"`)
+	task.Key = "key"
+	is.NoErr(given(t.Context(), task))
+	is.Equal(string(task.Result), "q|id|1152921504606846976|key|2|3|the peer's|mine|de|path|none")
 }
 
 func TestCommandExitStatus(t *testing.T) {

@@ -12,9 +12,12 @@ import (
 
 // Limits of one call.
 const (
-	// MaxPayload is the size of the largest payload, in bytes: that of the longest
-	// string which Redis takes as it is configured by default.
+	// MaxPayload is the largest that Options.MaxPayload may be, in bytes: the longest
+	// string that Redis takes as it is configured by default.
 	MaxPayload = 512 << 20
+	// DefaultMaxPayload is Options.MaxPayload by default, in bytes. Redis copies a
+	// payload several times on its way through it, and does nothing else meanwhile.
+	DefaultMaxPayload = 64 << 20
 	// MaxBatch is how many payloads one call may enqueue.
 	MaxBatch = 100_000
 
@@ -29,6 +32,13 @@ const (
 // within each call and for each goroutine; if the one call is refused or its reply is
 // lost, all of them fail.
 //
+// More than 5,000 payloads, or than two mebibytes of them, are sent page by page and
+// accepted in one step behind the last page; until then nobody sees any. Then they are
+// moved to the queue, in order, a page at a time, and tasks of other calls may come
+// between the pages. Len and Tasks see what was moved. If this process dies after
+// the acceptance, the rest is moved with the next heartbeat of a peer that serves the
+// queue. Once ErrUnknown is returned, they're all accepted or none is.
+//
 // It blocks until Redis has answered or ctx ends. When the reply was lost it
 // fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
 // It fails with ErrBadOption when there is no payload, and with ErrTooLarge when
@@ -36,6 +46,10 @@ const (
 // was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(payloads, func() error {
+		if script.Spans(payloads) {
+			_, err := script.Batch{ID: newID()}.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+			return err
+		}
 		return q.back().Enqueue(ctx, q.peer.calls, redisconn.Copy(payloads))
 	}))
 }
@@ -51,6 +65,11 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
 	}
 	err = q.produce(payloads, func() (err error) {
+		if script.Spans(payloads) {
+			b := script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}
+			fresh, err = b.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+			return err
+		}
 		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, redisconn.Copy(payloads))
 		return err
 	})
@@ -100,6 +119,9 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %w: "+format, append([]any{ErrBadOption, ErrTooLarge}, args...)...)
 }
 
+// mostBacks is for how many queues a peer remembers what it knows of their back.
+const mostBacks = 1000
+
 // A back is where a peer adds payloads to a queue.
 type back struct {
 	*script.Back
@@ -116,6 +138,12 @@ func (q *Queue) back() *back {
 		b = &back{Back: script.NewBack(q.keys)}
 		if p.backs == nil {
 			p.backs = map[string]*back{}
+		}
+		if len(p.backs) >= mostBacks {
+			for name := range p.backs { // any: what it knew is found out again
+				delete(p.backs, name)
+				break
+			}
 		}
 		p.backs[q.name] = b
 	}

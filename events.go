@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // An EventKind says what happened.
@@ -29,7 +32,8 @@ const (
 	// EventDone: Worker has finished a task. An observer that is connected to a
 	// replica may miss all but the first of those that end together.
 	EventDone EventKind = "done"
-	// EventCancel: a payload was canceled.
+	// EventCancel: a payload was canceled. One of more than 1 KiB doesn't travel: the
+	// event has its PayloadDigest and PayloadSize instead.
 	EventCancel EventKind = "cancel"
 	// EventDelete: the queue was deleted.
 	EventDelete EventKind = "delete"
@@ -40,20 +44,37 @@ type Event struct {
 	Kind    EventKind
 	Queue   string // "" for EventSync
 	Worker  string // of EventDone
-	Payload []byte // of EventDone and EventCancel
-	Result  []byte // of EventDone; nil if there is none
+	Payload []byte // of EventDone and EventCancel; nil if it is large
+	Result  []byte // of EventDone; nil if there is none, or if it is large
 	Count   int    // of EventWork
+
+	// PayloadSize and ResultSize are lengths in bytes. EventDone has no payload of more
+	// than 64 KiB and no result above the worker's Options.MaxResult, and EventCancel has
+	// no payload of more than 1 KiB. The digest, SHA-1 in hex, then says which it was. It
+	// may be missing if the worker is written in another language.
+	PayloadSize, ResultSize     int
+	PayloadDigest, ResultDigest string
 }
 
-// eventBuffer is how many events wait for a slow reader. With more, they are
-// dropped and the reader is told by EventSync.
-const eventBuffer = 1024
+// eventBuffer is how many events wait for a slow reader, and eventBytes how many bytes
+// of what others put into them, but for one event. With more, they are dropped and the reader
+// is told by EventSync.
+const (
+	eventBuffer = 1024
+	eventBytes  = 16 << 20
+)
 
 // Events yields what happens on the named queues, or on all when none is named.
 // The first is EventSync, once subscribed: everything published after it is
 // yielded, or another EventSync follows. While Redis cannot be reached each new
-// error is yielded once; the loop may go on. It ends when ctx ends. Leaving the
-// loop unsubscribes.
+// error is yielded once; the loop may go on. Leaving the loop unsubscribes.
+//
+// The loop ends when ctx ends. After Close it ends, too; the last error it yields is
+// then ErrShutdown.
+//
+// A channel that Redis does not allow the user to subscribe to is yielded as an error.
+// Its events are missing then, and the others come. The peer asks for it every 10 s;
+// once it is allowed, EventSync follows.
 //
 // Events are hints for people and tools: they are not stored, and one that is
 // missed does not come again.
@@ -76,7 +97,7 @@ func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, er
 			case <-inbox.some:
 			}
 			for _, e := range inbox.take() {
-				if ctx.Err() != nil || !yield(e.event, wrap("events", e.err)) {
+				if ctx.Err() != nil || !yield(e.event, wrap("events", e.err)) || e.last {
 					return
 				}
 			}
@@ -97,11 +118,16 @@ func (p *Peer) listener(queues []string) (*listener, *inbox, error) {
 			in.put(item{event: Event{Kind: EventSync}})
 		},
 		failed: func(err error) {
-			if is := gist(err); is != told {
+			is := gist(err)
+			if refused, ok := errors.AsType[*refusalError](err); ok {
+				is = gist(refused.err)
+			}
+			if is != told {
 				told = is
 				in.put(item{err: err})
 			}
 		},
+		closed: func() { in.put(item{err: redisconn.ErrClosed, last: true}) },
 		message: func(channel string, data []byte) {
 			if e, ok := p.event(channel, data); ok {
 				in.put(item{event: e})
@@ -115,12 +141,12 @@ func (p *Peer) listener(queues []string) (*listener, *inbox, error) {
 			return nil, nil, q.bad
 		}
 		for _, k := range kinds {
-			l.channels = append(l.channels, q.keys.Channel(k))
+			l.topics = append(l.topics, topic{name: q.keys.Channel(k)})
 		}
 	}
 	if len(queues) == 0 {
 		for _, k := range kinds {
-			l.patterns = append(l.patterns, p.space.Pattern(k))
+			l.topics = append(l.topics, topic{p.space.Pattern(k), true})
 		}
 	}
 	return l, in, nil
@@ -140,10 +166,14 @@ func (p *Peer) event(channel string, data []byte) (Event, bool) {
 	case keys.KindDone:
 		e.Kind = EventDone
 		var err error
-		e.Worker, e.Payload, e.Result, err = readDone(data)
+		err = e.readDone(data)
 		ok = ok && err == nil
 	case keys.KindCancel:
-		e.Kind, e.Payload = EventCancel, data
+		e.Kind = EventCancel
+		payload, digest, size := script.ReadCancel(data)
+		if e.Payload, e.PayloadSize = payload, size; payload == nil {
+			e.PayloadDigest = digest
+		}
 	case keys.KindDelete:
 		e.Kind = EventDelete
 	default:
@@ -155,11 +185,15 @@ func (p *Peer) event(channel string, data []byte) (Event, bool) {
 // readDone reads the message of a finished task. Redis writes the bytes of a
 // payload into it as they are, so where they are not UTF-8, neither is the
 // message: then each byte is read as the character of the same number.
-func readDone(data []byte) (worker string, payload, result []byte, err error) {
+func (e *Event) readDone(data []byte) error {
 	var m struct {
-		WorkerID string  `json:"workerId"`
-		Task     string  `json:"task"`
-		Result   *string `json:"result"`
+		WorkerID     string  `json:"workerId"`
+		Task         *string `json:"task"`
+		TaskSize     int     `json:"taskSize"`
+		TaskDigest   string  `json:"taskDigest"`
+		Result       *string `json:"result"`
+		ResultSize   int     `json:"resultSize"`
+		ResultDigest string  `json:"resultDigest"`
 	}
 	bytesOf := func(s string) []byte { return []byte(s) }
 	if !utf8.Valid(data) {
@@ -177,12 +211,19 @@ func readDone(data []byte) (worker string, payload, result []byte, err error) {
 		}
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return "", nil, nil, fmt.Errorf("a done message cannot be read: %w", err)
+		return fmt.Errorf("a done message cannot be read: %w", err)
 	}
+	e.Worker, e.PayloadSize, e.PayloadDigest = m.WorkerID, m.TaskSize, m.TaskDigest
+	if m.Task != nil {
+		e.Payload = bytesOf(*m.Task)
+		e.PayloadSize = len(e.Payload)
+	}
+	e.ResultSize, e.ResultDigest = m.ResultSize, m.ResultDigest
 	if m.Result != nil {
-		result = bytesOf(*m.Result)
+		e.Result = bytesOf(*m.Result)
+		e.ResultSize = len(e.Result)
 	}
-	return m.WorkerID, bytesOf(m.Task), result, nil
+	return nil
 }
 
 // An inbox holds what a reader has still to read.
@@ -191,11 +232,18 @@ type inbox struct {
 
 	mu    sync.Mutex // protects the fields below
 	items []item
+	bytes int // of them
 }
 
 type item struct {
 	event Event
 	err   error
+	last  bool
+}
+
+func (i *item) size() int {
+	e := &i.event
+	return len(e.Payload) + len(e.Result) + len(e.Worker) + len(e.PayloadDigest) + len(e.ResultDigest)
 }
 
 func (in *inbox) put(i item) {
@@ -204,10 +252,12 @@ func (in *inbox) put(i item) {
 	switch {
 	case i.err != nil && len(in.items) > 0 && in.items[len(in.items)-1].err != nil:
 		in.items[len(in.items)-1] = i
-	case len(in.items) >= eventBuffer:
+	case len(in.items) >= eventBuffer, len(in.items) > 0 && in.bytes+i.size() > eventBytes:
 		in.items = append(in.items[:0:0], item{event: Event{Kind: EventSync}}, i)
+		in.bytes = i.size()
 	default:
 		in.items = append(in.items, i)
+		in.bytes += i.size()
 	}
 	select {
 	case in.some <- struct{}{}:
@@ -219,6 +269,6 @@ func (in *inbox) take() []item {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	items := in.items
-	in.items = nil
+	in.items, in.bytes = nil, 0
 	return items
 }

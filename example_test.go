@@ -407,17 +407,17 @@ func ExamplePeer_Repair() {
 	defer conn.Close()
 	value(conn.Do("LPUSH", fleet.Prefix+":process:{photos}:018f", "cat"))
 
-	fmt.Println("well:", value(peer.Check(ctx)).OK())
-	for _, f := range value(peer.Repair(ctx)).Findings {
+	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
+	for _, f := range value(peer.Repair(ctx, nil)).Findings {
 		if f.Queue == "photos" && f.Repaired && f.Severity == worqr.SeverityBroken {
 			fmt.Println(f.Kind, "-", f.Text)
 		}
 	}
-	fmt.Println("well:", value(peer.Check(ctx)).OK())
+	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
 	fmt.Println("waiting:", value(peer.Queue("photos").Len(ctx)))
 	// Output:
 	// well: false
-	// orphan - A task is in a processing list that no worker holds, so nobody will end it. It was put back to the front.
+	// orphan - A task is in a processing list, and no worker holds it. Returned to the front of the queue.
 	// well: true
 	// waiting: 1
 }
@@ -433,8 +433,8 @@ func ExampleQueue_Explain() {
 	noError(photos.Pause(ctx))
 	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
 	// Output:
-	// There is no copy of the task on "photos": it was never enqueued, or it is done, canceled or deleted.
-	// It waits on "photos". The queue is paused: Resume it. Tasks that start before it: 1.
+	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted.
+	// Waiting on "photos". The queue is paused; Resume it. 1 task starts before it.
 }
 
 // A Redis with an authority of its own, which wants to know its clients.

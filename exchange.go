@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,11 +39,37 @@ type settled struct {
 	err  error
 }
 
-// A want is the wish for up to n tasks.
+// A want is the wish for up to n tasks. Where the budget of one round is too small for
+// all, further rounds bring the rest. Rounds.mu protects all but got.
 type want struct {
-	n    int
-	got  chan taken // gets one answer
-	gone bool       // nobody waits any more; protected by rounds.mu
+	n     int        // how many more
+	have  []*Task    // what earlier rounds have brought
+	begun bool       // an answer came too late, so what it brought goes back
+	got   chan taken // gets one answer
+	gone  bool       // nobody waits any more
+}
+
+// lose answers the wish when the worker has ended. What was started for it is lost, and
+// others count it as a crash: the caller is told that it may have happened.
+func (w *want) lose(err error) {
+	if (w.begun || len(w.have) > 0) && !errors.Is(err, redisconn.ErrUnknown) {
+		err = fmt.Errorf("%w: %w", err, redisconn.ErrUnknown)
+	}
+	w.have = nil
+	w.tell(err)
+}
+
+// tell answers the wish, unless that was done: with an error only when it has brought
+// nothing.
+func (w *want) tell(err error) {
+	t := taken{tasks: w.have}
+	if len(w.have) == 0 {
+		t.err = err
+	}
+	select {
+	case w.got <- t:
+	default:
+	}
 }
 
 type taken struct {
@@ -59,9 +86,11 @@ type exchange struct {
 	pending  *redisconn.Pending
 	lane     int // the connection: 0, or 1 beside another round
 	sent     time.Time
-	answered int64 // the last round that had been answered when this was put together
-	recalls  int64 // how often ready tasks had been recalled before
-	repeated bool  // it may have been answered before, and the reply lost
+	work     time.Duration // that Redis needs for it, about
+	answered int64         // the last round that had been answered when this was put together
+	recalls  int64         // how often ready tasks had been recalled before
+	repeated bool          // it may have been answered before, and the reply lost
+	lost     int           // replies that were
 }
 
 // compose makes the next round out of what has gathered. If there is nothing to
@@ -81,8 +110,8 @@ func (r *rounds) compose(behind *exchange) *exchange {
 	}
 	e := &exchange{answered: r.answered}
 	r.number++
-	r.gather(e)
-	e.Acks, r.acks = r.acks, nil
+	budget := int(r.flow.budget(r.far.way()).Microseconds())
+	said := r.gather(e, budget-min(r.wanted()*int(startTime.Microseconds()), budget/2))
 	starts := 0
 	// What is still to go back starts before all else.
 	back := goBack(r.outcomes)
@@ -98,26 +127,60 @@ func (r *rounds) compose(behind *exchange) *exchange {
 			n := min(r.ask, maxStarts-starts)
 			e.slots = r.serve.reserve(n)
 			e.recalls = r.serve.recalls.Load()
-			e.Ahead = r.serve.ahead(n-len(e.slots), len(e.slots) == 0)
+			e.Ahead, e.Room = r.serve.ahead(n - len(e.slots))
 		}
 		e.Idle = len(e.slots) > 0
 	} else {
 		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
+	e.Budget = max(budget-said, 1)
 	e.Solo = !r.queue.peer.risk.Load() && (behind == nil || !behind.Solo)
 	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
+	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
 	e.Heard = r.cancels.ask(maxHeard)
+	e.Stopping, e.Said = stopping(r.held, r.seen, maxStopping)
+	if time.Since(r.passing) > r.queue.peer.opts.beat()*time.Duration(1+r.passed.Count/500) {
+		r.passed, r.passing = script.Passed{}, time.Now() // some may start by now: their counts were reset
+	}
+	e.Passed = r.passed
 	r.look = false
 	r.talked = time.Now()
 	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
+	e.Results = r.queue.peer.opts.MaxResult
 	return e
 }
 
-// gather takes what is to be said into a round. r.mu is held.
-func (r *rounds) gather(e *exchange) {
-	n := min(len(r.outcomes), maxOutcomes)
+// wanted is how many tasks the next round may ask for. r.mu is held.
+func (r *rounds) wanted() (n int) {
+	for _, w := range r.wants {
+		n += w.n
+	}
+	if r.serve != nil && !r.closing {
+		n += r.ask
+	}
+	return min(n, maxStarts)
+}
+
+// fit is how many of the outcomes, the first ones, fit into a budget of Redis's time, and
+// what they take of it: one in any case. r.mu is held.
+func (r *rounds) fit(budget int) (n, cost int) {
+	for _, s := range r.outcomes[:min(len(r.outcomes), maxOutcomes)] {
+		c := s.Cost(r.heard)
+		if n > 0 && cost+c > budget {
+			break
+		}
+		n, cost = n+1, cost+c
+	}
+	return n, cost
+}
+
+// gather takes as much of what is to be said into a round as fits into a budget, and
+// tells what it costs. r.mu is held.
+func (r *rounds) gather(e *exchange, budget int) (cost int) {
+	n, cost := r.fit(budget)
 	if n < len(r.outcomes) {
 		r.lastFirst()
+		n, cost = r.fit(budget) // sizes differ
 	}
 	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
 	e.outcomes = make([]*settlement, 0, n)
@@ -151,6 +214,7 @@ func (r *rounds) gather(e *exchange) {
 	for i, s := range e.outcomes {
 		e.Outcomes[i] = s.Outcome
 	}
+	return cost
 }
 
 // lastFirst has what goes back do so newest first, also where it takes several
@@ -186,7 +250,6 @@ func (r *rounds) restore(e *exchange, err error) {
 		e.slots = r.serve.fill(e.slots)
 	}
 	r.vacate(e)
-	r.acks = append(e.Acks, r.acks...)
 	for _, s := range e.outcomes {
 		if t := r.held[s.Process]; t != nil && t.round == e.Number {
 			t.round = 0 // it was not said after all
@@ -217,11 +280,14 @@ func (r *rounds) answer(e *exchange, err error) {
 		}
 	}
 	for _, w := range e.wants {
-		w.gone = true
-		select {
-		case w.got <- taken{err: err}:
+		switch {
+		case w.gone:
+		case final:
+			w.lose(err)
 		default:
+			w.tell(err)
 		}
+		w.gone = true
 	}
 }
 
@@ -255,6 +321,9 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		c.retried.Add(1)
 	case s.Verb == script.Fail:
 		c.failed.Add(1)
+		if t := r.held[s.Process]; t != nil {
+			r.queue.peer.failures.final(t, s.Kind, printable(s.Reason))
+		}
 	case s.done != nil || s.by != nil: // else it was not begun
 		c.stopped.Add(1)
 	}
@@ -275,20 +344,17 @@ func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer, late b
 			continue
 		}
 		n := min(w.n, len(tasks))
-		if n == 0 && (late || a.Again && a.Trouble == "") {
-			r.wants = append(r.wants, w) // something stood before those that can be started
-			continue
-		}
-		t := taken{tasks: tasks[:n:n]}
-		switch {
-		case n == 0 && a.Trouble != "":
-			t.err = errors.New(a.Trouble)
-		case n == 0:
-			t.err = ErrNoTask
-		}
-		tasks = tasks[n:]
+		w.n, w.have, tasks = w.n-n, append(w.have, tasks[:n]...), tasks[n:]
 		r.queue.peer.counts.started.Add(int64(n))
-		w.got <- t
+		switch {
+		case w.n > 0 && a.Cut, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
+			w.begun = w.begun || late
+			r.wants = append(r.wants, w) // more can be started, or something stood before what can
+		case a.Trouble != "":
+			w.tell(errors.New(a.Trouble))
+		default:
+			w.tell(ErrNoTask)
+		}
 	}
 	return tasks
 }
@@ -317,6 +383,7 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 // giveBack has a task that nobody took go back to the front. r.mu is held.
 func (r *rounds) giveBack(t *Task) {
 	r.outcomes = append(r.outcomes, &settlement{Outcome: t.outcome(script.Outcome{Verb: script.Stop}), ours: true})
+	r.hurry()
 }
 
 // dropReady ends the tasks that were canceled before a handler has begun them. r.mu

@@ -42,7 +42,7 @@ const (
 	ReasonBlocked  Reason = "blocked"  // its key runs
 	ReasonLapsed   Reason = "lapsed"   // its worker's beats have stopped: it is failed soon, unless it is heard of
 	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
-	ReasonFailed   Reason = "failed"   // it was given up
+	ReasonFailed   Reason = "failed"   // it is in the failed queue
 )
 
 // A TaskCopy is one place where a task is.
@@ -64,7 +64,7 @@ type TaskCopy struct {
 	Name    string    // of the worker; what follows, too. "" where it is not registered
 	Host    string
 	PID     int       // of the operating system's process
-	FailBy  time.Time // when the worker is given up, if it has lapsed and somebody is there to judge
+	FailBy  time.Time // when the worker is evicted, if its lease has expired and somebody is there to judge
 
 	// Of what has failed.
 	Kind   FailureKind
@@ -229,7 +229,7 @@ func (e *Explanation) halted(c TaskCopy) TaskCopy {
 
 // entry is what waits of an entry.
 func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
-	c := TaskCopy{State: CopyScheduled, Due: time.UnixMilli(x.Due), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	c := TaskCopy{State: CopyScheduled, Due: due(x.Due, p.Now), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > p.Now
 	if x.Process != "" {
 		c.State, c.Why = CopyBlocked, []Reason{ReasonBlocked}
@@ -317,14 +317,13 @@ func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 
 // String is a few sentences for people, without the payload and the key.
 func (e *Explanation) String() string {
-	if len(e.Copies) == 0 && e.Unread > 0 {
-		return fmt.Sprintf("There is no copy of the task on %q as far as was looked: it may be among the last %d that wait there.", e.Queue, e.Unread)
-	}
-	if e.Unknown {
-		return fmt.Sprintf("No queue %q is known under the prefix %q: is the name spelled right, and are the prefix and the Redis those of the fleet?", e.Queue, cmp.Or(e.prefix, keys.DefaultPrefix))
-	}
-	if len(e.Copies) == 0 {
-		return fmt.Sprintf("There is no copy of the task on %q: it was never enqueued, or it is done, canceled or deleted.", e.Queue)
+	switch {
+	case len(e.Copies) == 0 && e.Unread > 0:
+		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d that are waiting there, which weren't read.", e.Queue, e.Unread)
+	case e.Unknown:
+		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, cmp.Or(e.prefix, keys.DefaultPrefix))
+	case len(e.Copies) == 0:
+		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted.", e.Queue)
 	}
 	all := make([]string, len(e.Copies))
 	for i := range e.Copies {
@@ -335,50 +334,49 @@ func (e *Explanation) String() string {
 
 func (e *Explanation) sentence(c *TaskCopy) string {
 	var s strings.Builder
-	counts := fmt.Sprintf("%d retries, %d crashes", c.Retries, c.Crashes)
+	counts := fmt.Sprintf("retries: %d, crashes: %d", c.Retries, c.Crashes)
 	switch c.State {
 	case CopyWaiting:
-		fmt.Fprintf(&s, "It waits on %q.", e.Queue)
+		fmt.Fprintf(&s, "Waiting on %q.", e.Queue)
 	case CopyScheduled:
-		fmt.Fprintf(&s, "It waits in the second lane of %q, for %s (%s).", e.Queue, clock(c.Due), counts)
+		fmt.Fprintf(&s, "Scheduled on %q for %s (%s).", e.Queue, clock(c.Due), counts)
 	case CopyBlocked:
-		fmt.Fprintf(&s, "It waits in the second lane of %q, and is blocked until what runs under its key has ended.", e.Queue)
+		fmt.Fprintf(&s, "Waiting on %q until the task that runs under its key has ended.", e.Queue)
 	case CopyRunning:
-		fmt.Fprintf(&s, "Worker %s", c.Worker)
+		fmt.Fprintf(&s, "Running on worker %s", shown(c.Worker))
 		if c.Name != "" {
-			fmt.Fprintf(&s, " (%s, pid %d on %s)", c.Name, c.PID, c.Host)
+			fmt.Fprintf(&s, " (%s, pid %d on %s)", shown(c.Name), c.PID, shown(c.Host))
 		}
-		fmt.Fprintf(&s, " holds it")
 		if !c.Since.IsZero() {
 			fmt.Fprintf(&s, " since %s", clock(c.Since))
 		}
-		fmt.Fprintf(&s, ", as run %s with token %d.", c.Process, c.Token)
+		fmt.Fprintf(&s, ", as run %s with token %d.", shown(c.Process), c.Token)
 	case CopyFailed:
-		fmt.Fprintf(&s, "It is in the failed queue of %q since %s (%s, %s): %q. RequeueFailed has it done after all.", e.Queue, clock(c.At), c.Kind, counts, c.Reason)
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, clock(c.At), shown(string(c.Kind)), counts, c.Reason)
 	}
 	for _, why := range c.Why {
 		switch why {
 		case ReasonPaused:
-			s.WriteString(" The queue is paused: Resume it.")
+			s.WriteString(" The queue is paused; Resume it.")
 		case ReasonUnserved:
-			s.WriteString(" Nobody serves the queue: start a peer with a handler for it.")
+			s.WriteString(" No worker serves this queue; start a peer that handles it.")
 		case ReasonBusy:
-			fmt.Fprintf(&s, " None of its workers is idle (%d).", e.Workers)
+			fmt.Fprintf(&s, " All workers are busy (%d).", e.Workers)
 		case ReasonEarly:
-			fmt.Fprintf(&s, " Its time comes in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
+			fmt.Fprintf(&s, " Due in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
 		case ReasonBehind:
-			fmt.Fprintf(&s, " Tasks that start before it: %d.", c.Before)
+			fmt.Fprintf(&s, " %s before it.", tasks(c.Before, "starts", "start"))
 		case ReasonLapsed:
-			s.WriteString(" The worker's beats have stopped.")
+			s.WriteString(" The worker's heartbeats have stopped.")
 			if !c.FailBy.IsZero() {
-				fmt.Fprintf(&s, " It is given up by %s at about, if it stays silent; then the task is at the front again.", clock(c.FailBy))
+				fmt.Fprintf(&s, " Unless they resume, it's evicted at about %s, and the task returns to the front.", clock(c.FailBy))
 			}
 		case ReasonReturn:
-			s.WriteString(" The worker is gone, and the task is being returned.")
+			s.WriteString(" The worker is gone, and the task is being returned to the front.")
 		}
 	}
 	if len(c.Why) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
-		s.WriteString(" It is about to start.")
+		s.WriteString(" It's about to start.")
 	}
 	return s.String()
 }

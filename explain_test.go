@@ -47,12 +47,12 @@ func TestExplain(t *testing.T) {
 	}
 	e := explain()
 	is.True(e.Unknown)
-	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" is known under the prefix %q", prefix)))
+	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" exists under the prefix %q", prefix)))
 	at := &worqr.PutOptions{At: time.Now().Add(time.Hour)}
 	is.NoErr(looker.Put(t.Context(), "key", payload, at))
 	e = explain("scheduled early unserved")
 	is.True(!e.Unknown)
-	is.True(strings.Contains(e.String(), "Nobody serves the queue"))
+	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 	is.NoErr(looker.Pause(t.Context()))
 	explain("scheduled early paused")
 	is.NoErr(looker.Resume(t.Context()))
@@ -60,11 +60,11 @@ func TestExplain(t *testing.T) {
 	is.NoErr(err)
 	e = explain() // there is no key of it any more, but its name
 	is.True(!e.Unknown)
-	is.True(strings.Contains(e.String(), "no copy"))
+	is.True(strings.Contains(e.String(), "No copy"))
 	enqueue(t, looker, "first", canary)
 	e = explain("waiting unserved behind")
 	is.Equal(e.Copies[0].Before, 1)
-	is.True(strings.Contains(e.String(), "Nobody serves the queue"))
+	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 	is.NoErr(looker.Pause(t.Context()))
 	explain("waiting paused behind")
 	is.NoErr(looker.Resume(t.Context()))
@@ -166,7 +166,7 @@ func TestExplainDead(t *testing.T) {
 	is.NoErr(err)
 	if got := told(e); slices.Equal(got, []string{"running lapsed"}) { // else it was returned meanwhile
 		is.True(e.Copies[0].FailBy.After(looked))
-		is.True(strings.Contains(e.String(), "is given up by"))
+		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
 	eventually(t, "it waits again", func() bool {
 		e, err = q.Explain(t.Context(), []byte("a"))

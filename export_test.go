@@ -1,23 +1,13 @@
 package worqr
 
-import (
-	"time"
-
-	"github.com/worqr/worqr/internal/redisconn"
-)
-
 // Older compares versions of Redis.
 var Older = older
 
-// OpenImpatient is Open for a peer whose lines, but for that of the beats, wait so long for
-// a reply.
-func OpenImpatient(url string, opts *Options, silence time.Duration) (*Peer, error) {
-	dial, err := redisconn.FromURL(url)
-	if err != nil {
-		return nil, err
-	}
-	p := newPeer(dial, opts)
-	p.calls = redisconn.NewLine(dial, silence).Verified()
-	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, silence), redisconn.NewLine(dial, silence)}
-	return p, p.bad
-}
+// Holes are those of a Redis that has told this of itself.
+var Holes = holes
+
+// BeforeLog has f called before a line is logged, where that happens.
+func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.before = f }
+
+// FlushLog waits until what was logged is written.
+func (p *Peer) FlushLog() { p.flushLog() }

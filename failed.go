@@ -42,24 +42,31 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first. Those that OnFailed has given up
+// Failed yields the failed tasks, newest first. Those that OnFailed retries no more
 // come before the others, then those that it is to try again, latest first; those
-// that it works on are left out. It reads a page at a time, so it is no snapshot,
-// and ends after the first error.
+// that it works on are left out. It reads a page at a time, about a mebibyte of payloads,
+// so it is no snapshot: each task that stays where it is comes once, and tasks that fail
+// meanwhile don't come. It ends after the first error.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return func(yield func(FailedTask, error) bool) {
-		for graves, err := range q.graves(ctx) {
+		if q.bad != nil {
+			yield(FailedTask{}, q.wrap("list failed tasks", q.bad))
+			return
+		}
+		for entries, err := range q.graveyard().pages(ctx) {
 			if err != nil {
 				yield(FailedTask{}, q.wrap("list failed tasks", err))
 				return
 			}
-			tasks, err := q.dig(ctx, graves)
-			if err != nil {
-				yield(FailedTask{}, q.wrap("list failed tasks", err))
-				return
-			}
-			for _, t := range tasks {
-				if !yield(t, nil) {
+			keys := q.graves(entries)
+			read := func(i int) redisconn.Call { return redisconn.Command("HGETALL", keys[i]) }
+			for i, reply := range q.peer.sized(ctx, keys, read) {
+				t, err := readFailed(entries[i].name, reply)
+				if err != nil {
+					yield(FailedTask{}, q.wrap("list failed tasks", err))
+					return
+				}
+				if t != nil && !yield(*t, nil) {
 					return
 				}
 			}
@@ -67,113 +74,134 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	}
 }
 
-// graves yields the entries of the failed queue, a page at a time, newest first,
-// each once.
-func (q *Queue) graves(ctx context.Context) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		seen := map[string]bool{}
-		for from := 0; ; from += page {
-			graves, err := redis.Strings(q.read(ctx, "ZRANGE", q.keys.Failed().Schedule(), from, from+page-1, "REV"))
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			n := len(graves)
-			graves = slices.DeleteFunc(graves, func(g string) bool { return seen[g] })
-			for _, g := range graves {
-				seen[g] = true
-			}
-			if len(graves) > 0 && !yield(graves, nil) || n < page {
-				return
-			}
-		}
-	}
+// graveyard reads the entries of the failed queue, newest first.
+func (q *Queue) graveyard() *ranking {
+	return &ranking{peer: q.peer, key: q.keys.Failed().Schedule(), reverse: true}
 }
 
-// dig reads failed tasks; those that have gone are left out.
-func (q *Queue) dig(ctx context.Context, graves []string) (tasks []FailedTask, err error) {
-	calls := make([]redisconn.Call, len(graves))
-	for i, g := range graves {
-		calls[i] = redisconn.Command("HGETALL", q.keys.Failed().Keyed(g))
+// graves are the keys of entries of the failed queue.
+func (q *Queue) graves(entries []ranked) []string {
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = q.keys.Failed().Keyed(e.name)
 	}
-	for i, reply := range q.peer.calls.Do(ctx, calls...) {
-		f, err := redis.StringMap(reply.Value, reply.Err)
-		if err != nil {
-			return nil, err
-		}
-		if _, waits := f["payload"]; !waits {
-			continue
-		}
-		number := func(name string) int64 {
-			n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
-			return n
-		}
-		tasks = append(tasks, *failure(&script.Grave{
-			Entry: graves[i], Payload: []byte(f["payload"]), Kind: script.Kind(f["kind"]), Reason: f["reason"],
-			Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
-		}))
-	}
-	return tasks, nil
+	return keys
 }
 
-// RequeueFailed has failed tasks done after all, with counts that begin anew: at
-// the back of the queue, or under their key, at once. With no id, all of them.
-// It returns how many it was; those with a key under which something else waits
+// readFailed makes a failed task of its hash, or nil if it has gone.
+func readFailed(entry string, reply redisconn.Reply) (*FailedTask, error) {
+	f, err := redis.StringMap(reply.Value, reply.Err)
+	if err != nil {
+		return nil, err
+	}
+	if _, waits := f["payload"]; !waits {
+		return nil, nil
+	}
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
+		return n
+	}
+	return failure(&script.Grave{
+		Entry: entry, Payload: []byte(f["payload"]), Kind: script.Kind(f["kind"]), Reason: f["reason"],
+		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
+	}), nil
+}
+
+// RequeueFailed runs the failed tasks with these ids again, with their counts back at
+// zero: it puts them at the back of the queue, or under their key, due at once. Without
+// an id it does nothing; RequeueAllFailed takes them all.
+// It returns how many it put back. Those with a key under which something else waits
 // or runs stay, and so do those that OnFailed works on. A failed task holds no
 // lock: an equal one may have been enqueued by EnqueueUnique since, and what is
 // put back is not unique any more. When it fails, some may have been put back; it
 // may be repeated.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	n, err := q.exhume(ctx, ids, func(graves []string) (int, error) {
-		return script.Requeue(ctx, q.peer.calls, q.keys, graves)
-	})
-	if n > 0 {
-		q.list()
-	}
+	n, err := q.exhume(ctx, ids, q.requeue)
 	return n, q.wrap("requeue failed tasks", err)
 }
 
-// DeleteFailed drops failed tasks for good. With no id, all of them. It returns
-// how many it was; those that OnFailed works on stay. When it fails, some may
-// have been dropped; it may be repeated.
+// RequeueAllFailed is RequeueFailed for all failed tasks. It works through them page by
+// page, newest first, and ends even while others keep failing; those that fail
+// meanwhile may stay.
+func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
+	n, err := q.exhumeAll(ctx, q.requeue)
+	return n, q.wrap("requeue all failed tasks", err)
+}
+
+// DeleteFailed drops the failed tasks with these ids for good. Without an id it does
+// nothing; DeleteAllFailed drops them all. It returns how many it dropped; those that
+// OnFailed works on stay. When it fails, some may have been dropped; it may be repeated.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	n, err := q.exhume(ctx, ids, func(graves []string) (n int, err error) {
-		calls := make([]redisconn.Call, len(graves))
-		for i, g := range graves {
-			calls[i] = script.RemoveCall(q.keys.Failed(), g)
-		}
-		for _, reply := range q.peer.calls.Do(ctx, calls...) {
-			removed, e := redis.Int(reply.Value, reply.Err)
-			n += removed
-			err = errors.Join(err, e)
-		}
-		return n, err
-	})
+	n, err := q.exhume(ctx, ids, q.unbury)
 	return n, q.wrap("delete failed tasks", err)
 }
 
-// exhume does something with the named failed tasks, or all, a page at a time.
-func (q *Queue) exhume(ctx context.Context, ids []string, do func(graves []string) (int, error)) (n int, err error) {
+// DeleteAllFailed is DeleteFailed for all failed tasks. It works through them page by
+// page, newest first, and ends even while others keep failing; those that fail
+// meanwhile may stay.
+func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
+	n, err := q.exhumeAll(ctx, q.unbury)
+	return n, q.wrap("delete all failed tasks", err)
+}
+
+// requeue puts a page of failed tasks back.
+func (q *Queue) requeue(ctx context.Context, entries []ranked) (int, error) {
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.name
+	}
+	n, err := script.Requeue(ctx, q.peer.calls, q.keys, names)
+	if n > 0 {
+		q.list()
+	}
+	return n, err
+}
+
+// unbury drops a page of failed tasks.
+func (q *Queue) unbury(ctx context.Context, entries []ranked) (n int, err error) {
+	remove := func(i int) redisconn.Call { return script.RemoveCall(q.keys.Failed(), entries[i].name) }
+	for _, reply := range q.peer.sized(ctx, q.graves(entries), remove) {
+		removed, e := redis.Int(reply.Value, reply.Err)
+		n += removed
+		err = errors.Join(err, e)
+	}
+	return n, err
+}
+
+// exhume does something with the named failed tasks, a page at a time.
+func (q *Queue) exhume(ctx context.Context, ids []string, do func(context.Context, []ranked) (int, error)) (n int, err error) {
 	if q.bad != nil {
 		return 0, q.bad
 	}
 	if len(ids) > MaxBatch {
 		return 0, tooLarge("%d ids at once; at most %d", len(ids), MaxBatch)
 	}
-	graves := make([]string, len(ids))
-	for i, id := range ids {
-		graves[i] = keyMark + id
-	}
-	if len(ids) == 0 { // read all first: what goes would have others be passed over
-		for more, err := range q.graves(ctx) {
-			if err != nil {
-				return 0, err
-			}
-			graves = append(graves, more...)
+	for some := range slices.Chunk(ids, page) {
+		entries := make([]ranked, len(some))
+		for i, id := range some {
+			entries[i].name = keyMark + id
+		}
+		done, err := do(ctx, entries)
+		n += done
+		if err != nil {
+			return n, err
 		}
 	}
-	for some := range slices.Chunk(graves, page) {
-		done, err := do(some)
+	return n, nil
+}
+
+// exhumeAll does something with all failed tasks, a page at a time. Tasks fail with the
+// present time and it goes back in time, so it ends.
+func (q *Queue) exhumeAll(ctx context.Context, do func(context.Context, []ranked) (int, error)) (n int, err error) {
+	if q.bad != nil {
+		return 0, q.bad
+	}
+	all := q.graveyard()
+	for entries, err := range all.pages(ctx) {
+		if err != nil {
+			return n, err
+		}
+		done, err := do(ctx, entries)
 		n += done
 		if err != nil {
 			return n, err

@@ -11,64 +11,89 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
 
-// FailWorker gives a worker up for dead, whether it is or not: from now on it
+// FailWorker evicts a worker, whether it lives or not: from now on it
 // changes nothing any more, and its tasks are at the front of their queues. It
 // returns how many. A worker that lives will notice, stop what it runs, and
 // come back under another id.
 //
 // It looks at every queue, and blocks until all is done or ctx ends; it may be
-// repeated. A worker that is not known has nothing returned.
+// repeated. A worker that is not known has nothing returned. A queue that can't be
+// looked at, such as one with a key of another type, doesn't stop it: the error names
+// each of these.
 func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
 	if worker == "" {
 		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrBadOption))
 	}
-	for q, err := range p.queues(ctx) {
-		if err != nil {
-			return returned, wrap("fail worker", err)
-		}
+	errs := p.eachQueue(ctx, func(q *Queue) error {
 		_, n, err := script.FailWorker(ctx, p.calls, q.keys, worker)
 		returned += n
-		if err != nil {
-			return returned, q.wrap("fail worker", err)
-		}
-	}
+		return err
+	})
 	p.counts.returned.Add(int64(returned))
-	return returned, wrap("fail worker", p.unregister(ctx, worker))
+	return returned, wrap("fail worker", joined(append(errs, p.unregister(ctx, worker))))
 }
 
 // Sweep looks at every queue now, once, and returns the workers that it has
 // failed: those that had lapsed when somebody looked at least a third of a
 // lease earlier, and still have. Peers that run do this with every beat; it is
-// for tools, and for fleets of which nobody else is left.
+// for tools, and for fleets of which nobody else is left. A queue that can't be looked
+// at doesn't stop it: the error names each of these.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
-	seen := map[string]bool{}
-	for q, err := range p.queues(ctx) {
-		if err != nil {
-			return failed, wrap("sweep", err)
-		}
+	dead := obituaries{}
+	errs := p.eachQueue(ctx, func(q *Queue) error {
 		for again := true; again; {
 			look, err := script.Sweep(ctx, p.calls, q.keys, p.opts.beat())
 			if err != nil {
-				return failed, q.wrap("sweep", err)
+				return err
 			}
-			p.swept(q, look)
-			if len(look.Failed) > 0 {
-				p.strike(context.WithoutCancel(ctx), look.Failed)
-			}
-			for _, w := range look.Failed {
-				if !seen[w] {
-					failed = append(failed, w)
-				}
-				seen[w] = true
-			}
+			p.swept(q, look, dead)
 			again = look.Again
 		}
+		return nil
+	})
+	failed = slices.Sorted(maps.Keys(dead)) // ids are in the order of their time
+	if len(dead) > 0 {
+		p.bury(context.WithoutCancel(ctx), dead)
 	}
-	return failed, p.prune(ctx)
+	return failed, wrap("sweep", joined(append(errs, p.prune(ctx))))
+}
+
+// most is how many errors of queues one error tells of.
+const most = 20
+
+// eachQueue does something with each queue, and each failed queue. One that Redis
+// refuses to work on doesn't stop it, and is named in its error.
+func (p *Peer) eachQueue(ctx context.Context, do func(*Queue) error) (errs []error) {
+	for q, err := range p.queues(ctx) {
+		if err != nil {
+			return append(errs, err)
+		}
+		if err := do(q); err != nil {
+			errs = append(errs, fmt.Errorf("queue %.*q: %w", keys.MaxName, q.name, public(err)))
+			if !script.OfQueue(err) {
+				break
+			}
+		}
+	}
+	return errs
+}
+
+// joined makes one error of those of many queues: of what hit all of them, if there is
+// such a thing, else of the first ones.
+func joined(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if i := slices.IndexFunc(errs, func(err error) bool { return !script.OfQueue(err) }); i >= 0 {
+		return errs[i]
+	}
+	if len(errs) > most {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more errors", len(errs)-most))
+	}
+	return errors.Join(errs...)
 }
 
 // prune takes peers off the list whose registration has ended. One that lives
@@ -77,16 +102,16 @@ func (p *Peer) prune(ctx context.Context) error {
 	var some []string
 	for id, err := range p.scan(ctx, p.space.Workers()) {
 		if err != nil {
-			return wrap("sweep", err)
+			return err
 		}
 		if some = append(some, id); len(some) == page {
 			if err := script.Delist(ctx, p.calls, p.space, some); err != nil {
-				return wrap("sweep", err)
+				return err
 			}
 			some = nil
 		}
 	}
-	return wrap("sweep", script.Delist(ctx, p.calls, p.space, some))
+	return script.Delist(ctx, p.calls, p.space, some)
 }
 
 // pruneSome is prune for as many as one look takes, so that what it costs does not
@@ -94,9 +119,9 @@ func (p *Peer) prune(ctx context.Context) error {
 func (p *Peer) pruneSome(ctx context.Context) error {
 	some, err := redis.Strings(p.calls.One(ctx, redisconn.Command("SRANDMEMBER", p.space.Workers(), page)))
 	if err != nil {
-		return wrap("sweep", err)
+		return err
 	}
-	return wrap("sweep", script.Delist(ctx, p.calls, p.space, some))
+	return script.Delist(ctx, p.calls, p.space, some)
 }
 
 // queues yields a handle to each queue, and to each failed queue.
@@ -111,30 +136,103 @@ func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 	}
 }
 
-// strike takes dead workers off the roster.
-func (p *Peer) strike(ctx context.Context, dead []string) {
-	ctx, cancel := context.WithTimeout(ctx, p.opts.beat())
-	defer cancel()
-	slices.Sort(dead)
-	dead = slices.Compact(dead)
-	if err := p.unregister(ctx, dead...); err != nil {
-		p.log.Debug("worqr: removing the registrations of dead workers", "workers", len(dead), "err", err)
-		if w := p.present(); w != nil {
-			w.pruneLater()
+// An obituary is what a peer knows of a worker that it has failed.
+type obituary struct {
+	queues []string
+	tasks  int
+}
+
+type obituaries map[string]*obituary // by worker
+
+// add takes in that a worker was failed on a queue.
+func (o obituaries) add(queue string, d script.Dead) {
+	one := o[d.Worker]
+	if one == nil {
+		one = &obituary{}
+		o[d.Worker] = one
+	}
+	one.queues = append(one.queues, queue)
+	one.tasks += d.Tasks
+}
+
+// bury says who is dead, in one line for each, and takes them off the roster.
+func (p *Peer) bury(ctx context.Context, dead obituaries) {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(dead)), page) {
+		were := p.were(ctx, ids)
+		for _, id := range ids {
+			o, attrs := dead[id], []any{"worker", id}
+			if w, there := were[id]; there { // else that is all that is known
+				attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
+			}
+			slices.Sort(o.queues)
+			p.log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", o.queues, "tasks", o.tasks)...)
+		}
+		if err := p.strike(ctx, ids); err != nil {
+			p.log.Debug("worqr: removing the registrations of dead workers", "workers", len(ids), "err", err)
+			if w := p.present(); w != nil {
+				w.pruneLater()
+			}
 		}
 	}
 }
 
+// were is what is still registered of workers. It may not take long.
+func (p *Peer) were(ctx context.Context, ids []string) map[string]Worker {
+	ctx, cancel := context.WithTimeout(ctx, max(p.opts.beat()/4, 500*time.Millisecond))
+	defer cancel()
+	workers, _ := p.registrations(ctx, ids)
+	all := map[string]Worker{}
+	for _, w := range workers {
+		all[w.ID] = w
+	}
+	return all
+}
+
+// strike takes dead workers off the roster.
+func (p *Peer) strike(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.beat())
+	defer cancel()
+	return p.unregister(ctx, ids...)
+}
+
+// mourn has the dead be buried a little later, together with those that the next beats
+// find: a worker that dies is failed on one queue after the other.
+func (w *worker) mourn(dead obituaries) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.dead == nil
+	if first {
+		w.dead = obituaries{}
+	}
+	for id, o := range dead {
+		for _, q := range o.queues {
+			w.dead.add(q, script.Dead{Worker: id})
+		}
+		w.dead[id].tasks += o.tasks
+	}
+	if !first {
+		return
+	}
+	w.loops.Go(func() {
+		select {
+		case <-w.ctx.Done():
+		case <-time.After(w.peer.opts.beat() / 4):
+		}
+		w.mu.Lock()
+		all := w.dead
+		w.dead = nil
+		w.mu.Unlock()
+		w.peer.bury(w.last, all)
+	})
+}
+
 // swept takes in what a look has found, and returns the time until the next
 // look should follow.
-func (p *Peer) swept(q *Queue, look script.Look) time.Duration {
+func (p *Peer) swept(q *Queue, look script.Look, dead obituaries) time.Duration {
 	p.counts.swept.Add(int64(len(look.Failed)))
 	p.counts.returned.Add(int64(look.Returned))
-	for _, id := range look.Failed {
-		p.log.Warn("worqr: a worker was given up for dead", "queue", q.id, "worker", id)
-	}
-	if look.Returned > 0 {
-		p.log.Info("worqr: tasks of dead workers are back at the front", "queue", q.id, "tasks", look.Returned)
+	for _, d := range look.Failed {
+		dead.add(q.id, d)
 	}
 	switch {
 	case look.Again:
@@ -192,7 +290,12 @@ func (w *worker) comeBack(ctx context.Context) error {
 	p.mu.Unlock()
 
 	p.counts.evicted.Add(1)
-	p.log.Warn("worqr: this worker was given up for dead; it comes back under a new id", "worker", old, "new", id)
+	var queues []string
+	for _, r := range members {
+		queues = append(queues, r.queue.id)
+	}
+	slices.Sort(queues)
+	p.log.Warn("worqr: this worker was evicted; it comes back under a new id", "worker", old, "new", id, "name", p.opts.Name, "queues", queues)
 	for _, r := range members {
 		w.forsake(r, ErrEvicted)
 	}
@@ -204,7 +307,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	if err := p.unregister(ctx, old); err != nil {
 		p.log.Debug("worqr: removing the old registration", "err", err)
 	}
-	return w.register(ctx, id)
+	return w.register(ctx, w.peer.control, id)
 }
 
 // lookForLoss says, once, if Redis has lost a token that these rounds had seen: a token

@@ -261,7 +261,8 @@ func TestExclusive(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+	told := &journal{}
+	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p", Logger: told.logger()})
 	type end struct {
 		queue string
 		cause error
@@ -276,7 +277,7 @@ func TestExclusive(t *testing.T) {
 	}
 	p.Queue("exclusive").Handle(handler, &worqr.HandleOptions{Exclusive: true})
 	p.Queue("other").Handle(handler, nil)
-	run(t, p)
+	stop := run(t, p)
 	enqueue(t, p.Queue("exclusive"), "a")
 	enqueue(t, p.Queue("other"), "a")
 	receive(t, started, 2)
@@ -291,12 +292,19 @@ func TestExclusive(t *testing.T) {
 	link.Deafen(true) // the first one hears nothing any more
 	e := receive(t, ends, 1)[0]
 	is.Equal(e.queue, "exclusive")
-	is.Equal(e.cause, worqr.ErrEvicted)
+	is.Equal(e.cause, worqr.ErrLeaseExpired)
 	is.True(e.at.Before(receive(t, taken, 1)[0]))
 	is.Equal(len(ends), 0)
 	link.Deafen(false)
 	link.Cut()
 	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
+	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
+		return len(told.lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.lines(`from="heartbeats fail; retrying" after=`)) > 0
+	})
+	id := p.ID()
+	stop()
+	is.Equal(len(told.lines(`msg="worqr: stopped" worker=`+id)), 1)
+	is.True(strings.Contains(told.lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
 }
 
 // A worker that never lapses is failed by hand only.
@@ -356,4 +364,83 @@ func nothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 			t.Errorf("left behind: %s", k)
 		}
 	}
+}
+
+// While every connection is cut again and again, what a dead peer held starts elsewhere
+// all the same, and nobody who lives is failed.
+func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const lease = 3 * time.Second // with the default, at which it is promised
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	starts := make(chan string, 100)
+	var peers []*worqr.Peer
+	for range 4 {
+		p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: lease})
+		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+			starts <- string(t.Payload)
+			return nil
+		}, nil)
+		run(t, p)
+		peers = append(peers, p)
+	}
+	q := peers[0].Queue("q")
+	eventually(t, "all are there", func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == len(peers)
+	})
+	cuts := time.NewTicker(2 * time.Second)
+	defer cuts.Stop()
+	cut := func() { <-cuts.C; link.Cut() }
+	for range 3 {
+		cut()
+	}
+	dead(t, redistest.Dial(t, server.URL()), "p", "q", lease, 10)
+	died, started := time.Now(), 0
+	for started < 10 && time.Since(died) < 10*lease {
+		cut()
+		for ; len(starts) > 0; started++ {
+			<-starts
+		}
+	}
+	t.Logf("%d tasks started, %v after the death", started, time.Since(died))
+	is.Equal(started, 10)
+	is.True(time.Since(died) < 3*lease+2*time.Second) // and until the next cut
+	for range 5 {
+		cut()
+	}
+	for _, p := range peers {
+		is.Equal(p.Stats().Evicted, int64(0))
+	}
+}
+
+// An exclusive handler at work while Redis doesn't answer is stopped with a cause of its
+// own, for nobody was evicted; and its task starts again.
+func TestExclusiveDuringStall(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
+	starts, causes := make(chan string, 10), make(chan error, 10)
+	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- t.ID
+		if len(causes) > 0 {
+			return nil
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	enqueue(t, p.Queue("q"), "a")
+	receive(t, starts, 1)
+	server.Signal(t, syscall.SIGSTOP)
+	eventually(t, "its context has ended", func() bool { return len(causes) == 1 })
+	server.Signal(t, syscall.SIGCONT)
+	receive(t, starts, 1)
+	err := <-causes
+	is.True(is_(err, worqr.ErrLeaseExpired))
+	is.True(!is_(err, worqr.ErrEvicted))
+	is.Equal(p.Stats().Evicted, int64(0))
 }

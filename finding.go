@@ -18,7 +18,7 @@ const (
 	FindingStray      FindingKind = "stray"      // tasks of a worker that is no member
 	FindingEntry      FindingKind = "entry"      // keys of the second lane that disagree
 	FindingLock       FindingKind = "lock"       // a unique lock without a holder
-	FindingCancel     FindingKind = "cancel"     // a cancel that nobody will acknowledge
+	FindingCancel     FindingKind = "cancel"     // records of cancels that don't fit what runs
 	FindingToken      FindingKind = "token"      // a token counter that is no number, or behind
 	FindingLeftover   FindingKind = "leftover"   // what a worker that is gone has left behind
 	FindingTTL        FindingKind = "ttl"        // a key without the TTL that belongs there
@@ -32,6 +32,18 @@ const (
 	FindingUnfinished FindingKind = "unfinished" // a return that nobody is there to finish
 	FindingUnserved   FindingKind = "unserved"   // tasks wait, and nobody serves the queue
 	FindingPaused     FindingKind = "paused"     // tasks wait, or even gather, while the queue is paused
+	FindingAhead      FindingKind = "ahead"      // a cancel of tasks that are still to come
+)
+
+// What is wrong with the service: nothing is broken, and it may not do its work.
+const (
+	FindingLong     FindingKind = "long"     // a task runs for long, or for far longer than others
+	FindingStuck    FindingKind = "stuck"    // handlers ignore that their context has ended
+	FindingStalled  FindingKind = "stalled"  // tasks wait, and none has started for long
+	FindingLate     FindingKind = "late"     // a task was due long ago
+	FindingBacklog  FindingKind = "backlog"  // more tasks wait than are allowed
+	FindingRetrying FindingKind = "retrying" // tasks have failed, and are to be retried
+	FindingFailed   FindingKind = "failed"   // tasks are in the failed queue
 )
 
 // What endangers tasks from outside.
@@ -42,17 +54,31 @@ const (
 	FindingVersion     FindingKind = "version"     // Redis is too old
 	FindingClock       FindingKind = "clock"       // the clocks of this machine and Redis differ
 	FindingMemory      FindingKind = "memory"      // Redis is nearly full
+	FindingVulnerable  FindingKind = "vulnerable"  // Redis has a hole in its scripting that is known
+	FindingLeases      FindingKind = "leases"      // peers of one queue have different leases
 	FindingUnreadable  FindingKind = "unreadable"  // Redis may not be asked
 )
+
+// FindingKinds returns all kinds.
+func FindingKinds() []FindingKind { return slices.Clone(findingKinds) }
+
+var findingKinds = []FindingKind{
+	FindingOrphan, FindingTwice, FindingLost, FindingStray, FindingEntry, FindingLock, FindingCancel,
+	FindingToken, FindingLeftover, FindingTTL, FindingType, FindingStale, FindingLedger, FindingUnknown,
+	FindingRoster, FindingRegistry, FindingDead, FindingUnfinished, FindingUnserved, FindingPaused, FindingAhead,
+	FindingLong, FindingStuck, FindingStalled, FindingLate, FindingBacklog, FindingRetrying, FindingFailed, FindingPolicy,
+	FindingPersistence, FindingReplication, FindingVersion, FindingClock, FindingMemory, FindingVulnerable,
+	FindingLeases, FindingUnreadable,
+}
 
 // A Severity says how bad a finding is.
 type Severity string
 
 // The severities.
 const (
-	SeverityBroken Severity = "broken" // an invariant does not hold
-	SeverityDanger Severity = "danger" // tasks are held up, or may be lost
-	SeverityNotice Severity = "notice" // nothing that holds up a task, but for a pause, which may be meant
+	SeverityBroken Severity = "broken" // an invariant doesn't hold
+	SeverityDanger Severity = "danger" // tasks don't get done, or may be lost, or a limit that was set is exceeded
+	SeverityNotice Severity = "notice" // worth knowing; it may be meant
 )
 
 // A Finding is one thing that Check has found.
@@ -91,7 +117,7 @@ const MaxFindings = 1000
 
 // A CheckReport is what Check and Repair have found.
 type CheckReport struct {
-	Queues   int       // looked at, failed queues included
+	Queues   int       // looked at, each with its failed queue
 	Keys     int       // likewise
 	Findings []Finding // the worst first
 	Omitted  int       // findings beyond MaxFindings
@@ -116,10 +142,10 @@ func (r *CheckReport) String() string {
 		}
 	}
 	var all strings.Builder
-	fmt.Fprintf(&all, "%d keys of %d queues: %d broken, %d in danger, %d notices; %d repaired\n",
-		r.Keys, r.Queues, count[SeverityBroken], count[SeverityDanger], count[SeverityNotice], repaired)
+	fmt.Fprintf(&all, "%s of %s: %d broken, %d in danger, %s; %d repaired\n",
+		several(r.Keys, "key"), several(r.Queues, "queue"), count[SeverityBroken], count[SeverityDanger], several(count[SeverityNotice], "notice"), repaired)
 	if r.Queues == 0 {
-		fmt.Fprintf(&all, "there are no queues under the prefix %q: is it that of the fleet, and is this its Redis?\n", r.prefix)
+		fmt.Fprintf(&all, "no queues under the prefix %q: is it the fleet's, and is this its Redis?\n", r.prefix)
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintln(&all, f)
@@ -128,6 +154,14 @@ func (r *CheckReport) String() string {
 		fmt.Fprintf(&all, "and %d more\n", r.Omitted)
 	}
 	return all.String()
+}
+
+// several is a number of things.
+func several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func (r *CheckReport) add(f Finding) {
@@ -158,40 +192,42 @@ type diagnosis struct {
 
 // diagnoses are those of what a queue's keys show.
 var diagnoses = map[FindingKind]diagnosis{
-	FindingOrphan: {severity: SeverityBroken, says: "A task is in a processing list that no worker holds, so nobody will end it.",
-		cure: "Repair puts it back to the front.", cured: "It was put back to the front."},
-	FindingTwice: {severity: SeverityBroken, says: "One run of a task is held by two workers.",
-		cure: "Repair takes it from the one that started it first.", cured: "It was taken from one of them."},
+	FindingOrphan: {severity: SeverityBroken, says: "A task is in a processing list, and no worker holds it.",
+		cure: "Repair returns it to the front of the queue.", cured: "Returned to the front of the queue."},
+	FindingTwice: {severity: SeverityBroken, says: "Two workers hold the same run of a task.",
+		cure: "Repair takes it from the one that started it first.", cured: "Taken from the one that started it first."},
 	FindingLost: {severity: SeverityBroken, says: "A worker holds a task whose payload Redis has lost.",
-		cure: "It goes when its handler ends; look at Redis's eviction policy and persistence."},
-	FindingStray: {severity: SeverityBroken, says: "A worker that is no member holds tasks, so nobody will return them.",
-		cure: "Repair puts them back to the front.", cured: "They were put back to the front."},
-	FindingEntry: {severity: SeverityBroken, says: "The keys of the second lane do not agree about a task.",
+		cure: "It's gone when its handler ends. Look at the eviction policy and the persistence of Redis."},
+	FindingStray: {severity: SeverityBroken, says: "A worker holds tasks and isn't a member of the queue, so no other worker returns them.",
+		cure: "Repair returns them to the front of the queue.", cured: "Returned to the front of the queue."},
+	FindingEntry: {severity: SeverityBroken, says: "The keys of a scheduled task disagree.",
 		cure: "Repair makes them agree.", cured: "They agree again."},
-	FindingLock: {severity: SeverityBroken, says: "A unique lock is held by nothing, so its payload can never be enqueued.",
+	FindingLock: {severity: SeverityBroken, says: "A unique lock has no task, so EnqueueUnique refuses its payload forever.",
+		cure: "Repair removes the lock.", cured: "The lock was removed."},
+	FindingCancel: {severity: SeverityBroken, says: "What is recorded of cancels doesn't fit what runs: a cancel may never be over, or miss a task.",
+		cure: "Repair corrects the record.", cured: "The record was corrected."},
+	FindingAhead: {severity: SeverityBroken, says: "A cancel has a token that was never given, so it would stop tasks that start later.",
+		cure: "Repair removes it. Find out who writes to the cancel log.", cured: "It was removed. Find out who writes to the cancel log."},
+	FindingToken: {severity: SeverityBroken, says: "The token counter isn't a number, or is lower than a token in use, so tokens would repeat.",
+		cure: "Repair raises it if it's a number. Otherwise, set it to a number above every token in use.", cured: "It was raised to the highest token in use."},
+	FindingLeftover: {severity: SeverityBroken, says: "A worker that is gone has left something behind.",
 		cure: "Repair removes it.", cured: "It was removed."},
-	FindingCancel: {severity: SeverityBroken, says: "A cancel waits for a worker that is gone.",
-		cure: "Repair takes it out of the log.", cured: "It waits for that no more."},
-	FindingToken: {severity: SeverityBroken, says: "The token counter is behind what was given, or is no number, so tokens would be given twice.",
-		cure: "Repair sets it, if it is a number; else set it to a number above every token.", cured: "It was set to the highest that was given."},
-	FindingLeftover: {severity: SeverityBroken, says: "Something is left of what is gone.",
+	FindingTTL: {severity: SeverityBroken, says: "A key has no TTL and should have one, or has one and shouldn't.",
+		cure: "Repair sets it right.", cured: "It was set right."},
+	FindingStale: {severity: SeverityNotice, patience: true, says: "A unique lock names a place in an empty list, so it locks nothing.",
 		cure: "Repair removes it.", cured: "It was removed."},
-	FindingTTL: {severity: SeverityBroken, says: "A key has no TTL where one belongs, or has one where none does.",
-		cure: "Repair sets it.", cured: "It was set."},
-	FindingStale: {severity: SeverityNotice, patience: true, says: "A unique lock is on a place of an empty list, so it counts as none.",
-		cure: "Repair removes it.", cured: "It was removed."},
-	FindingLedger: {severity: SeverityNotice, says: "Crashes are counted of tasks that are not there any more.",
+	FindingLedger: {severity: SeverityNotice, says: "Crashes are counted for tasks that are gone.",
 		cure: "Repair forgets them.", cured: "They were forgotten."},
-	FindingDead: {severity: SeverityDanger, patience: true, says: "A worker was not heard of for longer than its lease, and no other serves the queue that could fail it.",
-		cure: "Start a peer, or let Repair fail it.", cured: "It was failed; what it held is at the front again."},
-	FindingUnfinished: {severity: SeverityDanger, patience: true, says: "The tasks of a worker that is gone are being returned, and nobody serves the queue that would go on with it.",
-		cure: "Start a peer, or let Repair go on.", cured: "They are at the front again."},
-	FindingUnserved: {severity: SeverityDanger, patience: true, says: "Tasks wait (%s), and nobody serves the queue.",
-		cure: "Start a peer with a handler for it."},
-	FindingPaused: {severity: SeverityNotice, patience: true, says: "The queue is paused, and tasks wait (%s).",
+	FindingDead: {severity: SeverityDanger, patience: true, says: "A worker's lease has expired, and no other worker serves the queue to return its tasks.",
+		cure: "Start a peer, or let Repair fail the worker.", cured: "The worker was failed, and its tasks returned to the front of the queue."},
+	FindingUnfinished: {severity: SeverityDanger, patience: true, says: "A worker is gone, and nobody finishes returning its tasks.",
+		cure: "Start a peer that serves the queue, or run Repair.", cured: "Its tasks were returned to the front of the queue."},
+	FindingUnserved: {severity: SeverityDanger, patience: true, says: "Tasks are waiting (%s), and no worker serves this queue.",
+		cure: "Start a peer that handles it."},
+	FindingPaused: {severity: SeverityNotice, patience: true, says: "The queue is paused, and tasks are waiting (%s).",
 		cure: "Resume it, unless the pause is meant."},
 }
 
-// gathering is that of a pause during which what waits has grown.
-var gathering = diagnosis{severity: SeverityDanger, says: "The queue is paused, and more and more tasks wait (%s).",
-	cure: "Resume it, or stop those who enqueue."}
+// gathering is that of a pause during which more tasks arrive.
+var gathering = diagnosis{severity: SeverityDanger, says: "The queue is paused, and more and more tasks are waiting (%s).",
+	cure: "Resume it, or stop the producers."}

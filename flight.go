@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -17,10 +19,12 @@ func (r *rounds) converse() {
 	var flight []*exchange // under way, oldest first: two at most
 	for {
 		if len(flight) == 0 {
+			r.rest()
 			e := r.compose(nil)
 			if e == nil {
 				return
 			}
+			e.lane = r.lane()
 			flight = append(flight, r.send(e))
 		}
 		e := flight[0]
@@ -30,14 +34,18 @@ func (r *rounds) converse() {
 			}
 		}
 		answer, err := script.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
+		if err == nil && e.Brief {
+			err = r.fetch(e, answer)
+		}
 		switch {
 		case r.ctx.Err() != nil:
 			r.abandon(flight)
 			return
 		case err == nil:
-			r.upset.about(r.queue.peer.log, "rounds fail", nil, "queue", r.queue.id)
+			r.upset.about(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
 			retry.reset()
-			if len(flight) == 1 && r.flows(e, answer) {
+			r.arrived(e, answer)
+			if len(flight) == 1 && r.delay() <= 0 && r.flows(e, answer) {
 				if next := r.compose(e); next != nil {
 					flight = append(flight, r.send(next))
 				}
@@ -58,6 +66,8 @@ func (r *rounds) converse() {
 		case errors.Is(err, redisconn.ErrUnknown):
 			// Once more at once: all of it may be repeated. The callers hear
 			// of it when that does not help either.
+			e.lost++
+			e.Brief = e.lost >= often
 			if !e.repeated {
 				e.repeated = true
 				r.send(e)
@@ -75,7 +85,7 @@ func (r *rounds) converse() {
 			r.queue.peer.capacity.Pass()
 			flight = flight[1:]
 		}
-		r.upset.about(r.queue.peer.log, "rounds fail", err, "queue", r.queue.id)
+		r.upset.about(r.queue.peer.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
 		if r.isClosing() {
 			r.abandon(flight)
 			return
@@ -95,6 +105,54 @@ func (r *rounds) converse() {
 	}
 }
 
+// often is how many replies in a row have to be lost before it is asked whether one task
+// is too large for the connection.
+const often = 3
+
+// fetch reads the payloads that a brief answer has left out, each alone. One that cannot
+// be read while other replies come stays without it, and fails: else it would be asked
+// for for ever, and nothing behind it would start.
+func (r *rounds) fetch(e *exchange, a *script.Answer) error {
+	retry := newBackoff()
+	for i := range a.Started {
+		s := &a.Started[i]
+		for lost := 0; s.Bytes > 0 && lost < often; {
+			payload, err := redis.Bytes(r.queue.peer.work[e.lane].One(r.ctx, redisconn.Command("LINDEX", r.queue.keys.Process(e.Start[i]), 0)))
+			_, refused := errors.AsType[redis.Error](err)
+			switch {
+			case r.ctx.Err() != nil:
+				return err
+			case err == nil:
+				s.Payload, s.Bytes = payload, 0
+				continue
+			case refused, errors.Is(err, redis.ErrNil):
+				lost = often // it is not there
+				continue
+			case errors.Is(err, redisconn.ErrUnknown):
+				if lost++; lost == often {
+					r.queue.peer.log.Error("worqr: a payload does not arrive, and its task goes to the failed queue; look at the limits and timeouts of the connection",
+						"queue", r.queue.id, "process", e.Start[i], "bytes", s.Bytes, "err", err)
+				}
+			}
+			select {
+			case <-time.After(retry.next()):
+			case <-r.ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// lane is the connection for a round beside which no other of the queue is under way: the
+// one on which it does not have to wait for those of other queues.
+func (r *rounds) lane() int {
+	work := r.queue.peer.work
+	if !work[0].Free() && work[1].Ready() && work[1].Free() {
+		return 1
+	}
+	return 0
+}
+
 // beside returns the round to be sent while one is under way, once there is enough
 // to say: if that one is likely to bring all it asks for, as the last did. It
 // returns nil when the answer comes first.
@@ -102,25 +160,30 @@ func (r *rounds) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
 		worth := max(worthwhile, len(e.Start)/2)
-		may := r.flowing && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+		may := r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
 		r.enough = 0
 		if may && len(r.outcomes) < worth {
 			r.enough = worth
 		}
 		now := may && r.enough == 0 && !goBack(r.outcomes)
+		early := time.Until(e.sent.Add(r.far.shortest() / 4))
 		r.mu.Unlock()
-		if now {
+		var soon <-chan time.Time
+		switch {
+		case now && early > briefly:
+			soon = time.After(early) // before, it might overtake the first, which then brings nothing
+		case now:
 			next := r.compose(e)
 			if next != nil {
 				next.lane = 1 - e.lane
 			}
 			return next
-		}
-		if !may {
+		case !may:
 			return nil
 		}
 		select {
 		case <-r.gathered:
+		case <-soon:
 		case <-e.pending.Done():
 			return nil
 		case <-r.ctx.Done():
@@ -128,6 +191,9 @@ func (r *rounds) beside(e *exchange) *exchange {
 		}
 	}
 }
+
+// briefly is for how long nobody waits: a timer may take as long.
+const briefly = 200 * time.Microsecond
 
 // goBack reports whether a task is to go back: it does so before anything else is
 // asked for.
@@ -139,7 +205,7 @@ func goBack(outcomes []*settlement) bool {
 // one has brought: that is all it asked for, so there will be more, and nobody is
 // to wait to be woken; and what was recalled meanwhile need not go back first.
 func (r *rounds) flows(e *exchange, a *script.Answer) bool {
-	return r.serve != nil && len(e.Start) > 0 && len(a.Started) == len(e.Start) && e.recalls == r.serve.recalls.Load()
+	return r.serve != nil && len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut) && e.recalls == r.serve.recalls.Load()
 }
 
 // send sends a round, and returns it.
@@ -148,6 +214,69 @@ func (r *rounds) send(e *exchange) *exchange {
 	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()
 	return e
+}
+
+// arrived notes how long an answer took and what it tells of others, and has the next
+// round wait if there are many.
+func (r *rounds) arrived(e *exchange, a *script.Answer) {
+	took := e.pending.Took()
+	far := r.queue.peer.link.measured(took, e.work)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.far = far
+	if n := len(a.Started); n > 0 {
+		r.flow.started(n, int(a.Started[n-1].Token-r.token))
+		r.flow.list = !slices.ContainsFunc(a.Started, func(s script.Start) bool { return s.Entry != "" })
+	}
+	rest := time.Duration(0)
+	if r.serve != nil {
+		r.serve.foresee(far.shortest(), max(far.trip-far.shortest(), 0))
+		more := len(a.Started) == len(e.Start) || a.Cut // else the worker is to be idle soon, and be woken
+		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outcomes) {
+			rest = r.flow.rest(took, far.way(), e.work)
+		}
+	}
+	r.flow.hold(time.Now(), rest)
+}
+
+// rest waits until the next round may be sent.
+func (r *rounds) rest() {
+	for {
+		d := r.delay()
+		if d <= 0 {
+			return
+		}
+		select {
+		case <-time.After(d):
+		case <-r.gathered: // perhaps it does not have to wait any more
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// delay is how long the next round has to wait.
+func (r *rounds) delay() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.flow.held(time.Now())
+}
+
+// hurry has the next round not wait: somebody waits for it. r.mu is held.
+func (r *rounds) hurry() {
+	if r.flow.next.IsZero() {
+		return
+	}
+	r.flow.next = time.Time{}
+	r.nudge()
+}
+
+// nudge has who waits to send a round look whether he may now.
+func (r *rounds) nudge() {
+	select {
+	case r.gathered <- struct{}{}:
+	default:
+	}
 }
 
 func (r *rounds) isClosing() bool {
@@ -201,7 +330,7 @@ func (r *rounds) evicted(flight []*exchange) {
 func (r *rounds) persist(flight []*exchange) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(flight) > 0 || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 {
+	if len(flight) > 0 || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() {
 		return true
 	}
 	r.hush()

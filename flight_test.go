@@ -10,7 +10,30 @@ import (
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/script"
 )
+
+// A worker that can't name all that runs says nothing of the rest: neither for the last
+// cancel, nor for an earlier one of the same payload that somebody waits for.
+func TestStoppingInParts(t *testing.T) {
+	held := map[string]*Task{}
+	for i, id := range []string{"p1", "p2"} {
+		held[id] = &Task{Token: int64(1 + i), start: &start{covered: []script.Cancellation{{Name: "a", Token: 4}}}}
+	}
+	runs, at := stopping(held, 4, 1)
+	if len(runs) != 1 {
+		t.Fatal(runs)
+	}
+	said(runs, held)
+	for id, task := range held {
+		if id != runs[0].Process && at > task.Token {
+			t.Errorf("it says that up to %d nothing else runs, and %s of the token %d does", at, id, task.Token)
+		}
+	}
+	if runs, at := stopping(held, 4, 1); len(runs) != 1 || at != 4 {
+		t.Error("the rest:", runs, at)
+	}
+}
 
 // A worker that leaves may have started a task without knowing it, by a round of which
 // both answers were lost. It says nothing more then: it would acknowledge the cancel of
@@ -71,5 +94,42 @@ func hushed(r *rounds) {
 	r.mu.Unlock()
 	if silence != nil {
 		<-silence
+	}
+}
+
+// Who waits for tasks of which the answer came too late is told that they may have been
+// started, when the worker is found to be evicted then.
+func TestLateStartIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(r *rounds, e *exchange){
+		"by a beat":  func(r *rounds, _ *exchange) { r.end(ErrEvicted) },
+		"by a round": func(r *rounds, e *exchange) { r.release(e, ErrEvicted) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
+			is.NoErr(err)
+			t.Cleanup(func() { _ = p.Close() })
+			q := p.Queue("q")
+			for _, late := range []bool{true, false} {
+				is.NoErr(p.StartWorker(t.Context()))
+				is.NoErr(q.StartWork(t.Context()))
+				r, err := q.rounds()
+				is.NoErr(err)
+				hushed(r)
+				w := &want{n: 1, got: make(chan taken, 1)}
+				e := &exchange{wants: []*want{w}}
+				r.mu.Lock()
+				r.distribute(e, nil, &script.Answer{Again: true}, late)
+				r.mu.Unlock()
+				lose(r, e)
+				r.end(ErrEvicted)
+				got := (<-w.got).err
+				is.True(errors.Is(got, ErrEvicted))
+				is.Equal(errors.Is(got, redisconn.ErrUnknown), late)
+				is.NoErr(p.StopWorker(t.Context()))
+			}
+		})
 	}
 }

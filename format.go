@@ -23,24 +23,18 @@ func (p *Peer) LogValue() slog.Value {
 }
 
 // Format prints the queue's name. It may be printed while it is served.
-func (q *Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
+func (q Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
 
 // LogValue is the queue's name.
-func (q *Queue) LogValue() slog.Value {
-	if q == nil {
-		return slog.Value{}
-	}
+func (q Queue) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", q.name))
 }
 
 // Format prints what the task is, without payload, key and result.
-func (t *Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
+func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 
 // LogValue is what a log is told of the task, without payload, key and result.
-func (t *Task) LogValue() slog.Value {
-	if t == nil {
-		return slog.Value{}
-	}
+func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("queue", t.Queue), slog.String("process", t.ID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
@@ -94,7 +88,7 @@ func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.Worker),
-		slog.Int("bytes", len(e.Payload)), slog.Int("count", e.Count))
+		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count))
 }
 
 // show prints what something is and what a log would be told of it.

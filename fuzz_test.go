@@ -105,7 +105,7 @@ func FuzzPayload(f *testing.F) {
 			must(t, err)
 			same("failed", [][]byte{failed.Payload}, all[0])
 		}
-		if _, err := q.RequeueFailed(ctx); err != nil {
+		if _, err := q.RequeueAllFailed(ctx); err != nil {
 			t.Fatal(err)
 		}
 		again := start(1)

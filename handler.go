@@ -27,7 +27,8 @@ import (
 // The context ends when the task is no longer to be worked on, and
 // context.Cause tells why: ErrCanceled, the task was canceled and will not run
 // again; ErrTimeout, it took too long and is tried again; ErrEvicted, this peer
-// was given up for dead and others may be running the task now; ErrShutdown, the
+// was evicted and others may be running the task now; ErrLeaseExpired, Redis didn't
+// answer in time, so that others might; ErrShutdown, the
 // time to drain is over and the task goes back to the front. Then what the
 // handler returns matters only if it is nil (finished after all) or, after a
 // timeout, one of the verdicts above. The context carries the values of Run's
@@ -36,8 +37,8 @@ import (
 // A handler that does not return within Grace after its context has ended is
 // disowned: its task ends as if it had returned the cause, another task gets its
 // slot, and its goroutine is counted in Stats.Stuck until it returns. That is
-// logged once a second at most, with the stack of one. The task, if it is to be
-// tried again, may run beside it, also when it has a key.
+// logged with its stack, one line a second, and then how many more there were. The
+// task, if it is to be tried again, may run beside it, also when it has a key.
 //
 // A handler must be prepared for a task that has run before, in part or in
 // whole: delivery is at least once. Where that matters beyond what the handler
@@ -74,7 +75,8 @@ type HandleOptions struct {
 	MaxCrashes int
 	// Backoff is the time to wait before each retry: retry counts from 1, and a
 	// negative time is none. Nil is 2 s, doubling to 5 min, a quarter more or
-	// less. It must be safe for concurrent use.
+	// less. It must be safe for concurrent use. Where it panics, calls runtime.Goexit
+	// or takes longer than Grace, the default is used, which is logged.
 	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before any other peer can start the task,
 	// whether Redis can be reached or not, unless its own process stands still
@@ -84,8 +86,9 @@ type HandleOptions struct {
 	Exclusive bool
 	// OnPanic says what becomes of a task whose handler panics.
 	OnPanic PanicPolicy
-	// KeepFailed is how many failed tasks are kept, the newest; 0 is 1000. With
-	// OnFailed it is how many are kept that OnFailed has given up; others are
+	// KeepFailed is how many failed tasks are kept, the newest; 0 is 1000. What is
+	// dropped is counted in Stats.Dropped, and logged, once a minute at most. With
+	// OnFailed it is how many are kept that OnFailed retries no more; others are
 	// not dropped while any peer with OnFailed serves the queue.
 	KeepFailed int
 	// OnFailed, if set, works on the failed queue, as a handler does on any
@@ -95,7 +98,7 @@ type HandleOptions struct {
 	OnFailed Handler
 	// FailedOptions are the options of OnFailed; there, Concurrency 0 is 1,
 	// MaxRetries 0 is 100, and Backoff nil is 10 s, doubling to 15 min. What
-	// OnFailed gives up stays in the failed queue, to be looked at, with the
+	// OnFailed retries no more stays in the failed queue, to be looked at, with the
 	// reason for which it had failed before. Neither KeepFailed nor OnFailed may
 	// be set in them.
 	FailedOptions *HandleOptions
@@ -107,9 +110,10 @@ type HandleOptions struct {
 	Weight int
 	// Prefetch is how many tasks a peer may hold beyond those that run, so that a
 	// handler that returns need not wait for the next one. 0 adapts: as many as
-	// the handlers begin within 3 ms at their measured pace, none while they are
-	// slow or slow ones are among them. These go back to the front when none was
-	// begun for 5 ms, or when another peer is idle and nothing waits. A positive
+	// the handlers begin at their measured pace within 3 ms and two round trips to
+	// Redis, none while they are slow or slow ones are among them. These go back to
+	// the front when none was begun for 5/3 of that time, or when another peer is
+	// idle and nothing waits. A positive
 	// number, at most 100,000, always holds so many, and keeps them: they wait for
 	// this peer even when others have become idle, and later tasks may start
 	// before them. Set it only where all tasks are short. Negative is none.
@@ -201,8 +205,9 @@ func (o *HandleOptions) check(capacity int) error {
 
 // Handle has Run serve the queue with h, Concurrency tasks at a time. It is
 // called before Run, once for each queue. It panics if h is nil, an option makes
-// no sense, the queue has a handler, or Run was called. With a name that is not
-// allowed it is Run that fails, with ErrBadName.
+// no sense, the queue has a handler, Run was called, or the peer works on the queue
+// since StartWork. With a name that is not allowed it is Run that fails, with
+// ErrBadName.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	p := q.peer
 	err := opts.check(p.capacity.Total())
@@ -212,13 +217,16 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case err != nil:
 		panic(wrap(fmt.Sprintf("options for the handler of %q", q.name), err).Error())
 	case opts != nil && opts.FailedOptions != nil && opts.OnFailed == nil:
-		panic(fmt.Sprintf("worqr: options for the handler of %q: FailedOptions without OnFailed", q.name))
+		panic(fmt.Sprintf("worqr: options for the handler of %q: bad option: FailedOptions without OnFailed", q.name))
 	}
 	o := opts.withDefaults()
 
+	w := p.present()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case w != nil && w.wants(q.id):
+		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
 	case p.ran:
 		panic(fmt.Sprintf("worqr: Handle for %q after Run", q.name))
 	case p.services[q.id] != nil:
@@ -277,12 +285,11 @@ func (s *service) set(o HandleOptions) {
 	s.leave() // what was kept was kept by the old ones
 	s.share.Set(o.Weight, o.Priority)
 	for _, of := range s.grab(len(s.ready)) {
-		s.handlers.Add(1)
-		go s.work(s.next(), of, true)
+		s.begin(s.next(), of, true)
 	}
 	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
 	if len(s.ready) > 0 && o.Prefetch == 0 {
-		s.watch.Reset(stale)
+		s.watch.Reset(s.pace.stale())
 	}
 	s.mu.Unlock()
 	if tooMany {

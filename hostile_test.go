@@ -3,10 +3,12 @@ package worqr_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -169,7 +171,7 @@ func TestHostileEntries(t *testing.T) {
 	}
 	started := make(chan start, 1000)
 	var d diary
-	serve := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: d.logger()})
+	serve := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: d.logger()}) // so that no slow beat is logged
 	serve.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- start{t.Key, t.Retries}
 		return nil
@@ -219,4 +221,99 @@ func TestHostileRunning(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Registrations of any size, ids that are none and a great many names are read in bounded
+// pieces, and do not hide the peers.
+func TestHostileRoster(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	working(t, p, "q")
+	huge := strings.Repeat("x", 8<<20)
+	for i, cmd := range [][]any{
+		{"HSET", "p:worker:w1", "name", huge}, {"HSET", "p:worker:w2", "queues", "[" + strings.Repeat(`"q",`, 1<<20) + `"q"]`}, {"HSET", "p:worker:w3", "a", huge, "b", huge, "name", "w3"},
+		{"SET", "p:worker:w4", huge}, {"SADD", "p:workers", "w1", "w2", "w3", "w4", "queues:{q}", "a:b", strings.Repeat("y", 1<<20), "", "x y", "x\x1b"},
+		{"EVAL", "for i = 1, 300000 do redis.call('HSET', 'p:worker:w5', i, '') end redis.call('SADD', 'p:workers', 'w5')", 0},
+		{"EVAL", "for i = 1, 200000 do redis.call('SADD', 'p:registry', 'queue' .. i) end", 0},
+		{"EVAL", "for i = 1, 100000 do redis.call('SADD', 'p:workers', 'worker' .. i) end", 0},
+	} {
+		if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	_, err := c.Do("CONFIG", "RESETSTAT")
+	is.NoErr(err)
+	var ids []string
+	for w, err := range p.Workers(t.Context()) {
+		is.NoErr(err)
+		ids = append(ids, w.ID)
+	}
+	is.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values([]string{p.ID(), "w3"})))
+	sent := 0
+	_, err = fmt.Sscan(field(t, c, "stats", "total_net_output_bytes"), &sent)
+	is.NoErr(err)
+	if sent > 12<<20 { // 1 MiB of one hostile id, and 100,000 short ones with the lengths of their fields
+		t.Errorf("%d bytes were read", sent)
+	}
+	names := 0
+	for _, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		names++
+	}
+	is.Equal(names, 200_001)
+	report, err := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil)
+	is.NoErr(err)
+	is.Equal(report.Queues, 1)
+	is.True(len(report.Findings) <= worqr.MaxFindings)
+	is.True(strings.Contains(report.String(), "more things look odd"))
+}
+
+// A flood of large messages is not kept for a reader that does not read: it is told that
+// it has missed some.
+func TestHostileEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
+	is.NoErr(err)
+	message, last := strings.Repeat("x", 1<<20), "that is all"
+	syncs, payloads := 0, 0
+	for e, err := range p.Events(t.Context(), "q") {
+		is.NoErr(err)
+		if e.Kind == worqr.EventSync {
+			syncs++
+		}
+		if syncs == 1 && payloads == 0 { // the reader is here meanwhile
+			for range 100 {
+				_, err := c.Do("PUBLISH", "p_{q}_cancel", message)
+				is.NoErr(err)
+			}
+			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
+			is.NoErr(err)
+			eventually(t, "all but what sockets hold has been read", func() bool {
+				clients, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+				is.NoErr(err)
+				return strings.Contains(clients, " omem=0 ")
+			})
+		}
+		payloads++
+		if string(e.Payload) == last {
+			break
+		}
+	}
+	is.True(syncs > 1)
+	is.True(payloads < 40) // of a mebibyte each
+}
+
+// field is one of what the server tells of itself.
+func field(t testing.TB, c redis.Conn, section, name string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(info(t, c, section), "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
 }

@@ -176,7 +176,7 @@ func TestRetryAndFail(t *testing.T) {
 	stop()
 	is.Equal(len(got), 0)
 	is.Equal(failedPayloads(t, q), []string{"fail"})
-	_, err := q.DeleteFailed(t.Context())
+	_, err := q.DeleteAllFailed(t.Context())
 	is.NoErr(err)
 	nothingLeft(t, prefix, "q")
 }
@@ -216,7 +216,7 @@ func TestFailedIsBounded(t *testing.T) {
 	enqueue(t, q, numbers("", 1100)...)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
 	is.Equal(stats(t, q).Failed, 1000)
-	n, err := q.DeleteFailed(ctx)
+	n, err := q.DeleteAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 1000)
 }
@@ -346,7 +346,7 @@ func TestBrokenJobs(t *testing.T) {
 	}
 	is.Equal(sorted(failedPayloads(t, q)), []string{"{1", "{2"})
 	better.Store(true)
-	n, err := q.RequeueFailed(ctx)
+	n, err := q.RequeueAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 2)
 	is.Equal(sorted(receive(t, got, 2)), []string{"{1", "{2"})
@@ -444,7 +444,7 @@ func TestLargeJobs(t *testing.T) {
 		is.True(bytes.Equal(f.Payload, large))
 	}
 	is.NoErr(q.Pause(ctx))
-	n, err := q.RequeueFailed(ctx)
+	n, err := q.RequeueAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 2)
 	report, err := q.Cancel(ctx, large)
@@ -480,7 +480,7 @@ func TestExistingPoolForAll(t *testing.T) {
 	put(t, q, "key", "a", &worqr.PutOptions{At: time.Now().Add(50 * time.Millisecond)})
 	is.Equal(receive(t, got, 2), []string{"key0", "key1"})
 	eventually(t, "it has failed", func() bool { return len(failed(t, q)) == 1 })
-	_, err := q.DeleteFailed(t.Context())
+	_, err := q.DeleteAllFailed(t.Context())
 	is.NoErr(err)
 	stop()
 	nothingLeft(t, prefix, "q")

@@ -62,7 +62,9 @@ var kinds = []string{"string", "number", "bool", "array", "object", "null"}
 func fieldOf(in reflect.Type, path string) string {
 	var known []string
 	for name := range strings.SplitSeq(path, ".") {
-		for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map {
+		seen := map[reflect.Type]bool{} // a type may hold nothing but itself: type tree []tree
+		for (in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map) && !seen[in] {
+			seen[in] = true
 			in = in.Elem()
 		}
 		if in.Kind() != reflect.Struct {

@@ -199,3 +199,35 @@ func TestJSONUnencodable(t *testing.T) {
 	q := open(t, worqr.Options{}).Queue("q")
 	is.True(is_(worqr.EnqueueJSON[int](t.Context(), q), worqr.ErrBadOption)) // no value
 }
+
+type (
+	tree  []tree
+	graph map[string]graph
+	odd   []even
+	even  map[string]*odd
+	node  struct {
+		Children []node
+		Parent   *node
+		Tree     tree
+	}
+)
+
+// A payload of the wrong kind is broken for types that hold themselves, too.
+func TestJSONRecursive(t *testing.T) {
+	t.Parallel()
+	refused := func(name string, h worqr.Handler, payload string) {
+		done := make(chan error, 1)
+		go func() { done <- h(t.Context(), &worqr.Task{Payload: []byte(payload)}) }()
+		if err := receive(t, done, 1)[0]; !broken(err) {
+			t.Errorf("%s: %s: %v", name, payload, err)
+		}
+	}
+	for _, payload := range []string{`1`, `"x"`, `true`, `[[1]]`, `{"a":{"b":1}}`, `{"a":["x"]}`} {
+		refused("tree", worqr.JSON(func(context.Context, tree, *worqr.Task) error { return nil }), payload)
+		refused("graph", worqr.JSON(func(context.Context, graph, *worqr.Task) error { return nil }), payload)
+		refused("odd", worqr.JSON(func(context.Context, odd, *worqr.Task) error { return nil }), payload)
+	}
+	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Tree":[[1]]}`)
+	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Children":[{"Children":[{"Parent":1}]}]}`)
+	refused("deep", worqr.JSON(func(context.Context, tree, *worqr.Task) error { return nil }), strings.Repeat("[", 1<<20))
+}

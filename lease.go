@@ -25,19 +25,13 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	w.mu.Unlock()
 
 	if id != w.beats {
-		w.beats, w.steady = id, time.Time{}
+		w.beats, w.witness = id, witness{beat: p.opts.beat()}
 	}
-	// Nobody judges who has not itself beaten without a gap for a lease, on one
-	// connection: it may be Redis that was away, for others longer than for us.
 	sent := time.Now()
-	made := p.control.Made()
-	if away := made.IsZero() || made.After(w.steady) || sent.Sub(w.beaten) > 2*p.opts.beat(); away && !w.steady.IsZero() {
-		w.steady = sent
-	}
-	judge := !w.steady.IsZero() && sent.Sub(w.steady) >= 3*p.opts.beat()
+	judge := w.witness.asks(sent, p.control.Made())
 	var until int64 // by the clock of Redis
 	if judge {
-		until = w.redis + (sent.Sub(w.beaten) + p.opts.beat()).Milliseconds()
+		until = w.redis + (sent.Sub(w.witness.beaten) + p.opts.beat()).Milliseconds()
 	}
 	calls := []redisconn.Call{redisconn.Command("PEXPIRE", p.space.Worker(id), w.ttl().Milliseconds())}
 	if p.opts.Lease < 0 {
@@ -50,10 +44,10 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 
 	// Where the clock of Redis has jumped ahead others have lapsed for that, even if our
 	// own lease was renewed by a round since.
-	latest := w.redis + time.Since(w.beaten).Milliseconds() + p.opts.beat().Milliseconds()
+	latest := w.redis + time.Since(w.witness.beaten).Milliseconds() + p.opts.beat().Milliseconds()
 	next = time.Duration(1<<63 - 1)
 	lapsed, answered, ousted, cut := false, false, false, false
-	var dead []string
+	dead := obituaries{}
 	for i, r := range members {
 		pulse, e := script.ReadBeat(replies[i+1])
 		switch {
@@ -68,8 +62,10 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			lapsed = lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > latest
 			w.redis = pulse.Now
 			r.pulse(pulse, sent)
-			dead = append(dead, pulse.Look.Failed...)
-			if due := p.swept(r.queue, pulse.Look); judge {
+			if pulse.Batches && !r.hauling.Swap(true) {
+				w.loops.Go(func() { r.haul(w.last) }) // it may take long, and the next beat not
+			}
+			if due := p.swept(r.queue, pulse.Look, dead); judge || pulse.Again {
 				next = min(next, due)
 			}
 		}
@@ -84,20 +80,17 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		w.hurry()
 	}
 	if len(dead) > 0 {
-		w.loops.Go(func() { p.strike(w.last, dead) }) // it may take long, and the next beat not
+		w.mourn(dead)
 	}
 	if len(members) == 0 {
 		answered = e == nil
 	}
 	if cut {
-		w.steady = time.Time{}
+		w.witness.cut()
 	}
 	if answered {
-		w.beaten = sent
-		if lapsed || w.steady.IsZero() {
-			w.steady = sent
-		}
-		if wait := 3*p.opts.beat() - time.Since(w.steady); !judge {
+		wait := w.witness.hears(sent, time.Now(), lapsed)
+		if !judge {
 			next = min(next, max(wait, 5*time.Millisecond))
 		}
 	}
@@ -116,11 +109,9 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	if p.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
 	}
-	// The log may also end before what we have seen: when others have still to
-	// acknowledge, or when Redis has lost writes.
-	r.look = r.look || p.Canceled > 0 && p.Canceled != r.seen || p.Waiting > 0 && r.free()
+	r.look = r.look || p.Canceled > 0 || p.Waiting > 0 && r.free()
 	if p.Canceled > 0 && p.Canceled < r.seen {
-		r.seen = 0 // what Redis has lost of our acknowledgements it then asks for again
+		r.seen, r.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
 	}
 	for _, t := range r.refused {
 		if r.held[t.ID] == t {
@@ -130,6 +121,12 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	r.refused = nil
 	r.compare(p.Held, sent)
 	r.kick()
+}
+
+// haul moves to the queue what a producer has enqueued in pages and not moved itself.
+func (r *rounds) haul(ctx context.Context) {
+	defer r.hauling.Store(false)
+	_ = script.Haul(ctx, r.queue.peer.calls, r.queue.keys) // if it fails, the next beat begins again
 }
 
 // lostWrites says that Redis, or the one that has taken its place, does not know
@@ -155,15 +152,19 @@ func (r *rounds) renew(sent time.Time) {
 // or a task may begin, when the lease has lapsed. r.mu is held.
 func (r *rounds) sure() bool { return time.Since(r.renewed) < r.queue.peer.exclusive() }
 
-// unsure ends the contexts of what an exclusive handler runs: from now on
-// others may be running it.
+// unsure ends the contexts of what an exclusive handler runs: from now on others
+// may run it, whether they do or not.
 func (r *rounds) unsure() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sure() {
 		return // renewed meanwhile
 	}
+	if len(r.held) > 0 {
+		r.queue.peer.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
+			"queue", r.queue.id, "tasks", len(r.held))
+	}
 	for _, t := range r.held {
-		t.end(ErrEvicted)
+		t.end(ErrLeaseExpired)
 	}
 }

@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -219,10 +220,44 @@ func TestLargestPayload(t *testing.T) {
 	limit, err := redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len"))
 	is.NoErr(err)
 	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayload)})
-	q := open(t, worqr.Options{}).Queue("q")
 	huge := make([]byte, worqr.MaxPayload+1) // never touched, so it takes no memory
+	q := open(t, worqr.Options{}).Queue("q")
+	err = q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
+	is.True(is_(err, worqr.ErrTooLarge))
+	tells(t, err, "has 67108865 bytes; at most 67108864")
+	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayload}).Queue("q")
 	is.True(is_(q.Enqueue(t.Context(), []byte("a"), huge), worqr.ErrTooLarge))
 	_, err = q.Cancel(t.Context(), huge)
 	is.True(is_(err, worqr.ErrTooLarge))
 	is.Equal(waiting(t, q), nil)
+}
+
+// What is dropped from a full failed queue is counted and logged, each task in one line
+// by the time the peer has stopped, and Redis drops few in one call.
+func TestFailedDropped(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	said := &journal{}
+	p := open(t, worqr.Options{Logger: said.logger()})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &worqr.HandleOptions{KeepFailed: 5})
+	enqueue(t, q, numbers("t", 30)...)
+	stop := run(t, p)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 30 })
+	enqueue(t, q, numbers("u", 30)...) // within the minute in which nothing more is logged
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 60 })
+	eventually(t, "the oldest were dropped", func() bool { return p.Stats().Dropped == 55 })
+	is.Equal(stats(t, q).Failed, 5)
+	stop()
+	logged := 0
+	lines := said.lines("the failed queue is full")
+	for _, line := range lines {
+		var n int
+		_, rest, _ := strings.Cut(line, "dropped=")
+		_, err := fmt.Sscanf(rest, "%d kept=5", &n)
+		is.NoErr(err)
+		logged += n
+	}
+	is.Equal(logged, 55)
+	is.True(len(lines) <= 3) // the first loss at once, the rest in the end, or after a minute
 }

@@ -3,6 +3,8 @@ package worqr
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -15,38 +17,64 @@ import (
 // and tools, are written beside all else and later, and mended by whoever comes
 // by; so all of it is looked at twice.
 func (c *checkup) lists() error {
-	for of, set := range map[string]map[string]bool{c.peer.space.Registry(): c.listed, c.peer.space.Workers(): c.roster} {
-		for name, err := range c.peer.scan(c.ctx, of) {
-			if foreignType(err) {
-				break // that was found
-			}
-			if err != nil {
-				return err
-			}
-			set[name] = true
-		}
-	}
+	var used []*patient
 	for _, pt := range c.patients {
-		if pt.used && !c.listed[pt.queue.name] {
-			c.doubts = append(c.doubts, func() error { return c.unlisted(pt) })
+		if pt.used {
+			used = append(used, pt)
 		}
 	}
-	for w := range c.roster {
+	registry, roster := c.peer.space.Registry(), c.peer.space.Workers()
+	err := absent(c, registry, used, func(pt *patient) string { return pt.queue.name }, func(pt *patient) error { return c.unlisted(pt) })
+	if err != nil {
+		return err
+	}
+	err = absent(c, roster, slices.Collect(maps.Keys(c.present)), func(w string) string { return w }, c.unlistedWorker)
+	if err != nil {
+		return err
+	}
+	if err := c.stuck(); err != nil {
+		return err
+	}
+	for w, err := range c.peer.scan(c.ctx, roster) {
+		if foreignType(err) {
+			break // that was found
+		}
+		if err != nil {
+			return err
+		}
 		if !c.present[w] && !c.members[w] {
-			c.doubts = append(c.doubts, func() error { return c.departed(w) })
+			c.doubt(func() error { return c.departed(w) })
 		}
 	}
 	for w := range c.members {
 		if !c.present[w] {
-			c.doubts = append(c.doubts, func() error { return c.unregistered(w) })
+			c.doubt(func() error { return c.unregistered(w) })
 		}
 	}
 	for w := range c.present {
-		if !c.roster[w] {
-			c.doubts = append(c.doubts, func() error { return c.unlistedWorker(w) })
-		}
 		if !c.members[w] {
-			c.doubts = append(c.doubts, func() error { return c.idler(w) })
+			c.doubt(func() error { return c.idler(w) })
+		}
+	}
+	return nil
+}
+
+// absent has those of which a set does not know be looked at again. The set may have any
+// number of members, so it is asked, not read.
+func absent[T any](c *checkup, set string, all []T, name func(T) string, look func(T) error) error {
+	for some := range slices.Chunk(all, page) {
+		calls := make([]redisconn.Call, len(some))
+		for i, one := range some {
+			calls[i] = redisconn.Command("SISMEMBER", set, name(one))
+		}
+		known, err := c.asks(calls...)
+		if err != nil {
+			return err
+		}
+		for i, one := range some {
+			if known[i] == 0 {
+				c.doubt(func() error { return look(one) })
+			}
 		}
 	}
 	return nil
@@ -56,11 +84,10 @@ func (c *checkup) lists() error {
 func (c *checkup) asks(calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, r := range c.peer.calls.Do(c.ctx, calls...) {
-		n, err := redis.Int64(r.Value, r.Err)
-		if err != nil && !foreignType(err) {
-			return nil, err
+		if r.Err != nil && !foreignType(r.Err) {
+			return nil, r.Err
 		}
-		all[i] = n
+		all[i], _ = redis.Int64(r.Value, r.Err) // what is no number is 0
 	}
 	return all, nil
 }
@@ -70,7 +97,7 @@ func (c *checkup) unlisted(pt *patient) error {
 	registry := c.peer.space.Registry()
 	q := pt.queue.keys
 	n, err := c.asks(redisconn.Command("SISMEMBER", registry, pt.queue.name),
-		redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects()))
+		redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Batches()))
 	if err != nil || n[0] == 1 || n[1] == 0 {
 		return err
 	}

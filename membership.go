@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +23,10 @@ type membership struct {
 
 // A stay is what ends a membership: its last round, and the token of the queue that
 // its join named.
-type stay struct{ round, asked int64 }
+type stay struct {
+	round, asked int64
+	unsure       bool // the answer to the join was lost, and no round was made
+}
 
 // await waits until no join and no leave is under way, and holds up others until
 // pass is called. It fails when ctx ends first: what is under way may take as long
@@ -53,7 +56,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 // when it was evicted, leaves and joins. Beats do not wait for that.
 func (w *worker) belong() {
 	beat := w.peer.opts.beat()
-	w.repeat(beat, w.turn, &w.outside, "cannot join", func(ctx context.Context) (time.Duration, error) { return beat, w.look(ctx) })
+	w.repeat(beat, beat, w.turn, &w.outside, "cannot join", func(ctx context.Context) (time.Duration, error) { return beat, w.look(ctx) })
 }
 
 // look is one turn of belong.
@@ -64,6 +67,9 @@ func (w *worker) look(ctx context.Context) error {
 				w.pruneLater()
 			}
 		})
+	}
+	if w.isToCompare() {
+		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {
 		return nil // somebody is at it, for long
@@ -119,6 +125,20 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	case len(queues) == 0:
 		return nil, nil
 	}
+	// A join whose answer was lost is repeated. To leave instead would have all other
+	// joins that are under way be asked for again: where Redis is slow, nobody would join.
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = q.name
+	}
+	if unsure := w.unsure(queues, id); len(unsure) > 0 {
+		if _, of, err := w.ask(ctx, id, unsure); errors.Is(err, redisconn.ErrUnknown) {
+			return of, err
+		}
+		w.mu.Lock()
+		queues = slices.DeleteFunc(queues, func(q *Queue) bool { return w.members[q.id] != nil })
+		w.mu.Unlock()
+	}
 	queues = slices.DeleteFunc(queues, func(q *Queue) bool {
 		e := w.loosen(ctx, membership{q.keys, id})
 		if e != nil && err == nil {
@@ -133,10 +153,6 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 		}
 		id = p.ID()
 	}
-	names := make([]string, len(queues))
-	for i, q := range queues {
-		names[i] = q.name
-	}
 	asked := queues
 	for tries := 0; len(asked) > 0 && tries < maxAsks; tries++ {
 		again, q, e := w.ask(ctx, id, asked)
@@ -148,14 +164,11 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	if len(asked) > 0 && err == nil {
 		of, err = asked[0], errCrowd
 	}
-	if len(queues) == 0 {
-		return of, err
-	}
 	if e := script.List(ctx, p.control, p.space, names...); e != nil {
 		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
 		w.outdate()
 	}
-	if e := w.register(ctx, id); e != nil {
+	if e := w.register(ctx, w.peer.control, id); e != nil {
 		p.log.Debug("worqr: the registration is not up to date", "err", e)
 		w.outdate()
 	}
@@ -170,7 +183,7 @@ var errCrowd = errors.New("others keep leaving the queue at the same time; try a
 // to be asked again, since a worker went meanwhile, and otherwise as joinThese.
 func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*Queue, of *Queue, err error) {
 	p := w.peer
-	calls, stays := make([]redisconn.Call, len(queues)), make([]stay, len(queues))
+	calls, stays, repeated := make([]redisconn.Call, len(queues)), make([]stay, len(queues)), make([]bool, len(queues))
 	for i, q := range queues {
 		calls[i] = script.TokenCall(q.keys)
 	}
@@ -182,8 +195,13 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 	w.mu.Lock()
 	for i, q := range queues {
 		m := membership{q.keys, id}
-		stays[i].round = w.numbers[m] + 2 // the last one before is then too old
-		w.loose[m] = stays[i]             // until we know
+		if repeated[i] = w.loose[m].unsure; repeated[i] {
+			stays[i] = w.loose[m] // the same once more
+		} else {
+			stays[i].round = w.numbers[m] + 2 // the last one before is then too old
+			stays[i].unsure = true            // until we know
+			w.loose[m] = stays[i]
+		}
 		calls[i] = script.JoinCall(q.keys, id, p.opts.granted(), stays[i].asked, stays[i].round)
 	}
 	w.mu.Unlock()
@@ -193,6 +211,10 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 		switch {
 		case joined:
 			e = w.joined(q, id, stays[i])
+		case e == nil && repeated[i]: // or the first one was carried out, and the worker failed
+			w.mu.Lock()
+			w.loose[m] = stay{round: stays[i].round, asked: stays[i].asked}
+			w.mu.Unlock()
 		case e == nil:
 			again = append(again, q)
 			w.tight(m)
@@ -206,6 +228,19 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 		}
 	}
 	return again, of, err
+}
+
+// unsure are those of the queues of which the worker may be a member, by a join whose
+// answer was lost.
+func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range queues {
+		if w.loose[membership{q.keys, id}].unsure {
+			unsure = append(unsure, q)
+		}
+	}
+	return unsure
 }
 
 // joined begins the rounds with a queue of which the worker, by that id, has
@@ -229,6 +264,7 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	}
 	delete(w.loose, membership{q.keys, id})
 	w.members[q.id], w.wanted[q.id] = r, q
+	w.compare = time.Now().Add(p.opts.beat()) // joins come together
 	w.mu.Unlock()
 	if serve != nil {
 		r.poke()
@@ -299,7 +335,16 @@ func (w *worker) loosen(ctx context.Context, m membership) error {
 // not, many at a time.
 func (w *worker) loosenAll(ctx context.Context) error {
 	w.mu.Lock()
-	ms := slices.Collect(maps.Keys(w.loose))
+	joins := map[membership]bool{} // to be repeated
+	for _, q := range w.wanted {
+		joins[membership{q.keys, w.id}] = !w.closing && !w.evicted
+	}
+	var ms []membership
+	for m, s := range w.loose {
+		if !s.unsure || !joins[m] {
+			ms = append(ms, m)
+		}
+	}
 	w.mu.Unlock()
 	errs := make([]error, len(ms))
 	var leaving sync.WaitGroup
@@ -307,7 +352,12 @@ func (w *worker) loosenAll(ctx context.Context) error {
 		leaving.Go(func() { errs[i] = w.loosen(ctx, m) })
 	}
 	leaving.Wait()
-	return cmp.Or(errs...)
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("%s: %w", ms[i].queue.Workers(), err)
+		}
+	}
+	return joined(errs)
 }
 
 // part leaves one queue.
@@ -348,7 +398,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	if closing {
 		return err // the registration goes
 	}
-	if err := w.register(ctx, r.worker); err != nil {
+	if err := w.register(ctx, w.peer.control, r.worker); err != nil {
 		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
 		w.outdate()
 	}

@@ -3,7 +3,6 @@ package worqr_test
 import (
 	"context"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -47,6 +46,11 @@ func TestUncertainJoin(t *testing.T) {
 			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
 			is.NoErr(err)
 			is.Equal(members, []string{p.ID()})
+			if !failed { // it has asked again, and not left: that would hold up the joins of others
+				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
+				is.NoErr(err)
+				is.True(!there)
+			}
 		})
 	}
 }
@@ -57,8 +61,9 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	g := newGate(func(r slog.Record) bool { return strings.Contains(r.Message, "comes back under a new id") })
-	p := open(t, worqr.Options{Prefix: prefix, Lease: -1, Logger: slog.New(g)})
+	g := newGate(func(line string) bool { return strings.Contains(line, "comes back under a new id") })
+	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
+	p.BeforeLog(g.before)
 	starts, causes := held(t, p, "b", nil)
 	before := p.ID()
 	working(t, p, "a")

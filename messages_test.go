@@ -3,11 +3,15 @@ package worqr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/script"
@@ -20,6 +24,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add("worqr_{q}_done", []byte("{\"workerId\":\"w\",\"task\":\"\xff\\u0000\"}"))
 	f.Add("worqr_{q}_work", []byte("-99999999999999999999"))
 	f.Add("worqr_{q}_cancel", []byte("a"))
+	f.Add("worqr_{q}_cancel", []byte("sha1:86f7e437faa5a7fce15d1ddcb9eaeaea377667b8:1"))
 	f.Add("worqr_{q}_delete", []byte{})
 	f.Add("worqr_{}_", []byte("3"))
 	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
@@ -38,8 +43,24 @@ func FuzzMessages(f *testing.F) {
 		if task.ctx.Err() != nil {
 			t.Errorf("%q has stopped a task, and no cancel is on record", data)
 		}
-		if asked := r.cancels.ask(maxHeard); len(asked) != 1 || asked[0] != digest(data) {
-			t.Errorf("of %q heard, %q is asked for", data, asked)
+		_, named, _ := script.ReadCancel(data)
+		asked, want := r.cancels.ask(maxHeard), slices.Contains([]string{digest(data), named}, digest(task.Payload))
+		if want != slices.Equal(asked, []string{digest(task.Payload)}) || !want && asked != nil {
+			t.Errorf("of %q received, %q is looked up", data, asked)
 		}
 	})
+}
+
+// What is read where a number belongs may be a payload: no error and no line shows it.
+func TestErrorsOfNumbers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, err := strconv.Atoi("canary")
+	is.True(!strings.Contains(wrap("count", fmt.Errorf("of two: %w", err)).Error(), "canary"))
+	var lines strings.Builder
+	l := &logger{to: slog.New(slog.NewTextHandler(&lines, nil))}
+	l.Warn("worqr: cannot start or finish tasks", "err", err)
+	l.flush()
+	is.True(strings.Contains(lines.String(), "where a number belongs"))
+	is.True(!strings.Contains(lines.String(), "canary"))
 }

@@ -120,8 +120,8 @@ func modelRun(t *testing.T, choices rand.Source, steps int, repeat string) {
 func (f *fleet) examine() {
 	f.t.Helper()
 	doctor := openDoctor(f.t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
-	for _, do := range []func(context.Context) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
-		report, err := do(f.ctx)
+	for _, do := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+		report, err := do(f.ctx, nil)
 		must(f.t, err)
 		for _, ill := range ills(report) {
 			if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingPaused { // when all have left, or it is paused
@@ -146,7 +146,7 @@ func (f *fleet) leaveNothing() {
 	q := f.queues[0]
 	must(t, q.Resume(f.ctx))
 	must(t, q.Delete(f.ctx))
-	_, err := q.DeleteFailed(f.ctx)
+	_, err := q.DeleteAllFailed(f.ctx)
 	must(t, err)
 	for _, k := range redistest.Keys(t, f.c, f.prefix) {
 		ttl, err := redis.Int(f.c.Do("TTL", k))
@@ -510,7 +510,11 @@ func (f *fleet) someFailed() (ids []string) {
 func (f *fleet) requeueFailed() {
 	ids := f.someFailed()
 	f.note("requeue failed %s", ids)
-	n, err := f.q.RequeueFailed(f.ctx, ids...)
+	requeue := func() (int, error) { return f.q.RequeueFailed(f.ctx, ids...) }
+	if len(ids) == 0 {
+		requeue = func() (int, error) { return f.q.RequeueAllFailed(f.ctx) }
+	}
+	n, err := requeue()
 	must(f.t, err)
 	f.expect(func(m *model, now int64, _ state) {
 		if len(ids) == 0 {
@@ -524,7 +528,11 @@ func (f *fleet) requeueFailed() {
 func (f *fleet) deleteFailed() {
 	ids := f.someFailed()
 	f.note("delete failed %s", ids)
-	n, err := f.q.DeleteFailed(f.ctx, ids...)
+	drop := func() (int, error) { return f.q.DeleteFailed(f.ctx, ids...) }
+	if len(ids) == 0 {
+		drop = func() (int, error) { return f.q.DeleteAllFailed(f.ctx) }
+	}
+	n, err := drop()
 	must(f.t, err)
 	f.expect(func(m *model, _ int64, _ state) {
 		before := len(m.failed)

@@ -182,8 +182,29 @@ func countOf(entry, n string) string {
 // there to be forgotten.
 func readState(t testing.TB, c redis.Conn, prefix string) state {
 	t.Helper()
-	s := state{}
-	for _, key := range redistest.Keys(t, c, prefix) {
+	s, holders, gaps := state{}, map[string]bool{}, map[string][]int{}
+	defer func() {
+		for key := range s {
+			if kind := strings.TrimPrefix(key, "failed:"); strings.HasPrefix(kind, "working:") != holders[key] {
+				t.Errorf("%s is there, and it is %t that its worker is known to hold something", key, holders[key])
+			}
+			delete(holders, key)
+		}
+		if len(holders) > 0 {
+			t.Errorf("%v are not there, and their workers are known to hold something", holders)
+		}
+	}()
+	all := redistest.Keys(t, c, prefix)
+	for _, key := range all {
+		if kind, ok := strings.CutSuffix(strings.TrimPrefix(key, prefix+":"), "gaps:{q}"); ok {
+			scores, err := redis.Ints(c.Do("ZRANGE", key, 0, -1))
+			if err != nil {
+				t.Error(err)
+			}
+			gaps[kind+"unique"] = scores
+		}
+	}
+	for _, key := range all {
 		name := strings.TrimPrefix(key, prefix+":")
 		kind, rest, ofQueue := strings.Cut(name, ":{q}")
 		if !ofQueue {
@@ -210,7 +231,11 @@ func readState(t testing.TB, c redis.Conn, prefix string) state {
 		}
 		named := kind + rest
 		switch strings.TrimPrefix(kind, "failed:") {
-		case "once", "token", "canceled", "cancel":
+		case "once", "token", "canceled", "cancel", "stopping", "gaps":
+		case "holders":
+			for _, w := range read("ZRANGE", 0, -1) {
+				holders[strings.TrimSuffix(named, "holders")+"working:"+w] = true
+			}
 		case "paused":
 			s.set(named, "1")
 		case "queues":
@@ -241,7 +266,7 @@ func readState(t testing.TB, c redis.Conn, prefix string) state {
 			}
 			s.sorted(named, pairs(counts))
 		case "unique":
-			s.sorted(named, locksOf(read("HGETALL")))
+			s.sorted(named, locksOf(read("HGETALL"), gaps[named]))
 		case "keyed":
 			s.set(named, entryOf(strings.TrimPrefix(rest, ":"), read("HGETALL"))...)
 		default:
@@ -259,7 +284,7 @@ func payloadOf(digest string) string {
 }
 
 // locksOf reads places in the list as they are from the front.
-func locksOf(all []string) (locks []string) {
+func locksOf(all []string, gaps []int) (locks []string) {
 	offset := 0
 	for pair := range slices.Chunk(all, 2) {
 		if pair[0] == "offset" {
@@ -272,7 +297,13 @@ func locksOf(all []string) (locks []string) {
 		}
 		if at, ok := strings.CutPrefix(pair[1], "w:"); ok {
 			n, _ := strconv.Atoi(at)
-			pair[1] = "w:" + decimal(n-offset)
+			below := 0
+			for _, gap := range gaps {
+				if gap < n {
+					below++
+				}
+			}
+			pair[1] = "w:" + decimal(n-offset-below)
 		}
 		locks = append(locks, payloadOf(pair[0])+"="+pair[1])
 	}
@@ -284,6 +315,9 @@ func entryOf(name string, all []string) (fields []string) {
 	f := map[string]string{}
 	for pair := range slices.Chunk(all, 2) {
 		f[pair[0]] = pair[1]
+	}
+	if f["process"] != "" {
+		delete(f, "holder")
 	}
 	for _, key := range []string{"process", "tried", "died", "payload", "due", "retries", "crashes", "kind", "reason", "tries", "deaths", "worker", "at", "from", "keep", "counts", "low", "high"} {
 		v, there := f[key]
@@ -335,12 +369,17 @@ func (f *fleet) readouts() {
 		t.Errorf("%+v and %d, want %+v", stats, n, want)
 	}
 	var scheduled, planned, failed, graves []string
+	asked := f.now()
 	for s, err := range q.Scheduled(f.ctx) {
 		must(t, err)
 		if s.Key == "" {
 			s.Crashes = 0 // is counted by content
 		}
-		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), s.At.UnixMilli(), s.Retries, s.Crashes))
+		at := s.At.UnixMilli()
+		if at >= asked && len(scheduled) < len(m.scheduled()) && m.entries[m.scheduled()[len(scheduled)]].due < 1e12 {
+			at = m.entries[m.scheduled()[len(scheduled)]].due // it went back to the front, which is now
+		}
+		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), at, s.Retries, s.Crashes))
 	}
 	for _, name := range m.scheduled() {
 		e, key := m.entries[name], ""

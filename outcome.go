@@ -30,7 +30,7 @@ type FailureKind string
 
 // The kinds of failure.
 const (
-	// KindFailed: its retries were used up, or it was given up by Permanent or
+	// KindFailed: its retries were used up, or it was failed for good by Permanent or
 	// Task.Fail.
 	KindFailed = FailureKind(script.Failed)
 	// KindBroken: its payload cannot be decoded.
@@ -128,6 +128,7 @@ const maxReason = 4096
 type panicError struct {
 	value any
 	stack []byte
+	at    place
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }

@@ -3,14 +3,16 @@ package worqr
 import "time"
 
 const (
-	moment     = 3 * time.Millisecond // what is held ahead is begun within it
-	stale      = 5 * time.Millisecond // after it without a begin, what is held ahead goes back
-	mostAhead  = 400                  // tasks
-	aheadBytes = 4 << 20              // of their payloads
+	nearby     = 3 * time.Millisecond   // what is prefetched begins within it where Redis is near
+	farthest   = 250 * time.Millisecond // and within it wherever Redis is
+	quickest   = 7500 * time.Nanosecond // between two tasks: Redis hands them out no faster
+	mostAhead  = 4000                   // tasks
+	aheadBytes = 4 << 20                // of their payloads
+	mostBytes  = 16 << 20               // of payloads that are prefetched, also where Prefetch is a number
 )
 
-// How many tasks in a row have to be fast before any is held ahead: what is held
-// while a slow one comes has to go back, and then starts behind others that went
+// How many tasks in a row have to be fast before any is prefetched: what is held
+// when a slow one comes has to go back, and then starts behind others that went
 // back later. So the number grows each time.
 const (
 	firstTrust = 100
@@ -19,26 +21,40 @@ const (
 )
 
 // A pace is how fast the handlers of a queue get through tasks, as moving
-// averages. It tells how many tasks they will begin in a moment.
+// averages. It tells how many tasks they will begin in a while.
 type pace struct {
 	run   time.Duration // that a handler takes; 0 while nothing is known
-	gap   time.Duration // between two handlers that become free
+	gap   time.Duration // between two handlers that return while all are busy; likewise
 	size  int           // of a payload
-	last  time.Time     // when one began or became free
+	last  time.Time     // when one began or returned
+	busy  bool          // all have been since
 	calm  int           // handlers that have returned since one was slow
 	trust int           // how many there have to be; 0 is firstTrust
-	stuck bool          // none has become free since what was ready was recalled
+	stuck bool          // none has returned since what was prefetched was recalled
+	trip  time.Duration // to Redis and back; 0 while nothing is known
+	late  time.Duration // by which trips take longer at present
 }
 
-// began notes that a handler begins after having waited for a task.
-func (p *pace) began(now time.Time) { p.last = now }
+// window is the time in which the handlers begin what is prefetched: a bit more than it
+// takes to get more, over two trips.
+func (p *pace) window() time.Duration { return min(nearby+p.trip*5/2, farthest) }
 
-// freed notes that a handler has returned, and could begin another task.
+// stale is the time after which what is prefetched goes back when no handler has
+// begun or returned.
+func (p *pace) stale() time.Duration { return p.window() * 5 / 3 }
+
+// began notes that a handler begins after having waited for a task. Busy tells
+// whether all are at work now.
+func (p *pace) began(now time.Time, busy bool) { p.last, p.busy = now, busy }
+
+// freed notes that a handler has returned, and could begin another task. What passes
+// while another one waits for a task does not count: it says how fast tasks come, not
+// how fast they are handled.
 func (p *pace) freed(now, began time.Time, size int) {
-	run, gap := max(now.Sub(began), 1), now.Sub(p.last)
+	run, gap := max(now.Sub(began), 1), max(now.Sub(p.last), 1)
 	p.last = now
 	p.calm++
-	if run > stale {
+	if run > p.stale() {
 		p.calm = 0
 		if p.stuck { // it was not the machine that held things up
 			p.trust = min(max(2*p.trust, nextTrust), lastTrust)
@@ -49,20 +65,30 @@ func (p *pace) freed(now, began time.Time, size int) {
 		p.trust, p.calm = p.trust/2, p.trust
 	}
 	if p.run == 0 {
-		p.run, p.gap, p.size = run, gap, size
-		return
+		p.run, p.size = run, size
+	}
+	if p.gap == 0 && p.busy {
+		p.gap = gap
 	}
 	p.run += (run - p.run) / 8
-	p.gap += (gap - p.gap) / 8
 	p.size += (size - p.size) / 8
+	if p.busy {
+		p.gap += (gap - p.gap) / 8
+	}
 }
 
-// ahead is how many tasks so many handlers begin in a moment. Handlers that run
-// side by side may return in one burst, so both averages count.
+// slow reports whether no handler has returned or begun for so long that nobody
+// knows when one will. It only means something while all are busy.
+func (p *pace) slow(now time.Time) bool { return p.busy && now.Sub(p.last) > p.window() }
+
+// ahead is how many tasks so many handlers begin within the window, and a bit more when
+// trips are late. Handlers that run side by side may return in one burst, so both
+// averages count.
 func (p *pace) ahead(handlers int) int {
 	if p.run == 0 || p.calm < max(p.trust, firstTrust) {
 		return 0
 	}
-	each := max(p.gap, p.run/time.Duration(handlers), moment/mostAhead)
-	return min(int(moment/each), aheadBytes/max(p.size, 1))
+	each := max(p.gap, p.run/time.Duration(handlers), quickest)
+	window := p.window() + min(p.late, p.trip)*5/2 // else a busy machine would make a near peer hoard
+	return min(int(window/each), mostAhead, aheadBytes/max(p.size, 1))
 }

@@ -104,8 +104,8 @@ func TestPages(t *testing.T) {
 		{"Workers", func() (int, error) { return length(p.Workers(ctx)) }, 1},
 		{"Stats", func() (int, error) { s, err := q.Stats(ctx); return s.Running, err }, many},
 		{"Explain", func() (int, error) { e, err := q.Explain(ctx, []byte("0")); return len(e.Copies), err }, 1},
-		{"Check", func() (int, error) { r, err := p.Check(ctx); return r.Queues, err }, 2},
-		{"RequeueFailed", func() (int, error) { return q.RequeueFailed(ctx) }, many},
+		{"Check", func() (int, error) { r, err := p.Check(ctx, nil); return r.Queues, err }, 1},
+		{"RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many},
 	} {
 		for _, n := range []*atomic.Int64{s.words, s.elements, s.inner} {
 			n.Store(0)

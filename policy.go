@@ -45,7 +45,7 @@ var errOld = errors.New("worqr: Redis is too old")
 // than its work does.
 func (p *Peer) checkRedis(ctx context.Context) error {
 	told := map[string]string{}
-	replies := p.control.Do(ctx, infoCall("memory"), infoCall("server")) // as one takes several since Redis 7
+	replies := p.calls.Do(ctx, infoCall("memory"), infoCall("server")) // as one takes several since Redis 7
 	for i, what := range []string{"the eviction policy", "the version of Redis"} {
 		if err := readInfo(replies[i], told); err != nil {
 			p.log.Debug("worqr: "+what+" cannot be read", "err", err)

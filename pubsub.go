@@ -1,10 +1,9 @@
 package worqr
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -19,44 +18,65 @@ import (
 // somebody listens, and outlives every failure. What it carries are hints:
 // each listener is told when its subscriptions are confirmed, at first and
 // after every gap, and then looks for itself.
+//
+// Each topic is asked for by a command of its own, and Redis answers commands in
+// their order. So a refused one is known, and affects no other.
 type subscriber struct {
-	dial  redisconn.Dial
-	log   *slog.Logger
-	upset complaint
+	dial     redisconn.Dial
+	log      *logger
+	upset    outage
+	refusals outage
 
 	life   sync.Mutex // held while the connection's goroutine is started or stopped
 	closed bool       // protected by life
 
 	mu        sync.Mutex // protects the fields below
 	listeners map[*listener]bool
-	hear      map[string][]*listener // by channel or pattern
-	stop      context.CancelFunc     // nil while nobody listens
+	topics    map[topic][]*listener
+	refused   map[topic]string   // the gist of the refusal
+	asked     []request          // on the connection, and not answered yet; oldest first
+	stop      context.CancelFunc // nil while nobody listens
 	done      chan struct{}
 
-	write sync.Mutex // held by whoever sends on conn, and to change it
-	conn  *redis.PubSubConn
+	write sync.Mutex // held before mu by whoever sends on conn, and to change it
+	conn  redis.Conn
 }
 
-// A listener hears some channels and patterns.
+// A topic is a channel, or a pattern of channels.
+type topic struct {
+	name    string
+	pattern bool
+}
+
+// A request is a command that is to be answered.
+type request struct {
+	command string // "PING" has no topic
+	topic   topic
+	again   bool      // it was refused before
+	of      *listener // that wants the topic; nil if all do who did before
+}
+
+// A listener gets the messages of some topics.
 type listener struct {
-	channels []string
-	patterns []string
-	message  func(channel string, data []byte)
-	synced   func()          // subscribed, at first and after every gap
-	failed   func(err error) // there is a gap
+	topics  []topic
+	message func(channel string, data []byte)
+	synced  func()          // subscribed, at first and after every gap
+	failed  func(err error) // there is a gap, or a topic is refused; nil if nobody asks
+	closed  func()          // there will be nothing more; nil if nobody asks
 }
 
 const (
-	pingEvery = time.Second
-	deadAfter = 2500 * time.Millisecond // without a sign of life
-	refused   = 30 * time.Second        // between tries when SUBSCRIBE is not allowed
+	pingEvery  = time.Second
+	deadAfter  = 2500 * time.Millisecond // without a sign of life
+	askAgain   = 10 * time.Second        // between tries of a refused topic
+	loginAgain = 30 * time.Second        // between tries when Redis doesn't let the user in
 )
 
-func newSubscriber(dial redisconn.Dial, log *slog.Logger) *subscriber {
-	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}, hear: map[string][]*listener{}}
+func newSubscriber(dial redisconn.Dial, log *logger) *subscriber {
+	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}, topics: map[topic][]*listener{}, refused: map[topic]string{}}
 }
 
-// add has the listener hear. It does not block on Redis; synced tells.
+// add subscribes the listener. It does not block on Redis; synced tells.
 func (s *subscriber) add(l *listener) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -65,8 +85,8 @@ func (s *subscriber) add(l *listener) error {
 	}
 	s.mu.Lock()
 	s.listeners[l] = true
-	for _, name := range slices.Concat(l.channels, l.patterns) {
-		s.hear[name] = append(s.hear[name][:len(s.hear[name]):len(s.hear[name])], l)
+	for _, t := range l.topics {
+		s.topics[t] = append(slices.Clip(s.topics[t]), l)
 	}
 	start := s.stop == nil
 	var ctx context.Context
@@ -80,20 +100,45 @@ func (s *subscriber) add(l *listener) error {
 		go s.run(ctx, done)
 		return nil
 	}
-	s.write.Lock()
-	defer s.write.Unlock()
-	s.subscribe([]*listener{l})
+	s.send(l.subscriptions())
 	return nil
 }
 
-// close has add fail from now on.
+// subscriptions are the requests for the listener's topics.
+func (l *listener) subscriptions() []request {
+	rs := make([]request, len(l.topics))
+	for i, t := range l.topics {
+		rs[i] = request{command: t.command("SUBSCRIBE"), topic: t, of: l}
+	}
+	return rs
+}
+
+// command is the one for channels, or the one for patterns.
+func (t topic) command(name string) string {
+	if t.pattern {
+		return "P" + name
+	}
+	return name
+}
+
+// close ends the connection and all listeners, and has add fail from now on.
 func (s *subscriber) close() {
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.closed = true
+	s.mu.Lock()
+	listeners := s.listeners
+	s.listeners, s.topics = map[*listener]bool{}, map[topic][]*listener{}
+	s.mu.Unlock()
+	s.end()
+	for l := range listeners {
+		if l.closed != nil {
+			l.closed()
+		}
+	}
 }
 
-// remove has the listener hear nothing more, and waits for the connection's
+// remove ends the subscriptions of the listener, and waits for the connection's
 // goroutine to end if it was the last.
 func (s *subscriber) remove(l *listener) {
 	s.life.Lock()
@@ -104,88 +149,66 @@ func (s *subscriber) remove(l *listener) {
 		return
 	}
 	delete(s.listeners, l)
-	channels, patterns := s.unheard(l)
-	stop, done := s.stop, s.done
-	last := len(s.listeners) == 0
-	if last {
-		s.stop = nil
+	var over []request
+	for _, t := range l.topics {
+		// A copy, since dispatch may be going through the old one.
+		rest := slices.DeleteFunc(slices.Clone(s.topics[t]), func(o *listener) bool { return o == l })
+		if s.topics[t] = rest; len(rest) == 0 {
+			delete(s.topics, t)
+			delete(s.refused, t)
+			over = append(over, request{command: t.command("UNSUBSCRIBE"), topic: t})
+		}
 	}
+	last := len(s.listeners) == 0
 	s.mu.Unlock()
 	if last {
-		stop()
-		s.write.Lock()
-		if s.conn != nil {
-			_ = s.conn.Ping("") // has the receiver look up; it may be gone already
-			redisconn.Interrupt(s.conn.Conn)
-		}
-		s.write.Unlock()
-		<-done
+		s.end()
 		return
 	}
+	s.send(over)
+}
+
+// end ends the connection's goroutine and waits for it. s.life is held.
+func (s *subscriber) end() {
+	s.mu.Lock()
+	stop, done := s.stop, s.done
+	s.stop = nil
+	s.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	s.send([]request{{command: "PING"}}) // has the receiver look up
+	s.write.Lock()
+	conn := s.conn
+	s.write.Unlock()
+	if conn != nil {
+		redisconn.Interrupt(conn)
+	}
+	<-done
+}
+
+// send makes requests on the connection. Without one there is nothing to do: the next
+// asks for all topics. When sending fails, the receiver notices.
+func (s *subscriber) send(rs []request) {
 	s.write.Lock()
 	defer s.write.Unlock()
-	if s.conn == nil {
+	if s.conn == nil || len(rs) == 0 {
 		return
 	}
-	// When sending fails, the receiver notices.
-	if len(channels) > 0 {
-		_ = s.conn.Unsubscribe(channels...)
-	}
-	if len(patterns) > 0 {
-		_ = s.conn.PUnsubscribe(patterns...)
-	}
-}
-
-// unheard forgets what the listener hears, and returns what only it heard. s.mu
-// is held.
-func (s *subscriber) unheard(l *listener) (channels, patterns []any) {
-	for _, c := range l.channels {
-		if s.forget(c, l) {
-			channels = append(channels, c)
+	s.mu.Lock()
+	s.asked = append(s.asked, rs...)
+	s.mu.Unlock()
+	for _, r := range rs {
+		args := []any{r.topic.name}
+		if r.command == "PING" {
+			args = nil
+		}
+		if s.conn.Send(r.command, args...) != nil {
+			return
 		}
 	}
-	for _, c := range l.patterns {
-		if s.forget(c, l) {
-			patterns = append(patterns, c)
-		}
-	}
-	return channels, patterns
-}
-
-func (s *subscriber) forget(name string, l *listener) (last bool) {
-	// A copy, since dispatch may be going through the old one.
-	rest := slices.DeleteFunc(slices.Clone(s.hear[name]), func(o *listener) bool { return o == l })
-	if len(rest) > 0 {
-		s.hear[name] = rest
-		return false
-	}
-	delete(s.hear, name)
-	return true
-}
-
-// subscribe asks for what the listeners hear. Redis confirms each name, also
-// when it was asked for before. s.write is held.
-func (s *subscriber) subscribe(ls []*listener) {
-	if s.conn == nil {
-		return // the next connection asks for all
-	}
-	for _, l := range ls {
-		// When sending fails, the receiver notices.
-		if len(l.patterns) > 0 {
-			_ = s.conn.PSubscribe(anys(l.patterns)...)
-		}
-		if len(l.channels) > 0 {
-			_ = s.conn.Subscribe(anys(l.channels)...)
-		}
-	}
-}
-
-func anys(names []string) []any {
-	as := make([]any, len(names))
-	for i, n := range names {
-		as[i] = n
-	}
-	return as
+	_ = s.conn.Flush()
 }
 
 // run keeps a connection until ctx ends.
@@ -198,15 +221,15 @@ func (s *subscriber) run(ctx context.Context, done chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.upset.about(s.log, "not subscribed; work and cancels are noticed with the next beat", err)
+		s.upset.about(s.log, saysUnsubscribed, err)
 		for _, l := range s.all() {
 			if l.failed != nil {
 				l.failed(err)
 			}
 		}
 		pause := retry.next()
-		if _, ok := errors.AsType[redis.Error](err); ok {
-			pause = refused
+		if redisconn.Refused(err) {
+			pause = loginAgain
 		} else if time.Since(began) > deadAfter {
 			retry.reset()
 		}
@@ -236,12 +259,15 @@ func (s *subscriber) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn := &redis.PubSubConn{Conn: c}
 	s.write.Lock()
-	s.conn = conn
-	s.subscribe(s.all())
+	s.mu.Lock()
+	s.asked = nil // before anybody can ask on this one
+	s.mu.Unlock()
+	s.conn = c
 	s.write.Unlock()
-
+	for _, l := range s.all() {
+		s.send(l.subscriptions())
+	}
 	pinging := make(chan struct{})
 	defer func() {
 		close(pinging)
@@ -250,61 +276,183 @@ func (s *subscriber) session(ctx context.Context) error {
 		s.write.Unlock()
 		_ = c.Close() // nothing is expected of it any more
 	}()
-	go s.ping(conn, pinging)
-
+	go s.ping(c, pinging)
 	for ctx.Err() == nil {
-		switch m := conn.ReceiveWithTimeout(deadAfter).(type) {
-		case redis.Message:
-			s.dispatch(m)
-		case redis.Subscription:
-			if m.Kind == "subscribe" || m.Kind == "psubscribe" {
-				s.upset.about(s.log, "not subscribed; work and cancels are noticed with the next beat", nil)
-				s.confirmed(m.Channel)
-			}
-		case error:
-			return m
+		reply, err := redis.ReceiveWithTimeout(c, deadAfter)
+		if err := s.receive(reply, redisconn.Discreet(err)); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// ping has a dead connection noticed.
-func (s *subscriber) ping(conn *redis.PubSubConn, over <-chan struct{}) {
+// ping has a dead connection noticed, and asks for refused topics once in a while.
+func (s *subscriber) ping(conn redis.Conn, over <-chan struct{}) {
+	asked := time.Now()
 	for {
 		select {
 		case <-over:
 			return
 		case <-time.After(pingEvery):
 		}
-		s.write.Lock()
-		if s.conn == conn {
-			_ = conn.Ping("") // the receiver notices
+		requests := []request{{command: "PING"}}
+		if time.Since(asked) >= askAgain {
+			asked = time.Now()
+			s.mu.Lock()
+			for t := range s.refused {
+				requests = append(requests, request{command: t.command("SUBSCRIBE"), topic: t, again: true})
+			}
+			s.mu.Unlock()
 		}
+		s.write.Lock()
+		current := s.conn == conn
 		s.write.Unlock()
+		if current {
+			s.send(requests)
+		}
 	}
 }
 
-// hearing returns who hears a channel or a pattern.
-func (s *subscriber) hearing(name string) []*listener {
+var errBabble = errors.New("what answers a subscription is no Redis")
+
+// receive takes in what Redis says. It fails when the connection is of no more use.
+func (s *subscriber) receive(reply any, err error) error {
+	if refusal, ok := errors.AsType[redis.Error](err); ok {
+		r, asked := s.answered()
+		switch {
+		case !asked:
+			return refusal
+		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
+			return nil // it is alive
+		case redisconn.Denied(refusal), redisconn.UnknownCommand(refusal):
+			s.deny(r, refusal)
+			return nil
+		}
+		return refusal
+	}
+	if err != nil {
+		return err
+	}
+	parts, ok := reply.([]any)
+	if !ok { // of a PING, with no subscription
+		if r, asked := s.answered(); !asked || r.command != "PING" {
+			return errBabble
+		}
+		return nil
+	}
+	words := make([][]byte, len(parts))
+	for i, p := range parts {
+		words[i], _ = p.([]byte)
+	}
+	switch {
+	case len(words) == 3 && string(words[0]) == "message":
+		s.dispatch(topic{string(words[1]), false}, string(words[1]), words[2])
+		return nil
+	case len(words) == 4 && string(words[0]) == "pmessage":
+		s.dispatch(topic{string(words[1]), true}, string(words[2]), words[3])
+		return nil
+	}
+	r, asked := s.answered()
+	switch {
+	case !asked || len(words) == 0:
+		return errBabble
+	case r.command == r.topic.command("SUBSCRIBE"):
+		s.confirm(r)
+	}
+	return nil
+}
+
+// answered returns the request that an answer is for.
+func (s *subscriber) answered() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hear[name]
+	if len(s.asked) == 0 {
+		return request{}, false
+	}
+	r, s.asked = s.asked[0], s.asked[1:]
+	return r, true
 }
 
-func (s *subscriber) dispatch(m redis.Message) {
-	for _, l := range s.hearing(cmp.Or(m.Pattern, m.Channel)) {
-		l.message(m.Channel, m.Data)
+const (
+	saysUnsubscribed = "not subscribed; work and cancels are noticed with the next beat"
+	saysRefused      = "Redis refuses a subscription"
+)
+
+// of returns the listeners of a topic.
+func (s *subscriber) of(t topic) []*listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[t]
+}
+
+func (s *subscriber) dispatch(t topic, channel string, data []byte) {
+	for _, l := range s.of(t) {
+		l.message(channel, data)
 	}
 }
 
-// confirmed tells the listeners whose last name this is. Redis confirms in the
-// order of the requests.
-func (s *subscriber) confirmed(name string) {
-	for _, l := range s.hearing(name) {
-		if names := append(l.patterns[:len(l.patterns):len(l.patterns)], l.channels...); name == names[len(names)-1] {
+// confirm takes in that a topic is subscribed.
+func (s *subscriber) confirm(r request) {
+	s.mu.Lock()
+	delete(s.refused, r.topic)
+	none := len(s.refused) == 0
+	s.mu.Unlock()
+	s.upset.about(s.log, saysUnsubscribed, nil)
+	if none {
+		s.refusals.about(s.log, saysRefused, nil)
+	}
+	s.settle(r, true)
+}
+
+// deny takes in that a topic is refused. It is told to its listeners unless they know.
+func (s *subscriber) deny(r request, err error) {
+	is := gist(err)
+	s.mu.Lock()
+	ls := s.topics[r.topic]
+	known := s.refused[r.topic] == is
+	if len(ls) > 0 {
+		s.refused[r.topic] = is
+	}
+	s.mu.Unlock()
+	s.upset.about(s.log, saysUnsubscribed, nil)
+	if !known {
+		s.refusals.about(s.log, saysRefused, err, "channel", r.topic.name)
+	}
+	if !known || !r.again {
+		for _, l := range ls {
+			if l.failed != nil {
+				l.failed(&refusalError{r.topic, err})
+			}
+		}
+	}
+	s.settle(r, false)
+}
+
+// A refusalError is that of one topic. The others of a listener are often refused alike.
+type refusalError struct {
+	topic topic
+	err   error
+}
+
+func (e *refusalError) Error() string { return fmt.Sprintf("subscribe to %s: %v", e.topic.name, e.err) }
+func (e *refusalError) Unwrap() error { return e.err }
+
+// settle tells a listener whose last topic is answered that it is subscribed, as
+// far as Redis allows it: it answers in the order of the requests. A topic that was
+// refused before, and is not any more, ends a gap.
+func (s *subscriber) settle(r request, confirmed bool) {
+	for _, l := range s.of(r.topic) {
+		if r.again && confirmed || l == r.of && r.topic == l.topics[len(l.topics)-1] && s.some(l) {
 			l.synced()
 		}
 	}
+}
+
+// some reports whether any topic of the listener is not refused.
+func (s *subscriber) some(l *listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(l.topics, func(t topic) bool { return s.refused[t] == "" })
 }
 
 // listen has the rounds hear of work and cancels.
@@ -312,8 +460,8 @@ func (r *rounds) listen() {
 	k := r.queue.keys
 	wake, work, cancel := k.Wake(r.worker), k.Channel(keys.KindWork), k.Channel(keys.KindCancel)
 	r.ear = &listener{
-		channels: []string{work, cancel, wake},
-		synced:   r.resync,
+		topics: []topic{{name: work}, {name: cancel}, {name: wake}},
+		synced: r.resync,
 		message: func(channel string, data []byte) {
 			switch channel {
 			case wake:
@@ -349,7 +497,7 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 		if len(r.held) == 0 && r.silence == nil {
 			return
 		}
-		r.cancels.hear(message, r.held)
+		r.cancels.receive(message, r.held)
 		r.look = true
 	}
 	r.kick()

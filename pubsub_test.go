@@ -2,6 +2,7 @@ package worqr_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -322,12 +323,12 @@ func TestEvents(t *testing.T) {
 		tasks, err := q.StartTasks(t.Context(), 2)
 		is.NoErr(err)
 		is.NoErr(tasks[0].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: []byte("a")})
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: []byte("a"), PayloadSize: 1})
 		tasks[1].Result = binary
 		is.NoErr(tasks[1].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: binary, Result: binary})
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
 		cancel(t, q, "gone")
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone")})
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
 		is.NoErr(q.Delete(t.Context()))
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
 		_, err = redistest.Conn(t).Do("PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
@@ -480,4 +481,195 @@ func TestEventsTellEachErrorOnce(t *testing.T) {
 	}
 	is.Equal(len(errs), 1)
 	is.True(strings.Contains(errs[0], "port 1 is closed"))
+}
+
+// A subscription that Redis refuses affects no other: the worker of the same peer is
+// woken as ever, on the same connection, and the loop that asked for it is told once.
+func TestRefusedSubscription(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
+	is.NoErr(err)
+	told := &journal{}
+	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.logger()})
+	starts, _ := counting(t, p, "q", nil) // with this lease only a message has it look
+	q := p.Queue("q")
+	idle(t, q, 1)
+	subscribed := func() string {
+		list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+		is.NoErr(err)
+		id, _, _ := strings.Cut(list, " ")
+		return id
+	}
+	eventually(t, "it is subscribed", func() bool { return subscribed() != "" })
+	conn := subscribed()
+	errs := make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for _, err := range p.Events(ctx) {
+			errs <- err
+		}
+	}()
+	err = receive(t, errs, 1)[0]
+	is.True(err != nil && strings.Contains(err.Error(), "NOPERM") && strings.Contains(err.Error(), "p_{*}_"))
+	for range 3 {
+		enqueue(t, q, "x")
+		receive(t, starts, 1)
+	}
+	is.Equal(subscribed(), conn)
+	is.Equal(len(errs), 0)
+	p.FlushLog()
+	is.Equal(len(told.lines("refuses a subscription")), 1)
+	is.Equal(len(told.lines("not subscribed")), 0)
+	cancel()
+	<-over
+}
+
+// Of some queues a user may not know: the others' events come, and once it may, all do.
+func TestPartlyRefusedEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "resetchannels", "&p_{a}_*", "&p_{a}", "+@all")
+	is.NoErr(err)
+	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p"})
+	publish := func(queue string) {
+		_, err := c.Do("PUBLISH", "p_{"+queue+"}_work", 1)
+		is.NoErr(err)
+	}
+	var got []string
+	for e, err := range p.Events(t.Context(), "a", "b") {
+		switch {
+		case err != nil:
+			got = append(got, "refused")
+		case e.Kind == worqr.EventSync:
+			if got = append(got, "sync"); slices.Contains(got, "a") {
+				publish("b")
+			} else {
+				publish("a")
+			}
+		default:
+			got = append(got, e.Queue)
+			if e.Queue == "a" {
+				_, err := c.Do("ACL", "SETUSER", "ann", "allchannels")
+				is.NoErr(err)
+			}
+		}
+		if got[len(got)-1] == "b" {
+			break
+		}
+	}
+	kinds := slices.Compact(got) // one refusal for each channel, and one sync
+	is.Equal(kinds, []string{"refused", "sync", "a", "sync", "b"})
+}
+
+// Close ends the loops of Events, with ErrShutdown, and their connection.
+func TestCloseEndsEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	synced, ended := make(chan bool, 2), make(chan error, 2)
+	for _, queues := range [][]string{nil, {"a"}} {
+		go func() {
+			var last error
+			for e, err := range p.Events(t.Context(), queues...) {
+				if e.Kind == worqr.EventSync {
+					synced <- true
+				}
+				last = err
+			}
+			ended <- last
+		}()
+	}
+	receive(t, synced, 2)
+	is.NoErr(p.Close())
+	for _, err := range receive(t, ended, 2) {
+		is.True(errors.Is(err, worqr.ErrShutdown))
+	}
+	c := redistest.Dial(t, server.URL())
+	eventually(t, "the connection is closed", func() bool {
+		info, err := redis.String(c.Do("INFO", "clients"))
+		is.NoErr(err)
+		return strings.Contains(info, "connected_clients:1\r\n")
+	})
+	for _, err := range p.Events(t.Context()) {
+		is.True(errors.Is(err, worqr.ErrShutdown))
+	}
+}
+
+// Who begins to listen later makes others believe in no gap.
+func TestEventsBesideOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	var kinds []worqr.EventKind
+	for e, err := range p.Events(t.Context(), "q") {
+		is.NoErr(err)
+		if kinds = append(kinds, e.Kind); e.Kind == worqr.EventWork {
+			break
+		}
+		for e, err := range p.Events(t.Context(), "q") {
+			is.NoErr(err)
+			is.Equal(e.Kind, worqr.EventSync)
+			break
+		}
+		enqueue(t, q, "a")
+	}
+	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork})
+}
+
+// What others put into a message is bounded for a slow reader, whichever part of it is
+// large.
+func TestEventsOfALargeName(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	c := redistest.Conn(t)
+	const messages = 20
+	dropped, heard := false, make(chan struct{})
+	for e, err := range p.Events(t.Context(), "q") {
+		is.NoErr(err)
+		if heard == nil {
+			dropped = dropped || e.Kind == worqr.EventSync
+			if string(e.Payload) == "last" {
+				break
+			}
+			continue
+		}
+		is.Equal(e.Kind, worqr.EventSync)
+		quick := make(chan struct{})
+		go func() {
+			defer close(heard)
+			subscribed := false
+			for e := range p.Events(t.Context(), "q") { // it gets each message after the slow one
+				if e.Kind == worqr.EventSync && !subscribed {
+					subscribed = true
+					close(quick)
+				}
+				if string(e.Payload) == "last" {
+					return
+				}
+			}
+		}()
+		<-quick
+		for i := range messages {
+			task := "a"
+			if i == messages-1 {
+				task = "last"
+			}
+			_, err = c.Do("PUBLISH", prefix+"_{q}_done", fmt.Sprintf(`{"workerId":%q,"task":%q}`, strings.Repeat("w", 1<<20), task))
+			is.NoErr(err)
+		}
+		<-heard
+		heard = nil
+	}
+	is.True(dropped) // 20 MiB were kept
 }

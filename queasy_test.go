@@ -258,7 +258,7 @@ func TestPutOnRunning(t *testing.T) {
 				noTask(t, qb)
 				if how == "fail" {
 					is.Equal(failedPayloads(t, qb), []string{"old"})
-					_, err := qb.DeleteFailed(ctx)
+					_, err := qb.DeleteAllFailed(ctx)
 					is.NoErr(err)
 				}
 				is.NoErr(b.StopWorker(ctx))
@@ -493,7 +493,7 @@ func TestMaxRetries(t *testing.T) {
 				is.Equal(p.Stats().Failed, int64(1))
 				is.Equal(p.Stats().Failures, int64(c.runs))
 				is.Equal(p.Stats().Finished, int64(0))
-				_, err := q.DeleteFailed(ctx)
+				_, err := q.DeleteAllFailed(ctx)
 				is.NoErr(err)
 				nothingLeft(t, prefix, "q")
 			})
@@ -643,7 +643,7 @@ func TestMaxCrashes(t *testing.T) {
 					is.Equal(f[0].Key, key)
 					is.True(f[0].Reason != "")
 					is.Equal(p.Stats().Failed, int64(1))
-					_, err := q.DeleteFailed(ctx)
+					_, err := q.DeleteAllFailed(ctx)
 					is.NoErr(err)
 				}
 				nothingLeft(t, prefix, "q")
@@ -832,10 +832,10 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	put(t, q, "key", "a", nil)
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
 	is.Equal(failed(t, q), nil) // it is being worked on
-	n, err := q.DeleteFailed(ctx)
+	n, err := q.DeleteAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 0)
-	n, err = q.RequeueFailed(ctx)
+	n, err = q.RequeueAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 0)
 	b := serve(false)
@@ -856,7 +856,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	n, err = q.DeleteFailed(ctx, f.ID)
 	is.NoErr(err)
 	is.Equal(n, 1)
-	n, err = q.RequeueFailed(ctx)
+	n, err = q.RequeueAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 1)
 	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
@@ -884,7 +884,7 @@ func TestOnFailedGivesUp(t *testing.T) {
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})
-	n, err := q.DeleteFailed(ctx)
+	n, err := q.DeleteAllFailed(ctx)
 	is.NoErr(err)
 	is.Equal(n, 1)
 }
@@ -1281,7 +1281,7 @@ func TestTimeout(t *testing.T) {
 // changes nothing.
 func TestDisowned(t *testing.T) {
 	t.Parallel()
-	const ignores = "ignore that their context has ended"
+	const ignores = "ignores that its context has ended"
 	for _, late := range []string{"nil", "error", "panic", "Finish"} {
 		t.Run(late, func(t *testing.T) {
 			t.Parallel()

@@ -9,15 +9,22 @@ import (
 )
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
-// as many as the handlers will begin in a moment. Full tells that all slots were
-// in use before.
-func (s *service) ahead(n int, full bool) int {
+// as many as the handlers will begin in a moment, and for how many bytes.
+func (s *service) ahead(n int) (tasks, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, room := s.room(full)
+	most, room := s.room()
 	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
-	return n
+	return n, mostBytes - s.bytes
+}
+
+// foresee notes how long a trip to Redis takes, and by how much longer at present: as long,
+// and more, what is prefetched has to last.
+func (s *service) foresee(trip, late time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.trip, s.pace.late = trip, late
 }
 
 // answered notes that tasks asked for ahead have come, or will not come.
@@ -27,21 +34,21 @@ func (s *service) answered(ahead int) {
 	s.asked -= ahead
 }
 
-// roomy reports whether more could be taken ahead, with all slots in use.
+// roomy reports whether more could be taken ahead.
 func (s *service) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, room := s.room(true)
+	_, room := s.room()
 	return room > 0
 }
 
 // room is how many tasks may be taken ahead, and how many more. s.mu is held.
-func (s *service) room(full bool) (most, more int) {
+func (s *service) room() (most, more int) {
 	most = s.opts.Prefetch
 	switch {
-	case s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
+	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
 		return 0, 0 // what is shared is not to be hoarded
-	case most == 0 && full && time.Since(s.pace.last) > moment:
+	case most == 0 && s.pace.slow(time.Now()):
 		return 0, 0
 	case most == 0:
 		most = s.pace.ahead(s.opts.Concurrency)
@@ -59,17 +66,27 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 	}
 	before := len(s.ready)
 	s.ready = append(s.ready, tasks...)
+	for _, t := range tasks {
+		s.bytes += t.size
+	}
 	if more := len(s.ready) - len(slots); more > 0 {
 		slots = append(slots, s.grab(more)...) // some may have become free
 	}
 	for i, of := range slots {
-		s.handlers.Add(1)
-		go s.work(s.next(), of, i < before)
+		s.begin(s.next(), of, i < before)
 	}
 	if len(s.ready) > 0 && s.opts.Prefetch == 0 {
-		s.watch.Reset(stale)
+		s.watch.Reset(s.pace.stale())
 	}
 	return true
+}
+
+// begin has a task be handled in a slot. Ready tells whether it was prefetched. s.mu
+// is held.
+func (s *service) begin(t *Task, of slot, ready bool) {
+	s.handlers.Add(1)
+	s.handling++
+	go s.work(t, of, ready)
 }
 
 // next is the task that has been ready for longest, or nil. s.mu is held.
@@ -80,6 +97,7 @@ func (s *service) next() *Task {
 	t := s.ready[0]
 	s.ready[0] = nil
 	s.ready = s.ready[1:]
+	s.bytes -= t.size
 	return t
 }
 
@@ -96,7 +114,7 @@ func (s *service) work(t *Task, of slot, ready bool) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.rounds.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
 	s.mu.Lock()
-	s.pace.began(now)
+	s.pace.began(now, s.handling >= s.opts.Concurrency)
 	s.mu.Unlock()
 	for t != nil {
 		a := newAttempt(s, t, of, name, now)
@@ -128,6 +146,8 @@ func (s *service) vacant(of slot) *Task {
 	}
 	if t == nil {
 		s.taken--
+		s.handling--
+		s.pace.busy = false
 		s.share.Give(1, int(of))
 		s.handlers.Done()
 	}
@@ -149,9 +169,9 @@ func (s *service) reassign(a *attempt) {
 func (s *service) unstick() {
 	s.mu.Lock()
 	waits := time.Since(s.pace.last)
-	if waits < stale {
+	if left := s.pace.stale() - waits; left > 0 {
 		if len(s.ready) > 0 {
-			s.watch.Reset(stale - waits)
+			s.watch.Reset(left)
 		}
 		s.mu.Unlock()
 		return
@@ -200,6 +220,7 @@ func (s *service) withdraw(meant func(*Task) bool) (tasks []*Task) {
 	s.ready = slices.DeleteFunc(s.ready, func(t *Task) bool {
 		if meant(t) {
 			tasks = append(tasks, t)
+			s.bytes -= t.size
 			return true
 		}
 		return false

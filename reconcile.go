@@ -70,7 +70,7 @@ func (r *rounds) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.id, "process", id)
-			r.giveBack(&Task{ID: id, Token: token})
+			r.giveBack(&Task{ID: id, Token: token, start: new(start)})
 		default:
 			strangers[id] = token // or it has ended since
 		}
@@ -87,7 +87,6 @@ func (r *rounds) reconcile() {
 			r.safe(t)
 		}
 	}
-	r.acks = append(r.acks, r.cancels.apply(r.held)...)
 	r.kick()
 }
 

@@ -2,6 +2,8 @@ package worqr_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -183,27 +185,31 @@ func TestRefusedToNobody(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }
 
-// A gate is the handler of a log. It halts who logs a line of which stop is true, the
-// first time, until it is opened.
+// A gate halts who logs a line of which stop is true, the first time, until it is
+// opened. Peers have it by BeforeLog, where they log, or in their Logger.
 type gate struct {
 	slog.Handler
-	stop   func(r slog.Record) bool
+	stop   func(line string) bool
 	lines  atomic.Int64  // that were to be stopped
 	halted chan struct{} // closed when one is
 	open   chan struct{}
 }
 
-func newGate(stop func(slog.Record) bool) *gate {
+func newGate(stop func(line string) bool) *gate {
 	return &gate{Handler: slog.DiscardHandler, stop: stop, halted: make(chan struct{}), open: make(chan struct{})}
+}
+
+func (g *gate) before(msg string, attrs []any) {
+	if g.stop(fmt.Sprint(append([]any{msg}, attrs...)...)) && g.lines.Add(1) == 1 {
+		close(g.halted)
+		<-g.open
+	}
 }
 
 func (g *gate) Enabled(context.Context, slog.Level) bool { return true }
 
 func (g *gate) Handle(_ context.Context, r slog.Record) error {
-	if g.stop(r) && g.lines.Add(1) == 1 {
-		close(g.halted)
-		<-g.open
-	}
+	g.before(r.Message, nil)
 	return nil
 }
 
@@ -215,15 +221,14 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	failing := make(chan struct{}, 100)
-	log := newGate(func(r slog.Record) bool {
-		if r.Message == "worqr: rounds fail" {
+	at := newGate(func(line string) bool {
+		if strings.HasPrefix(line, "worqr: cannot start or finish tasks") {
 			failing <- struct{}{}
 		}
-		from := ""
-		r.Attrs(func(a slog.Attr) bool { from += a.Value.String(); return true })
-		return r.Message == "worqr: recovered" && strings.Contains(from, "rounds fail") // answered, not taken in
+		return strings.HasPrefix(line, "worqr: recovered") && strings.Contains(line, "cannot start or finish tasks") // answered, not taken in
 	})
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: slog.New(log)})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	p.BeforeLog(at.before)
 	type start struct {
 		payload string
 		crashes int
@@ -243,11 +248,11 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	receive(t, failing, 1)
 	_, err = c.Do("SET", prefix+":token:{q}", 1)
 	is.NoErr(err)
-	<-log.halted
+	<-at.halted
 	old := p.ID()
 	failWorker(t, other, old, 1)
 	eventually(t, "it is back", func() bool { return p.ID() != old && stats(t, q).Workers == 1 })
-	close(log.open)
+	close(at.open)
 	is.Equal(receive(t, starts, 1), []start{{"a", 1}})
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
 	stop()
@@ -256,35 +261,39 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// A worker that was started by hand serves the queues that have handlers.
+// Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
+// handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := open(t, worqr.Options{})
-	started := make(chan string, 1)
-	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		return ctx.Err()
-	}, nil)
-	enqueue(t, working(t, p, "q"), "a")
-	is.Equal(receive(t, started, 1), []string{"a"})
-	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
-}
-
-// Handlers that had begun before Run take no notice of it.
-func TestRunBesideHandlers(t *testing.T) {
-	t.Parallel()
-	p := open(t, worqr.Options{})
-	started := make(chan string, 1000)
-	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
 		return nil
-	}, nil)
-	q := working(t, p, "q")
-	enqueue(t, q, numbers("", 500)...)
-	receive(t, started, 1)
-	run(t, p) // which the race detector watches
-	receive(t, started, 499)
+	}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
+	enqueue(t, q, "a")
+	is.NoErr(p.StartWorker(t.Context()))
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrBadOption))
+	other := p.Queue("other")
+	is.NoErr(other.StartWork(t.Context()))
+	func() {
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "after StartWork")) }()
+		other.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	}()
+	is.Equal(p.Stats().Started, int64(0))
+	stop := run(t, p)
+	is.Equal(receive(t, started, 1), []string{"a"})
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(q.StartWork(t.Context())) // Run serves it again
+	enqueue(t, q, "b")
+	is.Equal(receive(t, started, 1), []string{"b"})
+	stop()
+	is.NoErr(p.StartWorker(t.Context()))
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrBadOption)) // Run is over
+	is.NoErr(p.Close())
+	is.Equal(p.Stats().Running, int64(0))
 }
 
 // Many handlers that ignore their contexts at the same time: the tasks end, however
@@ -293,7 +302,7 @@ func TestDisownMany(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const many = 100
-	log := newGate(func(r slog.Record) bool { return strings.Contains(r.Message, "ignore") })
+	log := newGate(func(line string) bool { return strings.Contains(line, "ignores") })
 	p := open(t, worqr.Options{Logger: slog.New(log)})
 	q := p.Queue("q")
 	release := make(chan struct{})

@@ -6,17 +6,17 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// Repair does what Check does, and puts right what can be without losing a task:
-// tasks that nobody holds go back to the front, what is left of those who are
-// gone goes, keys that disagree are made to agree, and a worker that was not heard
-// of on two looks, a lease apart, is failed if nobody else serves its queue. Each
-// finding tells what was done. What Repair can do nothing about (a key that holds
-// something else, the settings of Redis) is reported as Check does.
+// Repair does what Check does, and repairs what it can without losing a task. It returns
+// tasks that nobody holds to the front of their queue, removes what gone workers have left,
+// and makes keys agree that don't. It fails a worker whose lease has expired on two looks,
+// a lease apart, if no other worker serves its queue. Each finding says what was done.
+// What Repair can't fix, such as a key of a wrong type or the settings of Redis, it
+// reports as Check does.
 //
-// It is safe while the fleet works, and may be repeated. When it fails, some may
-// have been put right.
-func (p *Peer) Repair(ctx context.Context) (*CheckReport, error) {
-	r, err := p.checkUp(ctx, true)
+// It's safe while the fleet works, and may be repeated. When it fails, it may have
+// repaired some things.
+func (p *Peer) Repair(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
+	r, err := p.checkUp(ctx, opts, true)
 	return r, wrap("repair", err)
 }
 

@@ -39,12 +39,12 @@ func TestRepairRuns(t *testing.T) {
 		is.NoErr(err)
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Repair(t.Context())
+	report, err := doctor.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(count(report, worqr.FindingOrphan), 251)
 	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
-	report, err = doctor.Check(t.Context())
+	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
@@ -84,9 +84,9 @@ func TestRepairDamage(t *testing.T) {
 				}
 			}()
 			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
-			repaired, err := doctor.Repair(t.Context())
+			repaired, err := doctor.Repair(t.Context(), nil)
 			is.NoErr(err)
-			checked, err := doctor.Check(t.Context())
+			checked, err := doctor.Check(t.Context(), nil)
 			is.NoErr(err)
 			for _, ill := range ills(checked) {
 				if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingPaused && ill.Kind != worqr.FindingRoster { // who lives writes these again
@@ -199,13 +199,13 @@ func TestRepairBesideForeignType(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
+	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"ZADD", ":holders:{q}", 0, "w9"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
 		c[1] = prefix + c[1].(string)
 		_, err := conn.Do(c[0].(string), c[1:]...)
 		is.NoErr(err)
 	}
 	for range 2 {
-		report, err := doctor.Repair(t.Context())
+		report, err := doctor.Repair(t.Context(), nil)
 		is.NoErr(err)
 		is.True(!report.OK())
 		is.Equal(count(report, worqr.FindingType), 1)
@@ -215,7 +215,7 @@ func TestRepairBesideForeignType(t *testing.T) {
 	}
 	_, err := conn.Do("DEL", prefix+":queues:{q}")
 	is.NoErr(err)
-	report, err := doctor.Repair(t.Context())
+	report, err := doctor.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
@@ -253,7 +253,7 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	}}
 	doctor := tool.open(t, worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	repaired := make(chan error, 1)
-	go func() { _, err := doctor.Repair(context.Background()); repaired <- err }()
+	go func() { _, err := doctor.Repair(context.Background(), nil); repaired <- err }()
 	receiveClosed(t, fails)
 	close(rest)
 	is.Equal(receive(t, left, 1), []error{nil})

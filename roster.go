@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -17,8 +18,9 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// register writes the registration, which is there for people and tools to see.
-func (w *worker) register(ctx context.Context, id string) error {
+// register writes the registration, which is there for people and tools to see, by a
+// connection whose timeout suits the caller.
+func (w *worker) register(ctx context.Context, by *redisconn.Line, id string) error {
 	p := w.peer
 	w.mu.Lock()
 	var names []string
@@ -31,8 +33,9 @@ func (w *worker) register(ctx context.Context, id string) error {
 	queues, _ := json.Marshal(names) // strings always marshal
 	w.mu.Unlock()
 	host, _ := os.Hostname()
-	return script.Register(ctx, p.control, p.space, id, w.ttl(), script.Registration{
-		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues),
+	return script.Register(ctx, by, p.space, id, w.ttl(), script.Registration{
+		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues), Lease: p.opts.Lease,
+		Stuck: p.counts.stuck.Load(),
 	})
 }
 
@@ -41,6 +44,13 @@ func (w *worker) outdate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outdated = true
+}
+
+// outdate does so for the present worker.
+func (p *Peer) outdate() {
+	if w := p.present(); w != nil {
+		w.outdate()
+	}
 }
 
 // announce writes the registration anew, and lists the queues, if that is out of date.
@@ -58,19 +68,20 @@ func (w *worker) announce(ctx context.Context) error {
 		names = append(names, q.name)
 	}
 	w.mu.Unlock()
-	err := cmp.Or(script.List(ctx, w.peer.control, w.peer.space, names...), w.register(ctx, id))
+	err := cmp.Or(script.List(ctx, w.peer.control, w.peer.space, names...), w.register(ctx, w.peer.control, id))
 	if err != nil {
 		w.outdate()
 	}
 	return err
 }
 
-// ttl is how long the registration is there without a beat; 0 is for ever.
+// ttl is how long the registration is there without a beat; 0 is for ever. It is there
+// for longer than it takes to fail a worker, so that who does knows whom.
 func (w *worker) ttl() time.Duration {
 	if w.peer.opts.Lease < 0 {
 		return 0
 	}
-	return max(w.peer.opts.Lease, time.Second)
+	return max(2*w.peer.opts.Lease, time.Second)
 }
 
 // pruneLater has the worker take the dead off the roster, once their registrations
@@ -83,7 +94,7 @@ func (w *worker) pruneLater() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.prune = time.Now().Add(2 * w.ttl())
+	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
 // isToPrune reports once that it is time to.
@@ -122,36 +133,103 @@ type Worker struct {
 	Started time.Time // by the clock of the peer
 	Version string    // of this library
 	Queues  []string  // that it serves
+	Lease   time.Duration
+	Stuck   int // handlers that ignore that their context has ended
 }
 
-// Workers yields the registered peers. Those that have not been heard of for a
-// lease are left out. It ends after the first error.
+// mostRegistered is how many bytes of a registration are read. Anybody who may write
+// under the prefix can write more.
+const mostRegistered = 1 << 20
+
+// registered are the fields of a registration.
+var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"}
+
+// Workers yields the registered peers. Those that were silent for two leases
+// are left out, and so is what no peer has written: ids that are none, and
+// registrations of more than a mebibyte. It ends after the first error.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
 	return func(yield func(Worker, error) bool) {
+		var ids []string
+		tell := func() (more bool) {
+			workers, err := p.registrations(ctx, ids)
+			if err != nil {
+				yield(Worker{}, wrap("list workers", err))
+				return false
+			}
+			ids = nil
+			for _, w := range workers {
+				if !yield(w, nil) {
+					return false
+				}
+			}
+			return true
+		}
 		for id, err := range p.scan(ctx, p.space.Workers()) {
 			if err != nil {
 				yield(Worker{}, wrap("list workers", err))
 				return
 			}
-			fields, err := redis.StringMap(p.calls.One(ctx, redisconn.Command("HGETALL", p.space.Worker(id))))
-			if err != nil {
-				yield(Worker{}, wrap("list workers", err))
-				return
+			if keys.IsWorker(id) {
+				ids = append(ids, id)
 			}
-			if len(fields) == 0 {
-				continue
-			}
-			w := Worker{ID: id, Name: fields["name"], Host: fields["host"], Version: fields["version"]}
-			w.PID, _ = strconv.Atoi(fields["pid"]) // what people wrote there is shown as far as it can be read
-			if ms, err := strconv.ParseInt(fields["started"], 10, 64); err == nil {
-				w.Started = time.UnixMilli(ms)
-			}
-			_ = json.Unmarshal([]byte(fields["queues"]), &w.Queues)
-			if !yield(w, nil) {
+			if len(ids) == page && !tell() {
 				return
 			}
 		}
+		tell()
 	}
+}
+
+// registrations reads those of some workers: first how long they are, then those that
+// are not too long.
+func (p *Peer) registrations(ctx context.Context, ids []string) (workers []Worker, err error) {
+	var calls []redisconn.Call
+	for _, id := range ids {
+		for _, field := range registered {
+			calls = append(calls, redisconn.Command("HSTRLEN", p.space.Worker(id), field))
+		}
+	}
+	sizes := p.calls.Do(ctx, calls...)
+	calls = nil
+	var read []string // that are there
+	for i, id := range ids {
+		size := 0
+		for _, reply := range sizes[i*len(registered) : (i+1)*len(registered)] {
+			n, err := redis.Int(reply.Value, reply.Err)
+			if err != nil && !foreignType(err) {
+				return nil, err
+			}
+			size += n
+		}
+		if size > 0 && size <= mostRegistered {
+			read, calls = append(read, id), append(calls, redisconn.Command("HMGET", redis.Args{p.space.Worker(id)}.AddFlat(registered)...))
+		}
+	}
+	for i, reply := range p.calls.Do(ctx, calls...) {
+		values, err := redis.Strings(reply.Value, reply.Err)
+		switch {
+		case foreignType(err):
+			continue // since
+		case err != nil:
+			return nil, err
+		case len(values) != len(registered):
+			return nil, errReply
+		}
+		w := Worker{ID: read[i], Name: values[0], Host: values[1], Version: values[4]}
+		w.PID, _ = strconv.Atoi(values[2]) // what people wrote there is shown as far as it can be read
+		if ms, err := strconv.ParseInt(values[3], 10, 64); err == nil {
+			w.Started = time.UnixMilli(ms)
+		}
+		_ = json.Unmarshal([]byte(values[5]), &w.Queues)
+		if ms, err := strconv.ParseInt(values[6], 10, 64); err == nil {
+			w.Lease = time.Duration(ms) * time.Millisecond
+		}
+		w.Stuck, _ = strconv.Atoi(values[7])
+		if strings.Join(values, "") != "" { // it has not gone since
+			workers = append(workers, w)
+		}
+	}
+	return workers, nil
 }
 
 // Queues yields the names of the queues that were ever served or filled by
@@ -170,29 +248,44 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// scan yields the members of a set, each once.
+// scan yields the members of a set, each once; where there are more than a sieve
+// remembers, one may come twice while the set shrinks.
 func (p *Peer) scan(ctx context.Context, key string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if p.bad != nil {
 			yield("", p.bad)
 			return
 		}
-		seen := map[string]bool{}
+		found := sieve{}
+		for name, err := range p.walk(ctx, 1, func(cursor string) redisconn.Call { return redisconn.Command("SSCAN", key, cursor, "COUNT", page) }) {
+			if (err != nil || found.passes(name)) && !yield(name, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// walk yields the first of every few elements that a command of the SCAN family answers
+// with. All that is there throughout comes at least once.
+func (p *Peer) walk(ctx context.Context, few int, scan func(cursor string) redisconn.Call) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		for cursor := "0"; ; {
-			reply, err := redis.Values(p.calls.One(ctx, redisconn.Command("SSCAN", key, cursor, "COUNT", page)))
-			var names []string
+			reply, err := redis.Values(p.calls.One(ctx, scan(cursor)))
+			var all []string
 			if err == nil {
-				_, err = redis.Scan(reply, &cursor, &names)
+				_, err = redis.Scan(reply, &cursor, &all)
+			}
+			if err == nil && len(all)%few != 0 {
+				err = errReply
 			}
 			if err != nil {
 				yield("", err)
 				return
 			}
-			for _, n := range names {
-				if !seen[n] && !yield(n, nil) {
+			for some := range slices.Chunk(all, few) {
+				if !yield(some[0], nil) {
 					return
 				}
-				seen[n] = true
 			}
 			if cursor == "0" {
 				return

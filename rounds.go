@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -15,7 +17,6 @@ import (
 const (
 	maxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
-	maxHeard    = 100  // cancels asked for by one round
 	firstAsk    = 4    // starts asked for after a quiet time
 	worthwhile  = 32   // ends for which a second round is sent
 )
@@ -33,16 +34,17 @@ const (
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.
 type rounds struct {
-	queue  *Queue
-	worker string          // id
-	base   context.Context // parent of the tasks' contexts
-	serve  *service        // takes tasks on its own; nil when the queue is not handled
-	ctx    context.Context // ends with the rounds
-	stop   context.CancelFunc
-	asked  int64     // the token that the join named
-	ear    *listener // set by listen
-	upset  complaint // about rounds
-	odd    complaint // about a queue that cannot be read
+	queue   *Queue
+	worker  string          // id
+	base    context.Context // parent of the tasks' contexts
+	serve   *service        // takes tasks on its own; nil when the queue is not handled
+	ctx     context.Context // ends with the rounds
+	stop    context.CancelFunc
+	asked   int64       // the token that the join named
+	hauling atomic.Bool // a batch is being moved to the queue
+	ear     *listener   // set by listen
+	upset   outage      // about rounds
+	odd     outage      // about a queue that cannot be read
 
 	mu       sync.Mutex    // protects the fields below
 	silence  chan struct{} // closed when there is nothing more to say; nil while silent
@@ -53,11 +55,11 @@ type rounds struct {
 	refused  []*Task       // held, and to go back, which Redis has refused
 	outcomes []*settlement // to be said
 	wants    []*want       // to be said
-	acks     []script.Cancellation
-	look     bool // ask for tasks, or pass the wake-up on
+	look     bool          // ask for tasks, or pass the wake-up on
 	number   int64
 	talked   time.Time // when a round was last made or answered
 	seen     int64     // the last cancel that we were told of
+	said     int64     // the last cancel of which we have said what it covers of what we hold
 	answered int64     // the last round that was
 	token    int64     // the highest that was seen, of the queue
 	granted  int64     // ms of Redis time: the lease holds until then, by the last answered beat
@@ -68,19 +70,26 @@ type rounds struct {
 	fence    *time.Timer
 	clock    *time.Timer // has the worker look when the next task is due
 	mismatch mismatch
+	dropped  loss
+	passed   script.Passed
+	passing  time.Time  // when passed began
+	heard    bool       // observers hear of finished tasks, by the last answer
 	turned   *sync.Cond // told when a round was answered, and when a talk ends
-	flowing  bool       // the last answer brought all that was asked for
-	enough   int        // outcomes for which a second round is to be sent; 0 while none is
+	flow     flow
+	far      distance // when the last round was answered
+	flowing  bool     // the last answer brought all that was asked for
+	enough   int      // outcomes for which a second round is to be sent; 0 while none is
 
-	gathered chan struct{} // has an element when there were enough; holds one
+	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }
 
 func newRounds(base context.Context, q *Queue, worker string, serve *service, s stay) *rounds {
 	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round, token: s.asked,
+		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round, token: s.asked, seen: s.asked, said: s.asked,
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.turned = sync.NewCond(&r.mu)
+	r.dropped.log, r.dropped.queue = q.peer.log, q.id
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
 	r.clock.Stop()
@@ -99,24 +108,57 @@ func (r *rounds) start(ctx context.Context, n int) ([]*Task, error) {
 		return nil, r.refuse()
 	}
 	r.wants = append(r.wants, w)
+	r.hurry()
 	r.kick()
 	r.mu.Unlock()
-	select {
-	case t := <-w.got:
+	t, cause := await(ctx, r, w.got)
+	if cause == nil {
 		return t.tasks, t.err
-	case <-ctx.Done():
 	}
 	r.mu.Lock()
-	w.gone = true // tasks that come now are put back
-	r.wants = slices.DeleteFunc(r.wants, func(o *want) bool { return o == w })
-	r.mu.Unlock()
+	defer r.mu.Unlock()
 	select {
 	case t := <-w.got:
 		return t.tasks, t.err // both were ready
 	default:
-		return nil, context.Cause(ctx)
+	}
+	w.gone = true // tasks that come now are put back
+	r.wants = slices.DeleteFunc(r.wants, func(o *want) bool { return o == w })
+	for _, t := range w.have {
+		r.giveBack(t)
+	}
+	r.kick()
+	return nil, cause
+}
+
+// await waits for the answer to a request that becomes part of a round, until ctx ends
+// or Redis is silent: rounds are repeated.
+func await[T any](ctx context.Context, r *rounds, answer <-chan T) (T, error) {
+	p := r.queue.peer
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(p.opts.CallTimeout)
+	defer timers.Put(timer)
+	defer timer.Stop()
+	var none T
+	for {
+		select {
+		case got := <-answer:
+			return got, nil
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		case <-timer.C:
+		}
+		if p.work[0].Silent() && p.work[1].Silent() {
+			return none, errSilent
+		}
+		timer.Reset(p.opts.CallTimeout / 4)
 	}
 }
+
+// timers are stopped ones.
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
+var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 
 // refuse is why a request cannot be made any more. r.mu is held.
 func (r *rounds) refuse() error {
@@ -130,22 +172,21 @@ func (r *rounds) refuse() error {
 func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) settled {
 	s := &settlement{Outcome: t.outcome(o), done: make(chan settled, 1)}
 	r.say(s)
-	select {
-	case d := <-s.done:
+	d, cause := await(ctx, r, s.done)
+	if cause == nil {
 		return d
-	case <-ctx.Done():
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := slices.Index(r.outcomes, s); i >= 0 { // not said yet
 		r.outcomes = slices.Delete(r.outcomes, i, i+1)
-		return settled{err: context.Cause(ctx)}
+		return settled{err: cause}
 	}
 	select {
 	case d := <-s.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, context.Cause(ctx))}
+		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause)}
 	}
 }
 
@@ -159,12 +200,12 @@ func (r *rounds) say(s *settlement) {
 	}
 	r.outcomes = append(r.outcomes, s)
 	r.kick()
+	if s.done != nil || s.Verb == script.Stop {
+		r.hurry()
+	}
 	if r.enough > 0 && len(r.outcomes) >= r.enough {
 		r.enough = 0
-		select {
-		case r.gathered <- struct{}{}:
-		default:
-		}
+		r.nudge()
 	}
 }
 
@@ -202,8 +243,11 @@ func (r *rounds) hush() {
 
 // due reports whether there is something to say. r.mu is held.
 func (r *rounds) due() bool {
-	return len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.acks) > 0 || r.look
+	return len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() || r.look
 }
+
+// acknowledges reports whether there is something to say of cancels. r.mu is held.
+func (r *rounds) acknowledges() bool { return r.said < r.seen && len(r.held) > 0 }
 
 // free reports whether the handler can take a task. r.mu is held.
 func (r *rounds) free() bool { return r.serve != nil && !r.closing && r.serve.wants() }
@@ -221,6 +265,10 @@ func (r *rounds) vacate(e *exchange) {
 // apply takes in the answer to a round. It is false when the rounds have ended
 // meanwhile: what was started is not ours.
 func (r *rounds) apply(e *exchange, a *script.Answer) bool {
+	if a.Dropped > 0 {
+		r.queue.peer.counts.dropped.Add(int64(a.Dropped))
+		r.dropped.add(a.Dropped, e.Keep)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
@@ -243,6 +291,14 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		t := newTask(r, e.Start[i], s)
 		r.token = max(r.token, s.Token)
 		r.held[t.ID] = t
+		if s.Bytes > 0 {
+			t.size = s.Bytes
+			o := t.outcome(script.Outcome{Verb: script.Fail, Kind: script.Broken,
+				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
+			o.Digest = "" // nobody knows it
+			r.outcomes = append(r.outcomes, &settlement{Outcome: o, ours: true})
+			continue
+		}
 		if late {
 			r.giveBack(t) // others may have it, or it was canceled there
 			continue
@@ -255,12 +311,18 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		}
 		tasks = append(tasks, t)
 	}
-	full := len(a.Started) == len(e.Start) || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
+	full := len(a.Started) == len(e.Start) || a.Cut || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
 	tasks = r.distribute(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
-	r.flowing = asked > 0 && full
+	if a.Last > e.Number {
+		asked = 0 // it was overtaken, and so it brings nothing: more may be there
+	} else {
+		r.flowing = asked > 0 && full
+	}
 	if asked > 0 {
-		if full {
+		if a.Cut {
+			r.ask = max(firstAsk, len(tasks)+len(tasks)/4) // not much more fits into a round
+		} else if full {
 			r.ask = min(2*r.ask, maxStarts)
 		} else {
 			r.ask = max(firstAsk, len(tasks))
@@ -275,7 +337,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		r.queue.peer.counts.failed.Add(int64(a.Buried))
 		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now", "queue", r.queue.id, "tasks", a.Buried)
 	}
-	r.hand(e, tasks, full)
+	r.hand(e, tasks, full || a.Again)
 	if a.Hungry > 0 && r.serve != nil && r.serve.options().Prefetch <= 0 {
 		r.recall()
 	}
@@ -284,14 +346,20 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		r.clock.Reset(max(a.Due, 50*time.Microsecond))
 	}
 
-	for _, c := range a.Cancels {
-		r.cancels.told(c)
-	}
+	said(e.Stopping, r.held)
+	r.said = max(r.said, e.Said)
+	covered(a.Cancels, r.held)
 	if a.Seen < e.Seen {
 		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
-		r.seen = a.Seen
+		r.seen, r.said = a.Seen, min(r.said, a.Seen)
 	}
 	r.seen = max(r.seen, a.Seen)
+	if a.Passed != nil {
+		r.passed = *a.Passed
+	}
+	if slices.ContainsFunc(e.Outcomes, func(o script.Outcome) bool { return o.Verb == script.Finish }) {
+		r.heard = a.Heard
+	}
 	if a.Last < e.answered {
 		r.lostWrites("a round that was answered is not known")
 	}
@@ -299,7 +367,6 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	r.turned.Broadcast()
 	r.talked = time.Now()
 	r.cancels.learn(e.Heard, a.Tokens, r.held)
-	r.acks = append(r.acks, r.cancels.apply(r.held)...)
 	if len(a.Cancels)+len(e.Heard) > 0 {
 		r.dropReady()
 	}
@@ -317,6 +384,7 @@ func (r *rounds) leave(ctx context.Context) error {
 	defer r.queue.peer.capacity.Pass()
 	r.mu.Lock()
 	r.closing = true
+	r.hurry()
 	r.look = r.serve != nil // to be taken off the idle workers
 	r.kick()
 	r.mu.Unlock()
@@ -339,7 +407,7 @@ func (r *rounds) leave(ctx context.Context) error {
 func (r *rounds) stay() stay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return stay{r.number, r.asked}
+	return stay{round: r.number, asked: r.asked}
 }
 
 // highest is the highest token that was seen.
@@ -391,6 +459,7 @@ func (r *rounds) end(err error) {
 		r.fence.Stop()
 	}
 	r.clock.Stop()
+	r.dropped.flush()
 	if r.serve != nil {
 		r.serve.forgo()
 	}
@@ -398,7 +467,7 @@ func (r *rounds) end(err error) {
 		s.tell(settled{err: lost(err)})
 	}
 	for _, w := range r.wants {
-		w.got <- taken{err: err}
+		w.lose(err)
 	}
 	r.outcomes, r.wants = nil, nil
 	cause := ErrShutdown

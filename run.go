@@ -107,7 +107,7 @@ const reminder = time.Minute
 // persist starts the worker, however long that takes. Somebody waits for it, so it
 // says again and again what is wrong.
 func (p *Peer) persist(ctx context.Context) error {
-	var upset complaint
+	var upset outage
 	began := time.Now()
 	said := began
 	for retry := newBackoff(); ; {

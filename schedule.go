@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,9 +35,9 @@ type PutOptions struct {
 	At          time.Time // when to start; zero is now
 	KeepPayload bool      // leave its payload, and its counts, as they are
 	When        When      // whether its time changes
-	// KeepCounts leaves its retries and crashes as they are. By default a new
-	// payload begins anew: so one that is put again faster than it fails is
-	// never given up.
+	// KeepCounts leaves its retries and crashes as they are. By default they are
+	// zero again with a new payload, so a task that is put again each time before
+	// it has failed MaxRetries times never fails for good.
 	KeepCounts bool
 }
 
@@ -58,13 +59,16 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 //   - When one runs, what is put waits until that has ended, whatever way it
 //     ends, and until its own time. Should what runs come back to wait, because
 //     it is to be retried, was stopped, or its worker died, then the options say
-//     what becomes of that. So a handler may put its own key again, to repeat;
-//     if it then fails, what it has put stands in for the retry, unless the
-//     options say otherwise.
+//     what becomes of that. By default, what was put replaces the retry.
 //
-// A handler that was given up may still be at it beside the key's next run: one
-// that was disowned, since it ignored its context for longer than Grace, or one
-// whose peer was given up for dead (ErrEvicted). Task.Token tells the runs apart.
+// A handler repeats by putting its own key before it works, with When Never and
+// KeepPayload: then a run that fails or is killed keeps its retry, its time and its
+// counts. With the default it would wait for the next run instead, and its failures
+// would not be counted.
+//
+// A handler may still run beside the key's next run if it was disowned, since it
+// ignored its context for longer than Grace, or if its peer was evicted (ErrEvicted).
+// Task.Token tells the runs apart.
 //
 // A task starts as soon as its time has come, before what waits on the list. A
 // time in the past is now, and so is the zero time. It blocks until Redis has
@@ -154,17 +158,18 @@ func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
 type ScheduledTask struct {
 	Key     string // "" if it is to be tried again and has none
 	Payload []byte
-	At      time.Time // by the clock of Redis
+	At      time.Time // when it starts, by the clock of Redis; the time of the listing if it went back to the front
 	Retries int
 	Crashes int // of a key; those of other tasks are counted by content
 }
 
-// Scheduled yields what waits in the second lane, earliest first, without what
-// is blocked because its key runs. It reads a page at a time, so it is no
-// snapshot, and ends after the first error.
+// Scheduled yields what waits in the schedule, earliest first, without what is blocked
+// because its key runs. It reads a page at a time, about a mebibyte of payloads, so it is
+// no snapshot: a task whose time changes meanwhile may come twice or not at all, every
+// other comes once. It ends after the first error.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
 	return func(yield func(ScheduledTask, error) bool) {
-		for t, err := range q.scheduled(ctx, "-inf", "+inf") {
+		for t, err := range q.scheduled(ctx, math.Inf(-1), math.Inf(1)) {
 			if !yield(t, q.wrap("list scheduled tasks", err)) || err != nil {
 				return
 			}
@@ -172,43 +177,79 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
 	}
 }
 
-// scheduled yields the tasks whose time is between two scores.
-func (q *Queue) scheduled(ctx context.Context, low, high string) iter.Seq2[ScheduledTask, error] {
+// scheduled yields the tasks whose time is after one score, up to and with another.
+func (q *Queue) scheduled(ctx context.Context, after, until float64) iter.Seq2[ScheduledTask, error] {
 	return func(yield func(ScheduledTask, error) bool) {
-		for from := 0; ; from += page {
-			pairs, err := redis.Strings(q.read(ctx, "ZRANGE", q.keys.Schedule(), low, high, "BYSCORE", "LIMIT", from, page, "WITHSCORES"))
-			var calls []redisconn.Call
-			for pair := range slices.Chunk(pairs, 2) {
-				calls = append(calls, redisconn.Command("HMGET", q.keys.Keyed(pair[0]), "payload", "retries", "crashes"))
+		now, err := int64(0), q.bad
+		if err == nil {
+			now, err = script.Now(ctx, q.peer.calls)
+		}
+		if err != nil {
+			yield(ScheduledTask{}, err)
+			return
+		}
+		r := ranking{peer: q.peer, key: q.keys.Schedule()}
+		if !math.IsInf(after, -1) {
+			r.last = &ranked{name: lastName, score: after}
+		}
+		for entries, err := range r.pages(ctx) {
+			if err != nil {
+				yield(ScheduledTask{}, err)
+				return
 			}
-			for i, reply := range q.peer.calls.Do(ctx, calls...) {
-				var fields [][]byte
-				if fields, err = redis.ByteSlices(reply.Value, reply.Err); err != nil {
-					break
+			early := slices.IndexFunc(entries, func(e ranked) bool { return e.score > until })
+			if early >= 0 {
+				entries = entries[:early]
+			}
+			names := make([]string, len(entries))
+			for i, e := range entries {
+				names[i] = q.keys.Keyed(e.name)
+			}
+			read := func(i int) redisconn.Call {
+				return redisconn.Command("HMGET", names[i], "payload", "retries", "crashes")
+			}
+			for i, reply := range q.peer.sized(ctx, names, read) {
+				fields, err := redis.ByteSlices(reply.Value, reply.Err)
+				if err == nil && len(fields) != 3 {
+					err = errReply
+				}
+				if err != nil {
+					yield(ScheduledTask{}, err)
+					return
 				}
 				if fields[0] == nil {
 					continue // taken meanwhile
 				}
-				ms, _ := strconv.ParseFloat(pairs[2*i+1], 64) // scores are numbers
-				t := ScheduledTask{Payload: fields[0], At: time.UnixMilli(int64(ms))}
+				t := ScheduledTask{Payload: fields[0], At: due(int64(entries[i].score), now)}
 				t.Retries, _ = strconv.Atoi(string(fields[1]))
 				t.Crashes, _ = strconv.Atoi(string(fields[2]))
-				if key, ok := strings.CutPrefix(pairs[2*i], keyMark); ok {
+				if key, ok := strings.CutPrefix(entries[i].name, keyMark); ok {
 					t.Key = key
 				}
 				if !yield(t, nil) {
 					return
 				}
 			}
-			if err != nil {
-				yield(ScheduledTask{}, err)
-				return
-			}
-			if len(pairs) < 2*page {
+			if early >= 0 {
 				return
 			}
 		}
 	}
+}
+
+// lastName is behind the name of every entry, which begins with a letter.
+const lastName = "\xff"
+
+// ancient is a time, in ms, before which a score is the place of a task that went back
+// to the front: the token of its start.
+const ancient = 1_000_000_000_000
+
+// due is when an entry starts, by its score: what is at the front, now.
+func due(score, now int64) time.Time {
+	if score < ancient {
+		score = now
+	}
+	return time.UnixMilli(score)
 }
 
 // first returns the payload of the first task that is due by now, or ErrNoTask.
@@ -217,7 +258,7 @@ func (q *Queue) first(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for t, err := range q.scheduled(ctx, "-inf", strconv.FormatInt(now, 10)) {
+	for t, err := range q.scheduled(ctx, math.Inf(-1), float64(now)) {
 		return t.Payload, err
 	}
 	return nil, ErrNoTask

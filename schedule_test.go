@@ -172,7 +172,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 			is.Equal(f[0], worqr.FailedTask{ID: task.ID, Payload: []byte("b"), Key: key, Kind: worqr.KindFailed,
 				Reason: "it is hopeless", Retries: 0, Crashes: 1, Worker: other.ID()})
 			is.Equal(other.Stats().Failed, int64(1))
-			n, err := qo.DeleteFailed(ctx)
+			n, err := qo.DeleteAllFailed(ctx)
 			is.NoErr(err)
 			is.Equal(n, 1)
 			is.NoErr(other.StopWorker(ctx))
@@ -385,7 +385,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 
 	// More than a page of each.
 	is.NoErr(q.Delete(ctx))
-	_, err = q.DeleteFailed(ctx)
+	_, err = q.DeleteAllFailed(ctx)
 	is.NoErr(err)
 	var want []string
 	for i := range 250 {
@@ -575,7 +575,7 @@ func TestDeleteBothLanes(t *testing.T) {
 	is.NoErr(task.Finish(ctx))
 	is.NoErr(p.StopWorker(ctx))
 	is.Equal(failedPayloads(t, q), []string{"fails"})
-	_, err := q.DeleteFailed(ctx)
+	_, err := q.DeleteAllFailed(ctx)
 	is.NoErr(err)
 	nothingLeft(t, prefix, "q")
 }
@@ -623,8 +623,18 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 		is.NoErr(err)
 		return n
 	}
-	is.Equal(requeue(), 0)
-	is.Equal(remove(), 0)
+	requeueAll := func() int {
+		n, err := q.RequeueAllFailed(ctx)
+		is.NoErr(err)
+		return n
+	}
+	removeAll := func() int {
+		n, err := q.DeleteAllFailed(ctx)
+		is.NoErr(err)
+		return n
+	}
+	is.Equal(requeueAll(), 0)
+	is.Equal(removeAll(), 0)
 	is.Equal(requeue("unknown"), 0)
 	is.Equal(remove("unknown", ""), 0)
 
@@ -646,6 +656,10 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(failed(t, q)[0].Retries, 1)
 	is.Equal(failed(t, q)[0].Key, "k3")
 
+	is.Equal(requeue(), 0) // no ids are none, not all
+	is.Equal(remove([]string{}...), 0)
+	is.Equal(len(failed(t, q)), 7)
+
 	is.Equal(requeue(ids["b"]), 1) // one
 	is.Equal(requeue(ids["b"]), 0)
 	is.Equal(remove(ids["a"]), 1)
@@ -656,7 +670,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	put(t, q, "k1", "waits", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // taken
 	put(t, q, "k2", "runs", nil)
 	running := take(t, q)
-	is.Equal(requeue(), 2) // all that can
+	is.Equal(requeueAll(), 2) // all that can
 	is.Equal(failedPayloads(t, q), []string{"k2", "k1"})
 	is.Equal(waiting(t, q), []string{"k3", "b", "d", "c", "waits"})
 	task := take(t, q)
@@ -666,8 +680,8 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.NoErr(running.Finish(ctx))
 	_, err := q.Remove(ctx, "k1")
 	is.NoErr(err)
-	is.Equal(requeue(), 2)
-	is.Equal(remove(), 0)
+	is.Equal(requeueAll(), 2)
+	is.Equal(removeAll(), 0)
 
 	// The same key twice among the failed: one at a time.
 	is.NoErr(q.Delete(ctx))
@@ -675,9 +689,9 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 		put(t, q, "twice", "twice", nil)
 		fail(take(t, q))
 	}
-	is.Equal(requeue(), 1)
+	is.Equal(requeueAll(), 1)
 	is.Equal(len(failed(t, q)), 1)
-	is.Equal(remove(), 1)
+	is.Equal(removeAll(), 1)
 
 	// More than a page, of the same millisecond or not.
 	is.NoErr(q.Delete(ctx))
@@ -689,14 +703,14 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	}
 	is.Equal(len(failed(t, q)), 350)
 	is.Equal(stats(t, q).Failed, 350)
-	is.Equal(requeue(), 350)
+	is.Equal(requeueAll(), 350)
 	is.Equal(len(failed(t, q)), 0)
 	tasks, err = q.StartTasks(ctx, 350)
 	is.NoErr(err)
 	for _, task := range tasks {
 		is.NoErr(task.Fail(ctx, no))
 	}
-	is.Equal(remove(), 350)
+	is.Equal(removeAll(), 350)
 	is.NoErr(p.StopWorker(ctx))
 	nothingLeft(t, prefix, "q")
 }
@@ -752,7 +766,7 @@ func TestUniqueRetry(t *testing.T) {
 	is.NoErr(task.Fail(ctx, errors.New("no")))
 	is.NoErr(unique()) // what has failed locks nothing
 	is.Equal(len(failed(t, qo)), 2)
-	n, err := qo.RequeueFailed(ctx) // nor is it locked out
+	n, err := qo.RequeueAllFailed(ctx) // nor is it locked out
 	is.NoErr(err)
 	is.Equal(n, 2)
 	is.Equal(waiting(t, qo), []string{"u", "u", "u"})
@@ -904,7 +918,7 @@ func TestKeyedPayloads(t *testing.T) {
 		is.Equal(string(task.Payload), string(payload))
 		is.NoErr(task.Fail(ctx, errors.New("no")))
 		is.Equal(string(failed(t, q)[0].Payload), string(payload))
-		_, err := q.DeleteFailed(ctx)
+		_, err := q.DeleteAllFailed(ctx)
 		is.NoErr(err)
 	}
 }
@@ -958,7 +972,7 @@ func TestBadHandleOptions(t *testing.T) {
 	is.True(is_(bad.Put(t.Context(), "k", nil, nil), worqr.ErrBadName))
 	_, err := bad.EnqueueAt(t.Context(), time.Now(), nil)
 	is.True(is_(err, worqr.ErrBadName))
-	_, err = bad.RequeueFailed(t.Context())
+	_, err = bad.RequeueAllFailed(t.Context())
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = bad.DeleteFailed(t.Context(), "x")
 	is.True(is_(err, worqr.ErrBadName))
@@ -1030,7 +1044,7 @@ func TestClockHearsOfAll(t *testing.T) {
 				want = "held"
 			case "requeue":
 				is.NoErr(task.Fail(ctx, errors.New("no")))
-				_, err := q.RequeueFailed(ctx)
+				_, err := q.RequeueAllFailed(ctx)
 				is.NoErr(err)
 				want = "held"
 			}

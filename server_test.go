@@ -73,7 +73,7 @@ func FuzzServer(f *testing.F) {
 		note(q.StartTasks(ctx, 3))
 		note(p.FailWorker(ctx, "somebody"))
 		note(p.Sweep(ctx))
-		note(q.RequeueFailed(ctx))
+		note(q.RequeueAllFailed(ctx))
 		for v, err := range q.Tasks(ctx) {
 			note(v, err)
 		}

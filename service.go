@@ -25,8 +25,8 @@ type service struct {
 	share    *capacity.Share
 	followed bool            // OnFailed works on what fails
 	base     context.Context // parent of the tasks' contexts; set by Run, protected by the peer's mu
-	upset    complaint
-	unsound  complaint // about Backoff
+	upset    outage
+	unsound  outage // about Backoff and errors
 
 	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
@@ -36,30 +36,14 @@ type service struct {
 	mu       sync.Mutex     // protects the fields below
 	opts     *HandleOptions // replaced, not changed
 	taken    int            // slots: of handlers that run, of tasks that were asked for, and spare
+	handling int            // slots of handlers that run
 	spare    []slot         // for the next round
 	ready    []*Task        // taken ahead, oldest first
+	bytes    int            // of their payloads
 	asked    int            // tasks that are asked for ahead
 	pace     pace
 	ending   int // tasks whose end is to be stored
 	draining bool
-	failures murmur // of handlers
-	disowned murmur // handlers
-}
-
-// A murmur counts what is logged at most once a second. The service's mu is held.
-type murmur struct {
-	said   time.Time // when it was logged
-	unsaid int       // how often it has happened since
-}
-
-// one counts one more, and returns how many to log now; 0 is none.
-func (m *murmur) one() (n int) {
-	m.unsaid++
-	if time.Since(m.said) < time.Second {
-		return 0
-	}
-	n, m.unsaid, m.said = m.unsaid, 0, time.Now()
-	return n
 }
 
 func newService(q *Queue, h Handler, o HandleOptions) *service {
@@ -97,8 +81,9 @@ func (s *service) turn() {
 	if r, err := s.queue.rounds(); err == nil {
 		s.mu.Lock()
 		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, maxStarts))...)
+		asks := len(s.spare) > 0 // or a round has asked in the meantime
 		s.mu.Unlock()
-		if r.poke() {
+		if !asks || r.poke() {
 			return
 		}
 	}
@@ -108,11 +93,11 @@ func (s *service) turn() {
 
 // grab takes up to n free slots. s.mu is held.
 func (s *service) grab(n int) (slots []slot) {
-	if n = min(n, s.opts.Concurrency-s.taken); n <= 0 || s.draining {
+	if s.draining {
 		s.share.Sated()
 		return nil
 	}
-	got, units := s.share.Take(n)
+	got, units := s.share.Take(min(n, s.opts.Concurrency-s.taken))
 	s.taken += got
 	for range got {
 		slots = append(slots, slot(units))
@@ -149,8 +134,7 @@ func (s *service) fill(slots []slot) []slot {
 		if t == nil {
 			break
 		}
-		s.handlers.Add(1)
-		go s.work(t, slots[0], true)
+		s.begin(t, slots[0], true)
 		slots = slots[1:]
 	}
 	return slots
@@ -161,10 +145,10 @@ func (s *service) fill(slots []slot) []slot {
 func (s *service) unreserve(slots []slot, sated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.vacate(slots)
 	if sated {
 		s.leave()
 	}
+	s.vacate(slots)
 }
 
 // vacate gives back slots. s.mu is held.
@@ -184,9 +168,9 @@ func (s *service) forgo() {
 
 // leave gives back what was kept: no more is wanted at present. s.mu is held.
 func (s *service) leave() {
+	s.share.Sated()
 	s.vacate(s.spare)
 	s.spare = nil
-	s.share.Sated()
 }
 
 // end notes that the end of a task was stored.
@@ -234,29 +218,14 @@ func (s *service) drain() {
 	s.recall()
 }
 
-// complain logs that a handler failed, at most once a second.
-func (s *service) complain(t *Task, err error) {
-	s.mu.Lock()
-	failures := s.failures.one()
-	s.mu.Unlock()
-	if failures == 0 {
-		return
-	}
-	attrs := []any{"queue", s.queue.id, "process", t.ID, "retries", t.Retries, "failures", failures, "err", err}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, "stack", string(p.stack))
-	}
-	s.queue.peer.log.Error("worqr: handlers failed", attrs...)
-}
-
-// pause asks Backoff how long to wait, and does not fall with it.
+// pause asks Backoff how long to wait, and survives its panics.
 func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
 	defer func() {
 		var err error
 		attrs := []any{"queue", s.queue.id}
 		if v := recover(); v != nil {
 			stack := debug.Stack()
-			d, err = defaultBackoff(retry), &panicError{v, stack}
+			d, err = defaultBackoff(retry), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
 		s.unsound.about(s.queue.peer.log, "Backoff panics, and the default holds", err, attrs...)
@@ -264,15 +233,11 @@ func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
 	return min(max(o.Backoff(retry), 0), longest)
 }
 
-// disown logs that handlers ignore their context, at most once a second, with
-// the stack of one.
+// disown logs that a handler ignores its context, with its stack.
 func (s *service) disown(a *attempt, cause error) {
-	s.mu.Lock()
-	handlers, grace := s.disowned.one(), s.opts.Grace
-	s.mu.Unlock()
-	if handlers > 0 {
-		s.queue.peer.log.Error("worqr: handlers ignore that their context has ended; their slots go to other tasks",
-			"queue", s.queue.id, "process", a.task.ID, "handlers", handlers, "cause", cause, "grace", grace, "stack", stackOf(a.label))
+	if s.queue.peer.failures.stuck.allow(s.queue.id) {
+		s.queue.peer.log.Error("worqr: a handler ignores that its context has ended; its slot goes to other tasks",
+			"queue", s.queue.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
 	}
 }
 

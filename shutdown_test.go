@@ -121,7 +121,7 @@ func TestCloseAndRun(t *testing.T) {
 		break
 	}
 	errs["Put"] = q.Put(t.Context(), "k", []byte("a"), nil)
-	_, errs["Check"] = p.Check(t.Context())
+	_, errs["Check"] = p.Check(t.Context(), nil)
 	_, errs["Explain"] = q.Explain(t.Context(), []byte("a"))
 	for verb, err := range errs {
 		if !is_(err, worqr.ErrShutdown) || is_(err, worqr.ErrUnknown) || strings.Count(err.Error(), "shutting down") != 1 {
@@ -324,4 +324,17 @@ func TestRosterIsPrunedLater(t *testing.T) {
 		is.NoErr(err)
 		return n == 1 // the peer itself
 	})
+}
+
+// StartWorker waits for a slow Redis as other calls do: longer than a beat may take.
+func TestStartWorkerOnSlowRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, CallTimeout: patience})
+	server.Pause(t)
+	started := make(chan error, 1)
+	go func() { started <- p.StartWorker(context.Background()) }()
+	time.Sleep(time.Second) // three beats, as long as Redis is slow
+	server.Resume(t)
+	must(t, receive(t, started, 1)[0])
 }

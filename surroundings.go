@@ -27,7 +27,7 @@ func (c *checkup) server() error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
 		err := c.peer.info(c.ctx, section, told)
 		if _, refused := err.(redis.Error); refused {
-			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("INFO %s could not be read (%v), so nothing is known of it.", section, err))
+			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("INFO %s could not be read (%s), so nothing is known of it.", section, shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func (c *checkup) server() error {
 	for _, name := range []string{"appendfsync", "save", "min-replicas-to-write"} {
 		pair, err := redis.Strings(c.peer.calls.One(c.ctx, redisconn.Command("CONFIG", "GET", name)))
 		if _, refused := err.(redis.Error); refused {
-			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%v), so how Redis persists and replicates is known in part.", err))
+			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%s), so how Redis persists and replicates is known in part.", shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -49,6 +49,9 @@ func (c *checkup) server() error {
 		}
 	}
 	c.version(told)
+	if f, found := holes(told); found {
+		c.found(f)
+	}
 	c.memory(policyOf(told))
 	c.persistence(told, settings)
 	c.replication(told, settings)
@@ -66,6 +69,7 @@ func (c *checkup) clock() error {
 	if err != nil {
 		return err
 	}
+	c.now = now
 	after := time.Now()
 	theirs := time.UnixMilli(now)
 	ahead := max(before.Sub(theirs), theirs.Sub(after))
@@ -78,8 +82,44 @@ func (c *checkup) clock() error {
 
 func (c *checkup) version(told map[string]string) {
 	if v := told["redis_version"]; v != "" && older(v, oldest) {
-		c.notice(FindingVersion, SeverityBroken, fmt.Sprintf("Redis is %s, and lacks commands that are used here. Use %s or later.", v, oldest))
+		c.notice(FindingVersion, SeverityBroken, fmt.Sprintf("Redis is %s, and lacks commands that are used here. Use %s or later.", shown(v), oldest))
 	}
+}
+
+// patched are the versions of Redis from which on a branch has no known hole in its
+// scripting: CVE-2022-24834, CVE-2024-31449, CVE-2024-46981 and CVE-2025-49844 among
+// them. The branches 7.0 and older ones than 6.2 have no such version.
+var patched = map[string]string{"6.2": "6.2.20", "7.0": "", "7.2": "7.2.11", "7.4": "7.4.6", "8.0": "8.0.4", "8.2": "8.2.2"}
+
+// overflow are the versions from which on a branch's cjson, which scripts use here, does
+// not overflow with large strings (CVE-2022-24834). Later branches never did.
+var overflow = map[string]string{"6.2": "6.2.13", "7.0": "7.0.12"}
+
+// holes reports what is known to be wrong with the scripting of a version of Redis. Other
+// servers that speak its protocol have versions of their own.
+func holes(told map[string]string) (f Finding, found bool) {
+	v := told["redis_version"]
+	branch := strings.Join(strings.SplitN(v+"..", ".", 3)[:2], ".")
+	least, known := patched[branch]
+	if !known || told["server_name"] != "" && told["server_name"] != "redis" || told["valkey_version"] != "" {
+		return f, false
+	}
+	f = Finding{Kind: FindingVulnerable, Severity: SeverityNotice}
+	to := "a branch that is, such as 7.2.11 or 7.4.6"
+	if least != "" {
+		to = least + " or later"
+	}
+	switch first := overflow[branch]; {
+	case first != "" && older(v, first):
+		f.Severity = SeverityDanger
+		f.Text = fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and others in its scripting.", shown(v))
+	case least == "" || older(v, least):
+		f.Text = fmt.Sprintf("Redis %s isn't patched against all known holes in its scripting (CVE-2025-49844): who may run scripts may take it over.", shown(v))
+	default:
+		return Finding{}, false
+	}
+	f.Text += fmt.Sprintf(" Upgrade to %s, unless your distribution has patched this one.", to)
+	return f, true
 }
 
 // older compares versions as far as the second has parts.
@@ -105,9 +145,9 @@ func (c *checkup) memory(m policy) {
 	}
 	switch {
 	case m.evictsLists():
-		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", m.name, bound))
+		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", shown(m.name), bound))
 	case m.evictsExpiring():
-		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", m.name, bound))
+		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", shown(m.name), bound))
 	}
 	if m.maximum > 0 && m.used*100 >= m.maximum*nearFull {
 		c.notice(FindingMemory, SeverityDanger, fmt.Sprintf("Redis uses %d of %d bytes. Full, it refuses what is enqueued; what waits is still done. Raise maxmemory, or add workers.", m.used, m.maximum))

@@ -54,11 +54,14 @@ func TestCheckSurroundings(t *testing.T) {
 				is.NoErr(err)
 			}
 			p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
-			report, err := p.Check(t.Context())
+			report, err := p.Check(t.Context(), nil)
 			is.NoErr(err)
 			is.True(report.OK())
 			var others []worqr.Finding
 			for _, f := range report.Findings {
+				if f.Kind == worqr.FindingVulnerable {
+					continue // by the Redis that is installed; see TestCheckVulnerable
+				}
 				if f.Kind == worqr.FindingReplication {
 					is.True(strings.Contains(f.Text, "no replica"))
 					continue
@@ -95,7 +98,7 @@ func TestCheckReplication(t *testing.T) {
 	_, err := conn.Do("REPLICAOF", host, port)
 	is.NoErr(err)
 	texts := func(url string) string {
-		report, err := openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context())
+		report, err := openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context(), nil)
 		is.NoErr(err)
 		return report.String()
 	}
@@ -123,12 +126,12 @@ func TestCheckForbidden(t *testing.T) {
 		is.NoErr(err)
 	}
 	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	report, err := p.Check(t.Context())
+	report, err := p.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(!report.OK())
 	is.Equal(count(report, worqr.FindingUnreadable), 5) // four sections and the settings
 	is.Equal(count(report, worqr.FindingOrphan), 1)
-	report, err = p.Repair(t.Context())
+	report, err = p.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
@@ -145,7 +148,7 @@ func TestRepairFull(t *testing.T) {
 	_, err = conn.Do("CONFIG", "SET", "maxmemory", "1")
 	is.NoErr(err)
 	p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	report, err := p.Repair(t.Context())
+	report, err := p.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(count(report, worqr.FindingMemory), 1)
@@ -193,11 +196,31 @@ func TestCheckClock(t *testing.T) {
 	for shift, want := range map[time.Duration]int{0: 0, time.Hour: 1, -time.Hour: 1} {
 		is := is.New(t)
 		p := worqr.New(era{redistest.URL(), shift}, &worqr.Options{Prefix: redistest.Prefix(t)})
-		report, err := p.Check(t.Context())
+		report, err := p.Check(t.Context(), nil)
 		is.NoErr(err)
 		is.True(report.OK())
 		is.Equal(count(report, worqr.FindingClock), want)
 		is.NoErr(p.Close())
+	}
+}
+
+// What is said of a version's holes: danger where large payloads may reach one, a notice
+// where only who may run scripts does, and nothing where there is none, or another server
+// counts its versions otherwise.
+func TestCheckVulnerable(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]worqr.Severity{
+		"6.2.12": worqr.SeverityDanger, "6.2.13": worqr.SeverityNotice, "6.2.19": worqr.SeverityNotice, "6.2.20": "", "6.2.21": "",
+		"7.0.11": worqr.SeverityDanger, "7.0.15": worqr.SeverityNotice, "7.2.10": worqr.SeverityNotice, "7.2.11": "", "7.4.5": worqr.SeverityNotice, "7.4.6": "",
+		"8.0.3": worqr.SeverityNotice, "8.0.4": "", "8.2.1": worqr.SeverityNotice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
+		"7.2.4 valkey": "",
+	} {
+		told := map[string]string{}
+		told["redis_version"], told["server_name"], _ = strings.Cut(said, " ")
+		f, found := worqr.Holes(told)
+		if found != (want != "") || f.Severity != want {
+			t.Errorf("%q: %v", said, f)
+		}
 	}
 }
 

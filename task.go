@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,16 +32,24 @@ type Task struct {
 	Retries int         // attempts that failed before this one
 	Crashes int         // workers that died holding it
 	Failure *FailedTask // what has happened to it; only for OnFailed
-	Result  []byte      // set it before the end; it is published with the event "done"
+	Result  []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
 
-	rounds *rounds
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	digest [sha1.Size]byte // of Payload as it was taken; the handler may change that
-	entry  string          // of its key; "" if it has none
-	plain  bool            // it is of the list
-	risky  bool            // one more death would be its last; a peer runs one such at a time
-	round  int64           // the last one that was to end it, or 0; protected by rounds.mu
+	*start
+}
+
+// A start is what a Task keeps to itself. It is behind a pointer so that a Task can be
+// printed by value, without its payload: a method with such a receiver copies no lock.
+type start struct {
+	rounds  *rounds
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	digest  [sha1.Size]byte       // of Payload as it was taken; the handler may change that
+	size    int                   // likewise
+	entry   string                // of its key; "" if it has none
+	covered []script.Cancellation // cancels of it of which it's still to be said that it runs; protected by rounds.mu
+	plain   bool                  // it is of the list
+	risky   bool                  // one more death would be its last; a peer runs one such at a time
+	round   int64                 // the last one that was to end it, or 0; protected by rounds.mu
 
 	attempt atomic.Pointer[attempt] // of a handler
 
@@ -52,8 +60,8 @@ type Task struct {
 
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{
-		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token,
-		Retries: s.Retries, Crashes: s.Crashes, rounds: r, digest: sha1.Sum(s.Payload), plain: s.Entry == "",
+		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
+		start: &start{rounds: r, digest: sha1.Sum(s.Payload), size: len(s.Payload), plain: s.Entry == ""},
 	}
 	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
 		t.Key, t.entry = key, s.Entry
@@ -90,13 +98,13 @@ func (t *Task) assure() {
 	t.rounds.mu.Lock()
 	defer t.rounds.mu.Unlock()
 	if !t.rounds.sure() {
-		t.end(ErrEvicted)
+		t.end(ErrLeaseExpired)
 	}
 }
 
 // Context ends when the task is no longer to be worked on. Its cause is then
-// ErrCanceled, ErrEvicted or ErrShutdown, or context.Canceled once the task has
-// ended. A handler's context is derived from it.
+// ErrCanceled, ErrEvicted, ErrLeaseExpired or ErrShutdown, or context.Canceled once
+// the task has ended. A handler's context is derived from it.
 func (t *Task) Context() context.Context { return t.ctx }
 
 // StartTask takes the task at the front of the queue: what is due in the second
@@ -113,8 +121,8 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	return tasks[0], nil
 }
 
-// StartTasks takes up to n tasks from the front of the queue, in their order,
-// in one call. It returns at least one, or an error as StartTask does; and fails
+// StartTasks takes up to n tasks from the front of the queue, in their order, in
+// one call, or in several where one would hold up Redis. It returns at least one, or an error as StartTask does; and fails
 // with ErrBadOption when n is not from 1 to 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
@@ -186,7 +194,10 @@ func (t *Task) settle(ctx context.Context, o script.Outcome) error {
 
 // outcome completes what ends the process.
 func (t *Task) outcome(o script.Outcome) script.Outcome {
-	o.Process, o.Token, o.Plain = t.ID, t.Token, t.plain
+	o.Process, o.Token, o.Plain, o.Size = t.ID, t.Token, t.plain, t.size
+	if t.size > script.Large {
+		o.Digest = hex.EncodeToString(t.digest[:])
+	}
 	if o.Verb == script.Finish { // else a handler that was disowned may still write it
 		o.Result = t.Result
 	}
@@ -247,7 +258,7 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 }
 
 // Peek returns the payload that is to start next, and leaves it there. It fails
-// with ErrNoTask when nothing waits but for a time to come.
+// with ErrNoTask when nothing waits, or only tasks whose time is still to come.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	if q.bad != nil {
 		return nil, q.wrap("peek", q.bad)
@@ -262,11 +273,11 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	return payload, q.wrap("peek", err)
 }
 
-// Tasks yields the waiting payloads, front first: what is due in the second
-// lane, the list, then what is not yet due, without what is blocked because its
-// key runs. It reads a page at a time, so it is no snapshot: tasks that are taken
-// or returned meanwhile may be left out or come twice. It ends after the first
-// error.
+// Tasks yields the waiting payloads, front first: what is due in the schedule, the list,
+// then what is not yet due, without what is blocked because its key runs. It reads a page
+// at a time, about a mebibyte while payloads are of similar size, so it is no snapshot:
+// tasks that are taken or returned meanwhile may be left out or come twice. It ends after
+// the first error.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		now, err := int64(0), q.bad
@@ -277,9 +288,9 @@ func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 			yield(nil, q.wrap("list tasks", err))
 			return
 		}
-		due := strconv.FormatInt(now, 10)
+		due := float64(now)
 		for _, lane := range []iter.Seq2[[]byte, error]{
-			payloadsOf(q.scheduled(ctx, "-inf", due)), q.listed(ctx), payloadsOf(q.scheduled(ctx, "("+due, "+inf")),
+			payloadsOf(q.scheduled(ctx, math.Inf(-1), due)), q.listed(ctx), payloadsOf(q.scheduled(ctx, due, math.Inf(1))),
 		} {
 			for payload, err := range lane {
 				if !yield(payload, q.wrap("list tasks", err)) || err != nil {
@@ -303,20 +314,28 @@ func payloadsOf(tasks iter.Seq2[ScheduledTask, error]) iter.Seq2[[]byte, error] 
 // listed yields what waits on the list, front first.
 func (q *Queue) listed(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		for read := 0; ; read += page {
-			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", q.keys.Waiting(), -read-page, -read-1))
+		var pace pacer
+		for read, n := 0, 0; ; read += n {
+			n = pace.next()
+			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", q.keys.Waiting(), -read-n, -read-1))
+			if err == nil && len(payloads) > n {
+				err = errReply
+			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
+			largest := 0
 			for _, p := range slices.Backward(payloads) {
+				largest = max(largest, len(p))
 				if !yield(p, nil) {
 					return
 				}
 			}
-			if len(payloads) < page {
+			if len(payloads) < n {
 				return
 			}
+			pace.had(largest)
 		}
 	}
 }
@@ -331,7 +350,7 @@ type RunningTask struct {
 	Since   time.Time // by the clock of the peer that took it
 }
 
-// Running yields the tasks that workers hold, begun or held ahead
+// Running yields the tasks that workers hold, begun or prefetched
 // (HandleOptions.Prefetch), worker by worker, oldest first.
 // It is no snapshot, and ends after the first error.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
@@ -341,19 +360,9 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 				yield(RunningTask{}, q.wrap("list running tasks", err))
 				return
 			}
-			for from := 0; ; from += page {
-				tasks, n, err := q.held(ctx, worker, from)
-				if err != nil {
-					yield(RunningTask{}, q.wrap("list running tasks", err))
+			for t, err := range q.held(ctx, worker) {
+				if !yield(t, q.wrap("list running tasks", err)) || err != nil {
 					return
-				}
-				for _, t := range tasks {
-					if !yield(t, nil) {
-						return
-					}
-				}
-				if n < page {
-					break
 				}
 			}
 		}
@@ -364,65 +373,68 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 // tasks are being returned.
 func (q *Queue) holders(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		seen := map[string]bool{}
+		if q.bad != nil {
+			yield("", q.bad)
+			return
+		}
+		found := sieve{}
 		for _, key := range []string{q.keys.Workers(), q.keys.Suspects()} {
-			for from := 0; ; from += page {
-				workers, err := redis.Strings(q.read(ctx, "ZRANGE", key, from, from+page-1))
-				if err != nil {
-					yield("", err)
+			// Beats change their order all the time, so they are not read by rank.
+			scan := func(cursor string) redisconn.Call { return redisconn.Command("ZSCAN", key, cursor, "COUNT", page) }
+			for worker, err := range q.peer.walk(ctx, 2, scan) {
+				if (err != nil || found.passes(worker)) && !yield(worker, err) || err != nil {
 					return
-				}
-				for _, w := range workers {
-					if !seen[w] && !yield(w, nil) {
-						return
-					}
-					seen[w] = true
-				}
-				if len(workers) < page {
-					break
 				}
 			}
 		}
 	}
 }
 
-// held reads one page of what a worker holds, and tells the size of the page;
-// tasks that end meanwhile are left out.
-func (q *Queue) held(ctx context.Context, worker string, from int) (tasks []RunningTask, n int, err error) {
-	pairs, err := redis.Strings(q.read(ctx, "ZRANGE", q.keys.Working(worker), from, from+page-1, "WITHSCORES"))
-	if err != nil || len(pairs) == 0 {
-		return nil, 0, err
+// held yields what a worker holds; tasks that end meanwhile are left out.
+func (q *Queue) held(ctx context.Context, worker string) iter.Seq2[RunningTask, error] {
+	return func(yield func(RunningTask, error) bool) {
+		var pace pacer
+		r := ranking{peer: q.peer, key: q.keys.Working(worker)}
+		for processes, err := range r.pages(ctx) {
+			if err != nil {
+				yield(RunningTask{}, err)
+				return
+			}
+			for len(processes) > 0 {
+				some := processes[:min(pace.next(), len(processes))]
+				processes = processes[len(some):]
+				largest := 0
+				calls := make([]redisconn.Call, 0, 2*len(some))
+				for _, p := range some {
+					calls = append(calls, redisconn.Command("LINDEX", q.keys.Process(p.name), 0), redisconn.Command("HGET", q.keys.Entries(), p.name))
+				}
+				replies := q.peer.calls.Do(ctx, calls...)
+				for i, p := range some {
+					payload, err := redis.Bytes(replies[2*i].Value, replies[2*i].Err)
+					if errors.Is(err, redis.ErrNil) {
+						continue
+					}
+					entry, noEntry := redis.String(replies[2*i+1].Value, replies[2*i+1].Err)
+					if err == nil && noEntry != nil && !errors.Is(noEntry, redis.ErrNil) {
+						err = noEntry
+					}
+					if err != nil {
+						yield(RunningTask{}, err)
+						return
+					}
+					largest = max(largest, len(payload))
+					t := RunningTask{Process: p.name, Worker: worker, Payload: payload, Token: int64(p.score), Since: begun(p.name)}
+					if key, ok := strings.CutPrefix(entry, keyMark); ok {
+						t.Key = key
+					}
+					if !yield(t, nil) {
+						return
+					}
+				}
+				pace.had(largest)
+			}
+		}
 	}
-	var calls []redisconn.Call
-	for i := 0; i < len(pairs); i += 2 {
-		calls = append(calls, redisconn.Command("LINDEX", q.keys.Process(pairs[i]), 0),
-			redisconn.Command("HGET", q.keys.Entries(), pairs[i]))
-	}
-	replies := q.peer.calls.Do(ctx, calls...)
-	for i := 0; i < len(replies); i += 2 {
-		payload, err := redis.Bytes(replies[i].Value, replies[i].Err)
-		if errors.Is(err, redis.ErrNil) {
-			continue
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		entry, err := redis.String(replies[i+1].Value, replies[i+1].Err)
-		if err != nil && !errors.Is(err, redis.ErrNil) {
-			return nil, 0, err
-		}
-		token, err := strconv.ParseFloat(pairs[i+1], 64)
-		if err != nil {
-			return nil, 0, err
-		}
-		t := RunningTask{Process: pairs[i], Worker: worker, Payload: payload, Token: int64(token)}
-		if key, ok := strings.CutPrefix(entry, keyMark); ok {
-			t.Key = key
-		}
-		t.Since = begun(t.Process)
-		tasks = append(tasks, t)
-	}
-	return tasks, len(pairs) / 2, nil
 }
 
 // QueueStats are counts of one queue.
@@ -496,6 +508,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
+	}
+	if err := script.HaulAll(ctx, q.peer.calls, q.keys); err != nil { // what was accepted waits
+		return q.wrap("delete", err)
 	}
 	return q.wrap("delete", script.Delete(ctx, q.peer.calls, q.keys))
 }

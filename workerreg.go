@@ -1,7 +1,6 @@
 package worqr
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +22,8 @@ import (
 // where Redis is older than 6.2. Both as far as it is allowed to ask (INFO memory and
 // server).
 //
-// From then on the worker outlives every outage of Redis. When it was given up
-// for dead it comes back under a new id, and works on the same queues.
+// From then on the worker outlives every outage of Redis. When it was evicted
+// it comes back under a new id, and works on the same queues.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -44,7 +43,7 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	p.used = true
 	w := newWorker(p, p.id)
 	p.mu.Unlock()
-	if err := w.register(ctx, w.id); err != nil {
+	if err := w.register(ctx, p.calls, w.id); err != nil {
 		if errors.Is(err, redisconn.ErrUnknown) { // it may be there
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.beat())
 			defer cancel()
@@ -80,7 +79,7 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 
 // stopWorker does it for who holds p.starting.
 func (p *Peer) stopWorker(ctx context.Context) error {
-	w := p.present()
+	w, id := p.present(), p.ID()
 	if w == nil {
 		return wrap("stop worker", ErrNotStarted)
 	}
@@ -93,6 +92,12 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 	p.mu.Lock()
 	p.worker = nil
 	p.mu.Unlock()
+	if err == nil {
+		p.log.Info("worqr: stopped", "worker", id)
+	} else {
+		p.log.Warn("worqr: stopped without leaving; peers return its tasks once its lease has lapsed", "worker", id, "err", err)
+	}
+	p.flushLog()
 	return wrap("stop worker", err)
 }
 
@@ -105,16 +110,36 @@ func (p *Peer) present() *worker {
 
 // StartWork joins those who serve the queue, so that StartTask may be called.
 // It fails with ErrNotStarted when the worker is not started, and does nothing
-// when it works on the queue.
+// when it works on the queue. A queue with a handler is served by Run: before and
+// after Run, StartWork fails with ErrBadOption for it.
 func (q *Queue) StartWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("start work", q.bad)
 	}
 	w := q.peer.present()
-	if w == nil {
-		return q.wrap("start work", ErrNotStarted)
+	switch {
+	case w == nil:
+		return q.wrap("start work", fmt.Errorf("%w; call StartWorker first", ErrNotStarted))
+	case !q.peer.isRunning() && q.peer.handles(q.id):
+		return q.wrap("start work", errHandled)
 	}
 	return q.wrap("start work", w.join(ctx, q))
+}
+
+var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrBadOption)
+
+// handles reports whether a queue has a handler.
+func (p *Peer) handles(queue string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.services[queue] != nil
+}
+
+// wants reports whether the worker works on a queue, or is to.
+func (w *worker) wants(queue string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wanted[queue] != nil
 }
 
 // StopWork returns our running tasks of the queue to its front and leaves those
@@ -139,7 +164,7 @@ func (q *Queue) StopWork(ctx context.Context) error {
 func (q *Queue) rounds() (*rounds, error) {
 	w := q.peer.present()
 	if w == nil {
-		return nil, ErrNotWorking
+		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +174,7 @@ func (q *Queue) rounds() (*rounds, error) {
 	case w.wanted[q.id] != nil:
 		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
 	}
-	return nil, ErrNotWorking
+	return nil, fmt.Errorf("%w; call StartWork first", ErrNotWorking)
 }
 
 // A worker is a started peer: its registration and its beats. Its id changes
@@ -163,8 +188,8 @@ type worker struct {
 	turn    chan struct{} // has the worker look at once where it belongs; holds one
 	loops   sync.WaitGroup
 	started time.Time
-	upset   complaint // about beats
-	outside complaint // about joins
+	upset   outage // about beats
+	outside outage // about joins
 
 	joining chan struct{} // has an element during a join or a leave, which hold it before mu
 
@@ -178,12 +203,14 @@ type worker struct {
 	numbers  map[membership]int64 // last rounds of what was left under this id
 	spent    map[membership]bool  // where this id may have been failed
 	loose    map[membership]stay  // memberships that may be there and should not
+	compare  time.Time            // when to compare leases with other peers; zero: it was done
+	warned   map[string]bool      // queues of which it was said that leases differ
+	dead     obituaries           // to be buried; nil while there are none
 	prune    time.Time            // when to look for the dead on the roster; zero: they are off, as far as we know
 
-	redis  int64     // ms of Redis time when beaten was answered; owned by the keeper
-	steady time.Time // since when beats have succeeded without a gap; owned by the keeper
-	beaten time.Time // when the last answered beat was sent; likewise
-	beats  string    // the id under which it beat last; likewise
+	redis   int64   // ms of Redis time when the last beat was answered; owned by the keeper
+	witness witness // likewise
+	beats   string  // the id under which it beat last; likewise
 }
 
 func newWorker(p *Peer, id string) *worker {
@@ -192,6 +219,7 @@ func newWorker(p *Peer, id string) *worker {
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
 		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
+		warned: map[string]bool{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.last, w.hasten = context.WithCancel(context.Background())
@@ -231,7 +259,7 @@ func (w *worker) leave(ctx context.Context) error {
 	for i, r := range members {
 		leaving.Go(func() {
 			if err := r.leave(ctx); !errors.Is(err, script.ErrEvicted) {
-				errs[i] = err
+				errs[i] = r.queue.wrap("leave", err)
 			}
 		})
 	}
@@ -244,7 +272,13 @@ func (w *worker) leave(ctx context.Context) error {
 	for _, r := range members {
 		r.unlisten()
 	}
-	if err := cmp.Or(append(errs, w.loosenAll(ctx), w.peer.unregister(ctx, w.id))...); err != nil {
+	errs = append(errs, w.loosenAll(ctx))
+	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time
+		var cancel func()
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.peer.opts.beat())
+		defer cancel()
+	}
+	if err := joined(append(errs, w.peer.unregister(ctx, w.id))); err != nil {
 		return fmt.Errorf("this could not be told to Redis, so peers return its tasks once its lease has lapsed: %w", err)
 	}
 	return nil
@@ -252,15 +286,16 @@ func (w *worker) leave(ctx context.Context) error {
 
 // keep beats until the worker ends.
 func (w *worker) keep() {
-	w.repeat(0, nil, &w.upset, "beats fail", func(ctx context.Context) (next time.Duration, err error) {
+	w.repeat(0, w.peer.opts.beat()/4, nil, &w.upset, "heartbeats fail; retrying", func(ctx context.Context) (next time.Duration, err error) {
 		at, err := w.beat(ctx)
 		return min(jitter(w.peer.opts.beat()/5)+w.peer.opts.beat()*4/5, at), err
 	})
 }
 
 // repeat does something until the worker ends: at first after a time, then when that
-// has told to, sooner where it fails, and whenever there is a turn.
-func (w *worker) repeat(first time.Duration, turn <-chan struct{}, upset *complaint, says string, do func(context.Context) (next time.Duration, err error)) {
+// has told to, sooner where it fails, and whenever there is a turn. Where it fails it
+// waits for most, at most.
+func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *outage, says string, do func(context.Context) (next time.Duration, err error)) {
 	retry := newBackoff()
 	timer := time.NewTimer(first)
 	defer timer.Stop()
@@ -278,7 +313,7 @@ func (w *worker) repeat(first time.Duration, turn <-chan struct{}, upset *compla
 		case w.ctx.Err() != nil:
 			return
 		case err != nil:
-			next = min(retry.next(), next)
+			next = min(retry.next(), most, next)
 		default:
 			retry.reset()
 		}

@@ -5,9 +5,16 @@
 //
 // A task is something to be done: raw bytes, never wrapped. A queue is a first
 // in, first out list of tasks. A worker, or peer, is one registered member of
-// the fleet, normally one for each replica of a service. A process is one run of
-// a task, where the operating system's is not meant; its id is chosen by the
-// worker before it asks for the task.
+// the fleet, normally one for each replica of a service. It beats: it renews its
+// lease with a heartbeat every third of it. A worker whose lease expires is evicted,
+// and its tasks return to the front of their queues.
+//
+// A queue has two lanes. The list has what Enqueue adds. The second lane, or schedule,
+// has tasks with a key or a time, and those that wait to be retried. When due, they
+// start before the list.
+//
+// A process is one run of a task, unless the text says that it is the operating
+// system's. Logs have its id as process, a Task as ID.
 //
 // # Quick start
 //
@@ -24,8 +31,8 @@
 //
 // Delivery is at least once. A task runs again if its worker died, or was cut
 // off, before the task's end was stored. Each start of a task has a token, and
-// for each token at most one end is ever accepted: a worker that was given up
-// for dead changes nothing any more, and is told so.
+// for each token at most one end is ever accepted: a worker that was
+// evicted changes nothing any more, and its calls fail.
 //
 // Tasks start in the order in which they were enqueued. Tasks of a worker that
 // died, left or stopped them go back to the front, in the order in which they
@@ -36,21 +43,31 @@
 // is in the failed queue, with the reason. A task may have a key: then at most
 // one runs under it at any time, and what is put meanwhile runs afterwards.
 //
-// A worker is given up when Redis has answered others twice, a third of a
-// lease apart, and has not heard from it; an outage of Redis alone fails
-// nobody. Tasks of a killed process start again within 4.5 s at the defaults.
+// A worker is evicted when it was silent for two thirds of its lease, and still is a
+// third of a lease later, while Redis answered others all the time. An outage of Redis
+// evicts nobody. Tasks of a killed process start again within 4.5 s at the defaults, if
+// Redis answers within half a second, and if a peer of the queue lives on that has
+// been there for a lease. While connections keep being cut, about every 2 s, it
+// takes up to three leases.
+//
+// When Redis doesn't answer for nine tenths of the lease, Exclusive handlers are
+// stopped (ErrLeaseExpired), though nobody may have been evicted, and their tasks start
+// a second time. Other handlers run on.
 //
 // A canceled task never runs again, wherever it was.
 //
 // # Concurrency
 //
 // All methods are safe for concurrent use. Methods that take a context block
-// until Redis has answered or the context ends, and give up when a connection
-// has not answered for five seconds (longer with large payloads). An answer that
-// keeps coming, by 64 KiB a second at least, is read to its end, however long that
-// takes; on connections of a Pool it has those five seconds for all of it. A call that
-// was sent and cut off by its context, or whose reply was lost, may have been
-// carried out; then its error is ErrUnknown. With any other error it was not.
+// until Redis has answered or the context ends. They fail when Redis has given no
+// sign of life for Options.CallTimeout, five seconds by default, and with large
+// payloads a second more for each MiB; a check of an idle connection, dialing another
+// and waiting behind other calls are included. A method that makes several calls, as
+// FailWorker does, has that time for each. An answer that keeps coming, by 64 KiB a
+// second at least, is read to its end, however long that takes; on connections of a
+// Pool it has CallTimeout for all of it. A call that was sent and cut off by its
+// context, or whose reply was lost, may have been carried out; then its error is
+// ErrUnknown. With any other error it was not.
 //
 // # Redis
 //
@@ -67,7 +84,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,17 +105,23 @@ const Version = "0.1.0"
 var (
 	// ErrNoTask: the queue is empty, or paused.
 	ErrNoTask = errors.New("worqr: no task")
-	// ErrDuplicate: an equal unique task waits or runs.
-	ErrDuplicate = errors.New("worqr: an equal unique task waits or runs")
+	// ErrDuplicate: an equal unique task is waiting or running.
+	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	// ErrNotStarted: call StartWorker (or Run) first.
 	ErrNotStarted = errors.New("worqr: the worker is not started")
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
 	ErrNotWorking = errors.New("worqr: not working on the queue")
 	// ErrLost: the task is no longer ours; others may be running it.
 	ErrLost = errors.New("worqr: the task is no longer ours")
-	// ErrEvicted: this worker was given up for dead. It comes back by itself
-	// under a new id.
-	ErrEvicted = errors.New("worqr: the worker was given up for dead")
+	// ErrEvicted: another peer, or FailWorker, has failed this worker, and others run
+	// its tasks. It comes back by itself under a new id.
+	ErrEvicted = errors.New("worqr: worker evicted: its lease expired")
+	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
+	// Redis didn't answer, so another peer may start the task. It's the cause with which
+	// the context of an Exclusive handler ends then, and that of a prefetched task that
+	// begins just then. The peer need not have been evicted: if it wasn't, the task goes
+	// back to the front, and starts a second time in any case.
+	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
 	// ErrCanceled: the task was canceled.
 	ErrCanceled = errors.New("worqr: the task was canceled")
 	// ErrTimeout: the attempt took too long.
@@ -133,7 +155,7 @@ var (
 // against its limits; any other Pool is asked for them by GetContext.
 //
 // The read timeout with which a pool dials does not count: the peer sets its own,
-// five seconds, and a third of the lease for beats. The driver has it for the whole
+// Options.CallTimeout, and a third of the lease for beats. The driver has it for the whole
 // of a reply. So a task whose payload takes longer to come never begins, and is asked
 // for again and again; Open knows what comes, and waits. A pool can do the same
 // with a net.Conn that extends its read deadline when something has come
@@ -152,9 +174,10 @@ type Options struct {
 	Name string
 	// Lease is the silence after which other peers take our tasks; 0 is 3 s,
 	// and at least 150 ms. A beat is sent every third of it. A peer that dies
-	// is given up two thirds of a lease later at the earliest, and one and a
-	// third at the latest: shorter leases recover faster and bear shorter
-	// pauses. All peers of a queue should have the same. A negative lease never
+	// is evicted two thirds of a lease later at the earliest, and one and a
+	// third at the latest. Shorter leases recover faster, and evict peers after
+	// shorter pauses. All peers of a queue should have the same: whoever joins
+	// later logs a warning if they don't, and Check reports it. A negative lease never
 	// lapses: only FailWorker ends it.
 	Lease time.Duration
 	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s,
@@ -164,26 +187,43 @@ type Options struct {
 	// many as the Weight of its queue; 0 is no common bound. Priority says which
 	// queue goes first. SetCapacity changes it.
 	Capacity int
+	// CallTimeout is how long a call waits for a sign of life from Redis before it
+	// fails; 0 is 5 s, and at least 10 ms. Heartbeats wait for a third of the lease
+	// instead. A context that ends sooner ends a call sooner.
+	CallTimeout time.Duration
 	// MaxPayload is the size in bytes of the largest payload that this peer
-	// enqueues; 0 is the constant MaxPayload, which is also the most. A larger one
-	// is refused with ErrTooLarge before anything is sent. What others have
-	// enqueued is not measured.
+	// enqueues; 0 is DefaultMaxPayload, 64 MiB, and the constant MaxPayload, 512 MiB,
+	// is the most. A larger payload is refused with ErrTooLarge before anything is
+	// sent. What others have enqueued is not measured.
 	MaxPayload int
+	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0
+	// is 1 MiB, and the constant MaxPayload is the most. A task with a larger result
+	// finishes all the same, and EventDone has the result's length and digest.
+	MaxResult int
 	// TLS is what Open is to know for rediss://; New's pool has its own. Nil, and
 	// each field that is not set, is the default: to trust the authorities of the
 	// system (RootCAs), to want a certificate for the host of the URL (ServerName),
 	// TLS 1.2 or later (MinVersion), and to show none (Certificates). It must not
 	// change afterwards.
 	TLS *tls.Config
-	// Logger is told what people should know. Nil is slog.Default. Payloads
-	// are never logged.
+	// Logger gets the peer's log lines; nil is slog.Default. They never contain
+	// payloads, keys or passwords. The peer calls it from one goroutine that does nothing
+	// else, so a slow Logger delays only the log; when 10,000 lines wait, further ones
+	// are counted and left out. Run, StopWorker and Close wait up to a second for the
+	// last lines to be written.
 	Logger *slog.Logger
+	// FailureLog says which failures of handlers are logged: LogLimited, the default,
+	// LogAll or LogPanics.
+	FailureLog FailureLog
 }
 
 const (
 	defaultLease = 3 * time.Second
 	defaultDrain = 25 * time.Second
 	shortest     = 150 * time.Millisecond // lease
+	shortestCall = 10 * time.Millisecond
+
+	defaultMaxResult = 1 << 20 // bytes
 )
 
 func (o *Options) withDefaults() Options {
@@ -195,7 +235,9 @@ func (o *Options) withDefaults() Options {
 	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s:%d", host, os.Getpid()))
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
-	c.MaxPayload = cmp.Or(c.MaxPayload, MaxPayload)
+	c.CallTimeout = cmp.Or(c.CallTimeout, redisconn.DefaultTimeout)
+	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
+	c.MaxResult = cmp.Or(c.MaxResult, defaultMaxResult)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -207,11 +249,20 @@ func (o *Options) check() error {
 	if o.Lease > 0 && o.Lease < shortest {
 		return fmt.Errorf("%w: a lease of %v is too short; the least is %v", ErrBadOption, o.Lease, shortest)
 	}
+	if o.CallTimeout < shortestCall {
+		return fmt.Errorf("%w: a CallTimeout of %v is too short; the least is %v", ErrBadOption, o.CallTimeout, shortestCall)
+	}
 	if o.Capacity < 0 {
-		return fmt.Errorf("%w: a capacity of %d units", ErrBadOption, o.Capacity)
+		return fmt.Errorf("%w: a Capacity of %d units; 0 sets no bound", ErrBadOption, o.Capacity)
 	}
 	if o.MaxPayload < 0 || o.MaxPayload > MaxPayload {
-		return fmt.Errorf("%w: a MaxPayload of %d bytes; from 1 to %d, or 0 for that", ErrBadOption, o.MaxPayload, MaxPayload)
+		return fmt.Errorf("%w: a MaxPayload of %d bytes; from 1 to %d, or 0 for %d", ErrBadOption, o.MaxPayload, MaxPayload, DefaultMaxPayload)
+	}
+	if o.MaxResult < 0 || o.MaxResult > MaxPayload {
+		return fmt.Errorf("%w: a MaxResult of %d bytes; from 1 to %d, or 0 for %d", ErrBadOption, o.MaxResult, MaxPayload, defaultMaxResult)
+	}
+	if o.FailureLog < LogLimited || o.FailureLog > LogPanics {
+		return fmt.Errorf("%w: FailureLog is %d, which is no choice", ErrBadOption, o.FailureLog)
 	}
 	return nil
 }
@@ -244,13 +295,15 @@ type Peer struct {
 	opts  Options
 	bad   error // why the peer cannot be used
 	space keys.Space
-	log   *slog.Logger
+	log   *logger
 
 	calls    *redisconn.Line    // what producers and read-outs send
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
+	link     link               // what the rounds tell of the way to Redis
 	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
 	sub      *subscriber
 	counts   counters
+	failures *failures
 	capacity *capacity.Capacity
 	risk     atomic.Bool // a task is held whose next death would be its last
 	warned   sync.Once   // of the eviction policy
@@ -324,9 +377,10 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	}
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
-	p.log = p.opts.Logger
-	p.calls = redisconn.NewLine(dial, 0).Verified()
-	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)}
+	p.log = &logger{to: p.opts.Logger}
+	p.failures = newFailures(p.log, p.opts.FailureLog)
+	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
+	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
 	p.sub = newSubscriber(dial, p.log)
 	p.shutdown, p.shut = context.WithCancel(context.Background())
@@ -334,7 +388,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 }
 
 // ID returns the worker id of the present incarnation. It changes when the
-// peer was given up for dead and has come back.
+// peer was evicted and has come back.
 func (p *Peer) ID() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,7 +424,14 @@ func (p *Peer) Close() error {
 		l.Close()
 	}
 	p.control.Close()
+	p.flushLog()
 	return err
+}
+
+// flushLog logs what limits have left out so far, and waits until it is written.
+func (p *Peer) flushLog() {
+	p.failures.flush()
+	p.log.flush()
 }
 
 var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrBadOption)
@@ -442,14 +503,14 @@ func (e *verbError) Unwrap() error { return e.err }
 
 // public adds the sentinel that stands for an internal error.
 func public(err error) error {
-	switch {
-	case errors.Is(err, redisconn.ErrUnknown):
+	switch err = numberless(err); {
+	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknown): // it may be that of a call within
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
 		return ErrEvicted
 	case errors.Is(err, script.ErrDuplicate):
 		return ErrDuplicate
-	case errors.Is(err, redisconn.ErrClosed) && !errors.Is(err, ErrShutdown): // it may be that of a call within
+	case errors.Is(err, redisconn.ErrClosed) && !errors.Is(err, ErrShutdown):
 		return fmt.Errorf("%w: %w", ErrShutdown, err)
 	}
 	return err
@@ -463,17 +524,18 @@ type Stats struct {
 	Canceled int64 // ended because they were canceled
 	Retried  int64 // ended to be tried again
 	Failed   int64 // put into the failed queue
+	Dropped  int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
 	Lost     int64 // taken away from us, or ended by us too late
 	Failures int64 // handlers that returned an error or panicked
-	Swept    int64 // workers that this peer has failed
+	Swept    int64 // workers that this peer has evicted
 	Returned int64 // tasks put back to the front for failed workers
-	Evicted  int64 // times that this peer was given up for dead
+	Evicted  int64 // times that this peer was evicted
 	Running  int64 // handlers running now
 	Stuck    int64 // handlers that were disowned and still have not returned
 }
 
 type counters struct {
-	started, finished, stopped, canceled, retried, failed, stuck, lost, failures, swept, returned, evicted, running atomic.Int64
+	started, finished, stopped, canceled, retried, failed, dropped, stuck, lost, failures, swept, returned, evicted, running atomic.Int64
 }
 
 // Stats returns the counters of this process. It does no I/O.
@@ -483,31 +545,6 @@ func (p *Peer) Stats() Stats {
 		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
 		Canceled: c.canceled.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
 		Swept: c.swept.Load(), Returned: c.returned.Load(), Evicted: c.evicted.Load(),
-		Running: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Stuck: c.stuck.Load(),
-	}
-}
-
-// gist is what stays the same of an error that repeats: not the ports.
-func gist(err error) string { return digits.ReplaceAllString(err.Error(), "") }
-
-var digits = regexp.MustCompile(`[0-9]+`)
-
-// A complaint logs an error that repeats: once, and again when it changes or
-// is over.
-type complaint struct {
-	mu   sync.Mutex
-	last string
-}
-
-func (c *complaint) about(log *slog.Logger, what string, err error, attrs ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil && c.last != "":
-		log.Info("worqr: recovered", append(attrs, "from", what)...)
-		c.last = ""
-	case err != nil && c.last != gist(err):
-		log.Warn("worqr: "+what, append(attrs, "err", err)...)
-		c.last = gist(err)
+		Running: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Dropped: c.dropped.Load(), Stuck: c.stuck.Load(),
 	}
 }

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // patience bounds every wait for something that must happen. It is far longer
 // than anything takes, so that only a hang fails.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // open returns a peer on the shared Redis, in a namespace of the test's own
 // unless opts names one.

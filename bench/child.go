@@ -31,11 +31,13 @@ type job struct {
 	Batch    int    // payloads in one call
 	Handlers int
 	Backlog  int // tasks that wait beside these
-	Peers    int // idle ones
+	Peers    int // idle ones, or those of a hot queue
 	Queues   int
 	Log      string        // the server's appendfsync; "": it has no log
-	Settle   time.Duration // before an idle window
-	Window   time.Duration // in which nothing is to do
+	Trip     time.Duration // to the server and back, beyond what the machine takes
+	Work     time.Duration // that each handler takes
+	Settle   time.Duration // before a window
+	Window   time.Duration // in which is measured, or nothing is to do
 }
 
 // A sample is what a measurement has found.
@@ -61,6 +63,9 @@ var measures = map[string]func(j job, say func(sample)) error{
 	"block":   blockHandlers,
 	"rescue":  rescueTasks,
 	"sweep":   measureSweep,
+	"through": measureThrough,
+	"hot":     keepBusy,
+	"quiet":   measureQuiet,
 }
 
 // childMain is the main function of a child, whose samples go to standard
@@ -138,6 +143,11 @@ func measure(ctx context.Context, j job) (sample, error) {
 	}
 	defer s.stop()
 	j.URL = s.url
+	return measureOn(ctx, j)
+}
+
+// measureOn has a child do the job with the server that it names.
+func measureOn(ctx context.Context, j job) (sample, error) {
 	c, err := spawn(ctx, j)
 	if err != nil {
 		return sample{}, err

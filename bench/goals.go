@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A goal is what a figure of this library is to reach, by itself or over that of
 // another cell.
@@ -24,8 +27,18 @@ var goals = []goal{
 	{what: "enqueue one by one, over bare LPUSH", cell: cell{enqueuing, "one by one", ours}, over: cell{enqueuing, "one by one", bare}, value: "tasks/s", least: 0.9},
 	{what: "enqueue, 32 callers, over asynq", cell: cell{enqueuing, "32 callers", ours}, over: cell{enqueuing, "32 callers", theirs}, value: "tasks/s", least: 5},
 	{what: "enqueue batches of 100, over bare LPUSH of 100", cell: cell{enqueuing, "batches of 100", ours}, over: cell{enqueuing, "batches of 100", bare}, value: "tasks/s", least: 0.7},
+	{what: "process over a round trip of 0.5 ms, over none", cell: cell{networking, away(500*time.Microsecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.9},
+	{what: "process over a round trip of 2 ms, over none", cell: cell{networking, away(2*time.Millisecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.85},
+	{what: "process over a round trip of 10 ms, over none", cell: cell{networking, away(10*time.Millisecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.6},
+	{what: "process over a round trip of 10 ms, 64 handlers of 1 ms", cell: cell{networking, away(10*time.Millisecond, time.Millisecond), ours}, value: "tasks/s", least: 40_000, unit: "tasks/s"},
 	{what: "from enqueue to start, median", cell: cell{delaying, "", ours}, value: "trips", most: 2.5, unit: "round trips"},
 	{what: "from enqueue to start, 99th percentile", cell: cell{delaying, "", ours}, value: "p99 ms", most: 2, unit: "ms"},
+	{what: "from enqueue to start beside a hot queue of 5 peers, 99th percentile", cell: cell{crowding, "5", ours}, value: "p99 ms", most: 10, unit: "ms"},
+	{what: "from enqueue to start beside a hot queue of 20 peers, 99th percentile", cell: cell{crowding, "20", ours}, value: "p99 ms", most: 15, unit: "ms"},
+	{what: "from enqueue to start beside a hot queue of 50 peers, 99th percentile", cell: cell{crowding, "50", ours}, value: "p99 ms", most: 25, unit: "ms"},
+	{what: "a hot queue of 5 peers beside a quiet one, over 1 peer", cell: cell{crowding, "5", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
+	{what: "a hot queue of 20 peers beside a quiet one, over 1 peer", cell: cell{crowding, "20", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
+	{what: "a hot queue of 50 peers beside a quiet one, over 1 peer", cell: cell{crowding, "50", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
 	{what: "memory for a task of 100 bytes that waits", cell: cell{storing, "waiting", ours}, value: "bytes", most: 108, unit: "bytes"},
 	{what: "commands for a task beside 8 idle peers, over 1", cell: cell{beside, "8", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
 	{what: "commands for a task beside 32 idle peers, over 1", cell: cell{beside, "32", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},

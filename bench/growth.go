@@ -77,8 +77,7 @@ func measureQueues(j job, say func(sample)) error {
 		return err
 	}
 	up := time.Since(began)
-	time.Sleep(j.Settle)
-	idle, err := m.during(func() error { time.Sleep(j.Window); return nil })
+	idle, err := m.idle(j)
 	if err != nil {
 		return err
 	}

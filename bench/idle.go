@@ -16,13 +16,35 @@ func measureIdle(j job, say func(sample)) error {
 	if err := s.work(10, func([]byte) {}); err != nil {
 		return err
 	}
-	time.Sleep(j.Settle)
-	used, err := m.during(func() error { time.Sleep(j.Window); return nil })
+	used, err := m.idle(j)
 	if err != nil {
 		return err
 	}
 	say(sample{Values: used.perSecond()})
 	return nil
+}
+
+// idle measures what workers with nothing to do use within the window, once their start
+// is over. That is what they have to do once: join, and two leases later look who else has
+// left without a word. So it waits for at least that long, as Settle says, and then until
+// no span has fewer commands than the one before, but for a twentieth of them.
+func (m *meter) idle(j job) (usage, error) {
+	time.Sleep(j.Settle)
+	span := j.Settle / 4
+	last, err := m.during(func() error { time.Sleep(span); return nil })
+	if err != nil {
+		return usage{}, err
+	}
+	err = until("the workers have settled", func() (bool, error) {
+		next, err := m.during(func() error { time.Sleep(span); return nil })
+		settled := next.commands >= 0.95*last.commands-10 // some commands come every few spans
+		last = next
+		return settled, err
+	})
+	if err != nil {
+		return usage{}, err
+	}
+	return m.during(func() error { time.Sleep(j.Window); return nil })
 }
 
 // pace is how far apart the tasks come that come one by one.
@@ -61,8 +83,7 @@ func measureBeside(j job, say func(sample)) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(j.Settle)
-	idle, err := m.during(func() error { time.Sleep(j.Window); return nil })
+	idle, err := m.idle(j)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type request struct {
 	scenarios []string // empty: all
 	rounds    int
 	patient   bool
+	longest   bool // only the longest calls
 	together  bool // all of a scenario at once: only to see that it works
 	out       string
 	log       io.Writer
@@ -55,6 +56,7 @@ func run(args []string) int {
 	flags.IntVar(&r.rounds, "rounds", 3, "how often each measurement is made")
 	flags.BoolVar(&r.short, "short", false, "a few tasks and a few seconds: to see that it works")
 	flags.BoolVar(&r.patient, "patient", true, "wait for asynq to notice a killed worker, for two minutes; =false: do not")
+	flags.BoolVar(&r.longest, "longest", false, "measure only the longest call of each verb, with much of everything, and write that table")
 	flags.StringVar(&r.out, "out", "docs", "`directory` of performance.md, which is replaced between its marks, and of the charts")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -87,6 +89,8 @@ func (r *request) check(flags *flag.FlagSet) error {
 		return fmt.Errorf("unexpected %q; scenarios are chosen with -run", flags.Arg(0))
 	case r.rounds < 1:
 		return fmt.Errorf("-rounds is %d; at least 1", r.rounds)
+	case r.longest && len(r.scenarios) > 0:
+		return errors.New("-longest is a measurement of its own; leave out -run")
 	case (r.short || len(r.scenarios) > 0) && !given["out"]:
 		return errors.New("a run of a part would replace the report of all; name another directory with -out")
 	}
@@ -98,6 +102,9 @@ func (r *request) check(flags *flag.FlagSet) error {
 func (r *request) bench(ctx context.Context) error {
 	if _, err := redisserver.Program(); err != nil {
 		return err
+	}
+	if r.longest {
+		return r.measureLongest(ctx)
 	}
 	chosen, err := r.chosen()
 	if err != nil {

@@ -48,6 +48,8 @@ const (
 	spreading  = "queues"
 	sizing     = "payload"
 	returning  = "sweep"
+	networking = "network"
+	crowding   = "crowd"
 )
 
 // A scale is how much of everything there is.
@@ -80,7 +82,8 @@ func (s scale) upTo(first, last int) (all []int) {
 // waited for when a worker was killed.
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
-		planEnqueue(s), planProcess(s), planSettings(s), planLatency(s), planMemory(s), planPeers(s), planIdle(s),
+		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
+		planPeers(s), planIdle(s),
 		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient),
 	}
 }
@@ -136,6 +139,43 @@ func planSettings(s scale) scenario {
 	return p
 }
 
+// planNetwork is process where Redis is a round trip away.
+func planNetwork(s scale) scenario {
+	p := scenario{name: networking}
+	for _, v := range []struct {
+		trip, work time.Duration
+		n          int
+	}{
+		{0, 0, 800_000},
+		{500 * time.Microsecond, 0, 800_000},
+		{2 * time.Millisecond, 0, 800_000},
+		{10 * time.Millisecond, 0, 600_000},
+		{0, time.Millisecond, 200_000},
+		{10 * time.Millisecond, time.Millisecond, 200_000},
+	} {
+		p.add(away(v.trip, v.work), ours, job{
+			Measure: "through", N: s.of(v.n, v.n/200), Handlers: 64, Trip: v.trip, Work: v.work, Window: s.wait(3 * time.Second),
+		}).run = measureFar
+	}
+	return p
+}
+
+// away names a variant of network.
+func away(trip, work time.Duration) string {
+	return fmt.Sprintf("%v ms | %v ms", millis(trip), millis(work))
+}
+
+// planCrowd is a quiet queue beside peers that are busy with another.
+func planCrowd(s scale) scenario {
+	p := scenario{name: crowding}
+	for _, peers := range []int{1, 5, 20, 50} {
+		p.add(fmt.Sprint(peers), ours, job{
+			N: s.of(1_500_000, 200_000), Peers: peers, Handlers: 10, Settle: s.wait(time.Second), Window: s.wait(4 * time.Second),
+		}).run = measureCrowd
+	}
+	return p
+}
+
 func planLatency(s scale) scenario {
 	p := scenario{name: delaying}
 	for _, system := range []string{ours, theirs} {
@@ -166,24 +206,25 @@ func planPeers(s scale) scenario {
 		if peers > 32 {
 			systems = systems[:1]
 		}
-		// Peers that have come up look each other over once, which takes a while
-		// where they are many.
-		settle := 2*time.Second + time.Duration(peers)*15*time.Millisecond
 		for _, system := range systems {
 			p.add(fmt.Sprint(peers), system, job{
-				Measure: "beside", N: s.of(700, 50), Peers: peers, Settle: s.wait(settle), Window: s.wait(5 * time.Second),
-			})
+				Measure: "beside", N: s.of(700, 50), Peers: peers, Settle: s.wait(startUp), Window: s.wait(5 * time.Second),
+			}).rounds = s.of(2, 1)
 		}
 	}
 	return p
 }
+
+// startUp is how long after it has joined a worker does what it does only once: two leases
+// after, and a beat or two.
+const startUp = 8 * time.Second
 
 func planIdle(s scale) scenario {
 	p := scenario{name: idling, together: true}
 	for _, queues := range []int{1, 10} {
 		for _, system := range []string{ours, theirs} {
 			p.add(fmt.Sprint(queues), system, job{
-				Measure: "idle", Queues: queues, Settle: s.wait(5 * time.Second), Window: s.wait(10 * time.Second),
+				Measure: "idle", Queues: queues, Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
 			})
 		}
 	}
@@ -204,7 +245,7 @@ func planQueues(s scale) scenario {
 	p := scenario{name: spreading}
 	for _, n := range s.upTo(1, 1000) {
 		p.add(fmt.Sprint(n), ours, job{
-			Measure: "queues", Queues: n, N: s.of(20_000, 200), Settle: s.wait(3 * time.Second), Window: s.wait(5 * time.Second),
+			Measure: "queues", Queues: n, N: s.of(20_000, 200), Settle: s.wait(startUp), Window: s.wait(5 * time.Second),
 		})
 	}
 	return p

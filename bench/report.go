@@ -27,9 +27,14 @@ type report struct {
 	text    strings.Builder
 }
 
-// replaceBetweenMarks puts the text between the marks of a file. A file that is
-// not there is made, one without marks is refused.
+// replaceBetweenMarks puts the text between the marks of the scenarios.
 func replaceBetweenMarks(file, text string) error {
+	return replaceBetween(file, beginMark, endMark, text)
+}
+
+// replaceBetween puts the text between the marks of a file. A file that is not there is
+// made, one without marks is refused.
+func replaceBetween(file, beginMark, endMark, text string) error {
 	old, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		old, err = []byte("# Performance\n\n"+beginMark+"\n"+endMark+"\n"), os.MkdirAll(filepath.Dir(file), 0o755)

@@ -24,6 +24,19 @@ var sections = map[string]func(*report, scenario){
 		r.say("As above, with 64 handlers, on a Redis that writes its log to disk, which is that of the")
 		r.say("machine; and with workers that hold no tasks ahead.\n")
 	},
+	networking: func(r *report, p scenario) {
+		r.say("## Over a network\n")
+		r.bySystem(p, "round trip added | a handler takes", column{"trip ms", "a PING, ms"}, perSecond, serverTime, clientTime, commandsEach, requestsEach)
+		r.say("As in process, with 64 handlers, through a proxy that delays what it carries; the first")
+		r.say("%v, the start included, or until nothing is left.\n", p.steps[0].job.Window)
+	},
+	crowding: func(r *report, p scenario) {
+		r.say("## Beside a hot queue\n")
+		r.bySystem(p, "peers of the hot queue", column{"p50 ms", "from enqueue to start, median, ms"}, column{"p99 ms", "99th percentile, ms"},
+			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"})
+		r.say("Lone tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
+		r.say("nothing work on another queue, which never runs empty.\n")
+	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")
 		r.chart("latency", "time from the call of enqueue to the start of the handler")

@@ -12,9 +12,10 @@ import (
 // A server is a Redis for one measurement, on a free port, in a directory of its own.
 // Nothing carries over from the one before, neither memory nor scripts nor counters.
 type server struct {
-	url string
-	dir string
-	cmd *exec.Cmd
+	address string
+	url     string
+	dir     string
+	cmd     *exec.Cmd
 }
 
 // startServer starts a server, which ends with ctx at the latest. It writes a log of
@@ -30,7 +31,8 @@ func startServer(ctx context.Context, appendfsync string) (*server, error) {
 		args = append(args, "--appendonly", "yes", "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0")
 	}
 	err = redisserver.OnFreePort(func(port int) (err error) {
-		s.url = fmt.Sprintf("redis://127.0.0.1:%d", port)
+		s.address = fmt.Sprintf("127.0.0.1:%d", port)
+		s.url = "redis://" + s.address
 		s.cmd, err = redisserver.Launch(ctx, append(args, "--port", fmt.Sprint(port))...)
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // TestMain is the command too: each measurement starts its own program.
@@ -83,4 +84,19 @@ func TestFigure(t *testing.T) {
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 0), 1.0)
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 50), 2.0)
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
+}
+
+// Every script is in the table of the longest calls, at every size.
+func TestLongestShort(t *testing.T) {
+	if _, err := redisserver.Program(); err != nil {
+		t.Skip("skipped:", err)
+	}
+	is := is.New(t)
+	r := request{scale: scale{short: true}, out: t.TempDir(), log: t.Output(), command: "go test"}
+	is.NoErr(r.measureLongest(t.Context()))
+	written, err := os.ReadFile(filepath.Join(r.out, "performance.md"))
+	is.NoErr(err)
+	for _, verb := range script.Verbs() {
+		is.True(strings.Contains(string(written), "| `"+verb+"` |"))
+	}
 }

@@ -28,9 +28,9 @@ func openBroker(given string) (*broker, error) {
 	if given != "" {
 		u, err := url.Parse(given)
 		if err != nil {
-			return nil, errors.New("the URL of Redis cannot be read") // the error would show a password
+			return nil, errors.New("the URL of Redis can't be parsed") // the error would show a password
 		}
-		b.where = "Redis at " + u.Redacted()
+		b.where = "Redis at " + place(u)
 		return b, nil
 	}
 	b.own = miniredis.NewMiniRedis()
@@ -41,6 +41,14 @@ func openBroker(given string) (*broker, error) {
 	b.url = "redis://" + b.own.Addr()
 	b.where = "an in-memory Redis inside this process"
 	return b, nil
+}
+
+// place says where a URL leads: not to whom, since a lone name is a password.
+func place(u *url.URL) string {
+	if u.Scheme == "unix" {
+		return "unix://" + u.EscapedPath()
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // close ends the Redis in this process.

@@ -15,10 +15,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+// asCommand names the variable that has the test binary be the command.
+const asCommand = "WORQR_TEST_AS_COMMAND"
+
 // TestMain is the command too: the demo starts its own program once for each
 // peer.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "peer" {
+	if len(os.Args) > 1 && os.Args[1] == "peer" || os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(redistest.Main(m.Run))

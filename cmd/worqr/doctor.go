@@ -6,19 +6,21 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
 )
 
 // A target is the fleet that a command looks at.
 type target struct {
-	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at. Where the URL has a password, put it into the environment: others see arguments."`
+	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at; the default is redis://localhost:6379. If the URL has a password, set the environment variable: other users of the machine see arguments."`
 	Prefix string        `default:"worqr" help:"Prefix of the fleet's keys."`
-	Lease  time.Duration `help:"Lease of the fleet's peers, 3s if it is not said. To repair it has to be: who is silent for longer is given up."`
+	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
 }
 
 // open returns a peer that is not started, and so no member of the fleet.
@@ -28,18 +30,66 @@ func (t *target) open() (*worqr.Peer, error) {
 
 type checkCommand struct {
 	target
-	Repair bool `help:"Put right what can be without losing a task."`
+	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
+	MaxRun      time.Duration `help:"How long a task may run."`
+	MaxAge      time.Duration `help:"How long a task that is due may wait, and a queue may start nothing while tasks wait."`
+	MaxWaiting  *int          `help:"How many tasks of a queue may wait that are due."`
+	MaxRetrying *int          `help:"How many tasks of a queue may wait to be retried."`
+	MaxFailed   *int          `help:"How many failed tasks a queue may have."`
+	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of this kind, such as persistence. May be repeated."`
+}
+
+// options are what the flags say.
+func (c *checkCommand) options() *worqr.CheckOptions {
+	o := &worqr.CheckOptions{MaxRun: c.MaxRun, MaxAge: c.MaxAge, MaxWaiting: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
+	for _, kind := range c.Ignore {
+		o.Ignore = append(o.Ignore, worqr.FindingKind(kind))
+	}
+	return o
+}
+
+// most is a limit as the library has it, to which 0 says that none is set.
+func most(limit *int) int {
+	switch {
+	case limit == nil:
+		return 0
+	case *limit <= 0:
+		return -1
+	}
+	return *limit
 }
 
 // Help is called by kong.
 func (checkCommand) Help() string {
-	return "The exit status is 0 when nothing is broken or in danger (any more), 1 when something is, and 2 when that could not be found out."
+	return "Findings are broken, danger or notice. What exceeds a limit that a --max flag sets is a danger; without the flag, what exceeds a default is a notice. " +
+		"The exit status is 0 if there's nothing broken and no danger left, 1 if there is, and 2 if the check itself failed. " +
+		"So it can serve as an alert: --ignore what you accept, by the kind that a finding has in parentheses."
+}
+
+// check refuses names that no fleet has, and does not repeat them: in their place may
+// stand something else, such as a URL.
+func (t *target) check() error {
+	if keys.CheckPrefix(t.Prefix) != nil {
+		return usage("the value of --prefix is not valid: a prefix has at most 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't have the part :worker")
+	}
+	return nil
 }
 
 // Validate is called by kong.
 func (c *checkCommand) Validate() error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.Repair && c.Lease == 0 {
-		return errors.New("--repair needs --lease, that of the fleet's peers: who is silent for longer is given up for dead")
+		return usage("--repair needs --lease, that of the fleet's peers: a worker that is silent for longer is failed")
+	}
+	if c.MaxRun < 0 || c.MaxAge < 0 {
+		return usage("neither --max-run nor --max-age may be negative")
+	}
+	for _, kind := range c.Ignore {
+		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(kind)) {
+			return usage("the value of --ignore is not valid; the kinds are " + strings.Trim(fmt.Sprint(worqr.FindingKinds()), "[]"))
+		}
 	}
 	return nil
 }
@@ -55,7 +105,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	if c.Repair {
 		examine = p.Repair
 	}
-	report, err := examine(ctx)
+	report, err := examine(ctx, c.options())
 	if err != nil {
 		return err
 	}
@@ -72,7 +122,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 type explainCommand struct {
 	target
 	Queue   string  `arg:"" help:"Name of the queue."`
-	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and a key, standard input is the payload, to the byte: printf adds no newline, echo does. The empty payload is written ''."`
+	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and --key, standard input is the payload, byte for byte: printf adds no newline, echo does. The empty payload is written \"\"."`
 	Key     *string `placeholder:"KEY" help:"Explain what is under this key, whatever its payload."`
 }
 
@@ -83,8 +133,18 @@ func (explainCommand) Help() string {
 
 // Validate is called by kong.
 func (c *explainCommand) Validate() error {
-	if c.Payload != nil && c.Key != nil {
-		return errors.New("either a payload or --key")
+	if err := c.check(); err != nil {
+		return err
+	}
+	switch {
+	case c.Queue == "":
+		return usage("expected \"<queue>\", the name of a queue")
+	case strings.Contains(c.Queue, "://"):
+		return usage("a URL stands where the name of the queue belongs; use REDIS_URL or --redis")
+	case keys.CheckName(c.Queue) != nil:
+		return usage("that is no name of a queue: names have 1 to 255 bytes, and no braces, spaces or control bytes")
+	case c.Payload != nil && c.Key != nil:
+		return usage("either a payload or --key")
 	}
 	return nil
 }
@@ -127,7 +187,7 @@ func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, in io.Read
 	case err != nil:
 		return nil, fmt.Errorf("read the payload: %w", err)
 	case len(payload) == 0: // by mistake, more often than not: in a script, of cron, by a program that has failed
-		return nil, errors.New("standard input is empty, and there is no payload; for the empty payload, pass ''")
+		return nil, errors.New("standard input is empty, and there is no payload; for the empty payload, pass \"\"")
 	}
 	return q.Explain(ctx, payload)
 }

@@ -61,6 +61,23 @@ func TestCheck(t *testing.T) {
 	_, err = conn.Do("DEL", "p:queues:{q}")
 	is.NoErr(err)
 	check(exitWell, "0 broken, 0 in danger")
+
+	// As an alert.
+	_, err = conn.Do("LPUSH", "p:queues:{q}", canary, canary, canary)
+	is.NoErr(err)
+	_, err = conn.Do("ZADD", "p:workers:{q}", 9007199254740991, "w1")
+	is.NoErr(err)
+	check(exitWell, "0 in danger")
+	check(exitWell, "0 in danger", "--max-waiting", "3")
+	check(exitUnwell, "danger (backlog) on \"q\": 3 tasks are waiting, and 2 may be", "--max-waiting", "2")
+	check(exitUnwell, "3 tasks are waiting, and 0 may be", "--max-waiting", "0")
+	check(exitWell, "0 in danger", "--max-waiting", "2", "--ignore", "persistence,backlog")
+	_, err = conn.Do("CONFIG", "SET", "appendonly", "no")
+	is.NoErr(err)
+	check(exitUnwell, "danger (persistence)")
+	check(exitWell, "0 in danger", "--ignore", "persistence")
+	check(exitFailed, "the kinds are", "--ignore", "perisstence")
+	check(exitFailed, "--max-failed", "--max-failed", "x")
 }
 
 // The payload is an argument or the input, to the byte.
@@ -82,18 +99,18 @@ func TestExplain(t *testing.T) {
 		status   int
 		says     string
 	}{
-		{"argument", "", []string{"q", canary}, exitWell, "It waits on \"q\"."},
-		{"input", canary, []string{"q"}, exitWell, "It waits on \"q\"."},
-		{"input with a newline", canary + "\n", []string{"q"}, exitUnwell, "There is no copy"},
-		{"empty argument", canary + "\n", []string{"q", ""}, exitWell, "It waits on \"q\"."},
-		{"key", "", []string{"q", "--key", canary}, exitWell, "second lane"},
-		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "There is no copy"},
-		{"other queue", "", []string{"other", canary}, exitUnwell, "No queue \"other\" is known under the prefix"},
+		{"argument", "", []string{"q", canary}, exitWell, "Waiting on \"q\"."},
+		{"input", canary, []string{"q"}, exitWell, "Waiting on \"q\"."},
+		{"input with a newline", canary + "\n", []string{"q"}, exitUnwell, "No copy"},
+		{"empty argument", canary + "\n", []string{"q", ""}, exitWell, "Waiting on \"q\"."},
+		{"key", "", []string{"q", "--key", canary}, exitWell, "Scheduled on"},
+		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "No copy"},
+		{"other queue", "", []string{"other", canary}, exitUnwell, "No queue \"other\" exists under the prefix"},
 		{"empty key", "", []string{"q", "--key", ""}, exitFailed, "explain on \"q\""},
-		{"bad name", "", []string{"q q", canary}, exitFailed, "bad name"},
+		{"bad name", "", []string{"q q", canary}, exitFailed, "no name of a queue"},
 		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "either"},
 		{"neither", "", nil, exitFailed, "<queue>"},
-		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass ''"},
+		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass \"\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)

@@ -61,7 +61,7 @@ func (p *play) repair(ctx context.Context) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	p.tally.fixed(invoice.id)
-	n, err := p.queue.RequeueFailed(ctx)
+	n, err := p.queue.RequeueAllFailed(ctx)
 	if err != nil {
 		return err
 	}

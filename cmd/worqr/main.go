@@ -59,7 +59,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Writers(out, errs))
 	command, err := parser.Parse(args)
 	if err != nil {
-		parser.Errorf("%s", err)
+		fmt.Fprintf(errs, "worqr: %s; see worqr --help\n", misuse(err, args))
 		return exitFailed
 	}
 
@@ -76,7 +76,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	case errors.Is(err, errTold):
 		return exitUnwell
 	default:
-		fmt.Fprintln(errs, "worqr:", strings.TrimPrefix(err.Error(), "worqr: "))
+		fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: ")))
 		return exitFailed
 	}
 }

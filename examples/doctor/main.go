@@ -31,9 +31,9 @@ func main() {
 	defer conn.Close()
 	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.ID())) // as if Redis had lost it
 
-	report := must(peer.Check(ctx)) // changes nothing
+	report := must(peer.Check(ctx, nil)) // changes nothing
 	fmt.Println("well:", report.OK())
-	report = must(peer.Repair(ctx))
+	report = must(peer.Repair(ctx, nil))
 	for _, f := range report.Findings {
 		if f.Severity == worqr.SeverityBroken {
 			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)

@@ -45,7 +45,7 @@ func main() {
 	}
 	repaired.Store(true)
 	fmt.Println("the mailbox is there now")
-	must(mails.RequeueFailed(ctx))
+	must(mails.RequeueAllFailed(ctx))
 	<-sent
 	check(peer.Shutdown(ctx))
 }

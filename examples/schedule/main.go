@@ -17,15 +17,21 @@ func main() {
 	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
 	jobs, runs := peer.Queue("jobs"), 0
 	jobs.Handle(func(ctx context.Context, t *worqr.Task) error {
-		fmt.Printf("%s\n", t.Payload)
 		if t.Key != "cleanup" {
+			fmt.Printf("%s\n", t.Payload)
 			return nil
 		}
+		// Plan the next run first, then work. Should this run have to be repeated, since
+		// it fails or its process dies, these options leave its retry as it is.
+		next := time.Now().Add(time.Second)
+		if err := jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true}); err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", t.Payload)
 		if runs++; runs == 3 {
 			stop() // Run drains and leaves
-			return nil
 		}
-		return jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: time.Now().Add(time.Second)})
+		return nil
 	}, &worqr.HandleOptions{Concurrency: 1})
 
 	must(jobs.EnqueueAt(ctx, time.Now().Add(time.Second/2), []byte("remind")))

@@ -21,7 +21,7 @@ func (a *arena) health(when string) error {
 	defer func() { _ = observer.Close() }() // it has nothing to lose
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	found, err := observer.Check(ctx)
+	found, err := observer.Check(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("check the keyspace: %w", err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +16,8 @@ type cutter func(slot int, kind string) (heal func() error, err error)
 // to harm.
 func links(o options) *report {
 	r := cutProxies(o, 0)
-	if os.Geteuid() != 0 {
-		r.Notes = append(r.Notes, "network namespaces need root: left out")
+	if err := namespacesWork(); err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("no packets are filtered between network namespaces: %v", err))
 	} else {
 		r.add(cutNamespaces(o, 1))
 	}

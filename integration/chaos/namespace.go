@@ -74,6 +74,34 @@ func newNamespaces(n int, server *server) (*namespaces, error) {
 	return s, nil
 }
 
+// namespacesWork is nil where namespaces and packet filters can be made. That takes root,
+// the programs ip and iptables, and a kernel, or a container, that lets them.
+func namespacesWork() error {
+	if os.Geteuid() != 0 {
+		return errors.New("that needs root")
+	}
+	for _, program := range []string{"ip", "iptables"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("that needs %s in PATH", program)
+		}
+	}
+	s, err := newNamespaces(1, &server{port: 1})
+	defer s.close()
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"packets rejected", "packets lossy"} {
+		heal, err := s.cut(0, kind)
+		if err != nil {
+			return err
+		}
+		if err := heal(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // close removes the rules that are left, and the namespaces with their devices.
 func (s *namespaces) close() {
 	signal.Stop(s.signals)

@@ -168,7 +168,7 @@ func noteOf(cause error) string {
 	switch {
 	case errors.Is(cause, worqr.ErrCanceled):
 		return noteCanceled
-	case errors.Is(cause, worqr.ErrEvicted):
+	case errors.Is(cause, worqr.ErrEvicted), errors.Is(cause, worqr.ErrLeaseExpired):
 		return noteEvicted
 	case errors.Is(cause, worqr.ErrShutdown):
 		return noteShutdown

@@ -271,7 +271,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		o.until("it has left", func() bool { return o.left != "" })
 	}
 	h.judge(w, c, o, taken, failed)
-	_, err := w.queue.DeleteFailed(t.Context())
+	_, err := w.queue.DeleteAllFailed(t.Context())
 	must(t, err)
 	w.leave()
 }

@@ -169,7 +169,7 @@ func run(t *testing.T, s *scenario, c cell) {
 		tardy(s.again)
 	}
 	w.ends(finished)
-	_, err := w.queue.DeleteFailed(t.Context())
+	_, err := w.queue.DeleteAllFailed(t.Context())
 	must(t, err)
 	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	w.leave()

@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute // one busy core starts dozens of processes meanwhile
 
 // A process is a running victim.
 type process struct {

@@ -181,7 +181,7 @@ var productions = []*scenario{
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error {
-			n, err := v.queue.RequeueFailed(v.ctx)
+			n, err := v.queue.RequeueAllFailed(v.ctx)
 			if err == nil && n != 1 {
 				err = fmt.Errorf("%d were put back", n)
 			}
@@ -198,7 +198,7 @@ var productions = []*scenario{
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error {
-			n, err := v.queue.DeleteFailed(v.ctx)
+			n, err := v.queue.DeleteAllFailed(v.ctx)
 			if err == nil && n != 1 {
 				err = fmt.Errorf("%d were dropped", n)
 			}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/script"
 )
 
 const scriptDir = "../../internal/script"
@@ -127,19 +129,20 @@ func (c command) calls(name string, verbs map[string]string) bool {
 // are listed at the top of step.lua.
 func carries(argv []string, kind string) bool {
 	number := func(i int) int { n, _ := strconv.Atoi(argv[i-1]); return n }
-	outcomes, ends, acks, heard := number(18), number(20), number(21), number(22)
+	outcomes, ends, stopping, heard := number(18), number(20), number(21), number(22)
+	said := script.StepFixed + script.StepOutcome*outcomes + 2*ends // where it is told up to which cancel the worker has said what runs
 	switch kind {
 	case "ack":
-		return acks > 0
+		return number(said+1) > 0
 	case "start":
-		return len(argv) > 23+4*outcomes+2*ends+2*acks+heard
+		return len(argv) > said+1+2*stopping+heard
 	case "finish":
 		if ends > 0 {
 			return true
 		}
 	}
 	for i := range outcomes {
-		if argv[23+4*i+2] == kind {
+		if argv[script.StepFixed+script.StepOutcome*i+2] == kind {
 			return true
 		}
 	}

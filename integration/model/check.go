@@ -1,15 +1,16 @@
 package model
 
-import "strings"
-
 // An examination looks at things of a queue, and mends what it finds if it is to.
 type examination struct {
 	*queue
-	mend   bool
-	worker string // whose processes they are
-	served bool   // by somebody who has been heard of
-	back   int    // tasks put to the front of the list
-	flaws  []any
+	mend     bool
+	worker   string // whose processes they are
+	served   bool   // by somebody who has been heard of
+	back     int    // tasks put to the front of the list
+	gaveBack bool   // something was
+	hashed   int    // bytes of payloads
+	tries    int    // entries that wait to be retried
+	flaws    []any
 }
 
 // judges say of a thing whether it is as it should be, by what the names are.
@@ -18,20 +19,34 @@ var judges = map[string]func(*examination, string){
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
 	"idle": (*examination).idles, "round": (*examination).numbered,
 	"running": (*examination).run, "entry": (*examination).agrees, "scheduled": (*examination).planned, "content": (*examination).content,
-	"lock": (*examination).lock, "canceled": (*examination).logged, "record": (*examination).record, "queue": (*examination).overall,
+	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "queue": (*examination).overall,
 }
 
 func check(q *queue, args []string) any {
 	q.whole()
 	x := &examination{queue: q, mend: args[0] == "1", worker: args[2], served: q.alive() > 0, flaws: []any{}}
+	judged := 0
 	for _, name := range args[3:] {
+		if x.hashed >= 1<<20 {
+			break
+		}
 		judges[args[1]](x, name)
+		judged++
 	}
 	if x.mend {
 		q.keepOffset()
+		if x.gaveBack {
+			q.trimLog()
+		}
 		q.alert(&q.lane, x.back)
 	}
-	return x.flaws
+	return []any{x.flaws, judged, x.tries}
+}
+
+// sum is the digest of a payload. Its bytes count.
+func (x *examination) sum(payload string) string {
+	x.hashed += len(payload)
+	return digest(payload)
 }
 
 func (x *examination) tell(kind, name string, mended bool, detail string) {
@@ -102,62 +117,65 @@ func (x *examination) lock(of string) {
 		}
 		flaw = "stale"
 	}
-	if seen == missing || seen == there && digest(payload) != of {
+	if seen == missing || seen == there && x.sum(payload) != of {
 		x.flaw(flaw, of, func() { x.unset(x.unique, of) })
 	}
 }
 
-// logged judges a cancel: somebody is to acknowledge it, sooner or later.
-func (x *examination) logged(name string) {
-	record := x.cancel + name
-	if _, logged := x.score(x.canceled, name); !logged || !x.is(record, "hash") {
-		return
+// given is the highest token that can have been given.
+func (x *examination) given() float64 {
+	if token, ok := x.lastToken(); ok {
+		return float64(max(token, 1))
 	}
-	var gone []string
-	waits := false
-	if v := x.at(record, "hash"); v != nil {
-		for f := range v.hash {
-			w, named := strings.CutPrefix(f, "w:")
-			switch {
-			case !named:
-			case x.isMember(w) || x.isReturning(w) || x.exists(x.working+w):
-				waits = true
-			default:
-				gone = append(gone, w)
-			}
-		}
-	}
-	if waits && gone == nil {
-		return
-	}
-	x.flaw("cancel", name, func() {
-		for _, w := range gone {
-			x.acknowledge(name, w)
-		}
-		if !waits {
-			x.remove(x.canceled, name)
-			x.expire(record, 60_000)
-		}
-	})
+	return never
 }
 
-// record judges how long a record stays: for a while, once its cancel is over.
+// logged judges a cancel: it may cover what somebody holds, and its token was given.
+func (x *examination) logged(name string) {
+	token, logged := x.score(x.canceled, name)
+	flaw := "cancel"
+	if token > x.given() {
+		flaw = "ahead"
+	}
+	if logged && (flaw == "ahead" || !x.exists(x.holders)) {
+		x.flaw(flaw, name, func() {
+			x.remove(x.canceled, name)
+			x.expire(x.cancel+name, 60_000)
+		})
+	}
+}
+
+// record judges a record: it ends by itself.
 func (x *examination) record(name string) {
-	record := x.cancel + name
-	v := x.keys[record]
-	if !x.is(record, "hash") || !x.exists(record) {
+	if v := x.keys[x.cancel+name]; v != nil && v.kind == "hash" && v.expires.IsZero() {
+		x.flaw("ttl", name, func() { x.expire(x.cancel+name, 60_000) })
+	}
+}
+
+// holding judges who is known to hold something: it does, and knows no cancel to come.
+func (x *examination) holding(worker string) {
+	if !x.is(x.holders, "zset") {
 		return
 	}
-	if _, logged := x.score(x.canceled, name); logged == v.expires.IsZero() {
+	switch said, known := x.score(x.holders, worker); {
+	case known && !x.exists(x.working+worker) && !x.isMember(worker):
+		x.flaw("leftover", worker, func() { x.holdsNothing(worker) })
+	case known && said > x.given():
+		x.flaw("cancel", worker, func() { x.add(x.holders, worker, 0) })
+	}
+}
+
+// stops judges what is said to be stopping: it runs.
+func (x *examination) stops(member string) {
+	if !x.is(x.stopping, "zset") {
 		return
 	}
-	x.flaw("ttl", name, func() {
-		if v.expires.IsZero() {
-			x.expire(record, 60_000)
-		} else {
-			x.persist(record)
+	id := member[min(59, len(member)):]
+	if _, said := x.score(x.stopping, member); said {
+		if _, seen := x.payload(id); seen == missing {
+			x.flaw("cancel", id, func() { x.remove(x.stopping, member) })
 		}
-	})
+	}
 }
 
 // overall judges the queue as a whole.
@@ -169,12 +187,14 @@ func (x *examination) overall(name string) {
 		return
 	}
 	switch n := x.fields(x.unique); {
+	case n == 0 && x.exists(x.gaps):
+		x.flaw("leftover", "gaps", func() { x.del(x.gaps) })
 	case n == 1 && x.locks:
 		x.flaw("leftover", "unique", func() {}) // it goes with the end of the call
 	case n > 0 && !x.locks:
 		x.flaw("lock", "offset", func() { x.set(x.unique, "offset", 0) })
 	}
-	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.holders()) == 0 {
+	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.owners()) == 0 {
 		x.flaw("ledger", name, func() { x.del(x.ledger) })
 	}
 	ready := x.waits() + x.due()

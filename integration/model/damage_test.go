@@ -20,12 +20,13 @@ type scene struct {
 type process struct {
 	worker, id string
 	token      int64
+	payload    string // "" if it is lost
 }
 
 // at are the kinds of keys that have the names of what check looks at.
 var at = map[string]string{
 	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
-	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "canceled": "canceled", "record": "cancel",
+	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel",
 }
 
 // check draws an examination of what is there, in any order, and of what is not.
@@ -105,10 +106,10 @@ func (d *drawing) damage(s *scene) request {
 		id = s.held[d.IntN(len(s.held))].id
 	}
 	worker, entry, payload := d.of("w1", "w2", "w9"), d.entry(), d.payload()
-	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled"), d.of("rounds", "unique", "entries")
+	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
 	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)))
+		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)))
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
@@ -127,6 +128,9 @@ func (d *drawing) damage(s *scene) request {
 		{"ZADD", q.Idle(), d.now, worker},
 		{"ZADD", q.Schedule(), d.now + 700, entry},
 		{"ZADD", q.Contents(), 0, digest(payload) + ":" + entry},
+		{"ZADD", q.Holders(), d.IntN(20), worker},
+		{"ZADD", q.Stopping(), 0, stoppingAs(d.of(digest(payload), "k:x"), int64(1+d.IntN(6)), id)},
+		{"ZADD", q.Gaps(), d.IntN(6), d.IntN(6)},
 		{"ZADD", q.Canceled(), 1 + d.IntN(12), d.of(digest(payload), entry)},
 		{"HSET", q.Rounds(), d.of("fence", worker), d.of("1", "5", "x")},
 		{"HSET", q.Entries(), id, entry},
@@ -154,7 +158,7 @@ func (s *scene) note(key string, in []ranked) {
 	for _, r := range in {
 		switch k.Kind {
 		case "working":
-			s.held = append(s.held, process{k.Part, r.name, int64(r.score)})
+			s.held = append(s.held, process{k.Part, r.name, int64(r.score), ""})
 		case "workers":
 			s.until[r.name] = text(int64(r.score))
 		}

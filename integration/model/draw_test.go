@@ -35,7 +35,7 @@ func (d *drawing) draw(s *scene) request {
 	on := func(verb string, args ...any) request {
 		return request{verb, d.now, []string{
 			q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
-			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
+			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(), q.Gaps(), q.Holders(), q.Stopping(),
 		}, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
 	}
 	head, tail := q.Failed().Around()
@@ -46,7 +46,9 @@ func (d *drawing) draw(s *scene) request {
 	if d.doubt--; d.doubt > 0 && d.IntN(2) == 0 {
 		return on("check", d.check(s)...)
 	}
-	switch n := d.IntN(110); {
+	switch n := d.IntN(120); {
+	case n >= 110:
+		return d.batch()
 	case n >= 105:
 		return on("check", d.check(s)...)
 	case n >= 100:
@@ -58,7 +60,7 @@ func (d *drawing) draw(s *scene) request {
 		}
 		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle()}, args}
 	case n < 16:
-		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
+		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
 	case n < 18:
 		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2"))}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
 	case n < 26:
@@ -66,7 +68,9 @@ func (d *drawing) draw(s *scene) request {
 	case n < 56:
 		return on("step", d.step(s.held, head, tail)...)
 	case n < 64:
-		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
+		r := on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
+		r.keys = append(r.keys, q.Batches())
+		return r
 	case n < 66:
 		return on("sweep", 1000)
 	case n < 68:
@@ -74,7 +78,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 72:
 		return on("fail", d.worker(), d.of("0", "1"))
 	case n < 78:
-		return on("cancel", q.Channel(keys.KindCancel), d.payload())
+		return on("cancel", q.Channel(keys.KindCancel), d.payload(), []int{-1, -1, -1, 2, 0}[d.IntN(5)], d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"))
 	case n < 81:
 		return on("cancel_key", d.entry())
 	case n < 92:
@@ -90,6 +94,22 @@ func (d *drawing) draw(s *scene) request {
 		return on("delete", q.Channel(keys.KindDelete), 0, 1)
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
+}
+
+// batch draws a part of a large enqueue.
+func (d *drawing) batch() request {
+	q, id, n := queue_, d.of("b1", "b2"), d.IntN(3)
+	switch d.IntN(4) {
+	case 0, 1:
+		args := []any{n * d.IntN(2), 60_000, d.payload()}
+		if d.IntN(2) == 0 {
+			args = append(args, d.payload())
+		}
+		return request{"stage", d.now, []string{q.Batch(id)}, args}
+	case 2:
+		return request{"commit", d.now, []string{q.Batch(id), q.Batches(), q.Once(d.of(id, "1"))}, []any{q.Channel(keys.KindEnqueue), id, n, 60_000}}
+	}
+	return request{"haul", d.now, []string{q.Waiting(), q.Idle(), q.Batches()}, []any{q.Wake(""), q.Batch("")}}
 }
 
 // step draws a round.
@@ -112,8 +132,8 @@ func (d *drawing) step(held []process, head, tail string) []any {
 			p.token++
 		}
 		verb := d.of("finish", "drop", "stop", "retry", "fail")
-		word := map[string]string{"finish": d.of("", "=result"), "retry": d.of("0", "900"), "fail": "failed:reason"}[verb]
-		outcomes = append(outcomes, p.id, p.token, verb, word)
+		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900"), "fail": "failed:reason"}[verb]
+		outcomes = append(outcomes, p.id, p.token, verb, word, d.of("", "", "70000:"+digest(p.payload)))
 	}
 	if d.IntN(6) == 0 {
 		ends = []any{fmt.Sprint("p", d.ids+50), 1} // it is not there
@@ -123,9 +143,11 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		d.ids++
 		starts = append(starts, fmt.Sprint("p", d.ids))
 	}
-	acks := []any{}
-	for range d.IntN(2) {
-		acks = append(acks, d.of(digest("a"), digest("b"), "k:x"), 1+d.IntN(6))
+	said := []any{d.IntN(40)}
+	for range d.IntN(3) {
+		if len(held) > 0 {
+			said = append(said, d.of(digest("a"), digest("b"), "k:x"), held[d.IntN(len(held))].id)
+		}
 	}
 	heard := []any{}
 	for range d.IntN(2) {
@@ -134,9 +156,11 @@ func (d *drawing) step(held []process, head, tail string) []any {
 	all := []any{
 		worker, number, 2000 * d.IntN(3), d.IntN(5), d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
-		len(outcomes) / 4, len(outcomes) / 4, len(ends) / 2, len(acks) / 2, len(heard), d.IntN(len(starts) + 1),
+		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
+		[]int{0, 0, 1, 10, 30}[d.IntN(5)], d.IntN(3), max(d.IntN(12)-10, 0),
+		200 * d.IntN(2), d.entry(), d.IntN(2) * int(d.now),
 	}
-	for _, more := range [][]any{outcomes, ends, acks, heard, starts} {
+	for _, more := range [][]any{outcomes, ends, said, heard, starts} {
 		all = append(all, more...)
 	}
 	return all

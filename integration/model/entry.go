@@ -97,9 +97,11 @@ func (x *examination) agrees(entry string) {
 	case waits && !runs && planned != float64(due):
 		amiss(func() { x.set(key, "due", int64(planned)) })
 	}
-	content := digest(payload) + ":" + entry
-	if _, ok := x.score(x.contents, content); waits && !ok {
-		amiss(func() { x.add(x.contents, content, 0) })
+	if waits {
+		content := x.sum(payload) + ":" + entry
+		if _, ok := x.score(x.contents, content); !ok {
+			amiss(func() { x.add(x.contents, content, 0) })
+		}
 	}
 	if wrong {
 		x.tell("entry", entry, x.mend && !left, "")
@@ -110,8 +112,15 @@ func (x *examination) agrees(entry string) {
 func (x *examination) planned(entry string) {
 	_, waits := x.part(entry, "payload")
 	_, runs := x.part(entry, "process")
-	if _, plans := x.score(x.schedule, entry); plans && waits == missing && runs == missing {
+	_, plans := x.score(x.schedule, entry)
+	switch {
+	case !plans:
+	case waits == missing && runs == missing:
 		x.flaw("entry", entry, func() { x.remove(x.schedule, entry) })
+	case waits == there:
+		if tries, _ := x.part(entry, "retries"); number(tries) > 0 {
+			x.tries++
+		}
 	}
 }
 
@@ -119,7 +128,7 @@ func (x *examination) planned(entry string) {
 func (x *examination) content(member string) {
 	of, entry := member[:min(40, len(member))], member[min(41, len(member)):]
 	payload, seen := x.part(entry, "payload")
-	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && digest(payload) != of) {
+	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.sum(payload) != of) {
 		x.flaw("entry", entry, func() { x.remove(x.contents, member) })
 	}
 }

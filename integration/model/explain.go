@@ -78,8 +78,10 @@ func (q *queue) appendEntry(entries []any, entry string) []any {
 		planned = int64(score)
 	}
 	worker, token := "", int64(0)
-	if runs {
-		worker, token = q.holder(process)
+	if holder, ok := q.field(key, "holder"); ok && runs && q.is(q.working+holder, "zset") {
+		if score, ok := q.score(q.working+holder, process); ok {
+			worker, token = holder, int64(score)
+		}
 	}
 	return append(entries, []any{
 		entry, due, planned, stored("retries"), stored("crashes"), q.rank(q.schedule, entry), process, worker, token,

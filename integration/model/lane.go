@@ -110,12 +110,12 @@ func (q *queue) unwait(l *lane, entry string) bool {
 }
 
 // started makes what waits in an entry run.
-func (q *queue) started(entry, id, payload string, retries, crashes int64) {
+func (q *queue) started(entry, id, payload, worker string, retries, crashes int64) {
 	key := q.entry + entry
 	q.remove(q.schedule, entry)
 	q.remove(q.contents, digest(payload)+":"+entry)
 	q.unset(key, "payload", "due", "retries", "crashes")
-	q.set(key, "process", id, "tried", retries, "died", crashes)
+	q.set(key, "process", id, "tried", retries, "died", crashes, "holder", worker)
 	q.set(q.entries, id, entry)
 	q.push(q.process+id, payload)
 }
@@ -125,7 +125,7 @@ func (q *queue) ended(entry, id string) {
 	key := q.entry + entry
 	q.unset(q.entries, id)
 	if due, ok := q.field(key, "due"); ok {
-		q.unset(key, append([]string{"process", "tried", "died"}, rules...)...)
+		q.unset(key, append([]string{"process", "tried", "died", "holder"}, rules...)...)
 		q.plan(&q.lane, entry, number(due))
 	} else {
 		q.del(key)
@@ -148,7 +148,7 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64)
 		return f
 	}
 	q.unset(q.entries, id)
-	q.unset(key, "process", "tried", "died")
+	q.unset(key, "process", "tried", "died", "holder")
 	if put {
 		due = min(max(due, number(rule("low"))), number(rule("high")))
 		if rule("counts") != "1" {
@@ -177,15 +177,24 @@ func failedQueue(head, tail, wake string) *lane {
 func (s *store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
 // trim removes the oldest, of those with a score from low on, where there are more
-// than keep.
-func (q *queue) trim(l *lane, low float64, keep int) {
+// than keep: 100 at most, and no more once they have a megabyte. It tells how many.
+func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
+	bytes := 0
 	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {
 		oldest := q.between(l.schedule, low, inf)[0]
 		if given := q.between(l.schedule, aside, inf); len(given) > 0 && given[0].score-aside < oldest.score {
 			oldest = given[0]
 		}
+		if q.is(l.entry+oldest.name, "hash") {
+			payload, _ := q.field(l.entry+oldest.name, "payload")
+			bytes += len(payload)
+		}
 		q.unwait(l, oldest.name)
+		if dropped++; bytes >= 1<<20 {
+			break
+		}
 	}
+	return dropped
 }
 
 // A failure is what is told of a task that failed.
@@ -194,7 +203,7 @@ type failure struct {
 	retries, crashes             int64
 }
 
-func (q *queue) bury(l *lane, keep int, worker, id string, f failure) {
+func (q *queue) bury(l *lane, worker, id string, f failure) {
 	grave, from := "k:"+id, ""
 	if isKey(f.entry) {
 		from = f.entry
@@ -202,14 +211,10 @@ func (q *queue) bury(l *lane, keep int, worker, id string, f failure) {
 	q.await(l, grave, f.payload, q.now, 0, 0)
 	q.set(l.entry+grave, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
 	q.plan(l, grave, q.now)
-	if keep > 0 && q.is(l.workers, "zset") && len(q.between(l.workers, float64(q.now), inf)) == 0 {
-		q.trim(l, -inf, keep)
-	}
 }
 
 // putAside keeps in a failed queue what failed again, never to be due.
-func (q *queue) putAside(keep int, entry, payload string, retries, crashes int64) {
+func (q *queue) putAside(entry, payload string, retries, crashes int64) {
 	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes)
 	q.plan(&q.lane, entry, aside+q.now)
-	q.trim(&q.lane, aside, keep)
 }

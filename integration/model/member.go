@@ -63,20 +63,22 @@ func (q *queue) endJoins() {
 	}
 }
 
-// fence makes sure that a worker changes nothing any more.
-func (q *queue) fence(worker string, mark int64) {
-	q.add(q.suspects, worker, mark)
-	if q.scheduled && q.is(q.idle, "zset") {
-		if score, ok := q.score(q.idle, worker); ok && score >= clock {
-			q.earlier = true
+// fence makes sure that workers change nothing any more.
+func (q *queue) fence(mark int64, workers ...string) {
+	for _, worker := range workers {
+		q.add(q.suspects, worker, mark)
+		if q.scheduled && q.is(q.idle, "zset") {
+			if score, ok := q.score(q.idle, worker); ok && score >= clock {
+				q.earlier = true
+			}
 		}
-	}
-	q.remove(q.workers, worker)
-	if q.is(q.idle, "zset") {
-		q.remove(q.idle, worker)
-	}
-	if q.is(q.rounds, "hash") {
-		q.unset(q.rounds, worker)
+		q.remove(q.workers, worker)
+		if q.is(q.idle, "zset") {
+			q.remove(q.idle, worker)
+		}
+		if q.is(q.rounds, "hash") {
+			q.unset(q.rounds, worker)
+		}
 	}
 	q.endJoins()
 }
@@ -103,7 +105,11 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b held) int { return int(b.token - a.token) })
+	enough := q.carried + atOnceBytes
 	for _, h := range all[:min(len(all), atOnce)] {
+		if q.carried >= enough {
+			break
+		}
 		switch q.giveBack(h.working, h.id, h.token, h.died, q.keyed) {
 		case done:
 			returned++
@@ -120,11 +126,7 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		case q.size(working) > 0:
 			left += q.size(working)
 		default:
-			if q.canceling {
-				for _, c := range q.all(q.canceled) {
-					q.acknowledge(c.name, w)
-				}
-			}
+			q.holdsNothing(w)
 			q.remove(q.suspects, w)
 		}
 	}
@@ -136,7 +138,7 @@ func (q *queue) returning() (all []string) {
 	for _, r := range q.between(q.suspects, -inf, 0) {
 		all = append(all, r.name)
 	}
-	return all[:min(len(all), 20)]
+	return all[:min(len(all), atOnceWorkers)]
 }
 
 // goOn goes on with returns under way. Open tells whether others may start.
@@ -158,42 +160,63 @@ func (q *queue) look(grace int64, judge bool) []any {
 	if len(lapsed) == 0 && !q.suspecting() {
 		return []any{[]any{}, 0, 0, -1}
 	}
-	for _, r := range lapsed[:min(len(lapsed), 100)] {
+	noted := 0
+	for _, r := range q.between(q.suspects, 0, inf) {
+		noted += bit(r.score > 0)
+	}
+	from, most := noted, atOnceSuspects
+	if noted >= len(lapsed) {
+		from, most = 0, 20
+	}
+	for _, r := range lapsed[from:min(len(lapsed), from+most)] {
 		if _, ok := q.score(q.suspects, r.name); !ok {
 			q.add(q.suspects, r.name, q.now+grace)
 		}
 	}
+	more := len(lapsed) > max(noted, from+most)
 	failed := []any{}
-	var ripe []ranked
+	var dead []string
+	back, due := 0, 0
 	for _, r := range q.between(q.suspects, 0, float64(q.now)) {
-		if r.score > 0 && len(ripe) < 20 {
-			ripe = append(ripe, r)
+		if r.score <= 0 || due == atOnceFences {
+			continue
 		}
-	}
-	for _, r := range ripe {
+		due++
 		if deadline, ok := q.score(q.workers, r.name); !ok || deadline >= float64(q.now) {
 			q.remove(q.suspects, r.name)
+			back++
 		} else if judge {
-			q.fence(r.name, 0)
-			failed = append(failed, r.name)
+			dead = append(dead, r.name)
+			held := 0
+			if q.is(q.working+r.name, "zset") {
+				held = q.size(q.working + r.name)
+			}
+			failed = append(failed, r.name, held)
 		}
 	}
-	returned, handled, left := q.takeBack(q.returning())
+	if len(dead) > 0 {
+		q.fence(0, dead...)
+	}
+	more = more || due == atOnceFences && (judge || back > 0)
+	returned, handled, left := 0, 0, 0
+	if !judge || due < atOnceFences {
+		returned, handled, left = q.takeBack(q.returning())
+	}
 	q.alert(&q.lane, returned)
-	due := int64(-1)
+	next := int64(-1)
 	for _, r := range q.between(q.suspects, 0, inf) {
 		if r.score > 0 {
-			due = max(int64(r.score)-q.now, 0)
+			next = max(int64(r.score)-q.now, 0)
 			break
 		}
 	}
-	return []any{failed, returned, bit(left > 0 && handled > 0 || judge && len(ripe) == 20), due}
+	return []any{failed, returned, bit(more || left > 0 && handled > 0), next}
 }
 
 // register writes the registration of a worker, of the fields in their order.
 func register(s *store, keys, args []string, _ time.Time) any {
 	s.del(keys[0])
-	for i, name := range []string{"name", "host", "pid", "started", "version", "queues"} {
+	for i, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"} {
 		s.set(keys[0], name, args[1+i])
 	}
 	if ttl := number(args[0]); ttl > 0 {
@@ -248,6 +271,7 @@ func beat(q *queue, args []string) any {
 		trusted := deadline >= float64(q.now) && (lease == 0 || deadline <= float64(q.now+lease))
 		found = q.look(grace, entitled && trusted)
 		q.keepOffset()
+		q.trimLog()
 	}
 	waiting := 0
 	if there || found[1] != 0 {
@@ -261,10 +285,26 @@ func beat(q *queue, args []string) any {
 		rank = q.rank(q.idle, worker)
 	}
 	last := int64(0)
-	if all := q.all(q.canceled); len(all) > 0 {
-		last = int64(all[len(all)-1].score)
+	if held > 0 && q.is(q.holders, "zset") {
+		if _, known := q.score(q.holders, worker); !known {
+			q.add(q.holders, worker, 0)
+		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline))...)
+	if held == 0 && q.canceling {
+		q.holdsNothing(worker)
+	}
+	if held > 0 && q.canceling {
+		token, _ := q.lastToken()
+		if all := q.between(q.canceled, -inf, float64(token)); len(all) > 0 {
+			last = int64(all[len(all)-1].score)
+		}
+		if q.is(q.holders, "zset") {
+			if said, _ := q.score(q.holders, worker); int64(said) >= last {
+				last = 0
+			}
+		}
+	}
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), bit(q.exists(q.batches)))...)
 }
 
 func leave(q *queue, args []string) any {
@@ -283,6 +323,7 @@ func leave(q *queue, args []string) any {
 	}
 	returned, _, left := q.takeBack(args[:1])
 	q.keepOffset()
+	q.trimLog()
 	q.alert(&q.lane, returned)
 	return []any{returned, left}
 }
@@ -298,6 +339,7 @@ func fail(q *queue, args []string) any {
 	}
 	returned, handled, left := q.takeBack(args[:1])
 	q.keepOffset()
+	q.trimLog()
 	q.alert(&q.lane, returned)
 	return []any{1, returned, handled, left}
 }
@@ -306,7 +348,7 @@ func fail(q *queue, args []string) any {
 func (q *queue) end(worker string, mark int64) bool {
 	leaves := q.leaves(worker)
 	if _, member := q.score(q.workers, worker); member {
-		q.fence(worker, mark)
+		q.fence(mark, worker)
 		return true
 	}
 	return leaves
@@ -322,5 +364,6 @@ func sweep(q *queue, args []string) any {
 	q.whole()
 	found := q.look(number(args[0]), true)
 	q.keepOffset()
+	q.trimLog()
 	return found
 }

@@ -14,7 +14,14 @@ var ofModel = []difference{
 		request: []any{"ACL", "SETUSER", "somebody"},
 		redis:   "OK",
 		other:   "ERR unknown command 'ACL'",
-		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestGuardLook$|^TestHintsOnly/.*/channels$`),
+		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestGuardLook$|^TestGuardObserved/unknown$|^TestHintsOnly/.*/channels$`),
+	},
+	{
+		what:    "nobody can subscribe to a pattern",
+		request: []any{"PSUBSCRIBE", "somebody*"},
+		redis:   "[",
+		other:   "ERR unknown command",
+		tests:   regexp.MustCompile(`^TestGuardObserved/pattern$`),
 	},
 }
 

@@ -16,6 +16,7 @@ func (q *queue) isReturning(worker string) bool {
 func (x *examination) takeFrom(worker string) {
 	returned, _, _ := x.takeBack([]string{worker})
 	x.back += returned
+	x.gaveBack = true
 }
 
 // orphan judges a process with a list: somebody holds it. Nobody knows its token any
@@ -34,6 +35,7 @@ func (x *examination) orphan(id string) {
 	}
 	mended := x.mend && x.giveBack(x.working, id, token+1, 0, x.keyed) == done
 	x.back += bit(mended)
+	x.gaveBack = true
 	x.tell("orphan", id, mended, "")
 }
 
@@ -67,6 +69,9 @@ func (x *examination) twice(name string) {
 	}
 	if x.mend {
 		x.remove(x.working+goes, id)
+		if !x.exists(x.working + goes) {
+			x.holdsNothing(goes)
+		}
 	}
 	x.tell("twice", id, x.mend, goes)
 }
@@ -81,6 +86,11 @@ func (x *examination) holds(worker string) {
 	highest := int64(held[len(held)-1].score)
 	if token, known := x.lastToken(); known && highest > token {
 		x.flaw("token", worker, func() { x.put(x.token, text(highest)) })
+	}
+	if x.is(x.holders, "zset") {
+		if _, known := x.score(x.holders, worker); !known {
+			x.flaw("cancel", worker, func() { x.add(x.holders, worker, 0) })
+		}
 	}
 	if !x.isMember(worker) && !x.isReturning(worker) {
 		x.flaw("stray", worker, func() {
@@ -101,7 +111,7 @@ func (x *examination) lapsed(name string) {
 	deadline := text(int64(score))
 	fails := x.mend && seen == deadline
 	if fails {
-		x.fence(worker, 0)
+		x.fence(0, worker)
 		x.takeFrom(worker)
 	}
 	x.tell("dead", worker, fails, deadline)

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,15 +34,17 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 	waiting, unique, payload := keys[0], keys[2], args[2]
 	text_, _ := s.field(unique, "offset")
 	offset, _ := integer(text_)
+	gaps := s.size(keys[3])
 	items := s.items(waiting)
+	q := &queue{store: s, gaps: keys[3], offset: offset}
 	if where, locked := s.field(unique, digest(payload)); locked {
 		place, waits := position(where)
 		held := !waits
-		if at := place - offset; waits && at >= 0 && at < int64(len(items)) {
+		if at := q.ahead(place); waits && at >= 0 && at < int64(len(items)) {
 			held = items[at] == payload
 		}
 		if i := slices.Index(items, payload); !held && i >= 0 {
-			s.set(unique, digest(payload), "w:"+text(offset+int64(i)))
+			s.set(unique, digest(payload), "w:"+text(q.at(int64(i))))
 			held = true
 		}
 		if held {
@@ -49,8 +52,60 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 		}
 	}
 	s.pushAll(waiting, keys[1], args[0], args[1], args[2:])
-	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items))))
+	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
 	return 1
+}
+
+func stage(s *store, keys, args []string, _ time.Time) any {
+	before, count, length := int(number(args[0])), len(args)-2, s.length(keys[0])
+	v := s.at(keys[0], "list")
+	open := v == nil || !v.expires.IsZero()
+	switch {
+	case open && length == before+count:
+		return length
+	case !open || length != before:
+		return refusal("BATCH pages of the batch are missing")
+	}
+	s.push(keys[0], args[2:]...)
+	s.expire(keys[0], number(args[1]))
+	return before + count
+}
+
+func commit(s *store, keys, args []string, _ time.Time) any {
+	if s.exists(keys[2]) {
+		var mark string
+		return bit(try(func() { mark, _ = s.get(keys[2]) }) && mark == args[1])
+	}
+	s.length(keys[1])
+	if s.length(keys[0]) != int(number(args[2])) {
+		return refusal("BATCH pages of the batch are missing")
+	}
+	s.put(keys[2], args[1])
+	s.expire(keys[2], number(args[3]))
+	s.persist(keys[0])
+	s.push(keys[1], args[1])
+	s.publish(args[0], args[2])
+	return 1
+}
+
+func haul(s *store, keys, args []string, _ time.Time) any {
+	ids := s.items(keys[2])
+	if len(ids) == 0 {
+		return 0
+	}
+	batch, moved, bytes := args[1]+ids[0], 0, 0
+	s.persist(batch)
+	for moved < 2000 && bytes < 1<<20 && s.length(batch) > 0 {
+		s.length(keys[0]) // of another type: nothing is taken
+		payload, _ := s.popFront(batch)
+		s.push(keys[0], payload)
+		moved, bytes = moved+1, bytes+len(payload)
+	}
+	if !s.exists(batch) {
+		s.popFront(keys[2])
+	}
+	s.wakes(keys[1], args[0], moved)
+	return s.length(keys[2])
 }
 
 func rouse(s *store, keys, args []string, _ time.Time) any {
@@ -76,84 +131,157 @@ func resume(q *queue, _ []string) any {
 
 func cancel(q *queue, args []string) any {
 	channel, payload := args[0], args[1]
+	said, _ := integer(args[2])
+	left := int(said)
+	after, last := args[3], args[4]
 	token := q.givesTokens()
 	q.whole()
 	name := digest(payload)
 	q.fields(q.cancel + name)
-	workers := q.holders()
-
-	// What stands behind a removed copy moves up, and so do the locks on it.
-	items, moved := q.items(q.waiting), map[int64]int64{}
-	var left []string
-	for i, item := range items {
-		moved[q.offset+int64(i)] = q.offset + int64(len(left))
-		if item != payload {
-			left = append(left, item)
+	q.size(q.workers)
+	q.size(q.holders)
+	length := q.length(q.waiting)
+	page := func(most, bytes int) int { return max(min(most, bytes/max(len(payload), 1)), 1) }
+	listed := left != 0
+	if left < 0 {
+		left = length
+	}
+	if !strings.HasPrefix(last, name+":") {
+		last = ""
+	}
+	lock, _ := q.field(q.unique, name)
+	if !q.locks {
+		lock = ""
+	}
+	removed, unlocks := 0, false
+	if left > 0 {
+		most := 10_000
+		if q.locks {
+			most = 150
+		}
+		most = min(left, page(most, 4<<20))
+		removed, unlocks = q.removeCopies(payload, lock, most)
+		if left -= removed; removed < most {
+			left, unlocks = 0, true
 		}
 	}
-	removed := len(items) - len(left)
-	q.change(q.waiting, "list", func(v *value) { v.list = left })
-	for _, member := range q.all(q.contents) {
-		entry, ok := strings.CutPrefix(member.name, name+":")
-		if !ok {
-			continue
+	if listed {
+		last = ""
+		for _, m := range q.all(q.contents) {
+			if left == 0 && strings.HasPrefix(m.name, name+":") {
+				last = m.name
+			}
 		}
-		if q.is(q.entry+entry, "hash") {
-			if waits, ok := q.field(q.entry+entry, "payload"); ok && waits == payload {
-				q.unwait(&q.lane, entry)
-				removed++
+	}
+	if left == 0 && last != "" && removed < 100 {
+		most, n := page(100, 256<<10), 0
+		for _, m := range q.all(q.contents) {
+			entry, ok := strings.CutPrefix(m.name, name+":")
+			if !ok || m.name <= after || m.name > last || n == most {
 				continue
 			}
+			n++
+			waits := false
+			if q.is(q.entry+entry, "hash") {
+				p, there := q.field(q.entry+entry, "payload")
+				waits = there && p == payload
+			}
+			if waits {
+				q.unwait(&q.lane, entry)
+				removed++
+			} else {
+				q.remove(q.contents, m.name)
+			}
+			after = m.name
 		}
-		q.remove(q.contents, member.name)
+		if n < most || after == last {
+			last = ""
+		}
 	}
 	q.unset(q.ledger, name)
-	if q.locks {
-		if lock, ok := q.field(q.unique, name); ok && !strings.HasPrefix(lock, "p:") {
-			q.unset(q.unique, name)
-		}
-		q.change(q.unique, "hash", func(v *value) {
-			for of, where := range v.hash {
-				place, waits := position(where)
-				to, known := moved[place]
-				if beyond := q.offset + int64(len(items)); waits && !known && place >= beyond {
-					to, known = place-int64(len(items)-len(left)), true
-				}
-				if waits && known && to != place {
-					v.hash[of] = "w:" + text(to)
-				}
-			}
-		})
-		if q.fields(q.unique) == 1 {
-			q.del(q.unique)
-		}
+	ends := left == 0 && last == ""
+	switch kind, place, _ := strings.Cut(lock, ":"); kind {
+	case "e":
+		_, waits := q.score(q.contents, name+":"+place)
+		unlocks = !waits
+	case "w":
+	default:
+		unlocks = kind != "p" && ends
 	}
-	token = q.logCancel(name, token, workers)
-	q.publish(channel, payload)
-	return []any{removed, token}
+	if lock != "" && unlocks {
+		q.unset(q.unique, name)
+	}
+	q.keepOffset()
+
+	token, stopped, finished := q.logCancel(name, token)
+	if ends {
+		message := payload
+		if len(payload) > 1024 || large.MatchString(payload) {
+			message = "sha1:" + name + ":" + text(len(payload))
+		}
+		q.publish(channel, message)
+	}
+	return []any{removed, token, stopped, finished, left, after, last}
+}
+
+var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
+
+// removeCopies removes the first copies from the list, and tells whether the lock was
+// on one of them, or on something in front of the last. What stood at the front was as
+// good as taken; what was removed elsewhere leaves a gap.
+func (q *queue) removeCopies(payload, lock string, most int) (removed int, unlocks bool) {
+	var left []string
+	var gaps []int64
+	furthest, taken := -1, 0
+	for i, item := range q.items(q.waiting) {
+		if item != payload || removed == most {
+			left = append(left, item)
+			continue
+		}
+		if i == removed {
+			taken++
+		} else if q.locks {
+			gaps = append(gaps, q.at(int64(i)))
+		}
+		removed++
+		furthest = i
+	}
+	if place, ok := position(lock); ok && q.locks {
+		unlocks = q.ahead(place) <= int64(furthest)
+	}
+	q.change(q.waiting, "list", func(v *value) { v.list = left })
+	for _, gap := range gaps {
+		q.add(q.gaps, text(gap), gap)
+	}
+	if q.locks {
+		q.offset += int64(taken)
+	}
+	return removed, unlocks
 }
 
 func cancelKey(q *queue, args []string) any {
 	entry := args[0]
 	token := q.givesTokens()
 	process, runs := q.field(q.entry+entry, "process")
+	holder, held := q.field(q.entry+entry, "holder")
 	q.fields(q.cancel + entry)
+	q.size(q.workers)
+	q.size(q.holders)
 	q.whole()
-	var holder []string
-	if runs {
-		for _, w := range q.holders() {
-			if _, ok := q.score(q.working+w, process); ok {
-				holder = []string{w}
+	removed := bit(q.unwait(&q.lane, entry))
+	if !runs {
+		return []any{removed, 0, 0, 0}
+	}
+	token, stopped, finished := q.logCancel(entry, token)
+	if token > 0 && held && q.is(q.working+holder, "zset") {
+		if begun, ok := q.score(q.working+holder, process); ok {
+			if q.is(q.stopping, "zset") {
+				q.add(q.stopping, stoppingAs(entry, int64(begun), process), 0)
 			}
+			q.publish(q.wake+holder, "0")
 		}
 	}
-	removed := bit(q.unwait(&q.lane, entry))
-	if holder == nil {
-		return []any{removed, 0}
-	}
-	token = q.logCancel(entry, token, holder)
-	q.publish(q.wake+holder[0], "0")
-	return []any{removed, token}
+	return []any{removed, token, stopped, finished}
 }
 
 func remove(q *queue, args []string) any {
@@ -236,18 +364,25 @@ func requeue(q *queue, args []string) any {
 	q.size(failed.schedule)
 	q.size(failed.contents)
 	q.whole()
-	requeued := 0
+	requeued, looked, bytes := 0, 0, 0
 	for _, grave := range args[3:] {
-		key := failed.entry + grave
-		if !q.is(key, "hash") {
-			continue
+		key, payload, waits, runs := failed.entry+grave, "", false, false
+		if q.is(key, "hash") {
+			payload, waits = q.field(key, "payload")
+			_, runs = q.field(key, "process")
 		}
-		payload, waits := q.field(key, "payload")
-		_, runs := q.field(key, "process")
-		from, _ := q.field(key, "from")
+		if bytes > 0 && bytes+len(payload) > 1<<20 {
+			break
+		}
+		looked++
+		from := ""
+		if waits {
+			from, _ = q.field(key, "from")
+		}
 		if !waits || runs || from != "" && q.exists(q.entry+from) {
 			continue
 		}
+		bytes += len(payload)
 		q.unwait(failed, grave)
 		if from == "" {
 			q.push(q.waiting, payload)
@@ -261,14 +396,17 @@ func requeue(q *queue, args []string) any {
 		q.alert(&q.lane, requeued)
 		q.publish(args[2], text(requeued))
 	}
-	return requeued
+	return []any{requeued, looked}
 }
 
 // deleteQueue drops what waits, with the locks on it. The model needs no pages of locks.
 func deleteQueue(q *queue, args []string) any {
 	q.whole()
 	if args[2] == "1" {
-		q.offset += int64(q.length(q.waiting))
+		if q.locks {
+			q.offset += int64(q.length(q.waiting) + q.size(q.gaps))
+			q.del(q.gaps)
+		}
 		q.del(q.waiting)
 		q.del(q.ledger)
 		if q.locks {
@@ -277,8 +415,16 @@ func deleteQueue(q *queue, args []string) any {
 		q.publish(args[0], "")
 	}
 	members := q.all(q.contents)
-	for _, m := range members[:min(len(members), 500)] {
+	bytes := 0
+	for _, m := range members[:min(len(members), 200)] {
+		if bytes >= 1<<20 {
+			break
+		}
 		of, entry := m.name[:min(40, len(m.name))], m.name[min(41, len(m.name)):]
+		if q.is(q.entry+entry, "hash") {
+			payload, _ := q.field(q.entry+entry, "payload")
+			bytes += len(payload)
+		}
 		q.unwait(&q.lane, entry)
 		q.remove(q.contents, m.name)
 		if where, ok := q.field(q.unique, of); ok && q.locks && where == "e:"+entry {
@@ -296,6 +442,7 @@ func deleteQueue(q *queue, args []string) any {
 		})
 		if q.fields(q.unique) == 1 {
 			q.del(q.unique)
+			q.del(q.gaps)
 		}
 	}
 	return []any{"0", left}

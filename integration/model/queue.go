@@ -3,6 +3,7 @@ package model
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -14,9 +15,9 @@ import (
 type queue struct {
 	lane
 	*store
-	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused string // keys
-	process, working, cancel                                                    string // prefixes
-	now, micros                                                                 int64
+	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused, gaps, holders, stopping, batches string // keys
+	process, working, cancel                                                                                      string // prefixes
+	now, micros                                                                                                   int64
 
 	locks     bool  // on payloads; only then
 	offset    int64 // is the position of the front
@@ -25,6 +26,7 @@ type queue struct {
 	keyed     bool  // something runs out of the second lane
 	scheduled bool  // something waits there, or has when this call began
 	broken    bool  // a key of the second lane is of another type
+	carried   int   // bytes of the payloads that were given back
 }
 
 // A lane is where tasks wait that have a time or a key: the second lane of a queue, or
@@ -43,14 +45,22 @@ const (
 	aside  = 1 << 52   // added to the time of what was given up
 	clock  = 1 << 43   // added to the score of who keeps the time
 	atOnce = 100       // tasks that one call gives back
+
+	atOnceBytes    = 4 << 20 // of their payloads
+	atOnceWorkers  = 500     // whose tasks it compares
+	atOnceSuspects = 1000    // workers noted as lapsed
+	atOnceFences   = 200     // workers failed
 )
 
 func newQueue(s *store, keys, args []string, at time.Time) *queue {
 	q := &queue{
 		store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], unique: keys[6], token: keys[7],
-		entries: keys[10], ledger: keys[11], paused: keys[12], process: args[0], working: args[1], cancel: args[2],
+		entries: keys[10], ledger: keys[11], paused: keys[12], gaps: keys[13], holders: keys[14], stopping: keys[15], process: args[0], working: args[1], cancel: args[2],
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
+	}
+	if len(keys) > 16 { // of a beat
+		q.batches = keys[16]
 	}
 	if s.is(q.entries, "hash") {
 		q.keyed = s.fields(q.entries) > 0
@@ -59,6 +69,7 @@ func newQueue(s *store, keys, args []string, at time.Time) *queue {
 	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.ledger, "hash")
 	offset, _ := s.field(q.unique, "offset")
 	q.offset, q.locks = integer(offset)
+	q.broken = q.broken || q.locks && !s.is(q.gaps, "zset")
 	q.canceling = s.size(q.canceled) > 0
 	s.size(q.suspects)
 	q.counting = !q.broken && s.fields(q.ledger) > 0
@@ -122,8 +133,8 @@ func (q *queue) deadline(lease int64) int64 {
 	return never
 }
 
-// holders are those who hold anything: members, and those being returned.
-func (q *queue) holders() (all []string) {
+// owners are those who hold anything: members, and those being returned.
+func (q *queue) owners() (all []string) {
 	for _, w := range slices.Concat(q.all(q.workers), q.between(q.suspects, -inf, 0)) {
 		if q.exists(q.working + w.name) {
 			all = append(all, w.name)
@@ -134,7 +145,7 @@ func (q *queue) holders() (all []string) {
 
 // holder is who holds a process, and its token; "" if nobody does.
 func (q *queue) holder(id string) (worker string, token int64) {
-	for _, w := range q.holders() {
+	for _, w := range q.owners() {
 		if !q.is(q.working+w, "zset") {
 			continue
 		}
@@ -145,35 +156,87 @@ func (q *queue) holder(id string) (worker string, token int64) {
 	return worker, token
 }
 
-// logCancel puts a cancel on record, for the workers to acknowledge.
-func (q *queue) logCancel(name string, last int64, workers []string) int64 {
-	record, token := q.cancel+name, max(last, 1)
-	over := q.fields(record) <= 3 // or there is none
-	if q.exists(q.workers) {      // who have seen what came before
+// logCancel puts a cancel on record, for those who hold something.
+func (q *queue) logCancel(name string, last int64) (token, stopped, finished int64) {
+	record := q.cancel + name
+	token = max(last, 1)
+	if q.exists(q.workers) { // who have seen what came before
 		token = last + 1
 		q.put(q.token, text(token))
 	}
-	if len(workers) == 0 {
-		if over {
-			q.set(record, "token", token, "stopped", 0, "finished", 0)
-			q.expire(record, 10_000)
-		}
-		return 0
-	}
-	if over && q.fields(record) == 3 {
-		q.del(record)
-	}
-	q.add(q.canceled, name, token)
+	holds := q.exists(q.holders)
+	_, underWay := q.score(q.canceled, name)
 	for _, f := range []string{"stopped", "finished"} {
 		if _, ok := q.field(record, f); !ok {
 			q.set(record, f, 0)
 		}
 	}
 	q.set(record, "token", token)
-	for _, w := range workers {
-		q.set(record, "w:"+w, "")
+	if holds {
+		q.add(q.canceled, name, token)
+		q.expire(record, 86_400_000)
+	} else if !underWay {
+		q.expire(record, 60_000)
 	}
-	return token
+	was, _ := q.field(record, "stopped")
+	did, _ := q.field(record, "finished")
+	if !holds {
+		token = 0
+	}
+	return token, number(was), number(did)
+}
+
+// nameOf is what members of stopping begin with that are of a cancel.
+func nameOf(name string) string {
+	if isKey(name) {
+		return "k" + digest(name)
+	}
+	return "p" + name
+}
+
+func stoppingAs(name string, token int64, id string) string {
+	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
+}
+
+// holdsNothing notes that a worker holds nothing any more.
+func (q *queue) holdsNothing(worker string) {
+	if q.is(q.holders, "zset") {
+		q.remove(q.holders, worker)
+	}
+}
+
+// trimLog takes out of the log what is over: all who hold something have said what it
+// covers of that, and none of that runs.
+func (q *queue) trimLog() {
+	if !q.canceling || !q.is(q.holders, "zset") {
+		return
+	}
+	low := inf
+	for _, h := range q.all(q.holders) {
+		low = min(low, h.score)
+	}
+	said := q.between(q.canceled, -inf, low)
+	if len(said) == 0 {
+		return
+	}
+	if n := len(said); n > 100 {
+		from := int(q.micros % int64(n-99))
+		said = said[from:min(from+100, n)]
+	}
+	for _, c := range said {
+		runs := false
+		if q.is(q.stopping, "zset") {
+			runs = slices.ContainsFunc(q.all(q.stopping), func(r ranked) bool { return strings.HasPrefix(r.name, nameOf(c.name)+":") })
+		}
+		if !runs {
+			q.remove(q.canceled, c.name)
+			q.expire(q.cancel+c.name, 60_000)
+		}
+	}
+	if low == inf {
+		q.del(q.canceled)
+		q.del(q.stopping)
+	}
 }
 
 // integer reads a number.

@@ -204,6 +204,7 @@ func look(t *testing.T, c redis.Conn, s *scene) string {
 		}
 		return all
 	}
+	payloads := map[string]string{}
 	var out strings.Builder
 	for _, key := range redistest.Keys(t, c, prefix) {
 		kind, err := redis.String(c.Do("TYPE", key))
@@ -215,6 +216,7 @@ func look(t *testing.T, c redis.Conn, s *scene) string {
 		switch kind {
 		case "list":
 			all = do("LRANGE", key, 0, -1)
+			payloads[key] = all[len(all)-1]
 		case "hash":
 			for pair := range slices.Chunk(do("HGETALL", key), 2) {
 				all, in = append(all, pair[0]+"="+pair[1]), append(in, ranked{name: pair[0]})
@@ -240,6 +242,11 @@ func look(t *testing.T, c redis.Conn, s *scene) string {
 		fmt.Fprintf(&out, "  %s %s %v ends:%t\n", key, kind, all, ttl > 0)
 		if s != nil {
 			s.note(key, in)
+		}
+	}
+	if s != nil {
+		for i, p := range s.held {
+			s.held[i].payload = payloads[queue_.Process(p.id)]
 		}
 	}
 	return out.String()

@@ -40,7 +40,7 @@ func of(f func(*queue, []string) any) verb {
 }
 
 var verbs = map[string]verb{
-	"enqueue": enqueue, "enqueue_once": enqueueOnce, "enqueue_unique": enqueueUnique, "rouse": rouse, "pause": pause, "join": join,
+	"enqueue": enqueue, "enqueue_once": enqueueOnce, "enqueue_unique": enqueueUnique, "rouse": rouse, "stage": stage, "commit": commit, "haul": haul, "pause": pause, "join": join,
 	"register": register, "enlist": enlist, "delist": delist,
 	"step": of(step), "beat": of(beat), "sweep": of(sweep), "leave": of(leave), "fail": of(fail),
 	"put": of(put), "remove": of(remove), "cancel": of(cancel), "cancel_key": of(cancelKey),
@@ -55,7 +55,7 @@ func Serve() (*Server, error) {
 		return nil, err
 	}
 	s := &Server{door: door, subscribers: map[string][]*server.Peer{}, scripts: map[string]loaded{}}
-	s.store = &store{keys: map[string]*value{}, publish: s.publish}
+	s.store = &store{keys: map[string]*value{}, publish: s.publish, listening: func(channel string) int { return len(s.subscribers[channel]) }}
 	door.SetPreHook(func(p *server.Peer, name string, args ...string) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -73,10 +73,41 @@ func (q *queue) moveLock(payload, from, to string) {
 // takeLock follows a payload from the front of the list into a process.
 func (q *queue) takeLock(payload, id string) {
 	where, _ := q.field(q.unique, digest(payload))
-	if place, ok := position(where); ok && place <= q.offset {
+	if place, ok := position(where); ok && q.ahead(place) <= 0 {
 		q.set(q.unique, digest(payload), "p:"+id)
 	}
 	q.offset++
+}
+
+// ahead is how many are in front of a position, by its offset and the gaps below.
+func (q *queue) ahead(position int64) int64 { return q.ordinal(position) - q.offset }
+
+// ordinal is a position without the gaps below it.
+func (q *queue) ordinal(position int64) int64 {
+	return position - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
+}
+
+// at is the position of what has so many in front of it: the first one that is no gap.
+func (q *queue) at(ahead int64) int64 {
+	at := q.offset + ahead
+	for _, gap := range q.all(q.gaps) {
+		if int64(gap.score) > at {
+			break
+		}
+		at++
+	}
+	return at
+}
+
+// room makes room in front of the front, and is its position.
+func (q *queue) room() int64 {
+	front := q.at(0) - 1
+	if _, gap := q.score(q.gaps, text(front)); gap {
+		q.remove(q.gaps, text(front))
+	} else {
+		q.offset--
+	}
+	return front
 }
 
 // position is the place in the list at which a lock is.
@@ -94,13 +125,21 @@ func (q *queue) keepOffset() {
 	case !q.locks:
 	case q.fields(q.unique) == 1:
 		q.del(q.unique)
+		q.del(q.gaps)
 	default:
+		for i, gap := range q.all(q.gaps) {
+			if int64(gap.score) > q.offset || i == 500 {
+				break
+			}
+			q.remove(q.gaps, gap.name)
+			q.offset++
+		}
 		q.set(q.unique, "offset", q.offset)
 	}
 }
 
 // covered counts the end of a process that a cancel covers.
-func (q *queue) covered(payload, entry string, token int64, field string) (covered bool) {
+func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
 	}
@@ -111,24 +150,23 @@ func (q *queue) covered(payload, entry string, token int64, field string) (cover
 	for _, name := range names {
 		if canceled, ok := q.score(q.canceled, name); ok && float64(token) <= canceled {
 			covered = true
-			if record := q.cancel + name; q.is(record, "hash") {
+			if record := q.cancel + name; q.is(record, "hash") && q.exists(record) {
 				was, ok := q.field(record, field)
-				if n, valid := integer(was); valid || !ok {
+				_, recorded := q.field(record, "token")
+				if n, valid := integer(was); recorded && (valid || !ok) {
 					q.set(record, field, n+1)
 				}
+			}
+			if q.is(q.stopping, "zset") {
+				q.remove(q.stopping, stoppingAs(name, token, id))
+			}
+			if isKey(name) {
+				q.remove(q.canceled, name)
+				q.expire(q.cancel+name, 60_000)
 			}
 		}
 	}
 	return covered
-}
-
-// acknowledge notes that a worker has nothing left of what a cancel covers.
-func (q *queue) acknowledge(name, worker string) {
-	record := q.cancel + name
-	if q.is(record, "hash") && q.unset(record, "w:"+worker) == 1 && q.fields(record) == 3 {
-		q.remove(q.canceled, name)
-		q.expire(record, 60_000)
-	}
 }
 
 // takeOut takes what a process runs out of it.
@@ -160,7 +198,7 @@ func (q *queue) finish(working, id string, token int64, field string, keyed bool
 		return "", false
 	}
 	if f == done {
-		q.covered(payload, r.entry, token, field)
+		q.covered(payload, r.entry, id, token, field)
 		if !isKey(r.entry) {
 			q.forgetCrashes(payload)
 		}
@@ -190,7 +228,8 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	}
 	// Of a list of several, the library reads one end and moves the other.
 	payload := held[len(held)-1]
-	if q.covered(payload, r.entry, token, "stopped") {
+	if q.covered(payload, r.entry, id, token, "stopped") {
+		q.carried += len(payload)
 		q.del(key)
 		q.clear(working, id, payload, r.entry)
 		return gone
@@ -212,8 +251,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		payload, _ = q.popFront(key)
 		q.pushFront(q.waiting, payload)
 		if q.locks {
-			q.offset--
-			q.moveLock(payload, "p:"+id, "w:"+text(q.offset))
+			q.moveLock(payload, "p:"+id, "w:"+text(q.room()))
 		}
 	}
 	if died > 0 && !isKey(r.entry) {
@@ -222,6 +260,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.set(q.ledger, digest(payload), n+died)
 		q.counting = true
 	}
+	q.carried += len(payload)
 	return done
 }
 
@@ -231,7 +270,7 @@ func (q *queue) putOff(working, id string, token, delay int64, keyed bool) fate 
 	if f == stuck {
 		return stuck
 	}
-	if f == gone || q.covered(payload, r.entry, token, "stopped") {
+	if f == gone || q.covered(payload, r.entry, id, token, "stopped") {
 		q.clear(working, id, payload, r.entry)
 		return gone
 	}

@@ -1,16 +1,23 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // tell tells of a started task.
 func (r *round) tell(payload string, token int64, entry string, retries, crashes int64) {
 	var more any = ""
-	if entry != "" || crashes > 0 {
+	size := 0
+	if r.brief && len(payload) > 256<<10 {
+		payload, size = "", len(payload)
+	}
+	if entry != "" || crashes > 0 || size > 0 {
 		var story any = ""
 		if entry != "" && r.failed == nil {
 			story = append([]any{entry, payload}, r.story(r.entry+entry)...)
 		}
-		more = []any{entry, retries, crashes, story}
+		more = []any{entry, retries, crashes, story, size}
 	}
 	r.told = append(r.told, payload, token, more)
 }
@@ -49,6 +56,7 @@ func (r *round) risky(crashes int64) bool {
 		return false
 	}
 	r.skipped++
+	r.spent += costPassed
 	return true
 }
 
@@ -65,16 +73,45 @@ func (r *round) deadly(payload, entry string, retries, crashes int64) bool {
 	id := r.otherID()
 	if r.failed != nil {
 		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.bury(r.failed, r.keep, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes})
+		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes})
 	} else {
-		r.putAside(r.keep, "r:"+id, payload, retries, crashes)
+		r.putAside("r:"+id, payload, retries, crashes)
 	}
 	r.buried++
+	r.gaveUp = true
+	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
 	return true
+}
+
+// What starts cost, in μs.
+const (
+	costPlain    = 5
+	costWatched  = 10
+	costEntry    = 25
+	costPassed   = 4
+	costBuried   = 50
+	bytesOfMicro = 400
+)
+
+func (r *round) spend(cost int64, payload string) {
+	r.spent += cost + int64(len(payload)/bytesOfMicro)
+	if r.first >= len(r.ids)-r.ahead {
+		r.space -= int64(len(payload))
+	}
+}
+
+// goesOn reports whether the next id may be used.
+func (r *round) goesOn() bool {
+	return r.first < r.final && r.spent < r.budget && (r.space > 0 || r.first < len(r.ids)-r.ahead)
 }
 
 // begin gives what was taken a token.
 func (r *round) begin(payload, entry string, retries, crashes int64) {
+	if entry != "" {
+		r.spend(costEntry, payload)
+	} else {
+		r.spend(costWatched, payload)
+	}
 	if crashes > 0 {
 		r.final = min(r.final, len(r.ids)-r.ahead)
 	}
@@ -84,35 +121,60 @@ func (r *round) begin(payload, entry string, retries, crashes int64) {
 	r.tell(payload, r.token, entry, retries, crashes)
 }
 
+// passAtMost is how many entries a round passes over.
+const passAtMost = 200
+
+// knows takes in what earlier rounds have passed over, if nothing came before it.
+func (r *round) knows(passed int, last string, first int64) {
+	if !r.scheduled || passed < passAtMost {
+		return
+	}
+	all := r.all(r.schedule)
+	place := slices.IndexFunc(all, func(e ranked) bool { return e.name == last })
+	if place >= 0 && place < passed && all[0].score >= float64(first) {
+		r.known = place + 1
+	}
+}
+
 // fromEntries starts what is due in the second lane, by pages: what is left to others
 // stays at the head.
 func (r *round) fromEntries(wanted int) {
+	if !r.scheduled {
+		return
+	}
 	var page []ranked
-	read, last := 0, false
-	for cleared := 0; r.first < r.final && r.others < 999 && cleared < 500 && r.scheduled; {
+	size := min(wanted, passAtMost)
+	read, got := 0, 0 // how many there should be on the page, and are
+	for cleared := 0; r.goesOn() && r.others < 999 && cleared < 500; {
 		if len(page) == 0 {
-			if last || read > 0 && read < wanted {
-				return
+			if read > 0 && got < read || r.skipped >= passAtMost {
+				break
 			}
-			from, size := r.skipped, wanted
-			due := r.between(r.schedule, -inf, float64(r.now))
-			if r.skipped >= 200 {
-				behind := len(due) - r.skipped
-				if behind <= 0 {
-					return
-				}
-				from, size, last = r.skipped+int(r.number*100%int64(behind)), 100, true
+			from := r.known + r.skipped
+			if read == 0 && r.solo && r.known > 0 {
+				from, read = 0, 1
+				r.known--
+			} else {
+				read = size
 			}
-			page = due[min(from, len(due)):min(from+size, len(due))]
-			if read = len(page); read == 0 {
-				return
+			all := r.all(r.schedule)
+			page = append([]ranked{}, all[min(from, len(all)):min(from+read, len(all))]...)
+			if got = len(page); got == 0 {
+				break
 			}
+		}
+		if page[0].score > float64(r.now) {
+			break
 		}
 		entry := page[0].name
 		page = page[1:]
 		if cleared += r.startEntry(entry); r.final < r.first {
-			return
+			break
 		}
+	}
+	r.prefix = []any{r.known + r.skipped, "", "0"}
+	if all := r.all(r.schedule); r.known+r.skipped > 0 && r.known+r.skipped <= len(all) {
+		r.prefix[1], r.prefix[2] = all[r.known+r.skipped-1].name, text(int64(all[0].score))
 	}
 }
 
@@ -137,9 +199,12 @@ func (r *round) startEntry(entry string) int {
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost it
+		r.spent += costPassed
 		return 1
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
-		r.putAside(r.keep, entry, payload, retries, crashes)
+		r.putAside(entry, payload, retries, crashes)
+		r.gaveUp = true
+		r.spent += costBuried
 		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // nor does it wait beside others
@@ -152,7 +217,7 @@ func (r *round) startEntry(entry string) int {
 		}
 	default:
 		id := r.ids[r.first]
-		r.started(entry, id, payload, retries, crashes)
+		r.started(entry, id, payload, r.worker, retries, crashes)
 		r.moveLock(payload, "e:"+entry, "p:"+id)
 		r.begin(payload, entry, retries, crashes)
 	}
@@ -162,7 +227,7 @@ func (r *round) startEntry(entry string) int {
 // fromList starts what is on the list.
 func (r *round) fromList() {
 	simple := !r.counting && !r.locks // nothing to see to but the payloads
-	for r.first < r.final && r.others < 999 {
+	for r.goesOn() && r.others < 999 {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
 			r.trouble = string(wrongType)
@@ -175,6 +240,7 @@ func (r *round) fromList() {
 		}
 		r.push(r.process+id, payload)
 		if simple {
+			r.spend(costPlain, payload)
 			r.token++
 			r.add(r.working, id, r.token)
 			r.first++
@@ -195,6 +261,7 @@ func (r *round) fromList() {
 			r.await(&r.lane, entry, payload, r.now, 0, 0)
 			r.plan(&r.lane, entry, r.now)
 			r.moved++
+			r.spent += costEntry
 		case r.deadly(payload, "", 0, crashes):
 			r.del(r.process + id)
 			r.forgetCrashes(payload)

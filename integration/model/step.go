@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 )
@@ -13,6 +14,7 @@ type round struct {
 	number, last           int64
 	most                   int64 // deaths
 	solo                   bool
+	holds                  bool // something, as far as that is known
 	keep, ahead            int
 	failed                 *lane // nil in a failed queue
 	doneTo                 string
@@ -22,9 +24,15 @@ type round struct {
 	told                   []any // of started tasks there is more to tell of
 	plain                  []any
 	trouble                string
+	gaveUp                 bool // something failed
+	brief                  bool
+	known                  int // entries that earlier rounds have passed over
+	prefix                 []any
+	observed               bool
 	idlers                 int
 	final, first, others   int // places in ids: behind the last to start; the next; ids made of the last
 	skipped, buried, moved int
+	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
 	empty                  bool
 }
 
@@ -43,7 +51,7 @@ func (a *arguments) int() int64 { n, _ := integer(a.word()); return n }
 
 func step(q *queue, rest []string) any {
 	args := arguments(rest)
-	r := &round{queue: q, heeded: true}
+	r := &round{queue: q, heeded: true, prefix: []any{}}
 	r.worker, r.number = args.word(), args.int()
 	lease, seen, idle := args.int(), args.int(), args.word() == "1"
 	r.most, r.solo, r.keep = args.int(), args.word() == "1", int(args.int())
@@ -53,8 +61,11 @@ func step(q *queue, rest []string) any {
 	}
 	r.doneTo = args.word()
 	outcomes, entries, ends := int(args.int()), int(args.int()), int(args.int())
-	acks, heard := args.int(), args.int()
+	runs, heard := args.int(), args.int()
 	r.ahead = int(args.int())
+	r.budget, r.space = bound(args.int()), bound(args.int())
+	r.brief = args.word() == "1"
+	passed, passedLast, passedFirst := int(args.int()), args.word(), number(args.word())
 	r.working = q.working + r.worker
 
 	if _, member := q.score(q.workers, r.worker); !member {
@@ -68,6 +79,11 @@ func step(q *queue, rest []string) any {
 	r.token = q.givesTokens()
 	q.whole()
 	q.size(r.working)
+
+	r.holds = q.size(r.working) > 0
+	if outcomes+ends > 0 {
+		_, r.holds = q.score(r.working, args[0])
+	}
 
 	overtaken := r.number < r.last
 	if !overtaken {
@@ -85,17 +101,24 @@ func step(q *queue, rest []string) any {
 
 	settled, strange := []any{}, []any{}
 	for i := range outcomes {
-		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), i < entries && q.keyed))
+		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), args.word(), i < entries && q.keyed))
 	}
 	for i := range ends {
-		if what := r.settle(args.word(), args.int(), "finish", "", false); what != "ok" {
+		if what := r.settle(args.word(), args.int(), "finish", "", "", false); what != "ok" {
 			strange = append(strange, i, what)
 		}
 	}
-	for range acks {
-		name, canceled := args.word(), args.int()
-		if t, ok := r.logged(name); ok && t == canceled {
-			q.acknowledge(name, r.worker)
+	said := args.int()
+	for range runs {
+		name, id := args.word(), args.word()
+		begun, held := q.score(r.working, id)
+		if canceled, ok := q.score(q.canceled, name); held && ok && begun <= canceled && q.is(q.stopping, "zset") {
+			q.add(q.stopping, stoppingAs(name, int64(begun), id), 0)
+		}
+	}
+	if q.canceling && said > 0 && said <= r.token && q.is(q.holders, "zset") {
+		if was, known := q.score(q.holders, r.worker); known && float64(said) > was {
+			q.add(q.holders, r.worker, said)
 		}
 	}
 	recorded := []any{}
@@ -119,7 +142,8 @@ func step(q *queue, rest []string) any {
 	before := r.token
 	if r.number <= r.last {
 		r.repeat()
-	} else if open && wanted > 0 {
+	} else if open && wanted > 0 && !r.brief {
+		r.knows(passed, passedLast, passedFirst)
 		r.fromEntries(wanted)
 		r.fromList()
 	}
@@ -127,13 +151,26 @@ func step(q *queue, rest []string) any {
 		q.put(q.token, text(r.token))
 	}
 	q.keepOffset()
+	dropped := 0
+	switch {
+	case !r.gaveUp:
+	case r.failed == nil:
+		dropped = q.trim(&q.lane, aside, r.keep)
+	case r.keep > 0 && q.is(r.failed.workers, "zset") && len(q.between(r.failed.workers, float64(q.now), inf)) == 0:
+		dropped = q.trim(r.failed, -inf, r.keep)
+	}
+	r.hold(before, outcomes+ends > 0)
+	q.trimLog()
 
 	more := !r.empty && open && q.waits() > 0
 	if q.scheduled && open && !more {
-		more = r.skipped < 200 && q.due() > r.skipped
+		if more = q.due() > r.known+r.skipped; more && r.skipped >= passAtMost {
+			more, again = false, true
+		}
 	}
 	started := len(r.told)/3 + len(r.plain)
-	again = again || more && r.number == r.last || open && r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	cut := more && r.spent >= r.budget && r.first < r.final
+	again = again || more && r.number == r.last || cut || open && r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
 	rank, due := -1, int64(-1)
 	if idle && started < needed && !again {
 		rank, due = r.rest(open)
@@ -156,7 +193,15 @@ func step(q *queue, rest []string) any {
 	if more {
 		hungry = 0
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed)}
+}
+
+// bound is n, 0 being no bound.
+func bound(n int64) int64 {
+	if n == 0 {
+		return math.MaxInt64
+	}
+	return n
 }
 
 // logged is the token of a cancel on record.
@@ -168,10 +213,33 @@ func (r *round) logged(name string) (int64, bool) {
 	return integer(f)
 }
 
-var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
+var (
+	reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
+	sized    = regexp.MustCompile(`^[#+]([0-9]+:[0-9a-fA-F]+):?`)
+)
+
+// hold keeps who holds something. Who begins to has nothing that a cancel up to the
+// token before covers. What was known, and did not change, is not looked at.
+func (r *round) hold(before int64, ended bool) {
+	known, there := false, r.is(r.holders, "zset")
+	if there {
+		_, known = r.score(r.holders, r.worker)
+	}
+	switch {
+	case r.token > before:
+		if there && !r.holds && !known {
+			r.add(r.holders, r.worker, before)
+		}
+		r.holds = true
+	case ended || !r.holds && r.canceling:
+		if r.holds = r.exists(r.working); !r.holds {
+			r.holdsNothing(r.worker)
+		}
+	}
+}
 
 // settle ends one process as the worker says.
-func (r *round) settle(id string, started int64, verb, word string, keyed bool) string {
+func (r *round) settle(id string, started int64, verb, word, large string, keyed bool) string {
 	if score, ok := r.score(r.working, id); !ok || score != float64(started) {
 		return "gone"
 	}
@@ -182,8 +250,13 @@ func (r *round) settle(id string, started int64, verb, word string, keyed bool) 
 		payload, ok := r.finish(r.working, id, started, field, keyed)
 		if !ok {
 			f = stuck
-		} else if verb == "finish" {
-			r.announce(payload, word)
+			break
+		}
+		if large != "" {
+			r.del(r.process + id) // with what else is there: nobody reads it
+		}
+		if verb == "finish" {
+			r.announce(payload, large, word)
 		}
 	case "stop":
 		f = r.giveBack(r.working, id, started, 0, keyed)
@@ -204,15 +277,38 @@ func (r *round) settle(id string, started int64, verb, word string, keyed bool) 
 }
 
 // announce tells observers of a finished task, until nobody hears of one.
-func (r *round) announce(payload, word string) {
+func (r *round) announce(payload, large, word string) {
 	if !r.heeded {
 		return
 	}
-	message := `{"workerId":` + quote(r.worker) + `,"task":` + quote(payload)
-	if result, ok := strings.CutPrefix(word, "="); ok {
-		message += `,"result":` + quote(result)
+	message := `{"workerId":` + quote(r.worker) + r.about("task", payload, large)
+	if m := sized.FindStringSubmatch(word); m != nil {
+		if word[0] == '+' && r.listening(r.doneTo) > 0 {
+			message += `,"result":` + word[len(m[0]):]
+		} else {
+			message += r.about("result", "", m[1])
+		}
+	} else if result, ok := strings.CutPrefix(word, "="); ok {
+		message += r.about("result", result, "")
 	}
 	r.heeded = r.publish(r.doneTo, message+"}") > 0
+	r.observed = r.heeded
+}
+
+// about is what is told of a payload or a result: itself, or its length and its digest.
+// Large is these two, where they are given.
+func (r *round) about(name, value, large string) string {
+	size, sum, _ := strings.Cut(large, ":")
+	switch {
+	case large != "":
+	case len(value) > 65536:
+		return fmt.Sprintf(`,"%sSize":%d`, name, len(value))
+	case len(value) > 1024 && r.listening(r.doneTo) == 0:
+		size, sum = text(int64(len(value))), digest(value)
+	default:
+		return `,"` + name + `":` + quote(value)
+	}
+	return fmt.Sprintf(`,"%sSize":%s,"%sDigest":"%s"`, name, size, name, sum)
 }
 
 // quote writes a string as JSON does, whatever its bytes are.
@@ -240,25 +336,25 @@ func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool
 	if f == stuck {
 		return stuck
 	}
-	if f == gone || r.covered(payload, run.entry, started, "stopped") {
+	if f == gone || r.covered(payload, run.entry, id, started, "stopped") {
 		r.clear(r.working, id, payload, run.entry)
 		return gone
 	}
+	r.gaveUp = true
 	if !isKey(run.entry) {
 		run.died = r.crashes(payload)
 		r.forgetCrashes(payload)
 	}
 	switch {
 	case r.failed != nil:
-		r.bury(r.failed, r.keep, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died})
+		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died})
 		r.clear(r.working, id, payload, run.entry)
 	case run.entry != "":
 		r.remove(r.working, id)
 		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died)
-		r.trim(&r.lane, aside, r.keep)
 	default:
 		r.clear(r.working, id, payload, "")
-		r.putAside(r.keep, "r:"+id, payload, run.tried, run.died)
+		r.putAside("r:"+id, payload, run.tried, run.died)
 	}
 	return done
 }
@@ -310,14 +406,13 @@ func (r *round) news(seen int64, overtaken bool) (cancels []any, last int64, mor
 	if overtaken || !r.canceling {
 		return cancels, seen, false
 	}
-	since := r.between(r.canceled, float64(seen+1), inf)
+	if !r.holds {
+		return cancels, r.token, false
+	}
+	since := r.between(r.canceled, float64(seen+1), float64(r.token))
 	since = since[:min(len(since), 100)]
 	for _, c := range since {
-		if r.is(r.cancel+c.name, "hash") {
-			if _, ok := r.field(r.cancel+c.name, "w:"+r.worker); ok {
-				cancels = append(cancels, c.name, int64(c.score))
-			}
-		}
+		cancels = append(cancels, c.name, int64(c.score))
 		seen = int64(c.score)
 	}
 	return cancels, seen, len(since) == 100

@@ -27,8 +27,9 @@ type value struct {
 
 // A store is a keyspace.
 type store struct {
-	keys    map[string]*value
-	publish func(channel, message string) int // tells how many hear it
+	keys      map[string]*value
+	publish   func(channel, message string) int // tells how many hear it
+	listening func(channel string) int          // how many would
 }
 
 // at returns what a key holds, or nil; it refuses what is of another kind.

@@ -76,7 +76,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				must(err)
 				started = round(nil, "b", "c")
 				if c.cancel {
-					_, _, err = script.Cancel(ctx, line, q, []byte(payload))
+					_, err = script.Cancel(ctx, line, q, []byte(payload))
 					must(err)
 				}
 				outcomes := make([]script.Outcome, 2)

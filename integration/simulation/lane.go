@@ -20,6 +20,9 @@ type lane struct {
 	schedule zset
 	contents zset
 	canceled zset
+	holders  zset // worker → token up to which it has said what cancels cover
+	stopping zset // "name:token:process" of what runs and a cancel covers
+	gaps     zset // positions in the list from which cancels removed payloads
 	entries  hash
 	unique   hash
 	rounds   hash
@@ -92,6 +95,12 @@ func (l *lane) set(kind, of string, v any) {
 		l.contents = asZset(v)
 	case "canceled":
 		l.canceled = asZset(v)
+	case "holders":
+		l.holders = asZset(v)
+	case "stopping":
+		l.stopping = asZset(v)
+	case "gaps":
+		l.gaps = asZset(v)
 	case "entries":
 		l.entries = asHash(v)
 	case "unique":
@@ -132,6 +141,12 @@ func (l *lane) get(kind, of string) any {
 		return l.contents
 	case "canceled":
 		return l.canceled
+	case "holders":
+		return l.holders
+	case "stopping":
+		return l.stopping
+	case "gaps":
+		return l.gaps
 	case "entries":
 		return l.entries
 	case "unique":
@@ -169,6 +184,20 @@ func (l *lane) names(id string) []string {
 }
 
 func isKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
+
+// at is what is in the list at a position that a lock names; "" if nothing is.
+func (l *lane) at(position int) string {
+	ahead := position - atoi(l.unique["offset"])
+	for _, gap := range l.gaps {
+		if gap < int64(position) {
+			ahead--
+		}
+	}
+	if ahead < 0 || ahead >= len(l.waiting) {
+		return ""
+	}
+	return l.waiting[len(l.waiting)-1-ahead]
+}
 
 // covered reports whether a cancel in the log covers a process.
 func (l *lane) covered(id string, token int64) bool {

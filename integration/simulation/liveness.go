@@ -96,7 +96,7 @@ func (r *run) drain() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			err := q.Resume(ctx)
 			if err == nil {
-				_, err = q.RequeueFailed(ctx)
+				_, err = q.RequeueAllFailed(ctx)
 			}
 			cancel()
 			if err != nil {

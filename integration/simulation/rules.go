@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -156,6 +157,7 @@ func (st *step) rules() {
 	st.order()
 	st.entries()
 	st.locks()
+	st.holders()
 	st.cancelLog()
 }
 
@@ -418,10 +420,12 @@ func (st *step) entries() {
 // locks: a lock is there exactly as long as what it is on waits or runs.
 func (st *step) locks() {
 	is := st.is
+	if len(is.unique) == 0 && len(is.gaps) > 0 {
+		st.violation("%s leaves %d gaps of %s, which has no locks", st.r.verb, len(is.gaps), is.queue)
+	}
 	if is.failed || len(is.unique) == 0 && len(st.was.unique) == 0 && st.r.verb != "enqueue_unique" {
 		return
 	}
-	offset := atoi(is.unique["offset"])
 	held := map[string]bool{}
 	for d, where := range is.unique {
 		if d == "offset" {
@@ -432,9 +436,7 @@ func (st *step) locks() {
 		there := ""
 		switch kind {
 		case "w":
-			if at := len(is.waiting) - 1 - (atoi(of) - offset); at >= 0 && at < len(is.waiting) {
-				there = is.waiting[at]
-			}
+			there = is.at(atoi(of))
 		case "p":
 			there = is.process[of]
 		case "e":
@@ -447,6 +449,43 @@ func (st *step) locks() {
 	for _, p := range slices.Concat(is.waiting, slices.Collect(maps.Values(is.process))) {
 		if st.unique[p] && !st.twins[p] && !held[digest(p)] {
 			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.queue)
+		}
+	}
+}
+
+// holders: who holds something, and nobody else, has a mark for cancels; and what is
+// said to be stopping runs, and a cancel covers it.
+func (st *step) holders() {
+	is := st.is
+	if st.kind["working"] || st.kind["holders"] {
+		for w := range is.working {
+			if _, ok := is.holders[w]; !ok {
+				st.violation("%s leaves %s, which holds something of %s, unknown to cancels", st.r.verb, w, is.queue)
+			}
+		}
+		for w := range is.holders {
+			if len(is.working[w]) == 0 {
+				st.violation("%s leaves cancels of %s to wait for %s, which holds nothing", st.r.verb, is.queue, w)
+			}
+		}
+	}
+	if !st.kind["stopping"] && (len(st.ended) == 0 || len(is.stopping) == 0) {
+		return
+	}
+	due := map[string]bool{}
+	for id := range is.process {
+		for _, name := range is.names(id) {
+			if isKey(name) {
+				name = "k" + digest(name)
+			} else {
+				name = "p" + name
+			}
+			due[fmt.Sprintf("%s:%016d:%s", name, is.tokenOf(id), id)] = true
+		}
+	}
+	for member := range is.stopping {
+		if !due[member] {
+			st.violation("%s leaves %s of %s to stop, which does not run", st.r.verb, member, is.queue)
 		}
 	}
 }

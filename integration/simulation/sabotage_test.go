@@ -42,8 +42,8 @@ var sabotages = []sabotage{
 		faults: "reset", finds: "was not the first", tune: func(o *Options) { o.Copies, o.Deaf = 0.1, 0.01 },
 	},
 	{
-		name: "the first look fails who has lapsed", from: "redis.call('ZADD', q.suspects, 'NX', now + grace, worker)",
-		to: "redis.call('ZADD', q.suspects, 'NX', now, worker)", faults: "pause cut", finds: "ms of silence",
+		name: "the first look fails who has lapsed", from: "marks[#marks + 1] = now + grace",
+		to: "marks[#marks + 1] = now", faults: "pause cut", finds: "ms of silence",
 	},
 	{
 		name: "anybody may judge at any time", verb: "beat", from: "right >= 0", to: "true",
@@ -61,8 +61,18 @@ var sabotages = []sabotage{
 		name: "a lock does not follow its task", from: "redis.call('HSET', q.unique, digest, 'p:' .. id)", to: "", faults: "", finds: "lock",
 	},
 	{
-		name: "a late leave counts", verb: "leave", from: "> tonumber(ARGV[7])", to: "> 9007199254740991",
-		faults: "stop hold reset", finds: "leave", tune: func(o *Options) { o.Copies = 0.5 },
+		name: "what a cancel removes leaves no gap", verb: "cancel", from: "redis.call('ZADD', q.gaps, unpack(left_by))", to: "", faults: "", finds: "lock",
+		tune: func(o *Options) { o.Concurrency = 1 },
+	},
+	{
+		name: "a cancel waits for nobody to say what it covers", from: "lowest[2] or '+inf'", to: "'+inf'", faults: "pause cut", finds: "is over",
+	},
+	{
+		name: "a cancel does not wait for what stops", from: "#runs == 0", to: "true", faults: "", finds: "is over",
+	},
+	{
+		name: "nobody is known to hold something", verb: "step", from: "redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)", to: "",
+		faults: "", finds: "unknown to cancels",
 	},
 	{
 		name: "tokens begin anew", verb: "step", from: "redis.call('SET', q.token, token)", to: "", faults: "", finds: "token",

@@ -177,7 +177,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			_ = q.Resume(resume) // else it is paused until the faults are over
 		}
 	case 18:
-		_, _ = q.RequeueFailed(ctx)
+		_, _ = q.RequeueAllFailed(ctx)
 	case 19:
 		_, _ = q.Stats(ctx)
 	case 20:

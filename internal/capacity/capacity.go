@@ -2,8 +2,10 @@
 // all of them together may occupy only so much.
 //
 // Every queue has a Share. It takes units before it starts tasks and gives them
-// back as the tasks end. A share that got less than it asked for waits, and
-// while others wait a share gets only what is its turn:
+// back as the tasks end. A share that got less than it asked for waits, and so
+// does one that gives something back while its queue may have more tasks: a queue
+// competes for the unit that it frees. While others wait a share gets only what is
+// its turn:
 //
 //   - The turn is that of the highest priority, and among equals that of the
 //     share that got nothing for the longest time: task by task in turn.
@@ -69,6 +71,7 @@ type Share struct {
 	weight   int
 	priority int
 	since    uint64 // when it last got something
+	hungry   bool   // its queue may have more tasks than it has slots for
 }
 
 // Share adds a queue whose tasks occupy weight units each. One that was sated
@@ -93,17 +96,17 @@ func (s *Share) Set(weight, priority int) {
 	s.weight, s.priority = max(weight, 1), priority
 }
 
-// Take takes units for up to n tasks, which are all that the queue wants now.
-// It returns for how many tasks it got them, and how many units each of these
-// occupies, which Give must be told. If it got fewer than n, the share waits
-// from then on, until a Take gets all that it asks for or Sated is called.
+// Take takes units for up to n tasks, as many as the queue has free slots; that may
+// be none. It returns for how many tasks it got them, and how many units each of
+// these occupies, which Give must be told. If it got fewer than n, the share waits
+// from then on, until a Take gets all that it asks for. Otherwise it waits once it
+// gives something back. Sated ends both.
 func (s *Share) Take(n int) (got, units int) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.Contains(c.waiting, s) {
-		c.waiting = append(c.waiting, s)
-	}
+	s.hungry = true
+	c.wait(s)
 	units = c.units(s)
 	for got < n {
 		k := c.grant(s, n-got)
@@ -137,16 +140,18 @@ func (c *Capacity) grant(s *Share, n int) int {
 	return n
 }
 
-// Sated says that the queue wants nothing more: it is empty, it has no free
-// slot, or it is not served now. If it was its turn, it no longer is.
+// Sated says that the queue wants nothing until its next Take: it is empty, or it is
+// not served now. If it was its turn, it no longer is.
 func (s *Share) Sated() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
+	s.hungry = false
 	s.c.leave(s)
 }
 
 // Give gives back what k tasks occupied, units each as Take returned them: the
-// weight may have changed meanwhile.
+// weight may have changed meanwhile. With it their slots are free, so the share
+// waits, unless it is sated.
 func (s *Share) Give(k, units int) {
 	c := s.c
 	c.mu.Lock()
@@ -154,6 +159,9 @@ func (s *Share) Give(k, units int) {
 	c.used -= k * units
 	if c.used < 0 {
 		panic("capacity: more given back than taken")
+	}
+	if s.hungry && c.total > 0 {
+		c.wait(s)
 	}
 }
 
@@ -195,6 +203,13 @@ func (c *Capacity) next() *Share {
 		c.heir = s
 	}
 	return s
+}
+
+// wait has s wait, if it does not yet. c.mu is held.
+func (c *Capacity) wait(s *Share) {
+	if !slices.Contains(c.waiting, s) {
+		c.waiting = append(c.waiting, s)
+	}
 }
 
 // leave ends the waiting of s. c.mu is held.

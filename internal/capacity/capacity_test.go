@@ -91,8 +91,11 @@ func TestWaits(t *testing.T) {
 	c := capacity.New(2)
 	a, b := add(c, 1, 0), add(c, 1, 0)
 	is.Equal(a.take(2), 2)
-	a.Give(1, 1)
 	is.Equal(poked(c, a, b), nil) // a got all that it asked for: it does not wait
+	a.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{0}) // it may have more tasks
+	a.Sated()
+	is.Equal(poked(c, a, b), nil)
 	is.Equal(b.take(2), 1)
 	is.Equal(poked(c, a, b), nil) // nothing is free
 	a.Give(1, 1)
@@ -100,12 +103,14 @@ func TestWaits(t *testing.T) {
 	is.Equal(poked(c, a, b), []int{1}) // until it answers
 	is.Equal(b.take(1), 1)
 	b.Give(2, 1)
-	is.Equal(poked(c, a, b), nil) // b got all
+	is.Equal(poked(c, a, b), []int{1})
 	is.Equal(b.take(3), 2)
 	b.Give(1, 1)
-	is.Equal(b.take(0), 0) // no wish: as Sated
+	is.Equal(b.take(0), 0) // no slot: until it gives something back
 	is.Equal(poked(c, a, b), nil)
-	is.Equal(b.take(2), 1)
+	b.Give(1, 1)
+	is.Equal(poked(c, a, b), []int{1})
+	is.Equal(b.take(3), 2)
 	b.Sated()
 	b.Sated()
 	b.Give(1, 1)
@@ -174,6 +179,29 @@ func TestTakesItsTurns(t *testing.T) {
 	is.Equal(b.take(100), 84)
 }
 
+// A share that has what it has room for competes for the unit that it gives back.
+func TestCompetesForItsOwn(t *testing.T) {
+	for total := 1; total <= 4; total++ {
+		is := is.New(t)
+		c := capacity.New(total)
+		high, low := add(c, 1, 1), add(c, 1, 0)
+		is.Equal(high.take(total), total)
+		is.Equal(low.take(total), 0)
+		holder := high
+		for given := range 80 {
+			holder.Give(1, 1)
+			want, other := 0, low
+			holder = high
+			if given%8 == 7 {
+				want, holder, other = 1, low, high
+			}
+			is.Equal(poked(c, high, low), []int{want})
+			is.Equal(other.take(1), 0)
+			is.Equal(holder.take(1), 1)
+		}
+	}
+}
+
 // While nothing is free, a higher priority may come first.
 func TestPriorityComesLater(t *testing.T) {
 	is := is.New(t)
@@ -213,6 +241,7 @@ func TestHeavyIsNotOvertaken(t *testing.T) {
 	is.Equal(urgent.take(1), 1)
 	is.Equal(heavy.take(1), 0)
 	light.Sated()
+	urgent.Sated()
 	urgent.Give(1, 1)
 	is.Equal(poked(c, light, heavy, urgent), nil)
 	is.Equal(light.take(1), 0)
@@ -220,6 +249,7 @@ func TestHeavyIsNotOvertaken(t *testing.T) {
 	is.Equal(poked(c, light, heavy, urgent), []int{0})
 	is.Equal(light.take(1), 1)
 	heavy.Give(1, 3)
+	light.Sated()
 	light.Give(1, 1)
 	is.Equal(free(c), 4)
 }
@@ -298,6 +328,7 @@ func TestWeightChanges(t *testing.T) {
 	s.Set(1, 0)
 	is.Equal(poked(c, s), []int{0})
 	is.Equal(s.take(2), 2)
+	s.Sated()
 	s.Give(got, units)
 	s.Give(2, 1)
 	is.Equal(free(c), 10)
@@ -330,6 +361,7 @@ func TestPokeTakes(t *testing.T) {
 			})
 			s.Take(500)
 		}
+		first.Sated()
 		first.Give(1000, 1)
 		c.Pass()
 		is.Equal(got, [3]int{334, 333, 333})
@@ -347,14 +379,15 @@ func TestRandom(t *testing.T) {
 			c := capacity.New(total)
 			type queue struct {
 				*share
-				waits bool
-				runs  []int // units of each
+				waits  bool
+				hungry bool
+				runs   []int // units of each
 			}
 			var queues []*queue
 			used := 0
 			take := func(q *queue, n int) int {
 				got, units := q.Take(n)
-				q.waits = got < n
+				q.waits, q.hungry = got < n, true
 				for range got {
 					q.runs = append(q.runs, units)
 				}
@@ -368,6 +401,7 @@ func TestRandom(t *testing.T) {
 				i := rnd.IntN(len(q.runs))
 				used -= q.runs[i]
 				q.Give(1, q.runs[i])
+				q.waits = q.waits || q.hungry && total > 0
 				q.runs = slices.Delete(q.runs, i, i+1)
 			}
 			// settle answers pokes until there are no more.
@@ -408,7 +442,7 @@ func TestRandom(t *testing.T) {
 					take(q, 1+rnd.IntN(6))
 				case 7:
 					q.Sated()
-					q.waits = false
+					q.waits, q.hungry = false, false
 				case 8:
 					q.Set(1+rnd.IntN(25), rnd.IntN(3))
 				case 9:
@@ -421,7 +455,7 @@ func TestRandom(t *testing.T) {
 			}
 			for _, q := range queues {
 				q.Sated()
-				q.waits = false
+				q.waits, q.hungry = false, false
 				for len(q.runs) > 0 {
 					give(q)
 				}

@@ -22,7 +22,7 @@ func named(s Space, q Queue, id string) map[string]string {
 		"waiting": q.Waiting(), "process": q.Process(id), "working": q.Working(id), "workers": q.Workers(), "idle": q.Idle(),
 		"suspects": q.Suspects(), "rounds": q.Rounds(), "token": q.Token(), "canceled": q.Canceled(), "cancel": q.Cancel(id),
 		"unique": q.Unique(), "schedule": q.Schedule(), "keyed": q.Keyed(id), "contents": q.Contents(), "entries": q.Entries(),
-		"ledger": q.Ledger(), "once": q.Once(id), "paused": q.Paused(),
+		"ledger": q.Ledger(), "once": q.Once(id), "paused": q.Paused(), "gaps": q.Gaps(), "holders": q.Holders(), "stopping": q.Stopping(),
 		"failed": q.Failed().Waiting(), "failed process": q.Failed().Process(id), "failed token": q.Failed().Token(),
 	}
 }

@@ -14,21 +14,27 @@
 //	worqr:rounds:{q}                hash worker→n       the last round of each worker; older requests come too late
 //	worqr:token:{q}                 string              the last token given to a start or a cancel
 //	worqr:canceled:{q}              zset digest→token   the cancel log, kept while a covered task may run
-//	worqr:cancel:{q}:<digest>       hash                who must still acknowledge a cancel, and what became of its tasks
+//	worqr:cancel:{q}:<digest>       hash with a TTL     what became of the tasks that a cancel covers
+//	worqr:holders:{q}               zset worker→token   who holds something, and of which cancels it has said what they cover
+//	worqr:stopping:{q}              zset                what runs and a cancel covers
 //	worqr:unique:{q}                hash digest→where   content locks
+//	worqr:gaps:{q}                  zset position       positions from which a cancel removed a payload, while there are locks
 //	worqr:schedule:{q}              zset entry→ms       the second lane: what waits for its time
 //	worqr:keyed:{q}:<entry>         hash                one entry: what waits and what runs of it
 //	worqr:contents:{q}              zset digest:entry   which entries hold a payload
 //	worqr:entries:{q}               hash process→entry  what runs out of the second lane
 //	worqr:ledger:{q}                hash digest→n       how many workers died holding a payload
 //	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
+//	worqr:batch:{q}:<batch>         list                payloads of one large enqueue; with a TTL until it is committed
+//	worqr:batches:{q}               list                ids of large enqueues that are committed and not yet in the queue
 //	worqr:paused:{q}                string              present while the queue is paused
 //	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
 //	worqr:workers                   set                 the ids of registered peers
 //	worqr:registry                  set                 names of queues ever served or filled
 //
 // The failed queue of q is a queue of the same kind: its keys are these with
-// "worqr:failed" for "worqr". So no prefix may end in ":failed".
+// "worqr:failed" for "worqr". So no prefix may end in ":failed". Nor may one have
+// ":worker" as a part: its keys would look like registrations.
 package keys
 
 import (
@@ -55,6 +61,9 @@ func CheckName(name string) error {
 func CheckPrefix(prefix string) error {
 	if strings.HasSuffix(prefix, failedSuffix) {
 		return fmt.Errorf("the prefix %q ends in %s, which is for failed tasks", prefix, failedSuffix)
+	}
+	if before, _, ok := strings.Cut(prefix+":", ":worker:"); ok {
+		return fmt.Errorf("the prefix %q has the part :worker, where the prefix %q keeps registrations", prefix, before)
 	}
 	return check(prefix)
 }
@@ -148,6 +157,15 @@ func (q Queue) Canceled() string { return q.key("canceled") }
 // Cancel is the record of one cancel.
 func (q Queue) Cancel(digest string) string { return q.key("cancel") + ":" + digest }
 
+// Holders is who holds something.
+func (q Queue) Holders() string { return q.key("holders") }
+
+// Stopping is what runs and a cancel covers.
+func (q Queue) Stopping() string { return q.key("stopping") }
+
+// Gaps is the positions from which a cancel removed a payload.
+func (q Queue) Gaps() string { return q.key("gaps") }
+
 // Unique is the content locks.
 func (q Queue) Unique() string { return q.key("unique") }
 
@@ -169,6 +187,12 @@ func (q Queue) Ledger() string { return q.key("ledger") }
 // Once is the mark of one nonce.
 func (q Queue) Once(nonce string) string { return q.key("once") + ":" + nonce }
 
+// Batch is the payloads of one large enqueue.
+func (q Queue) Batch(id string) string { return q.key("batch") + ":" + id }
+
+// Batches is which large enqueues are accepted and still to be moved to the queue.
+func (q Queue) Batches() string { return q.key("batches") }
+
 // Paused is present while the queue is paused.
 func (q Queue) Paused() string { return q.key("paused") }
 
@@ -177,7 +201,7 @@ type Kind string
 
 // The kinds of channel. Their messages: KindWork a count, from producers that
 // push on their own; KindEnqueue a count, from this library; KindDone a JSON
-// object with workerId, task and result; KindCancel a payload; KindDelete
+// object with workerId, task and result; KindCancel a payload, or its digest and length; KindDelete
 // nothing.
 const (
 	KindWork    Kind = "work"

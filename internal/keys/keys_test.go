@@ -19,7 +19,12 @@ func TestNames(t *testing.T) {
 		})
 	}
 	is.New(t).NoErr(CheckPrefix(""))
-	is.New(t).True(CheckPrefix("a{b}") != nil)
+	for prefix, good := range map[string]bool{
+		"worker": true, "a:workers": true, "a:failed:b": true, "aworker:b": true,
+		"a{b}": false, "a:failed": false, "a:worker": false, "a:worker:b": false,
+	} {
+		is.New(t).Equal(CheckPrefix(prefix) == nil, good)
+	}
 }
 
 // Channels are read back whatever separators names contain.

@@ -9,12 +9,12 @@ type Type string
 var types = map[string]Type{
 	"queues": "list", "workers": "zset", "idle": "zset", "suspects": "zset", "rounds": "hash", "token": "string",
 	"canceled": "zset", "unique": "hash", "schedule": "zset", "contents": "zset", "entries": "hash",
-	"ledger": "hash", "paused": "string",
+	"ledger": "hash", "paused": "string", "gaps": "zset", "holders": "zset", "stopping": "zset", "batches": "list",
 }
 
 // parts are the types of keys of which a queue has many.
 var parts = map[string]Type{
-	"process": "list", "working": "zset", "cancel": "hash", "keyed": "hash", "once": "string",
+	"process": "list", "working": "zset", "cancel": "hash", "keyed": "hash", "once": "string", "batch": "list",
 }
 
 // A Key is a key taken apart.
@@ -37,7 +37,8 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 	case rest == "registry" || rest == "workers":
 		return Key{Kind: rest, Type: "set"}, true
 	case strings.HasPrefix(rest, "worker:"):
-		return Key{Kind: "worker", Type: "hash", Part: strings.TrimPrefix(rest, "worker:")}, true
+		id := strings.TrimPrefix(rest, "worker:")
+		return Key{Kind: "worker", Type: "hash", Part: id}, IsWorker(id)
 	}
 	rest, failed := strings.CutPrefix(rest, failedSuffix[1:]+":")
 	kind, rest, _ := strings.Cut(rest, ":{")
@@ -60,6 +61,14 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 	k.Type, ok = parts[kind]
 	return k, ok
 }
+
+// IsWorker reports whether a text may be the id of a worker. What others have
+// written in the place of one must not lead to the keys of a longer prefix.
+func IsWorker(id string) bool {
+	return len(id) <= maxID && CheckName(id) == nil && !strings.Contains(id, ":")
+}
+
+const maxID = 64 // bytes; a UUID has 36
 
 // Others reports whether a key that begins with our prefix may belong to a fleet
 // with a longer one.

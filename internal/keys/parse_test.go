@@ -16,6 +16,7 @@ func TestParse(t *testing.T) {
 					"queues": q.Waiting(), "workers": q.Workers(), "idle": q.Idle(), "suspects": q.Suspects(), "rounds": q.Rounds(),
 					"token": q.Token(), "canceled": q.Canceled(), "unique": q.Unique(), "schedule": q.Schedule(), "contents": q.Contents(),
 					"entries": q.Entries(), "ledger": q.Ledger(), "paused": q.Paused(),
+					"gaps": q.Gaps(), "holders": q.Holders(), "stopping": q.Stopping(), "batches": q.Batches(),
 				} {
 					t.Run(key, func(t *testing.T) {
 						is := is.New(t)
@@ -27,6 +28,7 @@ func TestParse(t *testing.T) {
 				for _, part := range []string{"p1", "k:{a}:b", "r:p1", "}:{"} {
 					for kind, key := range map[string]string{
 						"process": q.Process(part), "working": q.Working(part), "cancel": q.Cancel(part), "keyed": q.Keyed(part), "once": q.Once(part),
+						"batch": q.Batch(part),
 					} {
 						t.Run(key, func(t *testing.T) {
 							is := is.New(t)
@@ -46,8 +48,8 @@ func TestParse(t *testing.T) {
 			}
 		}
 	}
-	if n := len(types) + len(parts) + 3; n != 21 {
-		t.Errorf("%d kinds of key, and the table in keys.go has 21", n)
+	if n := len(types) + len(parts) + 3; n != 26 {
+		t.Errorf("%d kinds of key, and the table in keys.go has 26", n)
 	}
 }
 
@@ -57,7 +59,8 @@ func TestParseForeign(t *testing.T) {
 		"worqr:": false, "worqr:x": false, "worqr:queues": false, "worqr:queues:q": false, "worqr:queues:{q": false, "worqr:queues:{}": false,
 		"worqr:queues:{q}x": false, "worqr:queues:{q}:x": false, "worqr:process:{q}": false, "worqr:jobs:{q}": false,
 		"worqr:failed:failed:queues:{q}": false,
-		"worqr:b:queues:{q}":             true, "worqr:b:failed:keyed:{q}:k:x": true, "worqr:b:worker:w": true, "worqr:b:registry": true,
+		"worqr:b:queues:{q}":             true, "worqr:b:failed:keyed:{q}:k:x": true, "worqr:b:worker:w": true,
+		"worqr:worker:queues:{q}": true, "worqr:worker:worker:w": true, "worqr:worker:": false, "worqr:worker:{q}": false, "worqr:b:registry": true,
 	} {
 		t.Run(key, func(t *testing.T) {
 			is := is.New(t)

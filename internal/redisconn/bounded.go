@@ -26,12 +26,15 @@ var errUnsound = errors.New("what answers is no Redis, or the link garbles")
 const slowestReply = 64 << 10
 
 // A boundedConn fails when a reply announces more than is allowed. One that keeps coming
-// gets more time: the driver's deadline is for the whole of it.
+// gets more time, and so does what keeps going out: the driver's deadlines are for the
+// whole of it.
 type boundedConn struct {
 	net.Conn
-	bounds  bounds
-	timeout time.Duration // that the driver has given the reply
-	due     time.Time     // the deadline; zero for none
+	alive    *life // of the line; nil if it is of none
+	bounds   bounds
+	timeout  time.Duration // that the driver has given the reply
+	due      time.Time     // the deadline; zero for none
+	patience time.Duration // that the driver has given a write
 }
 
 // bounded is dial with bounds on what is read.
@@ -41,7 +44,8 @@ func bounded(dial connect) connect {
 		if err != nil {
 			return nil, err
 		}
-		return &boundedConn{Conn: c}, nil
+		alive, _ := ctx.Value(lifeKey{}).(*life)
+		return &boundedConn{Conn: c, alive: alive}, nil
 	}
 }
 
@@ -52,10 +56,44 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	if bad := c.bounds.check(p[:n]); bad != nil {
 		return 0, bad
 	}
+	if n > 0 && c.alive != nil {
+		c.alive.sign()
+	}
 	if n > 0 && err == nil && c.bounds.within() {
 		err = c.extend(n)
 	}
 	return n, err
+}
+
+// maxWrite is how many bytes are written with one deadline.
+const maxWrite = 64 << 10
+
+// Write gives each piece of a large request the time that the driver gives the whole.
+func (c *boundedConn) Write(p []byte) (n int, err error) {
+	for len(p) > maxWrite && err == nil && c.patience > 0 {
+		var m int
+		m, err = c.Conn.Write(p[:maxWrite])
+		if n, p = n+m, p[m:]; err == nil {
+			if c.alive != nil {
+				c.alive.sign()
+			}
+			err = c.Conn.SetWriteDeadline(time.Now().Add(c.patience))
+		}
+	}
+	if err != nil {
+		return n, err
+	}
+	m, err := c.Conn.Write(p)
+	return n + m, err
+}
+
+// SetWriteDeadline is called by the driver before it writes a request.
+func (c *boundedConn) SetWriteDeadline(t time.Time) error {
+	c.patience = 0
+	if !t.IsZero() {
+		c.patience = time.Until(t)
+	}
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // SetReadDeadline is called by the driver before it reads a reply.

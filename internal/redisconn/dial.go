@@ -40,7 +40,7 @@ func FromPool(pool Pool) Dial {
 	dial := fromPool(pool)
 	return func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
-		return conn, discreet(err)
+		return conn, unfamiliar(err)
 	}
 }
 
@@ -129,7 +129,6 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 	opts := []redis.DialOption{
 		redis.DialContextFunc(bounded(dial)),
 		redis.DialReadTimeout(dialTimeout),
-		redis.DialWriteTimeout(callTimeout),
 	}
 	opts = append(opts, login(u.User)...)
 	if db != "" {
@@ -139,12 +138,20 @@ func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {
 		}
 		opts = append(opts, redis.DialDatabase(n))
 	}
+	who, secret := whose(u.User)
 	return func(ctx context.Context) (redis.Conn, error) {
-		conn, err := redis.DialContext(ctx, network, address, opts...)
+		writes := DefaultTimeout
+		if until, ok := ctx.Deadline(); ok {
+			writes = max(time.Until(until), time.Millisecond)
+		}
+		conn, err := redis.DialContext(ctx, network, address, append(opts[:len(opts):len(opts)], redis.DialWriteTimeout(writes))...)
 		if u.Scheme == "rediss" {
 			conn, err = greeted(ctx, conn, err)
 		}
-		return conn, discreet(err)
+		if err != nil {
+			return nil, &connectError{address, who, Discreet(err, secret)}
+		}
+		return conn, nil
 	}, nil
 }
 
@@ -214,33 +221,47 @@ func parses(piece string) bool {
 	return err == nil
 }
 
-// login says who we are. A name alone is a password, as redis-cli has it.
+// login says who we are.
 func login(user *url.Userinfo) []redis.DialOption {
 	if user == nil {
 		return nil
 	}
-	password, two := user.Password()
-	if !two {
-		return []redis.DialOption{redis.DialPassword(user.Username())}
+	name, password := user.Username(), ""
+	if given, two := user.Password(); two {
+		password = given
+	} else {
+		name, password = "", name
 	}
-	return []redis.DialOption{redis.DialUsername(user.Username()), redis.DialPassword(password)}
+	return []redis.DialOption{redis.DialUsername(name), redis.DialPassword(password)}
 }
 
-// discreet is an error without what may be secret. A server that does not know a
-// command, since it was renamed or is none of Redis, answers with the first of its
-// arguments: a password, or a payload. A URL that a pool's dial function cannot make
-// out is in the error with its password.
-func discreet(err error) error {
-	if _, ok := errors.AsType[*url.Error](err); ok || err != nil && strings.Contains(err.Error(), "url is opaque") {
-		return errURL
+// whose are the user to log in and the password. A name alone is a password, as
+// redis-cli has it.
+func whose(user *url.Userinfo) (name, password string) {
+	if user == nil {
+		return "default", ""
 	}
-	if e, ok := errors.AsType[redis.Error](err); ok {
-		if known, _, quoted := strings.Cut(string(e), ", with args beginning with:"); quoted {
-			return redis.Error(known)
-		}
+	if password, two := user.Password(); two {
+		return cmp.Or(user.Username(), "default"), password
 	}
-	return err
+	return "default", user.Username()
 }
+
+// A connectError is why there is no connection.
+type connectError struct {
+	address, user string
+	err           error
+}
+
+func (e *connectError) Error() string {
+	why := e.err
+	if of, ok := errors.AsType[*net.OpError](why); ok && of == why && of.Op == "dial" && of.Err != nil {
+		why = of.Err // it repeats the address
+	}
+	return fmt.Sprintf("connect to %s as %s: %v", e.address, e.user, why)
+}
+
+func (e *connectError) Unwrap() error { return e.err }
 
 // poisons are the error replies after which a connection is of no more use: it
 // leads to the wrong server, or to one that does not know us. The driver would
@@ -253,6 +274,12 @@ func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
 
 // Denied reports whether Redis does not allow the user what was asked for.
 func Denied(err error) bool { return replied(err, "NOPERM") }
+
+// Refused reports whether Redis does not let the user in.
+func Refused(err error) bool { return replied(err, "NOPERM", "NOAUTH", "WRONGPASS") }
+
+// UnknownCommand reports whether the server does not have what was asked for.
+func UnknownCommand(err error) bool { return replied(err, "ERR unknown command") }
 
 // replied reports whether err is an error reply that begins with one of the words.
 func replied(err error, words ...string) bool {

@@ -29,7 +29,7 @@ func (l *Line) owed() bool {
 // is over. To dial and to receive it leaves to a goroutine.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
-	begun := l.conn != nil && l.conn.Err() == nil && !l.unsure()
+	begun := l.connected()
 	sent := false
 	if begun {
 		l.load(batch.bundles)
@@ -68,6 +68,9 @@ func (l *Line) run() {
 // rest notes that an exchange is over.
 func (l *Line) rest() {
 	l.mu.Lock()
+	for _, b := range l.aboard {
+		b.took = l.took
+	}
 	l.under, l.aboard = false, nil
 	l.mu.Unlock()
 }
@@ -93,7 +96,7 @@ const patience = 4
 func (l *Line) exchange(bundles []*bundle) {
 	if err := l.connect(context.Background()); err != nil {
 		for _, b := range bundles {
-			copy(b.replies, fail(len(b.calls), err))
+			copy(b.replies, fail(len(b.replies), err))
 		}
 		return
 	}
@@ -143,6 +146,7 @@ func (l *Line) roundTrip() {
 
 // send sends the pipeline. If it fails, the replies say so.
 func (l *Line) send() bool {
+	l.sent = time.Now()
 	if l.conn == nil {
 		for i := range l.pipe.commands {
 			l.pipe.commands[i].answer(Reply{Err: errLost})
@@ -171,11 +175,13 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
-			err = discreet(err)
+			err = Discreet(err, l.pipe.commands[i].told()...)
 		}
+		l.alive.sign()
 		l.pipe.commands[i].answer(Reply{v, err})
 	}
 	l.used = time.Now()
+	l.took = l.used.Sub(l.sent)
 }
 
 // lose gives up the connection and the replies from one on.

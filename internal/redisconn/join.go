@@ -109,6 +109,15 @@ func (cmd *command) args() []any {
 	return all
 }
 
+// told are the arguments that may be secret: not the script.
+func (cmd *command) told() []any {
+	args := cmd.args()
+	if cmd.calls[0].script != nil {
+		args = args[1:]
+	}
+	return args
+}
+
 func (cmd *command) send(conn redis.Conn) error {
 	name := cmd.calls[0].name
 	if cmd.whole {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -22,11 +24,16 @@ var ErrClosed = errors.New("the connection is closed")
 
 var errLost = errors.New("the connection was lost before the call was sent")
 
+// DefaultTimeout is that of a Line which is made without one.
+const DefaultTimeout = 5 * time.Second
+
 const (
-	callTimeout = 5 * time.Second
-	slowestLink = 1 << 20          // bytes a second; large payloads get more time
-	redial      = 10 * time.Second // between two attempts of Ready
-	idleCheck   = 1 * time.Second  // how long a connection may be idle and still be trusted
+	longest     = 365 * 24 * time.Hour   // timeout; what is added for large payloads must not overflow
+	slowestLink = 1 << 20                // bytes a second; large payloads get more time
+	redial      = 10 * time.Second       // between two attempts of Ready
+	idleCheck   = 1 * time.Second        // how long a connection may be idle and still be trusted
+	lastWord    = 250 * time.Millisecond // that callers wait longer than a dial, whose error says more
+	checkShare  = 4                      // of the timeout, a check may take one part; the rest is for another connection
 )
 
 // A Line is one connection shared by many callers. A caller that finds it free
@@ -37,11 +44,15 @@ const (
 // for concurrent use.
 type Line struct {
 	dial    Dial
-	timeout time.Duration // for which nothing of a reply may come
+	timeout time.Duration // without a sign of life from Redis, after which calls fail
+	timers  sync.Pool     // stopped ones
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
+	alive   life
 
 	// The fields below are owned by the exchange under way.
-	used time.Time // when conn last answered
+	used time.Time     // when conn last answered
+	sent time.Time     // when the last exchange began
+	took time.Duration // from then to its last reply
 	pipe pipeline
 
 	mu     sync.Mutex    // protects the fields below
@@ -70,17 +81,22 @@ type bundle struct {
 	replies []Reply
 	sent    bool // protected by Line.mu
 	gone    bool // nobody waits any more, so it is not to be sent; likewise
+	took    time.Duration
 }
 
-// NewLine returns a Line over connections made by dial. The timeout is for how long nothing
-// of a reply may come; zero is five seconds. On connections of a pool it is for the whole of
-// a reply: only what is dialed here extends it.
+// NewLine returns a Line over connections made by dial. A call fails when Redis has given
+// no sign of life for the timeout, whether the call still waits for its turn, the line
+// dials, or a reply is missing; zero is DefaultTimeout. Large payloads get more time. On
+// connections of a pool only a complete reply is a sign of life.
 func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
-		timeout = callTimeout
+		timeout = DefaultTimeout
 	}
-	return &Line{dial: dial, timeout: timeout}
+	return &Line{dial: dial, timeout: min(timeout, longest)}
 }
+
+// Silent reports whether Redis has given no sign of life for the timeout of the line.
+func (l *Line) Silent() bool { return l.alive.since() >= l.timeout }
 
 // Verified makes the line ping connections that were idle before it uses them
 // and returns it. Calls that cannot be repeated want this.
@@ -108,6 +124,9 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	}{call: [1]Call{c}}
 	one.calls, one.replies = one.call[:], one.reply[:]
 	if err := l.do(ctx, &one.bundle); err != nil {
+		if !errors.Is(err, ErrUnknown) {
+			one.call[0] = Call{} // it was not sent, and the line may keep the rest for a while
+		}
 		return nil, err
 	}
 	return one.reply[0].Value, one.reply[0].Err
@@ -171,10 +190,15 @@ func (p *Pending) Wait(ctx context.Context) []Reply {
 		err = p.line.wait(ctx, &p.bundle, p.done)
 	}
 	if err != nil {
-		return fail(len(p.bundle.calls), err)
+		return fail(len(p.bundle.replies), err) // quit has dropped the calls
 	}
 	return p.bundle.replies
 }
+
+// Took is the time from when the calls were sent until all had been answered, without what
+// they waited before for others on the line. It means something only after Wait has returned
+// replies.
+func (p *Pending) Took() time.Duration { return p.bundle.took }
 
 // do has the bundle answered. If it returns an error, nobody may look at the
 // replies.
@@ -183,6 +207,9 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 		return err
 	}
 	if ctx.Done() == nil && l.own() {
+		if !l.connected() {
+			return l.wait(ctx, b, l.begin(b))
+		}
 		l.exchange([]*bundle{b})
 		if l.owed() {
 			go l.run()
@@ -207,37 +234,84 @@ func (l *Line) own() bool {
 	return true
 }
 
-// wait waits until the bundle is answered, or ctx ends.
+// wait waits until the bundle is answered, or ctx ends, or it could not be sent since
+// Redis is silent. Once it is sent, the exchange has a timeout of its own.
 func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
+	began, limit := time.Now(), l.timeout+lastWord
+	timer, ok := l.timers.Get().(*time.Timer)
+	if !ok {
+		timer = time.NewTimer(l.timeout)
 	}
+	timer.Reset(limit)
+	defer l.timers.Put(timer)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return l.quit(b, done, context.Cause(ctx))
+		case <-timer.C:
+		}
+		if left := limit - min(l.alive.since(), time.Since(began)); left > 0 {
+			timer.Reset(left)
+		} else if !l.isSent(b) {
+			return l.quit(b, done, fmt.Errorf("no answer within %v: %w", l.timeout, os.ErrDeadlineExceeded))
+		}
+	}
+}
+
+func (l *Line) isSent(b *bundle) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return b.sent
+}
+
+// quit has nobody wait for the bundle any more. What was not sent is not kept, however
+// long the exchange under way takes.
+func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-done: // both were ready
 		return nil
 	default:
-		b.gone = true
-		if !b.sent {
-			return context.Cause(ctx)
-		}
-		time.AfterFunc(l.timeout, func() { l.forsake(b) })
-		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
+	b.gone = true
+	if !b.sent {
+		b.calls = nil
+		return cause
+	}
+	time.AfterFunc(l.timeout, func() { l.forsake(b) })
+	return fmt.Errorf("%w: %w", ErrUnknown, cause)
+}
+
+// A life notes when Redis last gave a sign of life.
+type life struct{ last atomic.Int64 } // ns since epoch
+
+var epoch = time.Now()
+
+func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
+
+// since is for how long there has been no sign; for ever if there was none yet.
+func (l *life) since() time.Duration {
+	last := l.last.Load()
+	if last == 0 {
+		return 1<<63 - 1
+	}
+	return time.Since(epoch) - time.Duration(last)
 }
 
 // forsake ends the exchange that the bundle is still in, unless somebody waits for it. A
 // large reply that keeps coming and that nobody wants would hold up who is behind it, and
 // Close.
 func (l *Line) forsake(b *bundle) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	waits := func(b *bundle) bool { return !b.gone }
-	if l.conn != nil && slices.Contains(l.aboard, b) && !slices.ContainsFunc(l.aboard, waits) {
-		Interrupt(l.conn)
+	l.mu.Lock()
+	conn, forsaken := l.conn, slices.Contains(l.aboard, b) && !slices.ContainsFunc(l.aboard, waits)
+	l.mu.Unlock()
+	if conn != nil && forsaken {
+		Interrupt(conn)
 	}
 }
 
@@ -273,14 +347,15 @@ func (l *Line) Free() bool {
 // pool cannot be closed while it is in use, so then the calls time out.
 func (l *Line) Abort() {
 	l.mu.Lock()
-	if l.conn != nil {
-		Interrupt(l.conn) // the next exchange finds it closed
-	}
+	conn := l.conn
 	if l.forgo != nil {
 		l.forgo()
 	}
 	idle := l.idling()
 	l.mu.Unlock()
+	if conn != nil {
+		Interrupt(conn) // the next exchange finds it closed
+	}
 	<-idle
 }
 
@@ -333,39 +408,48 @@ func (l *Line) connect(ctx context.Context) error {
 	if l.conn != nil && !l.unsure() {
 		return nil
 	}
-	if l.conn != nil && l.ping() == nil {
+	until := time.Now().Add(l.timeout) // for the check, the dial and the first answer
+	if l.conn != nil && l.ping(l.timeout/checkShare) == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	conn, err := l.dial(ctx)
+	conn, err := l.dial(context.WithValue(ctx, lifeKey{}, &l.alive))
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	l.conn, l.made = conn, time.Now()
 	l.mu.Unlock()
-	return l.ping()
+	return l.ping(max(time.Until(until), time.Millisecond))
 }
+
+// lifeKey is of a context with which a line dials: its value is the *life of the line.
+type lifeKey struct{}
+
+// connected reports whether an exchange can be made without trying the connection first.
+// Only who owns the line may ask.
+func (l *Line) connected() bool { return l.conn != nil && l.conn.Err() == nil && !l.unsure() }
 
 // Made tells since when the line has been connected, as far as anybody knows: the
 // zero time when it is not.
 func (l *Line) Made() time.Time {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil || l.conn.Err() != nil {
+	conn, made := l.conn, l.made
+	l.mu.Unlock()
+	if conn == nil || conn.Err() != nil {
 		return time.Time{}
 	}
-	return l.made
+	return made
 }
 
 // unsure reports whether the connection is to be tried before it is used.
 func (l *Line) unsure() bool { return l.verify && time.Since(l.used) > idleCheck }
 
-// ping drops a connection that does not answer.
-func (l *Line) ping() error {
+// ping drops a connection that does not answer within the time.
+func (l *Line) ping(within time.Duration) error {
 	call, pong := Command("PING"), Reply{}
-	l.pipe.timeout = l.timeout
+	l.pipe.timeout = within
 	l.pipe.add(&call, &pong, true)
 	l.roundTrip()
 	l.pipe.reset(0)

@@ -30,6 +30,22 @@ func line(t testing.TB, url string) *redisconn.Line {
 	return l
 }
 
+// What a call waits for others on the line is not part of the time that it took.
+func TestTook(t *testing.T) {
+	t.Parallel()
+	l := line(t, redistest.URL())
+	defer l.Close()
+	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
+	const blocked = 300 * time.Millisecond
+	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
+	quick := l.Start(redisconn.Command("PING"))
+	slow.Wait(t.Context())
+	quick.Wait(t.Context())
+	if slow.Took() < blocked || quick.Took() >= blocked {
+		t.Errorf("a call that blocks for %v took %v, and a PING behind it %v", blocked, slow.Took(), quick.Took())
+	}
+}
+
 // Concurrent callers share a connection, and each gets its own reply.
 func TestSharing(t *testing.T) {
 	t.Parallel()

@@ -169,7 +169,7 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = s.cmd.Process.Signal(syscall.SIGCONT)
+		_ = Resume(s.cmd.Process) // if a test left it paused
 		s.checkDenials(t)
 		s.stop()
 	})
@@ -221,6 +221,22 @@ func (s *Server) URL() string { return s.scheme + s.Addr() }
 // Socket is the path of the Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 
+// Pause stops the server, which keeps its connections and answers nobody.
+func (s *Server) Pause(t testing.TB) {
+	t.Helper()
+	if err := Pause(s.cmd.Process); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Resume lets a paused server go on.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	if err := Resume(s.cmd.Process); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Signal sends the server a signal.
 func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
@@ -244,7 +260,6 @@ func (s *Server) Restart(t testing.TB) {
 }
 
 func (s *Server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGCONT)
 	s.Kill()
 	_ = os.RemoveAll(s.dir)
 }

@@ -1,18 +1,19 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
 -- lapsed. Whoever has not itself beaten for a while may suspect, not judge.
 --
+-- KEYS[17] batches list  ids of batches that are committed
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it lapses; 0 never
 -- ARGV[8] grace   ms between suspecting and failing
 -- ARGV[9] judge   ms of Redis time until which the worker may fail others
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
--- again, due, now, deadline}: 1 if the lease had lapsed; how many tasks wait and are due; how many
+-- again, due, now, deadline, batches}: 1 if the lease had lapsed; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
--- token of the last cancel in the log; what look returns; the time; and when the
+-- token of the last cancel that may cover something of that, 0 if there is none; what look returns; the time; when the
 -- lease would have lapsed, which is earlier than the worker was told if Redis has
--- lost writes.
+-- lost writes; and 1 if a batch is to be moved to the queue.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
@@ -32,8 +33,9 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
 local failed, returned, again, due = {}, 0, 0, -1
 if not broken then
-  failed, returned, again, due = look(grace, judge, AT_ONCE)
+  failed, returned, again, due = look(grace, judge)
   keep_offset()
+  trim_log()
 end
 
 local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting)
@@ -42,12 +44,27 @@ if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
 end
 local rank = redis.pcall('ZRANK', q.idle, worker)
-local canceled = canceling and redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
+
+-- The last cancel, unless the worker has said what it holds of that. Somebody who holds
+-- something and is not known for it has said nothing.
+local canceled
+if held > 0 then
+  redis.pcall('ZADD', q.holders, 'NX', 0, worker)
+  if canceling then
+    canceled = redis.call('ZRANGE', q.canceled, last_token() or 0, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+    local said = redis.pcall('ZSCORE', q.holders, worker)
+    if canceled and type(said) == 'string' and tonumber(said) >= tonumber(canceled) then
+      canceled = nil
+    end
+  end
+elseif canceling then
+  holds_nothing(worker) -- should Redis have lost what it held
+end
 return {
   deadline < now and 1 or 0,
   waiting,
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now, deadline,
+  failed, returned, again, due, now, deadline, redis.call('EXISTS', KEYS[17]),
 }

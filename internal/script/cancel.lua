@@ -1,13 +1,28 @@
--- cancel: remove a payload's waiting copies and have the running ones stopped.
--- The cost is that of the removal (linear in the list) and a look at each
--- worker; it does not grow with what they run.
+-- cancel: remove a payload's waiting copies and have the running ones stopped. One
+-- call removes a page of the copies, first of the list, then of the entries. Each puts
+-- the cancel on record, so that what runs can't come back behind a page. What starts
+-- between two pages of the list and is tried again is among the entries, so their end is
+-- looked up when the list is done. The cost of a call is that of finding its page in the
+-- list.
 --
--- ARGV[6] channel  told the payload
--- ARGV[7] payload
--- Uses lib_queue, lib_wake, lib_entry, lib_log.
+-- ARGV[6]  channel  told the payload; or, of a large one, "sha1:digest:length"
+-- ARGV[7]  payload
+-- ARGV[8]  left     how many copies may still wait in the list; -1 on the first call
+-- ARGV[9]  after    of contents, the last one of the page before, or ""
+-- ARGV[10] until    of contents, the last one that waited when the list was done, or ""
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
--- Returns {removed, token}; the token is 0 when no worker holds anything.
+-- Returns {removed, token, stopped, finished, left, after, until}: the token of the
+-- cancel, 0 when no worker holds anything;
+-- with a token, how many were stopped and have finished for equal cancels before; and what the
+-- next call is to say, until there is none left and until is "".
 local channel, payload = ARGV[6], ARGV[7]
+local left, after, last = tonumber(ARGV[8]), ARGV[9], ARGV[10]
+local PAGE, WATCHED = 10000, 150 -- copies in the list; while there are locks
+local ENTRIES = 100 -- copies in entries
+local BYTES, ENTRY_BYTES = 4194304, 262144 -- of these and of those
+local RAW = 1024 -- bytes of a payload that travels to the workers
+
 local token = last_token()
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
@@ -15,57 +30,104 @@ end
 if broken then
   return broken
 end
-local digest = redis.sha1hex(payload)
+local digest = digest_of(payload)
 redis.call('HLEN', q.cancel .. digest) -- of another type: fail before anything changes
-local entries = redis.call('ZRANGEBYLEX', q.contents, '[' .. digest .. ':', '(' .. digest .. ';')
-local workers = holders()
+redis.call('ZCARD', q.workers)
+redis.call('ZCARD', q.holders)
+local length = redis.call('LLEN', q.waiting)
 
--- What stands behind a removed copy moves up, and so do the locks on it.
-local gone = {}
-if offset then
-  local length = redis.call('LLEN', q.waiting)
-  local found = redis.call('LPOS', q.waiting, payload, 'COUNT', 0)
-  for i = #found, 1, -1 do
-    gone[#gone + 1] = offset + length - 1 - found[i]
+local function page(most, bytes)
+  return math.max(math.min(most, math.floor(bytes / #payload)), 1)
+end
+
+local listed = left ~= 0
+if left < 0 then
+  left = length
+end
+if string.sub(last, 1, 41) ~= digest .. ':' then
+  last = '' -- of another payload, or there is none
+end
+first_write()
+
+-- The list. What was in front of a lock leaves a gap there; at the front it is as if
+-- it had been taken.
+local lock = offset and redis.call('HGET', q.unique, digest) or ''
+local position = tonumber((string.match(lock, '^w:(.+)')))
+local removed, unlocks = 0, false
+if left > 0 then
+  local most = math.min(left, page(offset and WATCHED or PAGE, BYTES))
+  if offset then
+    local taken, known, furthest, left_by = 0, 0, -1, {}
+    local before = position and ahead_of(gaps, offset, position)
+    for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most)) do
+      local gap
+      furthest = length - 1 - index
+      if furthest == i - 1 then
+        taken = i
+      else
+        gap, known = position_of(gaps, offset, furthest, known)
+        left_by[#left_by + 1], left_by[#left_by + 2] = gap, gap
+      end
+    end
+    if #left_by > 0 then
+      redis.call('ZADD', q.gaps, unpack(left_by))
+      gaps = q.gaps
+    end
+    offset = offset + taken
+    unlocks = before and before <= furthest
+  end
+  removed = redis.call('LREM', q.waiting, -most, payload)
+  if removed < most then
+    left, unlocks = 0, true -- that was all
+  else
+    left = left - removed
   end
 end
-local removed = redis.call('LREM', q.waiting, 0, payload)
-for _, member in ipairs(entries) do
-  local entry = string.sub(member, 42)
-  if redis.pcall('HGET', q.keyed .. entry, 'payload') == payload then
-    unwait(q, entry)
-    removed = removed + 1
-  else
-    redis.call('ZREM', q.contents, member) -- Redis has lost it
+
+-- The entries, when the list is done.
+if listed then
+  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
+end
+if left == 0 and last ~= '' and removed < 100 then
+  local most = page(ENTRIES, ENTRY_BYTES)
+  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
+    'LIMIT', 0, most)
+  for _, member in ipairs(members) do
+    local entry = string.sub(member, 42)
+    if redis.pcall('HGET', q.keyed .. entry, 'payload') == payload then
+      unwait(q, entry)
+      removed = removed + 1
+    else
+      redis.call('ZREM', q.contents, member) -- Redis has lost it
+    end
+    after = member
+  end
+  if #members < most or after == last then
+    last = ''
   end
 end
 redis.call('HDEL', q.ledger, digest)
-if offset then
-  local lock = redis.call('HGET', q.unique, digest)
-  if lock and string.sub(lock, 1, 2) ~= 'p:' then
-    redis.call('HDEL', q.unique, digest)
-  end
-end
-if #gone > 0 then
-  local locks = redis.call('HGETALL', q.unique)
-  for i = 1, #locks, 2 do
-    local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))
-    if position then
-      local low, high = 0, #gone -- how many of gone stand before position
-      while low < high do
-        local middle = math.ceil((low + high) / 2)
-        if gone[middle] < position then low = middle else high = middle - 1 end
-      end
-      if low > 0 then
-        redis.call('HSET', q.unique, locks[i], 'w:' .. position - low)
-      end
-    end
-  end
-end
-if offset and redis.call('HLEN', q.unique) == 1 then
-  redis.call('DEL', q.unique)
-end
 
-token = log_cancel(digest, token, workers)
-redis.pcall('PUBLISH', channel, payload)
-return { removed, token }
+-- The lock goes with what it is on.
+local ends = left == 0 and last == ''
+local kind, place = string.match(lock, '^(%a):(.*)$')
+if kind == 'e' then
+  unlocks = not redis.call('ZSCORE', q.contents, digest .. ':' .. place)
+elseif kind ~= 'w' then
+  unlocks = kind ~= 'p' and ends
+end
+if lock ~= '' and unlocks then
+  redis.call('HDEL', q.unique, digest)
+end
+keep_offset()
+
+local stopped, finished
+token, stopped, finished = log_cancel(digest, token)
+if ends then
+  local message = payload
+  if #payload > RAW or string.match(payload, '^sha1:%x+:%d+$') then
+    message = 'sha1:' .. digest .. ':' .. #payload
+  end
+  redis.pcall('PUBLISH', channel, message)
+end
+return { removed, token, stopped, finished, left, after, last }

@@ -6,9 +6,11 @@
 -- ARGV[7] what     the names are, a key of judges below
 -- ARGV[8] worker   whose processes they are; "" for all else
 -- ARGV[9] the names
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_log.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
 --
--- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong.
+-- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong; how
+-- many names were judged, from the first: all, unless hashing their payloads takes too
+-- long for one call; and how many of the entries judged wait to be retried.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 9
 if broken then
@@ -18,7 +20,7 @@ if mend then
   first_write()
 end
 
-local found, returned = {}, 0
+local found, returned, retries, ended = {}, 0, 0, false
 local function flaw(kind, name, mended, detail)
   found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' }
 end
@@ -34,6 +36,21 @@ local function is_returning(id)
   return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
 end
 
+-- The digest of a payload. That takes time by its length, so the bytes are counted.
+local BYTES, hashed = 1048576, 0
+local function digest(payload)
+  hashed = hashed + #payload
+  return redis.sha1hex(payload)
+end
+
+-- Whether a process has its list; nil when its key is of another type.
+local function has_list(id)
+  local length = redis.pcall('LLEN', q.process .. id)
+  if type(length) == 'number' then
+    return length > 0
+  end
+end
+
 -- The payload of a process; false when it is not there, nil when its key is of
 -- another type.
 local function payload_of(id)
@@ -42,6 +59,22 @@ local function payload_of(id)
     return nil
   end
   return payload
+end
+
+-- Those who may hold something: members, and those being returned.
+local function holders()
+  local found = {}
+  for _, members in ipairs({
+    redis.call('ZRANGE', q.workers, 0, -1),
+    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0),
+  }) do
+    for _, worker in ipairs(members) do
+      if redis.call('EXISTS', q.working .. worker) == 1 then
+        found[#found + 1] = worker
+      end
+    end
+  end
+  return found
 end
 
 -- Who holds a process, of those who may.
@@ -78,19 +111,19 @@ local judges = {}
 -- A processing list has to be held by somebody. Nobody knows its token any more,
 -- so no cancel covers it: rather once too often than never.
 function judges.process(id)
-  if payload_of(id) and not holder(id) then
+  if has_list(id) and not holder(id) then
     local token = last_token() or NEVER
     local canceled = redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
     local above = math.max(token, tonumber(canceled or token)) + 1
     local moved = mend and give_back(q.working, id, above, 0)
-    returned = returned + (moved and 1 or 0)
+    returned, ended = returned + (moved and 1 or 0), true
     flaw('orphan', id, moved)
   end
 end
 
 -- What a worker holds has to have its list.
 function judges.held(id)
-  if redis.call('ZSCORE', q.working .. worker, id) and payload_of(id) == false then
+  if redis.call('ZSCORE', q.working .. worker, id) and has_list(id) == false then
     flaw('lost', id, false)
   end
 end
@@ -108,13 +141,16 @@ function judges.twice(name)
     end
     if mend then
       redis.call('ZREM', q.working .. goes, id)
+      if redis.call('EXISTS', q.working .. goes) == 0 then
+        holds_nothing(goes)
+      end
     end
     flaw('twice', id, mend, goes)
   end
 end
 
--- A worker that holds something is a member, or its tasks are being returned;
--- and its tokens have been given.
+-- A worker that holds something is a member, or its tasks are being returned; it is
+-- known to hold something; and its tokens have been given.
 function judges.working(w)
   local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES')
   if #held == 0 then -- or an error, which has no elements
@@ -127,10 +163,16 @@ function judges.working(w)
     end
     flaw('token', w, mend)
   end
+  if not redis.pcall('ZSCORE', q.holders, w) then -- nor is it an error
+    if mend then
+      redis.call('ZADD', q.holders, 0, w) -- nobody knows what it has said
+    end
+    flaw('cancel', w, mend)
+  end
   if not is_member(w) and not is_returning(w) then
     if mend then
       redis.call('ZADD', q.suspects, -1, w) -- nobody knows whether it died
-      returned = returned + take_back({ w }, AT_ONCE)
+      returned, ended = returned + take_back({ w }), true
     end
     flaw('stray', w, mend)
   end
@@ -144,8 +186,8 @@ function judges.member(name)
   if deadline and not alive then
     local judged = mend and deadline == before
     if judged then
-      fence(w, 0)
-      returned = returned + take_back({ w }, AT_ONCE)
+      fence({ w }, 0)
+      returned, ended = returned + take_back({ w }), true
     end
     flaw('dead', w, judged, deadline)
   end
@@ -161,7 +203,7 @@ function judges.suspect(w)
     flaw('leftover', w, mend)
   elseif mark and mark <= 0 and not alive then
     if mend then
-      returned = returned + take_back({ w }, AT_ONCE)
+      returned, ended = returned + take_back({ w }), true
     end
     flaw('unfinished', w, mend)
   end
@@ -191,11 +233,11 @@ end
 -- without its list ends with its holder.
 function judges.running(id)
   local entry = redis.call('HGET', q.entries, id)
-  local payload, runs = payload_of(id), entry and field(entry, 'process')
-  if not entry or payload == nil or runs == nil or runs == id and (payload or holder(id)) then
+  local listed, runs = has_list(id), entry and field(entry, 'process')
+  if not entry or listed == nil or runs == nil or runs == id and (listed or holder(id)) then
     return
   end
-  if mend and payload and not runs then -- Redis has lost the entry
+  if mend and listed and not runs then -- Redis has lost the entry
     redis.call('HSET', q.keyed .. entry, 'process', id, 'tried', 0, 'died', 0)
     redis.call('ZREM', q.schedule, entry)
   elseif mend and runs == id then
@@ -227,7 +269,7 @@ function judges.entry(entry)
   end
   if process and redis.call('HGET', q.entries, process) ~= entry then
     wrong = true
-    local runs = payload_of(process)
+    local runs = has_list(process)
     if mend and runs then
       redis.call('HSET', q.entries, process, entry)
     elseif mend and runs == false and not holder(process) then
@@ -252,7 +294,7 @@ function judges.entry(entry)
     end
   end
   if payload then
-    local member = redis.sha1hex(payload) .. ':' .. entry
+    local member = digest(payload) .. ':' .. entry
     if not redis.call('ZSCORE', q.contents, member) then
       wrong = true
       if mend then
@@ -267,20 +309,25 @@ end
 
 -- What is in schedule is there.
 function judges.scheduled(entry)
-  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'process')
-  if not fields.err and not fields[1] and not fields[2] and redis.call('ZSCORE', q.schedule, entry) then
+  local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload')
+  if not redis.call('ZSCORE', q.schedule, entry) then
+    return
+  end
+  if waits == 0 and not field(entry, 'process') then
     if mend then
       redis.call('ZREM', q.schedule, entry)
     end
     flaw('entry', entry, mend)
+  elseif waits == 1 and number(field(entry, 'retries')) > 0 then
+    retries = retries + 1
   end
 end
 
 -- What is in contents waits.
 function judges.content(member)
-  local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
+  local of, entry = string.sub(member, 1, 40), string.sub(member, 42)
   local payload = field(entry, 'payload')
-  if payload ~= nil and (not payload or redis.sha1hex(payload) ~= digest) and redis.call('ZSCORE', q.contents, member) then
+  if payload ~= nil and (not payload or digest(payload) ~= of) and redis.call('ZSCORE', q.contents, member) then
     if mend then
       redis.call('ZREM', q.contents, member)
     end
@@ -290,8 +337,8 @@ end
 
 -- A content lock is where its payload is. One on a place of the list may be behind
 -- the times; that there is no such place is certain of an empty list only.
-function judges.lock(digest)
-  local where = digest ~= 'offset' and redis.call('HGET', q.unique, digest)
+function judges.lock(of)
+  local where = of ~= 'offset' and redis.call('HGET', q.unique, of)
   if not where then
     return
   end
@@ -307,62 +354,68 @@ function judges.lock(digest)
     end
     wrong = 'stale'
   end
-  if payload == nil or payload and redis.sha1hex(payload) == digest then
+  if payload == nil or payload and digest(payload) == of then
     return
   end
   if mend then
-    redis.call('HDEL', q.unique, digest)
+    redis.call('HDEL', q.unique, of)
   end
-  flaw(wrong, digest, mend)
+  flaw(wrong, of, mend)
 end
 
--- A cancel in the log waits for somebody to acknowledge it. Whoever holds something
--- and is no member does so when that is returned, and not before.
+-- Who is known to hold something does, or is a member, whose next beat says so while
+-- that matters; and has said nothing of cancels to come.
+function judges.holder(w)
+  local said = tonumber(redis.pcall('ZSCORE', q.holders, w)) -- of an error, nil
+  if not said then
+    return
+  end
+  if redis.call('EXISTS', q.working .. w) == 0 and not is_member(w) then
+    if mend then
+      holds_nothing(w)
+    end
+    flaw('leftover', w, mend)
+  elseif said > math.max(last_token() or NEVER, 1) then
+    if mend then
+      redis.call('ZADD', q.holders, 0, w)
+    end
+    flaw('cancel', w, mend)
+  end
+end
+
+-- What is said to be stopping runs: its end takes it off.
+function judges.stopping(member)
+  local id = string.sub(member, 60)
+  if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and payload_of(id) == false then
+    if mend then
+      redis.call('ZREM', q.stopping, member)
+    end
+    flaw('cancel', id, mend)
+  end
+end
+
+-- A cancel in the log may cover what somebody holds. One with a token that was never
+-- given would stop what is enqueued later.
 function judges.canceled(name)
-  local record = redis.pcall('HGETALL', q.cancel .. name)
-  if record.err or not redis.call('ZSCORE', q.canceled, name) then
+  local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
+  if not canceled then
     return
   end
-  local waited, gone = false, {}
-  for i = 1, #record, 2 do
-    local w = string.match(record[i], '^w:(.*)$')
-    if w then
-      if is_member(w) or is_returning(w) or redis.call('EXISTS', q.working .. w) == 1 then
-        waited = true
-      else
-        gone[#gone + 1] = w
-      end
-    end
-  end
-  if waited and #gone == 0 then
-    return
-  end
-  if mend then
-    for _, w in ipairs(gone) do
-      acknowledge(name, w)
-    end
-    if not waited then
+  local ahead = canceled > math.max(last_token() or NEVER, 1)
+  if ahead or redis.call('EXISTS', q.holders) == 0 then
+    if mend then
       redis.call('ZREM', q.canceled, name)
       redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
+    flaw(ahead and 'ahead' or 'cancel', name, mend)
   end
-  flaw('cancel', name, mend)
 end
 
--- The record of a cancel has a TTL if and only if the cancel is over.
+-- The record of a cancel has a TTL.
 function judges.record(name)
-  if type(redis.pcall('HLEN', q.cancel .. name)) ~= 'number' then
-    return
-  end
-  local ttl, logged = redis.call('PTTL', q.cancel .. name), redis.call('ZSCORE', q.canceled, name)
-  if ttl == -1 and not logged then
+  if type(redis.pcall('HLEN', q.cancel .. name)) == 'number' and redis.call('PTTL', q.cancel .. name) == -1 then
     if mend then
       redis.call('PEXPIRE', q.cancel .. name, 60000)
-    end
-    flaw('ttl', name, mend)
-  elseif ttl > -1 and logged then
-    if mend then
-      redis.call('PERSIST', q.cancel .. name)
     end
     flaw('ttl', name, mend)
   end
@@ -379,6 +432,11 @@ function judges.queue(name)
   end
   if locks == 1 and offset then -- it goes with the last lines below
     flaw('leftover', 'unique', mend)
+  elseif locks == 0 and redis.call('EXISTS', q.gaps) == 1 then
+    if mend then
+      redis.call('UNLINK', q.gaps)
+    end
+    flaw('leftover', 'gaps', mend)
   elseif locks > 0 and not offset then
     if mend then
       redis.call('HSET', q.unique, 'offset', 0)
@@ -400,11 +458,16 @@ function judges.queue(name)
   end
 end
 
-for i = at, #ARGV do
-  judges[what](ARGV[i])
+local judged = 0
+while at + judged <= #ARGV and hashed < BYTES do
+  judges[what](ARGV[at + judged])
+  judged = judged + 1
 end
 if mend then
   keep_offset()
+  if ended then
+    trim_log()
+  end
   alert(q, returned)
 end
-return found
+return { found, judged, retries }

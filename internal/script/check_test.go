@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -16,12 +17,15 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 		for i, n := range names {
 			full[i] = undigest(n)
 		}
-		flaws, err := Check(e.ctx, e.line, e.q, what, worker, mend, full)
+		v, err := Check(e.ctx, e.line, e.q, what, worker, mend, full)
 		if err != nil {
 			return refused(err)
 		}
+		if v.Judged != len(names) {
+			return fmt.Sprintf("judged %d", v.Judged)
+		}
 		var all []string
-		for _, f := range flaws {
+		for _, f := range v.Flaws {
 			s := f.Kind + " " + name(f.Name)
 			if f.Mended {
 				s += " mended"
@@ -58,7 +62,7 @@ var healthy = state{
 	"idle": "(w1=-1m)", "rounds": "{fence=5 w1=4 w2=7}", "token": "=7",
 	"working:w1": "(p1=1 p2=2 p6=6)", "process:p1": "[a]", "process:p2": "[b]",
 	"working:w2": "(p3=3)", "process:p3": "[c]", "working:w3": "(p4=4)", "process:p4": "[d]", "working:w5": "(p5=5)", "process:p5": "[e]",
-	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4 w:w1= w:w3=}", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
+	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
 	"unique": "{#b=p:p2 #f=e:r:p9 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m", "ledger": "{#x=1}",
 	"process:p6": "[g]", "entries": "{p6=k:x}", "keyed:k:x": blocks(runs("p6", 1, 0), "h", "+20m"),
 	"keyed:r:p9": h(waits("f", "+9m", 1, 0)), "schedule": "(r:p9=+9m)", "contents": "(#f:r:p9=0 #h:k:x=0)",
@@ -96,8 +100,8 @@ func TestCheckProcesses(t *testing.T) {
 			nil, w.with("queues", "[a b]", "unique", "{#a=w:3 offset=3}"))},
 		{name: "orphan of a key", seed: w.with("process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
 			nil, w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)))},
-		{name: "an orphan is not canceled", seed: w.with("workers", "(w1=+60m w2=+60m)", "process:p1", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9 w:w2=}"),
-			steps: []when{{call: checks(true, CheckProcesses, "p1", "p2"), want: "orphan p1 mended", state: w.with("workers", "(w1=+60m w2=+60m)", "queues", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9 w:w2=}")}}},
+		{name: "an orphan is not canceled", seed: w.with("workers", "(w1=+60m w2=+60m)", "process:p1", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9} +1440m"),
+			steps: []when{{call: checks(true, CheckProcesses, "p1", "p2"), want: "orphan p1 mended", state: w.with("workers", "(w1=+60m w2=+60m)", "queues", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9} +1440m")}}},
 		{name: "the list is of another type", seed: w.with("process:p1", "[a]", "queues", "=5"), steps: []when{
 			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
 		{name: "the process is of another type", seed: w.with("process:p1", "=5"), steps: []when{{call: checks(true, CheckProcesses, "p1")}}},
@@ -114,9 +118,9 @@ func TestCheckWorkers(t *testing.T) {
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
 	judge := func(e *env) string { // with the deadline that was seen
-		flaws, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
+		v, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
 		e.must(nil, err)
-		return checks(true, CheckMembers, flaws[0].Detail+":w1")(e)
+		return checks(true, CheckMembers, v.Flaws[0].Detail+":w1")(e)
 	}
 	run(t, []scenario{
 		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "stray w9",
@@ -191,22 +195,39 @@ func TestCheckLocks(t *testing.T) {
 	})
 }
 
+// stopped names a process that is stopping.
+func stopped(payload string, token int, process string) string {
+	return fmt.Sprintf("p%s:%016d:%s", digest(payload), token, process)
+}
+
+func stoppedKey(entry string, token int, process string) string {
+	return "k" + stopped(entry, token, process)[1:]
+}
+
 func TestCheckCancels(t *testing.T) {
 	t.Parallel()
 	w := member.with("token", "=9")
+	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
 	over := "{finished=0 stopped=0 token=4} +1m"
 	run(t, []scenario{
-		{name: "nobody is to acknowledge", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
-		{name: "who is to acknowledge is gone", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w9=}"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
-		{name: "one of those", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w9=}"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a",
-			nil, w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1=}"))},
-		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w9=}"), steps: []when{
+		{name: "nobody holds anything", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
+		{name: "the last token that was given", seed: holds.with("canceled", "(#a=9)"), steps: []when{{call: checks(true, CheckCanceled, "#a")}}},
+		{name: "who holds something is not known to", seed: holds.with("holders", "(w2=0)"), steps: repair(CheckHolders, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0 w2=0)"))},
+		{name: "who holds nothing is known to", seed: w.with("holders", "(w1=4 w8=4)"), steps: repair(CheckHolding, []string{"w1", "w8", "w9"}, "leftover w8", nil, w.with("holders", "(w1=4)"))},
+		{name: "said of cancels to come", seed: holds.with("holders", "(w1=10)"), steps: repair(CheckHolding, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0)"))},
+		{name: "stopping of another type", seed: holds.with("stopping", "=foreign"), steps: []when{{call: checks(true, CheckStopping, stopped("a", 1, "p2"))}}},
+		{name: "said of the last one", seed: holds.with("holders", "(w1=9)"), steps: []when{{call: checks(true, CheckHolding, "w1"), state: holds.with("holders", "(w1=9)")}}},
+		{name: "what is stopping is gone", seed: holds.with("stopping", "("+stopped("a", 1, "p1")+"=0 "+stopped("a", 2, "p2")+"=0)"), steps: repair(CheckStopping, []string{stopped("a", 1, "p1"), stopped("a", 2, "p2"), stopped("a", 3, "p3")},
+			"cancel p2", nil, holds.with("stopping", "("+stopped("a", 1, "p1")+"=0)"))},
+		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: []when{
 			{call: checks(true, CheckCanceled, "#a")},
 			{call: checks(true, CheckHolders, "w9"), want: "stray w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
+		{name: "a token that was never given", seed: holds.with("canceled", "(#a=10)", "cancel:#a", "{finished=0 stopped=0 token=10} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "ahead #a",
+			nil, holds.with("cancel:#a", "{finished=0 stopped=0 token=10} +1m"))},
+		{name: "a token that was never given, and no record", seed: state{"token": "=9", "canceled": "(#a=9 #b=5000)"}, steps: repair(CheckCanceled, []string{"#b"}, "ahead #b",
+			nil, state{"token": "=9", "canceled": "(#a=9)"})},
 		{name: "the record is lost", seed: w.with("canceled", "(#a=4)"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w)},
 		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
-		{name: "a record that ends too early", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1=} +1m"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a",
-			nil, w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1=}"))},
 	})
 }
 

@@ -1,6 +1,6 @@
 -- delete: drop what waits, in both lanes, and the locks on it. What runs and what
 -- has failed is not touched. The first call (cursor 0) does all that takes one
--- command; then one page of locks and of entries a call.
+-- command; then one page of locks, and one of entries a call: 200, or 1 MiB of payloads.
 --
 -- ARGV[6] delete   channel  told that the queue was deleted
 -- ARGV[7] cursor   of the page
@@ -16,14 +16,19 @@ if ARGV[8] == '1' then
   local length = redis.call('LLEN', q.waiting)
   redis.call('UNLINK', q.waiting, q.ledger)
   if offset then
-    offset = offset + length -- so every lock on a place in the list is stale
+    offset = offset + length + redis.call('ZCARD', q.gaps) -- so every lock on a place in the list is stale
+    redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)
   end
   redis.pcall('PUBLISH', ARGV[6], '')
 end
-for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 499)) do
+local bytes = 0
+for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 199)) do
+  if bytes >= 1048576 then
+    break
+  end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
-  unwait(q, entry)
+  bytes = bytes + #(unwait(q, entry) or '')
   redis.call('ZREM', q.contents, member)
   if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then
     redis.call('HDEL', q.unique, digest)
@@ -42,6 +47,6 @@ for i = 1, #locks, 2 do
   end
 end
 if redis.call('HLEN', q.unique) == 1 then
-  redis.call('DEL', q.unique)
+  redis.call('UNLINK', q.unique, q.gaps)
 end
 return { page[1], left }

@@ -4,29 +4,33 @@
 -- KEYS[1] waiting  list     payloads; the tail is the front
 -- KEYS[2] idle     zset     worker → idle since, ms
 -- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
+-- KEYS[4] gaps     zset     positions from which a cancel removed a payload
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  one
--- Uses lib_wake, lib_push.
+-- Uses lib_place, lib_wake, lib_push.
 --
 -- Fails with DUPLICATE.
 local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
 local digest = redis.sha1hex(payload)
 local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0
+local removed = redis.call('ZCARD', KEYS[4])
+local gaps = removed > 0 and KEYS[4]
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber((string.match(where, '^w:(.+)')))
   local held = not position -- it runs, or waits in the second lane
-  if position and position >= offset and position < offset + length then
-    held = redis.call('LINDEX', waiting, offset - position - 1) == payload
+  local ahead = position and ahead_of(gaps, offset, position)
+  if ahead and ahead >= 0 and ahead < length then
+    held = redis.call('LINDEX', waiting, -ahead - 1) == payload
   end
   -- A lock on a place where the payload is not: somebody who does not know of
   -- locks has removed tasks. It moves to where the payload is, if it is there.
   if not held then
     local place = redis.call('LPOS', waiting, payload, 'RANK', -1)
     if place then
-      redis.call('HSET', unique, digest, 'w:' .. offset + length - 1 - place)
+      redis.call('HSET', unique, digest, 'w:' .. position_of(gaps, offset, length - 1 - place, 0))
       held = true
     end
   end
@@ -35,5 +39,5 @@ if where then
   end
 end
 push(waiting, KEYS[2], ARGV[1], ARGV[2], 3)
-redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length)
+redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
 return 1

@@ -7,7 +7,7 @@
 -- ARGV[9] depth    how far to look into the list
 -- ARGV[10] head    of the keys of the failed queue
 -- ARGV[11] tail    likewise
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed, lib_log.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {now, paused, workers, idle, ready, length, places, entries, graves}: how many
 -- workers serve the queue and have been heard of; how many are idle; how many
@@ -44,14 +44,12 @@ end
 
 local entries = {}
 for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
-  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'due', 'retries', 'crashes', 'process')
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'due', 'retries', 'crashes', 'process', 'holder')
   if fields[1] or fields[5] then -- an error has no elements
     local process, holder, token = fields[5] or '', '', 0
-    for _, w in ipairs(fields[5] and holders() or {}) do
-      local score = redis.pcall('ZSCORE', q.working .. w, process)
-      if type(score) == 'string' then
-        holder, token = w, tonumber(score)
-      end
+    local score = fields[5] and fields[6] and redis.pcall('ZSCORE', q.working .. fields[6], process)
+    if type(score) == 'string' then
+      holder, token = fields[6], tonumber(score)
     end
     local waits = fields[1] and number(fields[2]) or -1
     local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1

@@ -3,7 +3,7 @@
 --
 -- ARGV[6] worker  id
 -- ARGV[7] begin   0: only go on with what has begun, since it may be a member again
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
 --
 -- Returns {known, returned, handled, left}: handled are those returned and those
 -- that had been canceled; known is 0 when the worker does not serve
@@ -15,11 +15,12 @@ end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if ARGV[7] == '1' and redis.call('ZSCORE', q.workers, worker) then
-  fence(worker, 0)
+  fence({ worker }, 0)
 elseif mark > 0 then
   return { 0, 0, 0, 0 }
 end
-local returned, handled, left = take_back({ worker }, AT_ONCE)
+local returned, handled, left = take_back({ worker })
 keep_offset()
+trim_log()
 alert(q, returned)
 return { 1, returned, handled, left }

@@ -29,6 +29,7 @@ func TestFail(t *testing.T) {
 	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
+	large := strings.Repeat("l", 1<<19)
 	keep := func(n int) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
 	}
@@ -41,13 +42,20 @@ func TestFail(t *testing.T) {
 			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Broken, Reason: "\x00: é\n{"}), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#x:k:p1=0)",
 				"failed:keyed:k:p1", graveOf("x", "now", "kind=broken", `reason="\x00: é\n{"`))}}},
 		{name: "the newest are kept", seed: rawP.merged(three), steps: []when{
-			{call: keep(2), want: "settled=ok", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
+			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
+				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "one of the oldest is lost", seed: rawP.merged(three).with("failed:keyed:k:g1", ""), steps: []when{
+			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #x:k:g1=0 #z:k:g3=0)",
+				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "a mebibyte at once", seed: rawP.merged(three).with("failed:keyed:k:g1", graveOf(large, "-9m"), "failed:keyed:k:g2", graveOf(large, "-8m"),
+			"failed:contents", "("+digest(large)+":k:g1=0 "+digest(large)+":k:g2=0 #z:k:g3=0)"), steps: []when{
+			{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
 				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
 		{name: "those put aside count by their time", seed: rawP.merged(three).with("failed:schedule", "(k:g1=-9m k:g3=-7m k:g2=aside:-8m)"), steps: []when{
-			{call: keep(3), want: "settled=ok", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now k:g2=aside:-8m)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
+			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now k:g2=aside:-8m)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
 				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
 		{name: "the oldest is aside", seed: rawP.merged(three).with("failed:schedule", "(k:g2=-8m k:g3=-7m k:g1=aside:-9m)"), steps: []when{
-			{call: keep(3), want: "settled=ok", state: doneX.merged(state{"failed:schedule": "(k:g2=-8m k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
+			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g2=-8m k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
 				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
 		{name: "what is blocked by it is free", seed: blockedX, steps: []when{
 			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: doneX.merged(one).with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0),
@@ -199,7 +207,7 @@ func TestRisky(t *testing.T) {
 	t.Parallel()
 	many := member.with("queues", "[z]", "idle", "(w2=-1m)")
 	var schedule, contents []string
-	for i := range 1500 {
+	for i := range 150 {
 		entry := fmt.Sprintf("k:t%04d", i)
 		schedule = append(schedule, entry+"=7")
 		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))

@@ -49,6 +49,12 @@ func TestGuardUnique(t *testing.T) {
 		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
 			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "the last of two, behind others that were taken", seed: state{"queues": "[b b]", "unique": "{#b=w:6 offset=5}"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "a place that was taken, in front of a gap", seed: state{"queues": "[b a c]", "unique": "{#a=w:9 #c=w:3 offset=0}", "gaps": "(2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a c]", "unique": "{#a=w:1 #c=w:3 offset=0}", "gaps": "(2=2)"}}}},
+		{name: "a place that was taken, behind two gaps", seed: state{"queues": "[x a]", "unique": "{#a=w:9 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[x a]", "unique": "{#a=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}}}},
 		{name: "it runs, and a plain copy waits", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
 		{name: "a place that was taken, a plain copy at the back", seed: state{"queues": "[b a]", "unique": "{#a=w:0 offset=1}"}, steps: []when{
 			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a]", "unique": "{#a=w:2 offset=1}"}}}},
@@ -58,33 +64,33 @@ func TestGuardUnique(t *testing.T) {
 func TestGuardCancel(t *testing.T) {
 	t.Parallel()
 	foreign := state{"queues": "[a]", "workers": "(w1=+60m)", "cancel:#a": "=foreign"}
-	record := func(token, stopped string, who ...string) string {
-		return h(append(who, "finished=0", "stopped="+stopped, "token="+token)...)
-	}
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
 	other := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1")
 	run(t, []scenario{
 		{name: "a record of another type", seed: foreign, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "an entry of another type", seed: state{"queues": "[a]", "schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
-			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"schedule": "(k:x=+9m)", "keyed:k:x": "=foreign", "cancel:#a": record("1", "0") + " now"}}}},
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"schedule": "(k:x=+9m)", "keyed:k:x": "=foreign", "cancel:#a": record("1", "0") + " +1m"}}}},
 		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0", "w:w1="))}}},
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
 		{name: "a lock in front stays", seed: state{"queues": "[a b]", "unique": "{#a=w:0 offset=0}"}, steps: []when{
-			{call: cancels("b"), want: "removed=1 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}", "cancel:#b": record("1", "0") + " now"}}}},
+			{call: cancels("b"), want: "removed=1 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}", "gaps": "(1=1)", "cancel:#b": record("1", "0") + " +1m"}}}},
 		{name: "of a key, nobody runs it", seed: other, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
-		{name: "nobody holds anything, and somebody has to acknowledge", seed: state{"token": "=2", "cancel:#a": record("2", "1", "w:w9=")}, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=2", "cancel:#a": record("2", "1", "w:w9=")}}}},
+		{name: "nobody holds anything, and one is on record", seed: state{"token": "=2", "cancel:#a": record("2", "1") + " +9m"}, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=2", "cancel:#a": record("2", "1") + " +1m"}}}},
 		{name: "nobody holds anything, and the one before is over", seed: state{"token": "=3", "cancel:#a": "{finished=1 stopped=2 token=3} +1m"}, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=3", "cancel:#a": record("3", "0") + " now"}}}},
-		{name: "while one is under way", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1", "w:w1=")), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: rawP.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", record("4", "1", "w:w1="))}}},
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}}}},
+		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "while one is under way", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: rawP.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", record("4", "1")+" +1440m")}}},
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
-			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0", "w:w1=")), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok cancels=#z/2 seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "canceled", "(#z=2)", "cancel:#z", record("2", "0", "w:w1="))}}},
-		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0", "w:w1=")), steps: []when{
+			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
-				state: member.with("rounds", "{w1=2}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "1", "w:w1="))}}},
+				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
 	})
 }
 
@@ -101,15 +107,33 @@ func TestGuardDelete(t *testing.T) {
 	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
 		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=0}"}}}},
+		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=3}"}}}},
 		{name: "locks of later", seed: state{"queues": "[n m]", "unique": "{#m=w:6 #n=w:5 offset=5}"}, steps: []when{{call: page, want: "ok"}}},
 	})
 }
 
 func TestGuardRequeue(t *testing.T) {
 	t.Parallel()
+	page := func(entries ...any) func(*env) string { // one call
+		return func(e *env) string {
+			head, tail := e.q.Failed().Around()
+			d := decode(do(e.ctx, e.line, requeue.Call(shared(e.q), append(prefixes(e.q, head, tail, e.q.Channel(keys.KindEnqueue)), entries...)...)))
+			return fmt.Sprintf("requeued=%d looked=%d", d.int(), d.int())
+		}
+	}
+	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)
+	big := func(payload string) string { return graveOf(payload, "-9m") }
+	three := state{"failed:keyed:k:g1": big(half), "failed:keyed:k:g2": big(half), "failed:keyed:k:g3": big(large)}
 	graves := state{"failed:schedule": "(k:g1=-9m k:g2=-8m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m")}
 	run(t, []scenario{
 		{name: "a list of another type", seed: graves.with("queues", "=foreign"), steps: []when{{call: requeues("k:g1"), want: "WRONGTYPE"}}},
+		{name: "a mebibyte at once", seed: three, steps: []when{
+			{call: page("k:g1", "k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "queues", "["+half+"]")},
+			{call: page("k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "failed:keyed:k:g2", "", "queues", "["+half+" "+half+"]")},
+			{call: page("k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": "[" + half + " " + half + " " + large + "]"}}}},
+		{name: "an empty payload", seed: state{"failed:keyed:k:g1": graveOf("", "-9m")}, steps: []when{
+			{call: page("k:g1"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": `[""]`}}}},
 		{name: "a grave of another type", seed: graves.with("failed:keyed:k:g1", "=foreign"), steps: []when{
 			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: state{"queues": "[y]", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": "=foreign"}}}},
 	})
@@ -182,20 +206,20 @@ func TestGuardMembers(t *testing.T) {
 		{name: "a return that goes on", seed: held.with("workers", "", "suspects", "(w1=-1)", "rounds", "{fence=2}"), steps: []when{
 			{call: goesOn("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=1", "rounds": "{fence=2}"}}}},
 		{name: "who is gone is not idle", seed: held.with("idle", "(w1=-1m)", "working:w1", "", "process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
-		{name: "beat: what was returned waits", seed: lapsed, steps: []when{{call: beats("w1", true), want: "waiting=1 failed=w2 returned=1", state: back}}},
+		{name: "beat: what was returned waits", seed: lapsed, steps: []when{{call: beats("w1", true), want: "waiting=1 failed=w2/1 returned=1", state: back}}},
 		{name: "beat: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: beats("w1", true), want: "waiting=2 failed=w2 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "sweep: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: sweeps, want: "failed=w2 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "beat: a second lane of another type", seed: lapsed.with("schedule", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "beat: the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
 		{name: "beat: the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
 		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
-			{call: sweeps, want: "failed=w1,w2 returned=4", state: state{"token": "=6", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
+			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
 		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
 			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
-			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=6", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
+			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=5", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
 		{name: "nobody is told when another one keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
 		{name: "nor when there is no time to keep", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
@@ -207,13 +231,13 @@ func TestGuardMembers(t *testing.T) {
 				state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
 		{name: "and sweeps again", seed: one, steps: []when{
 			{call: sweeps, want: "returned=1 again", state: state{"workers": "(w2=+60m)", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
-		{name: "the time is told though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}"), steps: []when{
+		{name: "the time is told though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m"), steps: []when{
 			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=3", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
 				"cancel:#a": "{finished=0 stopped=1 token=2} +1m"}}}},
 	})
 }
 
-// No call returns more than a hundred tasks, or fails more than twenty workers.
+// No call returns more than a hundred tasks, or fails more than two hundred workers.
 func TestGuardPages(t *testing.T) {
 	t.Parallel()
 	two := state{"suspects": "(w1=0 w2=0)", "workers": "(w3=+60m)", "token": "=120"}
@@ -236,14 +260,15 @@ func TestGuardPages(t *testing.T) {
 	}
 	many := state{}
 	var workers, suspects, idle []string
-	for i := range 25 {
+	for i := range 205 {
 		workers, suspects = append(workers, fmt.Sprintf("w%03d=-60m", i)), append(suspects, fmt.Sprintf("w%03d=-1m", i))
 	}
 	for i := range 70 {
 		idle = append(idle, fmt.Sprintf("i%02d=-1m", i))
 	}
 	many["workers"], many["suspects"] = "("+strings.Join(workers, " ")+")", "("+strings.Join(suspects, " ")+")"
-	twenty := strings.Join(seqOf("w", 20), ",")
+	page := strings.Join(seqOf("w", 200), ",")
+	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
 	six := "(" + strings.Join(idle[64:], " ") + ")"
 	first := "(" + strings.Join(idle[:6], " ") + ")"
 	t.Run("one task is left", func(t *testing.T) {
@@ -256,9 +281,10 @@ func TestGuardPages(t *testing.T) {
 	})
 	run(t, []scenario{
 		{name: "a hundred tasks of two workers", seed: two, steps: []when{{call: sweeps, want: "returned=100 again", state: rest}}},
-		{name: "twenty workers", seed: many, steps: []when{
-			{call: sweeps, want: "failed=" + twenty + " again due=now", state: state{"token": "=20", "workers": "(" + strings.Join(workers[20:], " ") + ")", "suspects": "(" + strings.Join(suspects[20:], " ") + ")"}}}},
-		{name: "twenty workers, and no right to judge", seed: many.with("workers", "("+strings.Join(append(slices.Clone(workers), "me=+60m"), " ")+")"), steps: []when{
+		{name: "two hundred workers", seed: many, steps: []when{
+			{call: sweeps, want: "failed=" + page + " again due=now", state: state{"token": "=1", "workers": "(" + strings.Join(workers[200:], " ") + ")", "suspects": fenced}},
+			{call: sweeps, want: "failed=" + strings.Join(seqOf("w", 205)[200:], ","), state: state{"token": "=2"}}}},
+		{name: "more, and no right to judge", seed: many.with("workers", "("+strings.Join(append(slices.Clone(workers), "me=+60m"), " ")+")"), steps: []when{
 			{call: beats("me", false), want: "due=now"}}},
 		{name: "wakes sixty-four at most", seed: state{"idle": "(" + strings.Join(idle, " ") + ")"}, steps: []when{
 			{call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "idle": six}}}},
@@ -284,6 +310,8 @@ func TestGuardFull(t *testing.T) {
 	for _, s := range []scenario{
 		{name: "pause", seed: member, steps: []when{{call: pauses, want: "ok", state: member.with("paused", "=1")}}},
 		{name: "check", seed: orphan, steps: []when{{call: checks(true, CheckProcesses, "p1"), want: "orphan p1 mended", state: member.with("token", "=9", "queues", "[a]")}}},
+		{name: "cancel", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, steps: []when{
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"queues": "[x b]", "unique": "{#b=w:2 offset=0}", "gaps": "(1=1)", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
 		{name: "a round that was overtaken", seed: overtaken, steps: []when{
 			{call: ends(5, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=6}", "token", "=1", "queues", "[a]")}}},
 	} {

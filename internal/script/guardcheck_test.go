@@ -32,6 +32,8 @@ func TestGuardCheckWorkers(t *testing.T) {
 	w := member.with("token", "=9")
 	two := w.with("workers", "(w1=+60m w2=+60m)")
 	orphan := w.with("process:p1", "[a]")
+	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
+	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
 	var held, lists []string
 	many := w.with("token", "=101")
 	for i := 1; i <= 101; i++ { // one more than a call gives back
@@ -46,11 +48,11 @@ func TestGuardCheckWorkers(t *testing.T) {
 			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
 		// Where no token is known, no cancel covers it either.
 		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1",
-			w.with("token", "=x", "canceled", "(#a=5)", "queues", "[a]"), CheckProcesses, "p1"),
+			w.with("token", "=x", "queues", "[a]"), CheckProcesses, "p1"),
 		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1",
-			w.with("token", "", "canceled", "(#a=5 #b=9)", "queues", "[a]"), CheckProcesses, "p1"),
+			w.with("token", "", "queues", "[a]"), CheckProcesses, "p1"),
 		mended("an orphan of a key counts as the last that started, whatever was canceled", orphan.with("canceled", "(#b=3)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), "orphan p1",
-			w.with("canceled", "(#b=3)", "schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
+			w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
 		{name: "an orphan that stays wakes nobody", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
 			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
 		mended("twice, the first is later", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1)"), "twice p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
@@ -67,6 +69,15 @@ func TestGuardCheckWorkers(t *testing.T) {
 			{call: checks(true, CheckHolders, "w9"), want: "stray w9 mended", state: w.with("token", "=101", "suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[t1]",
 				"queues", "["+strings.Join(lists[1:], " ")+"]")}}},
 		{name: "dead, and only looked at", seed: state{"workers": "(w1=5)", "token": "=9"}, steps: []when{{call: checks(false, CheckMembers, "5:w1"), want: "dead w1"}}},
+		mended("twice, and who loses it holds another", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1 p2=1)"), "twice p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=2)", "working:w2", "(p2=1)")),
+		unsaid("who holds something is of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
+		unsaid("who is known to hold something is of another type", w.with("holders", "=foreign"), CheckHolding, "w1"),
+		unsaid("what is known to hold something is being returned", w.with("holders", "(w9=4)", "working:w9", "(p1=1)", "process:p1", "[a]", "suspects", "(w9=0)"), CheckHolding, "w9"),
+		unsaid("what it has said, and the token is no number", w.with("token", "=x", "holders", "(w1=4)"), CheckHolding, "w1"),
+		mended("what it has said, and no token was given", w.with("token", "", "holders", "(w1=2)"), "cancel w1", w.with("token", "", "holders", "(w1=0)"), CheckHolding, "w1"),
+		mended("a cancel ends with who is dead", state{"workers": "(w1=5)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "dead w1", state{"token": "=10"}.merged(counted), CheckMembers, "5:w1"),
+		mended("a cancel ends with what is unfinished", state{"suspects": "(w1=0)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "unfinished w1", state{"token": "=9"}.merged(counted), CheckSuspects, "w1"),
 		unsaid("no member, and nobody is there to judge", state{"token": "=9"}, CheckMembers, ":w1"),
 		unsaid("suspected, and nobody is there to judge", state{"workers": "(w1=-60m)", "suspects": "(w1=-30m)"}, CheckSuspects, "w1"),
 		unsaid("idle of another type", w.with("idle", "=foreign"), CheckIdle, "w1"),
@@ -122,7 +133,7 @@ func TestGuardCheckQueue(t *testing.T) {
 	w := member.with("token", "=9")
 	empty := digest("")
 	counts := w.with("ledger", "{#a=2}")
-	log := "{finished=0 stopped=0 token=4 w:w9=}"
+	log := "{finished=0 stopped=0 token=4} +1440m"
 	run(t, []scenario{
 		unsaid("the lock of a process of another type", w.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=0}"), CheckLocks, "#a"),
 		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
@@ -130,9 +141,9 @@ func TestGuardCheckQueue(t *testing.T) {
 		unsaid("a place of a list of one", w.with("queues", "[b]", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
 		mended("the lock of an empty payload, and its process is gone", w.with("unique", "{"+empty+"=p:p1 offset=0}"), "lock "+empty, w, CheckLocks, empty),
 		mended("the lock of an empty payload on an empty list", w.with("unique", "{"+empty+"=w:3 offset=0}"), "stale "+empty, w, CheckLocks, empty),
-		unsaid("the record of a cancel is of another type", w.with("canceled", "(#a=4)", "cancel:#a", "=foreign"), CheckCanceled, "#a"),
+		mended("the record of a cancel is of another type", w.with("canceled", "(#a=4)", "cancel:#a", "=foreign"), "cancel #a", w.with("cancel:#a", "=foreign +1m"), CheckCanceled, "#a"),
 		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
-		unsaid("who is to acknowledge is being returned", w.with("suspects", "(w9=-1)", "canceled", "(#a=4)", "cancel:#a", log), CheckCanceled, "#a"),
+		unsaid("who is to acknowledge is being returned", w.with("suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", log), CheckCanceled, "#a"),
 		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
 		unsaid("counts of what runs in the second lane", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
 		unsaid("counts of what waits in the second lane", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
@@ -159,6 +170,40 @@ func TestGuardLook(t *testing.T) {
 	}}, nil)
 }
 
+// One call judges payloads up to a mebibyte, and one in any case.
+func TestGuardCheckBytes(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("l", 1<<20)
+	run(t, []scenario{{name: "contents", seed: state{}.planned(large, "k:x", "k:y"), steps: []when{
+		{call: checks(true, CheckContents, digest(large)+":k:x", digest(large)+":k:y"), want: "judged 1"}}}})
+}
+
+// tried counts the entries that wait to be tried again.
+func tried(entries ...string) func(*env) string {
+	return func(e *env) string {
+		v, err := Check(e.ctx, e.line, e.q, CheckScheduled, "", false, entries)
+		e.must(nil, err)
+		return itoa(v.Retries)
+	}
+}
+
+func TestGuardCheckCancels(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
+	run(t, []scenario{
+		unsaid("the token is no number", holds.with("token", "=x", "canceled", "(#a=5)"), CheckCanceled, "#a"),
+		mended("no token was given", holds.with("token", "", "canceled", "(#a=2)"), "ahead #a", holds.with("token", ""), CheckCanceled, "#a"),
+		mended("gaps, and no locks", w.with("gaps", "(3=3)"), "leftover gaps", w, CheckQueue, "q"),
+		{name: "gaps, and only looked at", seed: w.with("gaps", "(3=3)"), steps: []when{{call: checks(false, CheckQueue, "q"), want: "leftover gaps"}}},
+		unsaid("gaps, and locks", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 #b=p:p2 offset=0}"), CheckQueue, "q"),
+		mended("gaps, and a lock that knows no place", w.with("gaps", "(3=3)", "unique", "{#a=p:p1}"), "lock offset", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 offset=0}"), CheckQueue, "q"),
+		{name: "entries that are tried again", steps: []when{{call: tried("k:x", "r:1"), want: "0"}}},
+		{name: "of some entries", seed: state{}.planned("a", "k:x", "r:1", "r:2").with("keyed:r:1", waits("a", "+9m", 1, 0), "keyed:r:2", waits("a", "+9m", 2, 0)), steps: []when{
+			{call: tried("k:x", "r:1", "r:2", "r:3"), want: "2"}, {call: tried("r:2"), want: "1"}}},
+	})
+}
+
 func TestGuardExplain(t *testing.T) {
 	t.Parallel()
 	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x")}
@@ -167,6 +212,9 @@ func TestGuardExplain(t *testing.T) {
 		{name: "the second lane is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
 		{name: "alone on the list", seed: member.with("queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
 		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
+		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
+		{name: "what its worker holds is of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
+			{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
 		{name: "others hold something", seed: other, steps: []when{{call: explains("k:x", ""), want: "workers=3 entries=k:x@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "an entry that has lost its time and its counts", seed: keyX.with("keyed:k:x", "{payload=a}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
 		{name: "an entry into which others have written", seed: keyX.with("keyed:k:x", "{crashes=-1 payload=a retries=x}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -25,21 +27,39 @@ func TestGuardStep(t *testing.T) {
 	after := func(n string) state { return member.with("rounds", "{w1="+n+"}", "token", "=1") }
 	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	over := member.with("rounds", "{w1=2}", "token", "=2")
-	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name, "w:w1=") }
+	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
 	done := []string{"done w1 a", "done w1 b"}
 	mark := func(s state, key, value string) state { return s.with(key, value) }
 	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
 	all := []scenario{
 		{name: "working of another type", seed: keyX.with("working:w1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: "WRONGTYPE"}}},
+		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
+		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "what is stopping", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=3)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "what is stopping, of another type", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"), "stopping", "=foreign"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "stopping", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "said of the first", seed: rawP.with("token", "=2", "canceled", "(#z=1)", "cancel:#z", log("1")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 1, Said: 1}), want: "seen=1",
+				state: rawP.with("rounds", "{w1=2}", "token", "=2", "holders", "(w1=1)", "cancel:#z", "{finished=0 stopped=0 token=1} +1m")}}},
+		{name: "said while nothing is canceled", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)")}}},
+		{name: "said, and who holds something is of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "a round that is no number", seed: member.with("rounds", "{w1=x}", "queues", "[a]"), steps: []when{{call: begins(1, "p1"), want: "started=a/1", state: rawP}}},
 		{name: "all that finish are told of", seed: two, steps: []when{{call: Outcome{Verb: Finish, Result: []byte("r")}.each(2, 2), want: "settled=ok,ok", heard: []string{`done w1 a "r"`, `done w1 b "r"`}, state: over}}},
 		{name: "a ledger", seed: two.with("ledger", "{#a=1 #b=1 #z=1}"), steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("ledger", "{#z=1}")}}},
 		{name: "locks", seed: two.with("unique", "{#a=p:p1 #b=p:p2 #z=w:0 offset=0}", "queues", "[z]"), steps: []when{
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("unique", "{#z=w:0 offset=0}", "queues", "[z]")}}},
 		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
-			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok cancels=#b/3 seen=3", heard: done, state: over.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=1 stopped=0 token=3 w:w1=}")}}},
+			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok seen=3", heard: done, state: over.with("token", "=3", "cancel:#b", "{finished=1 stopped=0 token=3} +1m")}}},
 		{name: "a lost process is none of an empty payload", seed: rawP.with("process:p1", "", "ledger", "{"+digest("")+"=2}", "token", "=2", "canceled", "("+digest("")+"=2)", "cancel:"+digest(""), log("2")), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok cancels=" + digest("") + "/2 seen=2", state: member.with("rounds", "{w1=2}", "ledger", "{"+digest("")+"=2}", "token", "=2", "canceled", "("+digest("")+"=2)", "cancel:"+digest(""), log("2"))}}},
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "ledger", "{"+digest("")+"=2}", "token", "=2", "cancel:"+digest(""), "{finished=0 stopped=0 token=2} +1m")}}},
 		{name: "one in brief behind the first", seed: two, steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over}}},
 		{name: "the ledger of another, beside a key", seed: runX.with("ledger", "{#a=2}"), steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("ledger", "{#a=2}")}}},
 		{name: "a process that another runs", seed: runX.with("keyed:k:x", runs("p2", 1, 0)), steps: []when{
@@ -48,17 +68,26 @@ func TestGuardStep(t *testing.T) {
 		{name: "a token beyond all times", seed: runX.with("working:w1", "(p1=8000000000000)", "token", "=8000000000000"), steps: []when{
 			{call: ends(2, "p1", 8000000000000, Stop, Outcome{}), want: "settled=ok", state: backX.with("token", "=8000000000000", "schedule", "(k:x=now)", "keyed:k:x", waits("a", "now", 2, 1))}}},
 		{name: "an ack of an earlier cancel", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Acks: []Cancellation{{digest("a"), 2}}}), want: "seen=3",
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 2}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "an ack and a record of another type", seed: rawP.with("token", "=3", "cancel:#a", "=foreign"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Acks: []Cancellation{{digest("a"), 3}}}), state: rawP.with("rounds", "{w1=2}", "token", "=3", "cancel:#a", "=foreign")}}},
+			{call: steps(Round{Worker: "w1", Number: 2, Said: 3}), state: rawP.with("rounds", "{w1=2}", "token", "=3", "cancel:#a", "=foreign")}}},
 		{name: "heard", seed: member.with("token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Heard: []string{digest("a"), digest("b"), digest("c"), digest("d")}, Start: []string{"p1"}}), want: "recorded=7,0,0,5",
 				state: member.with("rounds", "{w1=1}", "token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m")}}},
-		{name: "Redis has lost tokens", seed: member.with("token", "=1", "canceled", "(#a=1)", "cancel:#a", log("1")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Seen: 9}), want: "cancels=#a/1 seen=1", state: member.with("rounds", "{w1=1}", "token", "=1", "canceled", "(#a=1)", "cancel:#a", log("1"))}}},
-		{name: "two cancels", seed: member.with("token", "=2", "canceled", "(#a=1 #b=2)", "cancel:#a", log("1"), "cancel:#b", log("2")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1}), want: "cancels=#a/1,#b/2 seen=2", state: member.with("rounds", "{w1=1}", "token", "=2", "canceled", "(#a=1 #b=2)", "cancel:#a", log("1"), "cancel:#b", log("2"))}}},
+		{name: "Redis has lost tokens", seed: rawP.with("canceled", "(#b=1)", "cancel:#b", log("1")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 9, Said: 9}), want: "cancels=#b/1 seen=1", state: rawP.with("rounds", "{w1=2}", "canceled", "(#b=1)", "cancel:#b", log("1"))}}},
+		{name: "two cancels", seed: rawP.with("token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2}), want: "cancels=#a/2,#b/3 seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3"))},
+			{call: steps(Round{Worker: "w1", Number: 3, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}, {digest("a"), "p9"}, {digest("z"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=3}", "token", "=3", "holders", "(w1=3)", "canceled", "(#a=2)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "cancel:#a", log("2"), "cancel:#b", "{finished=0 stopped=0 token=3} +1m")},
+			{call: ends(4, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=3",
+				state: member.with("rounds", "{w1=4}", "token", "=3", "cancel:#a", "{finished=0 stopped=1 token=2} +1m", "cancel:#b", "{finished=0 stopped=0 token=3} +1m")}}},
+		{name: "a cancel of a token that was not given", seed: rawP.with("token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99"))},
+			{call: beats("w1", false), want: "held=1"}}},
+		{name: "a worker that holds nothing is told of nothing", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 1}), want: "seen=3", state: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=1}", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2"))}}},
 		{name: "a repeated round, the process of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
 		{name: "a repeated round, the entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
 		{name: "retried tasks, the first to come is told", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
@@ -253,16 +282,16 @@ func TestGuardBound(t *testing.T) {
 	over := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}
 	giveUp := inFailed(keep(1))
 	run(t, []scenario{
-		{name: "one", seed: rawP.merged(two), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(only)}}},
+		{name: "one", seed: rawP.merged(two), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only)}}},
 		{name: "all", seed: rawP.merged(two), steps: []when{{call: keep(-1), want: "settled=ok", state: doneX.merged(fresh(two))}}},
 		{name: "somebody works on them", seed: rawP.merged(two).with("failed:workers", "(w9=+60m)"), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).with("failed:workers", "(w9=+60m)")}}},
-		{name: "somebody does no more", seed: rawP.merged(two).with("failed:workers", "(w9=-60m)"), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(only).with("failed:workers", "(w9=-60m)")}}},
+		{name: "somebody does no more", seed: rawP.merged(two).with("failed:workers", "(w9=-60m)"), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only).with("failed:workers", "(w9=-60m)")}}},
 		{name: "nobody knows", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
-		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
-		{name: "a hundred at most", seed: rawP.merged(many), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(graves("-9m", seqOf("g", 150)[100:]...)))}}},
-		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
+		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
+		{name: "a hundred at most", seed: rawP.merged(many), steps: []when{{call: keep(1), want: "settled=ok dropped=100", state: doneX.merged(fresh(graves("-9m", seqOf("g", 150)[100:]...)))}}},
+		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
 		{name: "put aside, of an entry", seed: w.merged(asides).with("failed:entries", "{p1=k:x}", "failed:keyed:k:x", runs("p1", 0, 0)), steps: []when{
-			{call: giveUp, want: "settled=ok", state: over.merged(state{"failed:schedule": "(k:x=aside:now)", "failed:contents": "(#a:k:x=0)", "failed:keyed:k:x": waits("a", "aside:now", 0, 0)})}}},
+			{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(k:x=aside:now)", "failed:contents": "(#a:k:x=0)", "failed:keyed:k:x": waits("a", "aside:now", 0, 0)})}}},
 		{name: "put aside, and somebody keeps the time", alive: []string{"failed:w9"}, seed: w.with("failed:idle", "(w9=clock:-1m)"), steps: []when{
 			{call: giveUp, want: "settled=ok", state: over.with("failed:idle", "(w9=clock:-1m)", "failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#a:r:p1=0)", "failed:keyed:r:p1", waits("a", "aside:now", 0, 0))}}},
 	})
@@ -340,27 +369,66 @@ func TestGuardPassedOver(t *testing.T) {
 			return 2
 		})
 	}
-	round := func(n int64, ids ...string) func(*env) string {
-		return steps(Round{Worker: "w1", Number: n, Crashes: 3, Start: ids})
+	// Each round knows what the last has told.
+	round := func(solo bool, ids ...string) func(*env, *Round) {
+		return func(_ *env, r *Round) { r.Start, r.Solo = ids, solo }
+	}
+	comes := func(entry string, crashes int) func(*env, *Round) { // earlier than all, and not risky
+		return func(e *env, _ *Round) {
+			e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, entry))
+			e.must(e.conn.Do("HSET", e.q.Keyed(entry), "crashes", crashes))
+		}
+	}
+	goes := func(entry string) func(*env, *Round) {
+		return func(e *env, _ *Round) { e.must(e.line.One(e.ctx, RemoveCall(e.q, entry))) }
 	}
 	for _, c := range []struct {
 		name  string
 		seed  state
-		calls []func(*env) string
+		calls []func(*env, *Round)
 		want  []string
 	}{
-		{"page by page", but(500, 400, 401), []func(*env) string{round(1, "p1", "p2"), round(2, "p1", "p2")}, []string{"", "started=t400/1@k:t0400,t401/2@k:t0401"}},
-		{"two hundred", but(200), []func(*env) string{round(1, "p1")}, []string{""}},
-		{"one behind", but(201, 200), []func(*env) string{round(1, "p1")}, []string{"started=t200/1@k:t0200"}},
+		{"page by page", but(500, 400, 401), []func(*env, *Round){round(false, "p1", "p2"), round(false, "p1", "p2"), round(false, "p1", "p2"), round(false, "p3")},
+			[]string{"again 200", "again 400", "k:t0400 k:t0401 400", "498"}},
+		{"two hundred", but(200), []func(*env, *Round){round(false, "p1")}, []string{"200"}},
+		{"one behind", but(201, 200), []func(*env, *Round){round(false, "p1"), round(false, "p1")}, []string{"again 200", "k:t0200 200"}},
+		{"one of them may start", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), round(true, "p1", "p2"), round(false, "p3")},
+			[]string{"again 200", "300", "k:t0000 299", "299"}},
+		{"something comes before", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), comes("k:t0299", 1), round(false, "p1")},
+			[]string{"again 200", "300", "", "k:t0299 0"}},
+		{"others take the first", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes("k:t0000"), round(false, "p1")},
+			[]string{"again 200", "300", "", "299"}},
+		{"others take the last", but(201), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes("k:t0200"), round(false, "p1")},
+			[]string{"again 200", "201", "", "200"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t, redistest.URL(), nil)
 			e.seed(c.seed)
+			r := Round{Worker: "w1", Lease: time.Hour, Crashes: 3, Keep: 1000}
 			for i, call := range c.calls {
-				if got := call(e); got != c.want[i] {
-					t.Errorf("round %d answered %q, want %q", i+1, got, c.want[i])
+				r.Start = nil
+				if call(e, &r); r.Start == nil {
+					continue
 				}
+				r.Number++
+				a, err := Step(e.ctx, e.line, e.q, &r)
+				if err != nil || a.Passed == nil {
+					t.Fatal(err, a)
+				}
+				var w words
+				for _, s := range a.Started {
+					w.all = append(w.all, s.Entry)
+				}
+				w.all = append(w.all, itoa(a.Passed.Count))
+				w.flag("again", a.Again)
+				got, want := strings.Fields(w.String()), strings.Fields(c.want[i])
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("round %d answered %q, want %q", i+1, got, want)
+				}
+				r.Passed = *a.Passed
 			}
 		})
 	}
@@ -368,7 +436,7 @@ func TestGuardPassedOver(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t, redistest.URL(), []string{"w2"})
 		e.seed(but(202, 200, 201).with("idle", "(w2=clock:-1m)"))
-		if got := round(1, "p1")(e); got != "started=t200/1@k:t0200" {
+		if got := steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}})(e); got != "again" {
 			t.Error(got)
 		}
 		if heard := e.heard(); heard != nil {
@@ -396,4 +464,35 @@ func TestGuardEnds(t *testing.T) {
 		t.Error(short(got))
 	}
 	e.compare(1, member.with("rounds", "{w1=2}", "token", "=2500"))
+}
+
+// Who asks for nothing but one channel, or for a pattern, hears a long payload in full;
+// so it is where nobody may say who listens.
+func TestGuardObserved(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"channel", "pattern", "unknown"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			long := strings.Repeat("x", 1025)
+			switch way {
+			case "pattern":
+				e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
+				e.ear.Receive()
+				e.must(nil, e.ear.PSubscribe(e.q.Channel(keys.KindDone)+"*"))
+				e.ear.Receive()
+			case "unknown":
+				e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-pubsub"))
+				t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+				dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+				e.must(nil, err)
+				e.line = redisconn.NewLine(dial, 0)
+				t.Cleanup(e.line.Close)
+			}
+			for _, payload := range []string{long, strings.Repeat("x", Large)} {
+				e.play(scenario{seed: rawP.with("process:p1", "["+payload+"]"), steps: []when{
+					{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 " + payload}, state: doneX}}}, nil)
+			}
+		})
+	}
 }

@@ -56,5 +56,13 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
-	is.New(t).Equal(verbs, 23)
+	is.New(t).Equal(verbs, 26)
+}
+
+// StepFixed is where the lists begin in step.
+func TestStepFixed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	at := regexp.MustCompile(`(?m)^local at = (\d+)$`).FindStringSubmatch(source("step"))
+	is.Equal(at[1], fmt.Sprint(StepFixed+1))
 }

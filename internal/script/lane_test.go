@@ -135,12 +135,11 @@ func TestRemove(t *testing.T) {
 
 func TestCancelKey(t *testing.T) {
 	t.Parallel()
-	told := runX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2 w:w1=}")
-	x2 := []Cancellation{{Name: "k:x", Token: 2}}
+	told := runX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
 	over := doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	finished := doneX.with("token", "=2", "cancel:k:x", "{finished=1 stopped=0 token=2} +1m")
 	acked := func(v Verb) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Acks: x2})
+		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Said: 2})
 	}
 	all := []scenario{
 		{name: "nothing", seed: member, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
@@ -152,15 +151,15 @@ func TestCancelKey(t *testing.T) {
 			{call: cancelsKey("x"), want: "removed=0 token=2", heard: []string{"wake:w1 0"}, state: told.with("working:w2", "(p2=7)", "process:p2", "[a]", "workers", "(w1=+60m w2=+60m)")}}},
 		{name: "blocked", seed: blockedX, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=2", state: told}}},
 		{name: "put again afterwards", seed: told, steps: []when{
-			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("token", "=2", "canceled", told["canceled"], "cancel:k:x", told["cancel:k:x"])},
+			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("token", "=2", "canceled", told["canceled"], "stopping", told["stopping"], "cancel:k:x", told["cancel:k:x"])},
 			{call: acked(Stop), want: "settled=canceled seen=2", state: over.with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0))}}},
 		{name: "its worker dies", seed: told, steps: []when{{call: fails("w1"), want: "known=true returned=0", state: over.with("workers", "", "rounds", "", "token", "=3")}}},
 		{name: "it is being returned", seed: runX.with("suspects", "(w1=0)", "workers", "(w2=+60m)"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", state: told.with("suspects", "(w1=0)", "workers", "(w2=+60m)")},
 			{call: beats("w2", false), want: "", state: over.with("rounds", "{w1=1}", "workers", "(w2=+60m)")}}},
 		{name: "the payload as well", seed: told, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told.with("token", "=3", "canceled", "(k:x=2 #a=3)", "cancel:#a", "{finished=0 stopped=0 token=3 w:w1=}")},
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Acks: append(x2, Cancellation{digest("a"), 3})}),
+			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told.with("token", "=3", "canceled", "(k:x=2 #a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")},
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 3}),
 				want: "settled=canceled seen=3", state: over.with("token", "=3", "cancel:#a", "{finished=0 stopped=1 token=3} +1m")}}},
 		{name: "a raw task of the name is not meant", seed: member.with("queues", "[k:x]"), steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
 		{name: "what starts afterwards is not meant", seed: told.with("contents", "(#b:k:y=0)", "schedule", "(k:y=-1m)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
@@ -184,15 +183,15 @@ func TestCancelContent(t *testing.T) {
 	run(t, []scenario{
 		{name: "waits", seed: waiting, steps: []when{{call: cancels("a"), want: "removed=3 token=0", heard: []string{"cancel a"},
 			state: state{"queues": "[b]", "schedule": "(k:y=+2m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+2m", 0, 0),
-				"ledger": "{#b=1}", "unique": "{#b=w:0 offset=0}", "cancel:#a": "{finished=0 stopped=0 token=1} now"}}}},
+				"ledger": "{#b=1}", "unique": "{#b=w:1 offset=1}", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
 		{name: "is blocked", seed: blockedX, steps: []when{{call: cancels("b"), want: "removed=1 token=2", heard: []string{"cancel b"},
-			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2 w:w1=}")}}},
+			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m")}}},
 		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}")},
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2} +1440m")},
 			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=3", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
 				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
 		{name: "what Redis has lost is not mistaken for what is there", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
-			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} now")}}},
+			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} +1m")}}},
 	})
 }
 
@@ -238,7 +237,7 @@ func TestKeyed(t *testing.T) {
 		{name: "leave", seed: runX, steps: []when{{call: leaves("w1"), want: "returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1))}}},
 		{name: "its worker is failed", seed: runX, steps: []when{{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "its worker dies", alive: []string{"w2"}, seed: runX.with("workers", "(w1=-60m)", "suspects", "(w1=-1m)", "idle", "(w2=-1m)"), steps: []when{
-			{call: sweeps, want: "failed=w1 returned=1", heard: []string{"wake:w2 1"}, state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
+			{call: sweeps, want: "failed=w1/1 returned=1", heard: []string{"wake:w2 1"}, state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "many, of both lanes, in the order of their starts", seed: member.with("working:w1", "(p1=1 p2=2 p3=3)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]",
 			"entries", "{p1=k:x p3=k:y}", "keyed:k:x", runs("p1", 0, 0), "keyed:k:y", runs("p3", 0, 0), "queues", "[z]"), steps: []when{
 			{call: leaves("w1"), want: "returned=3", state: state{"queues": "[b z]", "token": "=1", "schedule": "(k:x=1 k:y=3)", "contents": "(#a:k:x=0 #c:k:y=0)", "keyed:k:x": waits("a", "1", 0, 0), "keyed:k:y": waits("c", "3", 0, 0)}}}},
@@ -290,7 +289,7 @@ func TestRetriedRaw(t *testing.T) {
 		{name: "nor that of a key", seed: locked(runX, "w:5").with("queues", "[z]"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: locked(doneX, "w:5").with("queues", "[z]")}}},
 		{name: "cancel", seed: first.with("ledger", "{#a=2}"), steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"},
-			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} now")}}},
+			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} +1m")}}},
 		{name: "delete", seed: first.with("ledger", "{#a=2}", "queues", "[z]"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: doneX}}},
 		{name: "too many crashes", seed: crash, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again buried=1", state: buried(doneX).with("rounds", "{w1=3}",

@@ -4,7 +4,7 @@
 -- ARGV[6] worker  id
 -- ARGV[7] round   the last; when a later one has been answered, this comes too late
 -- ARGV[8] asked   the token that its join named
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
 --
 -- Returns {returned, left}. From then on that join has no effect any more.
 -- Fails with EVICTED when the worker is no member, and may have been failed.
@@ -18,7 +18,7 @@ end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if redis.call('ZSCORE', q.workers, worker) then
-  fence(worker, -1)
+  fence({ worker }, -1)
 elseif mark > 0 then
   if last_fence() > tonumber(ARGV[8]) then
     return redis.error_reply('EVICTED the worker is no member of the queue')
@@ -26,7 +26,8 @@ elseif mark > 0 then
   end_joins()
   return { 0, 0 }
 end
-local returned, _, left = take_back({ worker }, AT_ONCE)
+local returned, _, left = take_back({ worker })
 keep_offset()
+trim_log()
 alert(q, returned)
 return { returned, left }

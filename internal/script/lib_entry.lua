@@ -2,7 +2,7 @@
 -- "r:" and the process whose task is to be tried again. It is a hash:
 --
 --   payload, due, retries, crashes  what waits
---   process, tried, died            what runs; its retries and crashes
+--   process, tried, died, holder    what runs; its retries and crashes, and its worker
 --   keep, counts, low, high         what the waiting part does to the running one
 --                                   should that come back (put)
 --
@@ -30,6 +30,12 @@ local function number(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0
 end
 
+-- Digests that are known: that of a large payload takes long.
+local known = {}
+local function digest_of(payload)
+  return known[payload] or redis.sha1hex(payload)
+end
+
 -- What waits is to start when it is due.
 local function plan(lane, entry, due)
   redis.call('ZADD', lane.schedule, due, entry)
@@ -44,7 +50,7 @@ end
 -- An entry gets a waiting part.
 local function await(lane, entry, payload, due, retries, crashes)
   redis.call('HSET', lane.keyed .. entry, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
-  redis.call('ZADD', lane.contents, 0, redis.sha1hex(payload) .. ':' .. entry)
+  redis.call('ZADD', lane.contents, 0, digest_of(payload) .. ':' .. entry)
 end
 
 -- The waiting part of an entry goes, and with it the entry unless it runs. Returns
@@ -56,7 +62,7 @@ local function unwait(lane, entry)
   if not payload then
     return nil
   end
-  redis.call('ZREM', lane.contents, redis.sha1hex(payload) .. ':' .. entry)
+  redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   if process then
     redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high')
   else
@@ -66,12 +72,12 @@ local function unwait(lane, entry)
 end
 
 -- What waits, and is not blocked, runs from now on.
-local function entry_started(entry, id, payload, retries, crashes)
+local function entry_started(entry, id, payload, retries, crashes, worker)
   local key = q.keyed .. entry
   redis.call('ZREM', q.schedule, entry)
-  redis.call('ZREM', q.contents, redis.sha1hex(payload) .. ':' .. entry)
+  redis.call('ZREM', q.contents, digest_of(payload) .. ':' .. entry)
   redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes')
-  redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes)
+  redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes, 'holder', worker)
   redis.call('HSET', q.entries, id, entry)
   redis.call('LPUSH', q.process .. id, payload)
 end
@@ -82,7 +88,7 @@ local function entry_ended(entry, id)
   redis.call('HDEL', q.entries, id)
   local due = redis.call('HGET', key, 'due')
   if due then
-    redis.call('HDEL', key, 'process', 'tried', 'died', 'keep', 'counts', 'low', 'high')
+    redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'keep', 'counts', 'low', 'high')
     plan(q, entry, number(due))
   else
     redis.call('DEL', key)
@@ -99,7 +105,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
       'payload', 'due', 'keep', 'counts', 'low', 'high'))
   end
   redis.call('HDEL', q.entries, id)
-  redis.call('HDEL', key, 'process', 'tried', 'died')
+  redis.call('HDEL', key, 'process', 'tried', 'died', 'holder')
   if newer then
     redis.call('HDEL', key, 'keep', 'counts', 'low', 'high')
     -- Without bounds it was put when Redis had lost what runs.
@@ -110,7 +116,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
     if keep ~= '1' then
       payload = newer
     elseif newer ~= payload then
-      redis.call('ZREM', q.contents, redis.sha1hex(newer) .. ':' .. entry)
+      redis.call('ZREM', q.contents, digest_of(newer) .. ':' .. entry)
     end
   end
   await(q, entry, payload, due, retries, crashes)

@@ -12,18 +12,32 @@ local function failed_queue(head, tail, wake_channel)
   }
 end
 
--- The oldest go where there are more than keep, of those with a score from low
--- on; at most 100 in one call, in case keep has become less. What was given up
--- has ASIDE added to its time.
+-- Where there are more than keep, of those with a score from low on, the oldest go:
+-- as many as one call may drop, in elements and, but for the first, in bytes. What was
+-- given up has ASIDE added to its time. Returns how many went.
+local DROP_AT_MOST, DROP_BYTES = 100, 1048576
 local function trim(lane, low, keep)
-  for _ = 1, math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, 100) do
-    local oldest = redis.call('ZRANGEBYSCORE', lane.schedule, low, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    local aside = redis.call('ZRANGEBYSCORE', lane.schedule, ASIDE, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if #aside > 0 and tonumber(aside[2]) - ASIDE < tonumber(oldest[2]) then
-      oldest = aside
-    end
-    unwait(lane, oldest[1])
+  local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
+  if excess <= 0 then
+    return 0
   end
+  local function oldest(from, to)
+    return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
+  end
+  local planned, aside = low < ASIDE and oldest(low, '(' .. ASIDE) or {}, oldest(ASIDE, '+inf')
+  local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0
+  while dropped < excess and bytes < DROP_BYTES do
+    local entry
+    if planned[next_planned] and not (aside[next_aside]
+      and tonumber(aside[next_aside + 1]) - ASIDE < tonumber(planned[next_planned + 1])) then
+      entry, next_planned = planned[next_planned], next_planned + 2
+    else
+      entry, next_aside = aside[next_aside], next_aside + 2
+    end
+    bytes = bytes + #(unwait(lane, entry) or '')
+    dropped = dropped + 1
+  end
+  return dropped
 end
 
 -- Whether tasks can be buried: its keys are what they should be.
@@ -32,13 +46,18 @@ local function buries(failed)
     and type(redis.pcall('ZCARD', failed.contents)) == 'number'
 end
 
-local function bury(failed, keep, worker, id, task)
+local function bury(failed, worker, id, task)
   local grave = 'k:' .. id
   await(failed, grave, task.payload, now, 0, 0)
   redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
     'deaths', task.crashes, 'worker', worker, 'at', now, 'from', is_key(task.entry) and task.entry or '')
   plan(failed, grave, now)
+end
+
+-- What ends a script that buries, with how many to keep.
+local function keep_failed(failed, keep)
   if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
-    trim(failed, '-inf', keep)
+    return trim(failed, -math.huge, keep)
   end
+  return 0
 end

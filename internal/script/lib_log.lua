@@ -1,26 +1,15 @@
 -- lib_log: the cancel log. A name is the digest of a payload, or the entry of a
 -- key. What was started at or before the token of its cancel is to stop.
 
--- Those who hold anything: members, and those being returned.
-local function holders()
-  local found = {}
-  for _, members in ipairs({
-    redis.call('ZRANGE', q.workers, 0, -1),
-    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0),
-  }) do
-    for _, worker in ipairs(members) do
-      if redis.call('EXISTS', q.working .. worker) == 1 then
-        found[#found + 1] = worker
-      end
-    end
-  end
-  return found
-end
+-- How long the record of a cancel stays that is not over; more than any worker needs to
+-- say what it holds of it. trim_log sets what is left once it is.
+local RECORD = 86400000
 
--- Put a cancel on record. Its token, or 0 when nobody has to acknowledge it.
-local function log_cancel(name, token, workers)
+-- Put a cancel on record, with the last token given. Returns its token, or 0 when
+-- nobody holds anything that it may cover; and how many were stopped and have finished
+-- for cancels of the same before.
+local function log_cancel(name, token)
   local record = q.cancel .. name
-  local fields = redis.call('HLEN', record)
   -- Members have been told of all up to the last token, so this one gets the next. Where
   -- nobody is the last will do, and stays: a join takes a higher one for somebody who went.
   if redis.call('EXISTS', q.workers) == 1 then
@@ -29,24 +18,19 @@ local function log_cancel(name, token, workers)
   else
     token = math.max(token, 1)
   end
-  if #workers == 0 then
-    -- On record for as long as the message may be under way, so that who hears
-    -- it spares what is started from now on.
-    if fields <= 3 then -- of a cancel of the same that is over, or none
-      redis.call('HSET', record, 'token', token, 'stopped', 0, 'finished', 0)
-      redis.call('PEXPIRE', record, 10000)
-    end
-    return 0
-  end
-  if fields == 3 then
-    redis.call('DEL', record) -- of a cancel of the same that is over
-  end
-  redis.call('ZADD', q.canceled, token, name)
+  local holds = redis.call('EXISTS', q.holders) == 1
+  local under_way = redis.call('ZSCORE', q.canceled, name)
   redis.call('HSETNX', record, 'stopped', 0)
   redis.call('HSETNX', record, 'finished', 0)
   redis.call('HSET', record, 'token', token)
-  for _, worker in ipairs(workers) do
-    redis.call('HSET', record, 'w:' .. worker, '')
+  if holds then
+    redis.call('ZADD', q.canceled, token, name)
+    redis.call('PEXPIRE', record, RECORD)
+  elseif not under_way then
+    -- On record for as long as the message may be under way, so that who hears
+    -- it spares what is started from now on.
+    redis.call('PEXPIRE', record, 60000)
   end
-  return token
+  local before = redis.call('HMGET', record, 'stopped', 'finished')
+  return holds and token or 0, number(before[1]), number(before[2])
 end

@@ -13,15 +13,19 @@
 -- KEYS[11] entries   hash           process → entry
 -- KEYS[12] ledger    hash           digest → workers that died holding it
 -- KEYS[13] paused    string         present while nothing is to be started
+-- KEYS[14] gaps      zset           positions from which a cancel removed a payload, while there are locks
+-- KEYS[15] holders   zset           worker that holds something → token up to which it has said what cancels cover of that
+-- KEYS[16] stopping  zset           "name:token:process" of what runs and a cancel covers
 -- ARGV[1]  process   key prefix     a processing list, with its id appended
 -- ARGV[2]  working   key prefix     what a worker runs: zset process → token
--- ARGV[3]  cancel    key prefix     who must acknowledge a cancel, with its name appended
+-- ARGV[3]  cancel    key prefix     what became of the tasks that a cancel covers, with its name appended
 -- ARGV[4]  wake      channel prefix with a worker appended
 -- ARGV[5]  keyed     key prefix     an entry of the second lane, with its name appended
 local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
   canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
   schedule = KEYS[9], contents = KEYS[10], entries = KEYS[11], ledger = KEYS[12], paused = KEYS[13],
+  gaps = KEYS[14], holders = KEYS[15], stopping = KEYS[16],
   process = ARGV[1], working = ARGV[2], cancel = ARGV[3], wake = ARGV[4], keyed = ARGV[5],
 }
 
@@ -56,6 +60,7 @@ end
 -- What the queue has at present besides its list. Most have nothing, or only a
 -- second lane, so these are asked for together.
 local offset -- position of the front, while there are content locks
+local gaps -- the key of the gaps between positions, while there are some
 local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false
 -- The error, where a key of the second lane is of another type: then every
 -- script refuses before it changes anything, but for beats, which go on.
@@ -74,6 +79,7 @@ if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled,
   keyed = size('HLEN', q.entries) > 0 -- something runs out of it
   if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
     offset = tonumber(redis.call('HGET', q.unique, 'offset'))
+    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps
     canceling = redis.call('ZCARD', q.canceled) > 0
     suspecting = redis.call('ZCARD', q.suspects) > 0
     counting = size('HLEN', q.ledger) > 0 -- workers died

@@ -25,108 +25,190 @@ local function end_joins()
   end
 end
 
--- From here on the worker changes nothing any more. It stays in suspects with
--- mark (0 failed, -1 left) until all it held is returned, so that any peer can
+-- From here on these workers change nothing any more. They stay in suspects with
+-- mark (0 failed, -1 left) until all they held is returned, so that any peer can
 -- go on where this call stops.
-local function fence(worker, mark)
-  redis.call('ZADD', q.suspects, mark, worker)
-  q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
-  redis.call('ZREM', q.workers, worker)
-  redis.pcall('ZREM', q.idle, worker)
-  redis.pcall('HDEL', q.rounds, worker)
+local function fence(workers, mark)
+  local marks = {}
+  for i, worker in ipairs(workers) do
+    marks[2 * i - 1], marks[2 * i] = mark, worker
+    q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
+  end
+  redis.call('ZADD', q.suspects, unpack(marks))
+  redis.call('ZREM', q.workers, unpack(workers))
+  redis.pcall('ZREM', q.idle, unpack(workers))
+  redis.pcall('HDEL', q.rounds, unpack(workers))
   end_joins()
 end
 
--- Give back at most limit tasks of fenced workers, the newest first: so the
--- oldest ends foremost. Returns how many went to the front, how many were
--- handled and how many are left.
-local AT_ONCE = 100 -- tasks that one call gives back: far less than 5 ms
+-- What one call does at most, so that it takes far less than 5 ms.
+local AT_ONCE = 100 -- tasks given back
+local BYTES = 4194304 -- of their payloads, unless the first one has more
+local RETURNS = 500 -- workers whose tasks it compares
+local SUSPECTS = 1000 -- workers noted as lapsed
+local FENCES = 200 -- workers failed
 
-local function take_back(workers, limit)
-  local held, returned, handled, left = {}, 0, 0, 0
+-- The newest tasks of some workers, at most limit, the newest first. Also the
+-- workers that hold nothing.
+local function newest(workers, limit)
+  local heads, none, found = {}, {}, {}
+  local size = math.max(math.floor(limit / #workers), 1)
+  -- The next task of a worker; false when there is none.
+  local function advance(head)
+    if head.at > #head.page then
+      head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
+      head.from, head.at = head.from + size, 1
+    end
+    head.id, head.token = head.page[head.at], tonumber(head.page[head.at + 1])
+    head.at = head.at + 2
+    return head.token
+  end
   for _, worker in ipairs(workers) do
-    local died = redis.call('ZSCORE', q.suspects, worker) == '0' and 1 or 0
-    local pairs_ = redis.pcall('ZREVRANGE', q.working .. worker, 0, limit - 1, 'WITHSCORES')
-    for i = 1, #pairs_, 2 do
-      held[#held + 1] = { worker = worker, id = pairs_[i], token = tonumber(pairs_[i + 1]), died = died }
+    local head = { worker = worker, page = {}, at = 1, from = 0 }
+    if advance(head) then
+      heads[#heads + 1] = head
+    elseif not head.page.err then
+      none[#none + 1] = worker
     end
   end
-  table.sort(held, function(a, b) return a.token > b.token end)
-  local over = {}
-  for i = 1, math.min(#held, limit) do
-    local worker = held[i].worker
-    over[worker] = over[worker] or {}
-    local moved = give_back(q.working .. worker, held[i].id, held[i].token, held[i].died, over[worker])
+  table.sort(heads, function(a, b) return a.token > b.token end)
+  for i = limit + 1, #heads do
+    heads[i] = nil -- each of the others has a newer one
+  end
+  size = math.max(size, 10)
+  while heads[1] and #found < limit do
+    local head = table.remove(heads, 1)
+    found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
+    if advance(head) then
+      local place = 1
+      while heads[place] and heads[place].token > head.token do
+        place = place + 1
+      end
+      table.insert(heads, place, head)
+    end
+  end
+  return found, none
+end
+
+-- Give back tasks of fenced workers, the newest first: so the oldest ends
+-- foremost. Returns how many went to the front, how many were handled and how many
+-- are left: exactly, if it is one worker.
+local function take_back(workers)
+  local held, over = newest(workers, AT_ONCE)
+  local returned, handled, left = 0, 0, #workers - #over
+  local dead, gone, touched, enough = {}, {}, {}, carried + BYTES
+  for _, task in ipairs(held) do
+    if carried >= enough then
+      break
+    end
+    local worker = task.worker
+    if not gone[worker] then
+      gone[worker], touched[#touched + 1] = {}, worker
+      dead[worker] = redis.call('ZSCORE', q.suspects, worker) == '0' and 1 or 0
+    end
+    local moved = give_back(q.working .. worker, task.id, task.token, dead[worker], gone[worker])
     if moved ~= nil then
       returned, handled = returned + (moved and 1 or 0), handled + 1
     end
   end
-  for _, worker in ipairs(workers) do
-    if over[worker] and #over[worker] > 0 then
-      redis.call('ZREM', q.working .. worker, unpack(over[worker]))
+  for _, worker in ipairs(touched) do
+    if #gone[worker] > 0 then
+      redis.call('ZREM', q.working .. worker, unpack(gone[worker]))
     end
-    local n = redis.pcall('ZCARD', q.working .. worker)
+    local n = redis.call('ZCARD', q.working .. worker)
+    left = left - 1 + n
     if n == 0 then
-      if canceling then
-        for _, digest in ipairs(redis.call('ZRANGE', q.canceled, 0, -1)) do
-          acknowledge(digest, worker)
-        end
-      end
-      redis.call('ZREM', q.suspects, worker)
-    else
-      left = left + (type(n) == 'number' and n or 1) -- of another type: it stays
+      over[#over + 1] = worker
     end
+  end
+  if #over > 0 then
+    redis.pcall('ZREM', q.holders, unpack(over))
+    redis.call('ZREM', q.suspects, unpack(over))
   end
   return returned, handled, left
 end
 
--- Whose return is under way; a few of them.
+-- Whose return is under way; a page of them.
 local function returning()
-  return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, 20)
+  return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS)
 end
 
 -- Go on with the returns that somebody began. Returns whether others may start,
 -- because none is left, or because what is left cannot be read; and whether to
 -- try again at once.
-local function resume_return(limit)
+local function resume_return()
   local workers = returning()
   if #workers == 0 then
     return true, false
   end
-  local returned, handled = take_back(workers, limit)
+  local returned, handled = take_back(workers)
   wake(q.idle, q.wake, returned)
-  local more = handled > 0 and #returning() > 0
+  local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0
   return not more, more
+end
+
+-- Note those whose lease has lapsed, in pages. They are the first of the members,
+-- and what was noted is the first of them; whoever comes later lapses later. Where
+-- the numbers do not fit, since somebody wrote to suspects, the first few are noted
+-- in every case. Returns how many have lapsed, and whether more are left to note.
+local function suspect(grace)
+  local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
+  if lapsed == 0 then
+    return 0, false
+  end
+  local noted = redis.call('ZCOUNT', q.suspects, '(0', '+inf')
+  local from, most = noted, SUSPECTS
+  if noted >= lapsed then
+    from, most = 0, 20
+  end
+  local marks = {}
+  for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
+    marks[#marks + 1] = now + grace
+    marks[#marks + 1] = worker
+  end
+  redis.call('ZADD', q.suspects, 'NX', unpack(marks))
+  return lapsed, lapsed > math.max(noted, from + most)
 end
 
 -- Look for workers whose lease has lapsed. One that is seen lapsed for the
 -- first time becomes a suspect; one that was suspected grace ms ago and has
--- not been heard of since is failed, if the caller may judge. Bounded by limit
--- tasks a call. Returns the workers failed, the number of tasks put back,
--- whether there is more to do at once, and the ms until the next suspect is
--- due (-1 if there is none).
-local function look(grace, judge, limit)
-  local lapsed = redis.call('ZRANGEBYSCORE', q.workers, '-inf', '(' .. now, 'LIMIT', 0, 100)
-  if #lapsed == 0 and not suspecting then
+-- not been heard of since is failed, if the caller may judge. Tasks go back once
+-- all who are to be failed are, so that they keep their order. Returns the workers
+-- failed, each with the number of its tasks; the number of tasks put back; whether
+-- there is more to do at once; and the ms until the next suspect is due (-1 if there
+-- is none).
+local function look(grace, judge)
+  local lapsed, more = suspect(grace)
+  if lapsed == 0 and not suspecting then
     return {}, 0, 0, -1 -- as nearly always
   end
-  for _, worker in ipairs(lapsed) do
-    redis.call('ZADD', q.suspects, 'NX', now + grace, worker)
-  end
-  local failed = {}
-  local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, 20)
-  for _, worker in ipairs(due) do
-    local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
-    if not deadline or deadline >= now then
-      redis.call('ZREM', q.suspects, worker)
+  local failed, dead, back = {}, {}, {}
+  local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
+  for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
+    if not deadline or tonumber(deadline) >= now then
+      back[#back + 1] = due[i]
     elseif judge then
-      fence(worker, 0)
-      failed[#failed + 1] = worker
+      dead[#dead + 1] = due[i]
+      local held = redis.pcall('ZCARD', q.working .. due[i])
+      failed[#failed + 1] = due[i]
+      failed[#failed + 1] = type(held) == 'number' and held or 0
     end
   end
-  local returned, handled, left = take_back(returning(), limit)
+  if #back > 0 then
+    redis.call('ZREM', q.suspects, unpack(back))
+  end
+  if #dead > 0 then
+    fence(dead, 0)
+  end
+  more = more or #due == FENCES and (judge or #back > 0)
+  local returned = 0
+  if not (judge and #due == FENCES) then
+    local handled, left
+    returned, handled, left = take_back(returning())
+    more = more or left > 0 and handled > 0
+  end
   alert(q, returned)
   local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1
-  return failed, returned, (left > 0 and handled > 0 or judge and #due == 20) and 1 or 0, due_in
+  return failed, returned, more and 1 or 0, due_in
 end

@@ -1,25 +1,40 @@
 -- lib_settle: how a process ends, whoever ends it.
 --
--- Content locks follow their payload through the list by position: the front
--- stands at offset, the element behind it at offset + 1, and so on. Taking the
--- front adds one to offset, giving back to the front takes one off, so a
--- position needs no search. While no lock exists, there is no offset and
--- nothing of this is done.
+-- Content locks follow their payload through the list by position (lib_place). What
+-- is pushed gets a position beyond all others, and keeps it: taking the front adds
+-- one to offset, returning to the front takes one off, and a cancel leaves a gap where
+-- it removes a payload. While no lock exists, there is no offset and nothing of this
+-- is done.
+
+local front -- position of the front, where it was asked for
 
 -- A payload was taken from the front into a process, while there are locks.
 local function lock_taken(payload, id)
-  local digest = redis.sha1hex(payload)
+  local digest = digest_of(payload)
   local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
-  if position and position <= offset then
+  if position and ahead_of(gaps, offset, position) <= 0 then
     redis.call('HSET', q.unique, digest, 'p:' .. id)
   end
-  offset = offset + 1
+  offset, front = offset + 1, nil
+end
+
+-- A payload was put back to the front: its position. A gap there is one no more.
+local function position_returned()
+  if not gaps then
+    offset = offset - 1
+    return offset
+  end
+  front = (front or position_of(gaps, offset, 0, 0)) - 1
+  if redis.call('ZREM', q.gaps, front) == 0 then
+    offset = offset - 1
+  end
+  return front
 end
 
 -- The lock at one place goes to another, or goes.
 local function lock_moved(payload, from, to)
   if offset then
-    local digest = redis.sha1hex(payload)
+    local digest = digest_of(payload)
     if redis.call('HGET', q.unique, digest) == from then
       if to then
         redis.call('HSET', q.unique, digest, to)
@@ -30,12 +45,29 @@ local function lock_moved(payload, from, to)
   end
 end
 
--- Every script that takes or gives back ends with this.
+-- Gaps in front of the front are part of the offset from now on; a page of them.
+local function close_gaps()
+  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2]
+  if not lowest or tonumber(lowest) > offset then
+    return
+  end
+  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {}
+  while page[2 * #passed + 2] and tonumber(page[2 * #passed + 2]) <= offset + #passed do
+    passed[#passed + 1] = page[2 * #passed + 1]
+  end
+  redis.call('ZREM', q.gaps, unpack(passed))
+  offset = offset + #passed
+end
+
+-- Every script that takes, gives back or removes ends with this.
 local function keep_offset()
   if offset then
     if redis.call('HLEN', q.unique) == 1 then
-      redis.call('DEL', q.unique)
+      redis.call('UNLINK', q.unique, q.gaps)
     else
+      if gaps then
+        close_gaps()
+      end
       redis.call('HSET', q.unique, 'offset', offset)
     end
   end
@@ -61,39 +93,82 @@ end
 
 -- How many workers died holding what is not under a key.
 local function crashes_of(payload)
-  return counting and tonumber(redis.call('HGET', q.ledger, redis.sha1hex(payload))) or 0
+  return counting and tonumber(redis.call('HGET', q.ledger, digest_of(payload))) or 0
 end
 
 local function forget_crashes(payload)
   if counting then
-    redis.call('HDEL', q.ledger, redis.sha1hex(payload))
+    redis.call('HDEL', q.ledger, digest_of(payload))
   end
+end
+
+-- A name as it begins the members of stopping: all have the same length, so no name
+-- begins with another.
+local function name_of(name)
+  if is_key(name) then
+    return 'k' .. redis.sha1hex(name)
+  end
+  return 'p' .. name
+end
+
+local function stopping_as(name, token, id)
+  return name_of(name) .. ':' .. string.format('%016d', token) .. ':' .. id
 end
 
 -- Counts the end of a process that a cancel of its payload or its key covers;
 -- false if none does.
-local function count_canceled(payload, entry, token, field)
+local function count_canceled(payload, entry, id, token, field)
   if not canceling then
     return false
   end
   local covered = false
-  for _, name in ipairs({ redis.sha1hex(payload), is_key(entry) and entry or nil }) do
+  for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
     if canceled and token <= canceled then
-      redis.pcall('HINCRBY', q.cancel .. name, field, 1) -- the count is only told
+      local record = q.cancel .. name
+      if redis.pcall('HEXISTS', record, 'token') == 1 then
+        redis.pcall('HINCRBY', record, field, 1) -- the count is only told
+      end
+      redis.pcall('ZREM', q.stopping, stopping_as(name, token, id))
+      if is_key(name) then -- of a key only one runs
+        redis.call('ZREM', q.canceled, name)
+        redis.call('PEXPIRE', record, 60000)
+      end
       covered = true
     end
   end
   return covered
 end
 
--- A worker has nothing left of what a cancel covers. The last one to say so
--- ends the cancel; its record stays a minute for those who wait for it.
-local function acknowledge(name, worker)
-  local record = q.cancel .. name
-  if redis.pcall('HDEL', record, 'w:' .. worker) == 1 and redis.call('HLEN', record) == 3 then
-    redis.call('ZREM', q.canceled, name)
-    redis.call('PEXPIRE', record, 60000)
+-- A worker that holds nothing any more has nothing to say of cancels.
+local function holds_nothing(worker)
+  redis.pcall('ZREM', q.holders, worker)
+end
+
+-- A cancel is over when all who hold something have said what it covers of that, and
+-- none of it runs any more; that of a key when what runs under it has ended. Its record stays a minute for those who wait for it. Every
+-- script that ends processes ends with this; it looks at a page of the log, and
+-- where what does not stop fills that, at another one each time.
+local function trim_log()
+  local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES')
+  if not lowest or lowest.err then
+    return
+  end
+  local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')
+  if said == 0 then
+    return
+  end
+  local from = said > 100 and micros % (said - 99) or 0
+  for _, name in ipairs(redis.call('ZRANGE', q.canceled, from, math.min(from + 100, said) - 1)) do
+    local one = name_of(name)
+    local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1)
+    if #runs == 0 then -- or it cannot be read
+      redis.call('ZREM', q.canceled, name)
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
+    end
+  end
+  if not lowest[2] then -- nobody holds anything; the other records end by themselves
+    redis.call('UNLINK', q.canceled, q.stopping)
   end
 end
 
@@ -108,13 +183,17 @@ local function pop(id)
 end
 
 -- Takes out of a process what it runs: the payload as pop does, the entry, its
--- retries and its crashes.
-local function take_out(id)
+-- retries and its crashes. The digest is given where it is known.
+local function take_out(id, digest)
   local entry, tried, crashes = entry_of(id)
   if entry == false then
     return nil
   end
-  return pop(id), entry, tried, crashes
+  local payload = pop(id)
+  if digest and payload then
+    known[payload] = digest
+  end
+  return payload, entry, tried, crashes
 end
 
 -- What is left of a process without its payload ends for good.
@@ -128,15 +207,36 @@ local function remove(working, id, payload, entry)
   end
 end
 
+-- As take_out, of a large payload of which the digest is known: it is not read. What
+-- comes in its place has the digest.
+local function throw_out(id, digest)
+  local entry, n = entry_of(id), redis.pcall('LLEN', q.process .. id)
+  if entry == false or type(n) ~= 'number' then
+    return nil
+  end
+  redis.call('UNLINK', q.process .. id)
+  local payload = n > 0 and {}
+  if payload then
+    known[payload] = digest
+  end
+  return payload, entry
+end
+
 -- The process ends for good: it has done its work, or is dropped. Returns its
--- payload, or nil when nothing can happen.
-local function finish(working, id, token, field)
-  local payload, entry = take_out(id)
+-- payload, or nil when nothing can happen. Of a large one the digest is given, and
+-- something else returned.
+local function finish(working, id, token, field, digest)
+  local payload, entry
+  if digest then
+    payload, entry = throw_out(id, digest)
+  else
+    payload, entry = take_out(id)
+  end
   if payload == nil then
     return nil
   end
   if payload and canceling then
-    count_canceled(payload, entry, token, field)
+    count_canceled(payload, entry, id, token, field)
   end
   if payload and counting and not is_key(entry) then
     forget_crashes(payload)
@@ -149,10 +249,12 @@ local function finish(working, id, token, field)
   return payload or ''
 end
 
+local carried = 0 -- bytes of the payloads that were given back
+
 -- The process goes back to the front (true), or ends if a cancel covers it
 -- (false). When a key is of another type, nothing happens (nil). If its worker
--- died (1), that is counted.
-local function give_back(working, id, token, died, later)
+-- died (1), that is counted. The digest is given where it is known.
+local function give_back(working, id, token, died, later, digest)
   local entry, tried, crashes = entry_of(id)
   if entry == false then
     return nil
@@ -170,11 +272,15 @@ local function give_back(working, id, token, died, later)
     if type(payload) == 'table' then
       return nil
     end
+    if digest and payload then
+      known[payload] = digest
+    end
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false
     end
-    if count_canceled(payload, entry, token, 'stopped') then
+    if count_canceled(payload, entry, id, token, 'stopped') then
+      carried = carried + #payload
       redis.call('DEL', q.process .. id)
       remove(working, id, payload, entry)
       return false
@@ -197,26 +303,29 @@ local function give_back(working, id, token, died, later)
       return false -- Redis has lost it
     end
     payload = moved
+    if digest then
+      known[payload] = digest
+    end
     if offset then
-      offset = offset - 1
-      lock_moved(payload, 'p:' .. id, 'w:' .. offset)
+      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
     end
   end
   if died > 0 and not is_key(entry) then
-    redis.call('HSET', q.ledger, redis.sha1hex(payload), crashes_of(payload) + died)
+    redis.call('HSET', q.ledger, digest_of(payload), crashes_of(payload) + died)
     counting = true
   end
+  carried = carried + #payload
   return true
 end
 
 -- The process is to be tried again in delay ms (true); or false and nil as in
 -- give_back.
-local function put_off(working, id, token, delay)
-  local payload, entry, tried, crashes = take_out(id)
+local function put_off(working, id, token, delay, digest)
+  local payload, entry, tried, crashes = take_out(id, digest)
   if payload == nil then
     return nil
   end
-  if not payload or count_canceled(payload, entry, token, 'stopped') then
+  if not payload or count_canceled(payload, entry, id, token, 'stopped') then
     remove(working, id, payload, entry)
     return false
   end

@@ -2,7 +2,9 @@ package script
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -31,6 +33,7 @@ func shared(q keys.Queue) []string {
 	return []string{
 		q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
 		q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
+		q.Gaps(), q.Holders(), q.Stopping(),
 	}
 }
 
@@ -96,7 +99,9 @@ const (
 type Outcome struct {
 	Process string
 	Token   int64
-	Plain   bool // it is certain to be of the list; in a round these come last
+	Plain   bool   // it is certain to be of the list; in a round these come last
+	Size    int    // bytes of the payload
+	Digest  string // of the payload; of a large one it is said to the script
 	Verb    Verb
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry
@@ -104,23 +109,68 @@ type Outcome struct {
 	Reason  string        // of Fail
 }
 
-// word is what the verb needs besides the process.
-func (o *Outcome) word() any {
+// word is what the verb needs besides the process, in a round.
+func (o *Outcome) word(r *Round) any {
 	switch {
 	case o.Verb == Retry:
 		return max(o.Delay, 0).Milliseconds()
 	case o.Verb == Fail:
 		return string(o.Kind) + ":" + o.Reason
+	case o.Verb == Finish && len(o.Result) > r.results():
+		return "#" + about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))
+	case o.Verb == Finish && len(o.Result) > Large:
+		return quoted("+"+about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))+":", o.Result)
 	case o.Verb == Finish && o.Result != nil:
 		return append([]byte{'='}, o.Result...)
 	}
 	return ""
 }
 
+// quoted appends a string to a head as JSON writes it, whatever its bytes are. Redis
+// would take 30 ms for each MiB.
+func quoted(head string, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	b := append(make([]byte, 0, len(head)+len(s)+len(s)/8+2), head...)
+	b = append(b, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// Large is from how many bytes on Redis would take long to encode a payload or a result.
+// Observers get the length and the digest of such a payload; a result is encoded by
+// the worker.
+const Large = 64 << 10
+
+// large is what there is to say of a large payload. A script that knows its digest
+// need not read it.
+func (o *Outcome) large() string {
+	if o.Size <= Large {
+		return ""
+	}
+	return about(o.Size, o.Digest)
+}
+
+func about(size int, digest string) string { return strconv.Itoa(size) + ":" + digest }
+
 // A Cancellation is an entry of the cancel log.
 type Cancellation struct {
 	Name  string // the digest of a payload, or the entry of a key
 	Token int64  // covers every process started before
+}
+
+// A Stopping is a process that a cancel covers and that still runs.
+type Stopping struct {
+	Name    string // of the cancel
+	Process string
 }
 
 // A Round is one request of a worker to a queue.
@@ -134,15 +184,41 @@ type Round struct {
 	Solo     bool  // may start one task whose next death would be its last
 	Keep     int   // failed tasks
 	Outcomes []Outcome
-	Acks     []Cancellation // cancels of which nothing is left
-	Heard    []string       // digests of which a cancel message came
-	Start    []string       // ids of the processes to start
-	Ahead    int            // how many of these, the last ones, are more than can begin at once
+	Stopping []Stopping // what runs of the cancels told of
+	Said     int64      // the last cancel of which Stopping has told all
+	Heard    []string   // digests of which a cancel message came
+	Start    []string   // ids of the processes to start
+	Ahead    int        // how many of these, the last ones, are more than can begin at once
+	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
+	Room     int        // bytes of payload that may be started ahead; 0: any number
+	Brief    bool       // tell of a large payload or result only its length, and start nothing new
+	Results  int        // bytes of the largest result that is sent whole; 0: Large
+	Passed   Passed     // what the last answer told
+}
+
+// results is how long a result may be to be sent whole. One that is large may be what a
+// lost answer is due to.
+func (r *Round) results() int {
+	switch {
+	case r.Results == 0 || r.Brief && r.Results > Large:
+		return Large
+	}
+	return r.Results
+}
+
+// Passed is the entries at the head of the schedule that rounds have passed over, since
+// a peer runs such tasks one at a time. A round that knows it looks behind them.
+type Passed struct {
+	Count int
+	Last  string // the last of them
+	First string // the time of the first
 }
 
 // simple reports whether all there is to say of an outcome is that it finishes
 // a process of the list. In a round these come last, each process once.
-func (o *Outcome) simple() bool { return o.Plain && o.Verb == Finish && o.Result == nil }
+func (o *Outcome) simple() bool {
+	return o.Plain && o.Verb == Finish && o.Result == nil && o.Size <= Large
+}
 
 // Rank is the place of an outcome in a round: what may be of the second lane
 // comes first, what is simple last.
@@ -195,6 +271,7 @@ type Start struct {
 	Retries int
 	Crashes int
 	Failure *Grave // in a failed queue
+	Bytes   int    // of the payload, if it was left out of a brief answer
 }
 
 // A Grave is a task in a failed queue.
@@ -224,7 +301,18 @@ type Answer struct {
 	Due     time.Duration // until the worker is to look; negative when it is not
 	Buried  int           // tasks that failed because workers had died holding them
 	Last    int64         // the number of the round before, as Redis knows it
+	Cut     bool          // the budget ended the starts, and more could start
+	Dropped int           // failed tasks that were more than to be kept
+	Passed  *Passed       // nil when it was not looked
+	Heard   bool          // observers have, of a finished task
 }
+
+// How many arguments step has before its lists, which are the outcomes, the ends, the
+// acks, the heard and the starts; and for each outcome.
+const (
+	StepFixed   = 29
+	StepOutcome = 5
+)
 
 // StepCall is the call of one round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
@@ -235,19 +323,21 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	}
 	ends := round.ends()
 	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
-	args := make([]any, 0, 23+4*len(outcomes)+2*ends+2*len(round.Acks)+len(round.Heard)+len(round.Start))
+	args := make([]any, 0, StepFixed+StepOutcome*len(outcomes)+2*ends+2*len(round.Stopping)+len(round.Heard)+len(round.Start))
 	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed(""),
 		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, flag(round.Idle),
 		round.Crashes, flag(round.Solo), round.Keep, head, tail, bury,
-		q.Channel(keys.KindDone), len(outcomes), round.entries(), ends, len(round.Acks), len(round.Heard), round.Ahead)
+		q.Channel(keys.KindDone), len(outcomes), round.entries(), ends, len(round.Stopping), len(round.Heard), round.Ahead, max(round.Budget, 0), max(round.Room, 0), flag(round.Brief),
+		round.Passed.Count, round.Passed.Last, round.Passed.First)
 	for _, o := range outcomes {
-		args = append(args, o.Process, o.Token, string(o.Verb), o.word())
+		args = append(args, o.Process, o.Token, string(o.Verb), o.word(round), o.large())
 	}
 	for _, o := range simple {
 		args = append(args, o.Process, o.Token)
 	}
-	for _, a := range round.Acks {
-		args = append(args, a.Name, a.Token)
+	args = append(args, round.Said)
+	for _, s := range round.Stopping {
+		args = append(args, s.Name, s.Process)
 	}
 	for _, h := range round.Heard {
 		args = append(args, h)
@@ -296,7 +386,13 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	recorded := d.list()
 	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
 	d.join(recorded)
-	a.Due, a.Buried, a.Last = time.Duration(d.int())*time.Microsecond, int(d.int()), d.int()
+	a.Due, a.Buried, a.Last, a.Cut = time.Duration(d.int())*time.Microsecond, int(d.int()), d.int(), d.int() == 1
+	a.Dropped = int(d.int())
+	if passed := d.list(); len(passed.rest) > 0 {
+		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
+		d.join(passed)
+	}
+	a.Heard = d.int() == 1
 	if d.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		d.err = errors.New("the reply does not tell of what was asked")
 	}
@@ -317,6 +413,7 @@ func (d *decoder) start() Start {
 			s.Failure = &g
 			in.join(of)
 		}
+		s.Bytes = int(in.int())
 		d.join(in)
 	default:
 		d.fail(more, "what there is to tell of a task")
@@ -329,9 +426,15 @@ func (d *decoder) grave() Grave {
 	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string()}
 }
 
+// A Dead worker is one that a look has failed.
+type Dead struct {
+	Worker string
+	Tasks  int // that it held, and that go back
+}
+
 // A Look is what a look for lapsed workers found.
 type Look struct {
-	Failed   []string      // workers failed
+	Failed   []Dead
 	Returned int           // tasks put back to the front
 	Again    bool          // there is more to do at once
 	Due      time.Duration // until the next suspect is due; negative when there is none
@@ -339,7 +442,7 @@ type Look struct {
 
 func (d *decoder) look() (l Look) {
 	failed := d.list()
-	failed.each(func() { l.Failed = append(l.Failed, failed.string()) })
+	failed.each(func() { l.Failed = append(l.Failed, Dead{failed.string(), int(failed.int())}) })
 	d.join(failed)
 	l.Returned, l.Again = int(d.int()), d.int() == 1
 	l.Due = time.Duration(d.int()) * time.Millisecond
@@ -352,10 +455,11 @@ type Pulse struct {
 	Waiting  int   // tasks
 	Held     int   // processes of the worker
 	Rank     int   // place among the idle workers; -1 when not among them
-	Canceled int64 // token of the last cancel in the log
+	Canceled int64 // token of the last cancel, if the worker has still to say what it holds of that
 	Look
 	Now      int64 // ms of Redis time
 	Deadline int64 // until when the lease held before, as Redis knows it
+	Batches  bool  // a large enqueue is to be moved to the queue
 }
 
 // BeatCall is the call of one beat; several travel together. Workers that are
@@ -363,7 +467,7 @@ type Pulse struct {
 // It may judge until the given Redis time, since a copy that comes late does not
 // know what has been meanwhile; 0 is not at all.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
-	return beat.Call(shared(q), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge)...)
+	return beat.Call(append(shared(q), q.Batches()), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge)...)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
@@ -372,7 +476,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	d := decode(r.Value, Refusal(r.Err))
 	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
 	p.Look = d.look()
-	p.Now, p.Deadline = d.int(), d.int()
+	p.Now, p.Deadline, p.Batches = d.int(), d.int(), d.int() == 1
 	return p, d.err
 }
 
@@ -402,6 +506,12 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, ro
 		}
 		last = left
 	}
+}
+
+// OfQueue reports whether an error is of one queue or key alone: Redis has answered.
+func OfQueue(err error) bool {
+	_, answered := errors.AsType[redis.Error](err)
+	return answered || errors.Is(err, errStuck)
 }
 
 // errStuck is why a return makes no progress. The scripts pass over what they cannot
@@ -447,6 +557,8 @@ type Registration struct {
 	PID                 int
 	Started             time.Time
 	Queues              string // JSON array
+	Lease               time.Duration
+	Stuck               int64
 }
 
 // Register writes the registration and lists the worker. A ttl of 0 never
@@ -454,7 +566,7 @@ type Registration struct {
 func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
 	for _, reply := range r.Do(ctx,
 		register.Call([]string{s.Worker(worker)}, ttl.Milliseconds(), reg.Name, reg.Host, reg.PID,
-			reg.Started.UnixMilli(), reg.Version, reg.Queues),
+			reg.Started.UnixMilli(), reg.Version, reg.Queues, reg.Lease.Milliseconds(), reg.Stuck),
 		enlist.Call([]string{s.Workers()}, worker)) {
 		if reply.Err != nil {
 			return reply.Err

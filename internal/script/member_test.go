@@ -13,7 +13,7 @@ func TestStep(t *testing.T) {
 	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
 	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
-	log := two.with("rounds", "{w1=3}", "token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=0 stopped=0 token=3 w:w1=}")
+	log := two.with("rounds", "{w1=3}", "token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=0 stopped=0 token=3} +1440m")
 	first := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
 	out := func(n int64, o ...Outcome) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: o})
@@ -138,23 +138,23 @@ func TestReturns(t *testing.T) {
 		}},
 		{name: "due", seed: due, steps: []when{
 			{call: beats("w1", false), want: "waiting=1 due=now"},
-			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 			{call: beats("w2", true), want: "EVICTED"},
 		}},
 		{name: "due, and who looks has lapsed, too", seed: due.with("workers", "(w2=-60m w1=-1m)"), steps: []when{
 			{call: beats("w1", true), want: "lapsed waiting=1 due=now", state: due},
-			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
 		{name: "due, and the right to judge is longer than any that is asked for", seed: due, steps: []when{
 			{call: judges("w1", 2*time.Hour+time.Minute), want: "waiting=1 due=now"},
-			{call: judges("w1", 2*time.Hour-time.Minute), want: "waiting=3 failed=w2 returned=2", state: back},
+			{call: judges("w1", 2*time.Hour-time.Minute), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
 		{name: "due, and the lease of who looks is longer than any that is granted", seed: due.with("workers", "(w2=-60m w1=+62m)"), steps: []when{
 			{call: beats("w1", true), want: "waiting=1 due=now", state: due},
-			{call: beats("w1", true), want: "waiting=3 failed=w2 returned=2", state: back},
+			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
-			{call: sweeps, want: "failed=w2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
+			{call: sweeps, want: "failed=w2/2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
 		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=250", state: rest}}},
 		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=250", state: rest.with("ledger", died(0))}}},

@@ -30,6 +30,7 @@ var scripts = map[string]**redisconn.Script{
 	"enqueue": &enqueue, "enqueue_once": &enqueueOnce, "enqueue_unique": &enqueueUnique, "rouse": &rouse,
 	"cancel": &cancel, "pause": &pause, "resume": &resume, "delete": &deleteQueue,
 	"put": &put, "remove": &removeEntry, "cancel_key": &cancelKey, "requeue": &requeue,
+	"stage": &stage, "commit": &commit, "haul": &haul,
 	"check": &check, "explain": &explain, "delist": &delist,
 }
 

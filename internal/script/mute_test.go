@@ -81,7 +81,13 @@ func TestMute(t *testing.T) {
 	if got := sets("x", "a", "+5m")(e); got != "ok" {
 		t.Error(got)
 	}
-	e.compare(1, state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)})
+	after := state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)}
+	e.compare(1, after)
+	e.seed(state{"batch:b": "[a] +1m"})
+	if got := commits("n", 1)(e); got != "1" {
+		t.Error(got)
+	}
+	e.compare(2, after.with("batch:b", "[a]", "batches", "[b]", "once:n", "=b +1m"))
 }
 
 // The answers that the library does not read are what the headers of the scripts
@@ -102,12 +108,15 @@ func TestAnswers(t *testing.T) {
 		{"put, new", nil, putCall, "1"},
 		{"put, changed", keyX, putCall, "0"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
-		{"register", nil, func(e *env) redisconn.Call { return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]") }, "1"},
+		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.Call(shared(e.q), prefixes(e.q, "k:x")...) }, "[1 0 0 0]"},
+		{"register", nil, func(e *env) redisconn.Call {
+			return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]", 0, 0)
+		}, "1"},
 		{"enqueue_once", nil, func(e *env) redisconn.Call {
 			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n")}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
 		}, "1"},
 		{"enqueue_unique", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
+			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
 		}, "1"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
@@ -120,7 +129,7 @@ func TestAnswers(t *testing.T) {
 			return BeatCall(e.q, "w1", 0, 0, 0)
 		}, "[0 0 0 -1 0 [] 0 0 -1 "},
 		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
-			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0]"},
+			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +174,7 @@ func sweepCall(e *env) redisconn.Call { return sweep.Call(shared(e.q), prefixes(
 func TestEverything(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{"remove": true, "register": true, "enlist": true, "rouse": true, "pause": true,
-		"check": true, "explain": true, "delist": true}
+		"check": true, "explain": true, "delist": true, "stage": true, "commit": true, "haul": true}
 	for name := range maps.Keys(everything()) {
 		_, verb, _ := strings.Cut(name, "/")
 		verb, _, _ = strings.Cut(verb, " ")

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,11 @@ var (
 	enqueueOnce   = load("enqueue_once")
 	enqueueUnique = load("enqueue_unique")
 	rouse         = load("rouse")
-	cancel        = load("cancel")
 	pause         = load("pause")
 	resume        = load("resume")
 	deleteQueue   = load("delete")
 	put           = load("put")
 	removeEntry   = load("remove")
-	cancelKey     = load("cancel_key")
 	requeue       = load("requeue")
 )
 
@@ -89,16 +88,9 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
 // then it fails with ErrDuplicate.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) error {
-	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique()}, q.Wake(""), q.Channel(keys.KindEnqueue))
+	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps()}, q.Wake(""), q.Channel(keys.KindEnqueue))
 	_, err := do(ctx, r, call.With(payload))
 	return err
-}
-
-// Cancel removes the payload's waiting copies and logs the cancel for the
-// running ones. The token is 0 when nothing runs.
-func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (removed int, token int64, err error) {
-	d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload)...)))
-	return int(d.int()), d.int(), d.err
 }
 
 // Pause keeps every worker from starting tasks.
@@ -167,20 +159,24 @@ func RemoveCall(q keys.Queue, entry string) redisconn.Call {
 	return removeEntry.Call(shared(q), prefixes(q, entry)...)
 }
 
-// CancelKey removes what waits under the entry and logs the cancel for what
-// runs. The token is 0 when nothing runs.
-func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (removed int, token int64, err error) {
-	d := decode(do(ctx, r, cancelKey.Call(shared(q), prefixes(q, entry)...)))
-	return int(d.int()), d.int(), d.err
-}
-
 // Requeue puts the named entries of the failed queue back to where they came
 // from, and tells how many could be.
-func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (int, error) {
+func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (requeued int, err error) {
 	head, tail := q.Failed().Around()
-	args := prefixes(q, head, tail, q.Channel(keys.KindEnqueue))
-	for _, e := range entries {
-		args = append(args, e)
+	for len(entries) > 0 {
+		args := prefixes(q, head, tail, q.Channel(keys.KindEnqueue))
+		for _, e := range entries {
+			args = append(args, e)
+		}
+		d := decode(do(ctx, r, requeue.Call(shared(q), args...)))
+		n, looked := int(d.int()), int(d.int())
+		if d.err == nil && (looked < 1 || looked > len(entries)) {
+			d.err = fmt.Errorf("the reply tells of %d entries of %d", looked, len(entries))
+		}
+		if d.err != nil {
+			return requeued, d.err
+		}
+		requeued, entries = requeued+n, entries[looked:]
 	}
-	return redis.Int(do(ctx, r, requeue.Call(shared(q), args...)))
+	return requeued, nil
 }

@@ -88,7 +88,7 @@ func TestUniqueFollows(t *testing.T) {
 		{name: "crash", seed: started.with("unique", "{#a=p:p2 offset=2}"), steps: []when{
 			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=3", "unique": "{#a=w:1 offset=0}", "ledger": "{#a=2}"}}}},
 		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
-			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:0 #c=w:1 #d=w:2 offset=0}", "cancel:#b": "{finished=0 stopped=0 token=1} now"}}}},
+			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:1 #c=w:3 #d=w:5 offset=1}", "gaps": "(2=2 4=4)", "cancel:#b": "{finished=0 stopped=0 token=1} +1m"}}}},
 	})
 }
 
@@ -96,23 +96,22 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
 	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
-	told := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3 w:w1= w:w2=}")
-	again := told.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4 w:w1= w:w2=}")
-	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4 w:w2=}")
-	a4 := []Cancellation{{Name: digest("a"), Token: 4}}
+	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
+	again := logged3.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m")
+	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
 	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
-	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2 w:w1=}")
+	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
 	run(t, []scenario{
-		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} now")}}},
+		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "two holders", seed: held, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told},
+			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: logged3},
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
-			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Acks: a4}), want: "settled=canceled seen=4", state: gone1},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
 			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
 		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again}}},
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},
 		{name: "told a page at a time", seed: page(150), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "seen=149 again", state: page(150).with("rounds", "{w1=1}")},
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
 		// The worker takes in the answer to the overtaken round first, and knows nothing
 		// yet of what the other one has started.
@@ -121,19 +120,27 @@ func TestCancel(t *testing.T) {
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
 			{call: steps(Round{Worker: "w1", Number: 3}), want: "cancels=#a/2 seen=2", state: logged.with("rounds", "{w1=3}")}}},
-		{name: "started afterwards", seed: told.with("queues", "[a]"), steps: []when{
+		{name: "started afterwards", seed: logged3.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
-				state: told.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
-			{call: leaves("w1"), want: "returned=1", state: told.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3 w:w2=}")}}},
+				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
+			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
 	})
 }
 
-// page is a log of n cancels, of which only the last is the worker's business.
+// told is what a step tells of a page of that log.
+func told(from, to int) (all []string) {
+	for i := from; i < to; i++ {
+		all = append(all, "#t"+itoa(i)+"/"+itoa(i+1))
+	}
+	return all
+}
+
+// page is a log of n cancels, of a worker that holds something.
 func page(n int) state {
 	var log []string
 	for i := range n {
 		log = append(log, "#t"+itoa(i)+"="+itoa(i+1))
 	}
-	return state{"workers": "(w1=+60m)", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
-		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + " w:w1=}"}
+	return state{"workers": "(w1=+60m)", "working:w1": "(p1=0)", "process:p1": "[x]", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
+		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + "} +1440m"}
 }

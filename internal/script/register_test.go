@@ -32,13 +32,13 @@ func TestRegister(t *testing.T) {
 		is.NoErr(err)
 		_, err = c.Do("HDEL", s.Worker("w"), "name") // replaced below
 		is.NoErr(err)
-		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`}
+		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`, Lease: 3 * time.Second, Stuck: 2}
 		is.NoErr(Register(t.Context(), line, s, "w", time.Hour, reg))
 		is.NoErr(List(t.Context(), line, s, "q"))
 		is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:worker:w", "p:workers"})
 		fields, err := redis.StringMap(c.Do("HGETALL", s.Worker("w")))
 		is.NoErr(err)
-		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`})
+		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`, "lease": "3000", "stuck": "2"})
 		ttl, err := redis.Int(c.Do("TTL", s.Worker("w")))
 		is.NoErr(err)
 		is.True(ttl > 3000 && ttl <= 3600)

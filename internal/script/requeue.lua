@@ -6,9 +6,11 @@
 -- ARGV[7] tail     likewise
 -- ARGV[8] enqueue  channel told the count, for observers
 -- ARGV[9] the entries in the failed queue
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_failed.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
 --
--- Returns how many.
+-- A call ends early when it has moved a mebibyte: the caller names the rest again.
+--
+-- Returns {requeued, looked}: how many it was, and how many of the names were looked at.
 local failed = failed_queue(ARGV[6], ARGV[7])
 local channel = ARGV[8]
 local at = 9
@@ -18,17 +20,26 @@ redis.call('ZCARD', failed.contents)
 if broken then
   return broken
 end
-local requeued = 0
+local PAGE = 1048576 -- bytes
+local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
   local grave = ARGV[i]
-  local payload, from, process = unpack(redis.pcall('HMGET', failed.keyed .. grave, 'payload', 'from', 'process'))
+  local key = failed.keyed .. grave
+  local from, process = unpack(redis.pcall('HMGET', key, 'from', 'process'))
+  local size = redis.pcall('HSTRLEN', key, 'payload')
+  size = type(size) == 'number' and size or 0
+  if bytes > 0 and bytes + size > PAGE then
+    break
+  end
+  looked = looked + 1
   from = from or ''
-  local free = payload and not process
+  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1)
   if free and from ~= '' then
     free = redis.call('EXISTS', q.keyed .. from) == 0
   end
   if free then
-    unwait(failed, grave)
+    bytes = bytes + size
+    local payload = unwait(failed, grave)
     if from == '' then
       redis.call('LPUSH', q.waiting, payload)
     else
@@ -42,4 +53,4 @@ if requeued > 0 then
   alert(q, requeued)
   redis.pcall('PUBLISH', channel, requeued)
 end
-return requeued
+return { requeued, looked }

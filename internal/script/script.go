@@ -83,6 +83,8 @@ func Refusal(err error) error {
 		return ErrStale
 	case "DUPLICATE":
 		return ErrDuplicate
+	case "BATCH":
+		return ErrBatch
 	}
 	return err
 }

@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 // that was given up. The keys of the failed queue begin with "failed:".
 type state map[string]string
 
+// none is the value of a key that is not there though a test could derive it: holders.
+const none = "-"
+
 // A scenario is a seeded queue "q" and calls on it, one after the other.
 type scenario struct {
 	name  string
@@ -193,6 +196,7 @@ func (e *env) play(s scenario, seeded func()) {
 func (e *env) compare(call int, want state) {
 	e.t.Helper()
 	got := e.look()
+	got.unheld(e.t, want)
 	for _, k := range slices.Sorted(maps.Keys(got)) {
 		if w, ok := want[k]; !ok {
 			e.t.Errorf("after call %d there is %s %s, want nothing", call, k, short(got[k]))
@@ -201,7 +205,7 @@ func (e *env) compare(call int, want state) {
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if _, ok := got[k]; !ok {
+		if _, ok := got[k]; !ok && want[k] != none {
 			e.t.Errorf("after call %d there is no %s, want %s", call, k, short(want[k]))
 		}
 	}
@@ -243,16 +247,25 @@ func (e *env) heard() (all []string) {
 // done renders a message about a finished task: its fields come in any order.
 func done(message []byte) string {
 	var m struct {
-		WorkerID, Task string
-		Result         *string
+		WorkerID, Task           string
+		Result                   *string
+		TaskSize, ResultSize     int
+		TaskDigest, ResultDigest string
 	}
 	if err := json.Unmarshal(message, &m); err != nil {
 		return err.Error()
 	}
-	if m.Result == nil {
-		return m.WorkerID + " " + word(m.Task)
+	told := m.WorkerID + " " + word(m.Task)
+	if m.TaskSize > 0 {
+		told = fmt.Sprintf("%s %d:%s", m.WorkerID, m.TaskSize, m.TaskDigest)
 	}
-	return m.WorkerID + " " + word(m.Task) + " " + strconv.Quote(*m.Result)
+	switch {
+	case m.ResultSize > 0:
+		told += fmt.Sprintf(" %d:%s", m.ResultSize, m.ResultDigest)
+	case m.Result != nil:
+		told += " " + strconv.Quote(*m.Result)
+	}
+	return told
 }
 
 // digests maps the digests of all payloads whose digest tests spell.
@@ -449,8 +462,100 @@ func minutes(ms int64) string {
 func (e *env) seed(s state) {
 	e.t.Helper()
 	now := e.now()
+	for k, v := range s.held() {
+		if v != none {
+			e.put(k, v, now)
+		}
+	}
+}
+
+var (
+	running = regexp.MustCompile(`\bprocess=(\S+?)[ }]`)
+	begun   = regexp.MustCompile(`[( ](\S+?)=`)
+)
+
+// holder is who holds a process in a state; "" if nobody does.
+func (s state) holder(queue, process string) string {
 	for k, v := range s {
-		e.put(k, v, now)
+		if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(v, "(") {
+			for _, m := range begun.FindAllStringSubmatch(v, -1) {
+				if m[1] == process {
+					return worker
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// queueOf is what a key in short notation begins with: "failed:", or nothing.
+func queueOf(k string) string {
+	if strings.HasPrefix(k, "failed:") {
+		return "failed:"
+	}
+	return ""
+}
+
+// runs reports whether a key is an entry that runs, and by whom.
+func (s state) runs(k string) (worker string, ok bool) {
+	m := running.FindStringSubmatch(s[k])
+	if m == nil || !strings.HasPrefix(k, queueOf(k)+"keyed:") {
+		return "", false
+	}
+	worker = s.holder(queueOf(k), m[1])
+	return worker, worker != ""
+}
+
+// held completes a state with what says who holds something, in so far as it does not:
+// holders, and the field holder of entries that run.
+func (s state) held() state {
+	all := maps.Clone(s)
+	for _, queue := range []string{"", "failed:"} {
+		var holders []string
+		for _, k := range slices.Sorted(maps.Keys(s)) {
+			if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(s[k], "(") {
+				holders = append(holders, worker+"=0")
+			}
+		}
+		if _, said := s[queue+"holders"]; !said && holders != nil {
+			all[queue+"holders"] = "(" + strings.Join(holders, " ") + ")"
+		}
+	}
+	for k, v := range s {
+		if worker, ok := s.runs(k); ok && !strings.Contains(v, "holder=") {
+			all[k] = "{holder=" + worker + " " + v[1:]
+		}
+	}
+	return all
+}
+
+// unheld takes from a state that was found what want does not name and can be derived.
+func (s state) unheld(t testing.TB, want state) {
+	t.Helper()
+	for _, queue := range []string{"", "failed:"} {
+		if _, said := want[queue+"holders"]; said {
+			continue
+		}
+		var holders, working []string
+		for _, m := range begun.FindAllStringSubmatch(s[queue+"holders"], -1) {
+			holders = append(holders, m[1])
+		}
+		for k, v := range s {
+			if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(v, "(") {
+				working = append(working, worker)
+			}
+		}
+		slices.Sort(holders)
+		slices.Sort(working)
+		if !slices.Equal(holders, working) {
+			t.Errorf("%q hold something, and %q are known to", working, holders)
+		}
+		delete(s, queue+"holders")
+	}
+	for k, v := range s {
+		if worker, ok := s.runs(k); ok && !strings.Contains(want[k], "holder=") {
+			s[k] = strings.Replace(v, "holder="+worker+" ", "", 1)
+		}
 	}
 }
 
@@ -583,11 +688,11 @@ func enqueuesUnique(p string) func(*env) string {
 
 func cancels(p string) func(*env) string {
 	return func(e *env) string {
-		removed, token, err := Cancel(e.ctx, e.line, e.q, []byte(p))
+		c, err := Cancel(e.ctx, e.line, e.q, []byte(p))
 		if err != nil {
 			return refused(err)
 		}
-		return fmt.Sprintf("removed=%d token=%d", removed, token)
+		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 
@@ -657,10 +762,12 @@ func steps(r Round) func(*env) string {
 		w.num("seen", a.Seen, 0)
 		w.num("rank", int64(a.Rank), -1)
 		w.flag("again", a.Again)
+		w.flag("cut", a.Cut)
 		if a.Due >= 0 {
 			w.add("look", minutes(a.Due.Milliseconds()))
 		}
 		w.num("buried", int64(a.Buried), 0)
+		w.num("dropped", int64(a.Dropped), 0)
 		for _, token := range a.Tokens {
 			w.add("recorded", fmt.Sprint(token))
 		}
@@ -683,6 +790,9 @@ func start(s Start) string {
 	}
 	if s.Crashes > 0 {
 		all += fmt.Sprint("!", s.Crashes)
+	}
+	if s.Bytes > 0 {
+		all += fmt.Sprint("^", s.Bytes)
 	}
 	if g := s.Failure; g != nil {
 		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)
@@ -728,11 +838,11 @@ func removes(entry string) func(*env) string {
 
 func cancelsKey(key string) func(*env) string {
 	return func(e *env) string {
-		removed, token, err := CancelKey(e.ctx, e.line, e.q, "k:"+key)
+		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+key)
 		if err != nil {
 			return refused(err)
 		}
-		return fmt.Sprintf("removed=%d token=%d", removed, token)
+		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 
@@ -869,7 +979,11 @@ func (w *words) flag(name string, on bool) {
 
 func (w *words) look(l Look) {
 	for _, f := range l.Failed {
-		w.add("failed", f)
+		held := ""
+		if f.Tasks > 0 {
+			held = "/" + strconv.Itoa(f.Tasks)
+		}
+		w.add("failed", f.Worker+held)
 	}
 	w.num("returned", int64(l.Returned), 0)
 	w.flag("again", l.Again)

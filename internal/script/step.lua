@@ -15,40 +15,61 @@
 -- ARGV[15] tail      likewise
 -- ARGV[16] bury      channel prefix to wake its workers
 -- ARGV[17] done      channel told of each finished task
--- ARGV[18] outcomes  how many; each: process, token, verb and a word of its own
---                    finish: "=" and the result, or ""; drop: canceled, no event;
---                    stop: to the front; retry: in so many ms; fail: kind:reason
+-- ARGV[18] outcomes  how many; each: process, token, verb, a word of its own and, of a
+--                    large payload, bytes:digest, else ""
+--                    finish: "=" and the result; "+", bytes:digest: and a large result
+--                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: in so many
+--                    ms; fail: kind:reason
 -- ARGV[19] entries   how many of them, the first ones, may be of the second lane
 -- ARGV[20] ends      how many of the list that finish without a result; each: process, token
--- ARGV[21] acks      how many; each: name, token of a cancel of which nothing is left
+-- ARGV[21] stopping  how many; each: name of a cancel, process that it covers and that runs.
+--                    Before them the token of the last cancel of which these are all
 -- ARGV[22] heard     how many; each: digest of which a cancel message came
 -- ARGV[23] ahead     how many of the starts, the last ones, are more than the worker can begin
 --                    at once: for these, nobody else may be idle
--- ARGV[24] the outcomes, the ends, the acks, the heard, then the ids of the processes to start
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return, lib_failed.
+-- ARGV[24] budget    what the starts may cost, in µs; 0: anything. At least one starts
+-- ARGV[25] room      bytes of payload that may be started ahead; 0: any number
+-- ARGV[26] brief     1: an answer to this round was lost often. Of a payload of more than
+--                    256 KiB only the length is told, and nothing new is started
+-- ARGV[27] passed    how many entries at the head of the schedule the worker has passed
+-- ARGV[28] last      over before, as the last answer told; the last of them
+-- ARGV[29] first     and the time of the first
+-- ARGV[30] the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, idle rank, hungry,
--- again, trouble, recorded, due, buried, last}: per outcome ok, canceled (it was to go
+-- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard}: per
+-- outcome ok, canceled (it was to go
 -- back, and a cancel had come), gone (it was settled before) or refused (a key is
 -- of another type); place and the same word of each end that was not ok; per
 -- started task of which there may be more to tell payload, token and {entry or
--- "", retries, crashes, what the failed queue knows} or ""; the payloads of those
+-- "", retries, crashes, what the failed queue knows, bytes where only these are told or
+-- 0} or ""; the payloads of those
 -- started after them, and the token of the last; per new cancel name and token;
 -- the last cancel told of; the place among the idle workers or -1; how many others
 -- are idle though nothing is left for them; 1 when the next round should follow at once; why nothing could be
 -- started; per digest heard the token of its cancel; μs until the worker is to
 -- look, an hour at most, or -1; how many tasks failed because workers had died
--- holding them; and the round before, which is older than the worker knows if Redis
--- has lost writes.
+-- holding them; the round before, which is older than the worker knows if Redis
+-- has lost writes; 1 when the budget ended the starts though more could start; and how
+-- many failed tasks were dropped, since there were more than to be kept; how many entries
+-- at the head of the schedule were passed over by now, the last and the time of the
+-- first, or nothing when it was not looked; and 1 when observers heard of a finished task.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
 local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
-local acks, heard, ahead = tonumber(ARGV[21]), tonumber(ARGV[22]), tonumber(ARGV[23])
+local runs, heard, ahead = tonumber(ARGV[21]), tonumber(ARGV[22]), tonumber(ARGV[23])
+local function bound(n)
+  return n > 0 and n or math.huge
+end
+local budget, room = bound(tonumber(ARGV[24])), bound(tonumber(ARGV[25]))
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
-local at = 24
+local brief = ARGV[26] == '1'
+local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0
+local at = 30
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -78,13 +99,17 @@ end
 
 -- What the worker holds is the last check, by a command that is needed anyway: what
 -- is settled first is looked up.
+-- Whether it holds anything, where that tells; false means that it may not.
 local score, page, held
+local holds = false
 if outcomes > 0 then
   score = redis.call('ZSCORE', working, ARGV[at])
+  holds = score
 elseif ends > 0 then
   page, held = ends_from(at, ends)
+  holds = held[1]
 else
-  redis.call('ZCARD', working)
+  holds = redis.call('ZCARD', working) > 0
 end
 
 local overtaken = round < last
@@ -101,14 +126,54 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 local idlers = redis.pcall('ZCARD', q.idle)
 idlers = type(idlers) == 'number' and idlers or 0
 
--- Tell observers of a finished task, or, where nobody hears of the first one, not
--- of the others either.
-local heeded = true
-local function announce(payload, result)
-  if heeded then
-    local reached = redis.pcall('PUBLISH', done, cjson.encode({ workerId = worker, task = payload, result = result }))
-    heeded = type(reached) == 'number' and reached > 0
+-- Whether observers are connected to this server, as far as it says. It is asked once,
+-- and only where the message takes time: for a short one it is as well to send it.
+local present
+local function listened()
+  if present == nil then
+    local subscribers, patterns = redis.pcall('PUBSUB', 'NUMSUB', done), redis.pcall('PUBSUB', 'NUMPAT')
+    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
   end
+  return present
+end
+
+-- Tell observers of a finished task, or, where nobody hears of the first one, not
+-- of the others either. Of a large payload the message has the length and the digest:
+-- to encode it takes long, and much memory. Large is these two, as bytes:digest.
+local SHORT, LARGE = 1024, 65536
+local heeded, observed = true, false
+local function announce(payload, large, word)
+  if not heeded then
+    return
+  end
+  local event = { workerId = worker }
+  local function tell_of(name, value, about)
+    local size, digest
+    if about then
+      size, digest = string.match(about, '^(%d+):(%x+)$')
+    elseif #value > LARGE then
+      size = #value
+    elseif #value > SHORT and not listened() then
+      size, digest = #value, redis.sha1hex(value)
+    else
+      event[name] = value
+      return
+    end
+    event[name .. 'Size'], event[name .. 'Digest'] = tonumber(size), digest
+  end
+  tell_of('task', payload, large)
+  local about, from = string.match(word, '^[#+](%d+:%x+):?()')
+  local encoded = about and string.sub(word, 1, 1) == '+' and listened()
+  if not encoded and word ~= '' then
+    tell_of('result', string.sub(word, 2), about)
+  end
+  local message = cjson.encode(event)
+  if encoded then
+    message = string.sub(message, 1, -2) .. ',"result":' .. string.sub(word, from) .. '}'
+  end
+  local reached = redis.pcall('PUBLISH', done, message)
+  heeded = type(reached) == 'number' and reached > 0
+  observed = heeded
 end
 
 -- What has failed in a failed queue is put aside there, as an entry that is
@@ -116,35 +181,36 @@ end
 local function put_aside(entry, payload, retries, crashes)
   await(q, entry, payload, ASIDE + now, retries, crashes)
   plan(q, entry, ASIDE + now)
-  trim(q, ASIDE, keep)
 end
+
+local gave_up = false -- something went to the failed queue, or aside
 
 -- The task of a process goes to the failed queue, or aside. True, or false and
 -- nil as in give_back.
-local function give_up(id, started, kind, reason)
+local function give_up(id, started, kind, reason, digest)
   if failed and not buries(failed) then
     return nil
   end
-  local payload, entry, tried, died = take_out(id)
+  local payload, entry, tried, died = take_out(id, digest)
   if payload == nil then
     return nil
   end
-  if not payload or count_canceled(payload, entry, started, 'stopped') then
+  if not payload or count_canceled(payload, entry, id, started, 'stopped') then
     remove(working, id, payload, entry)
     return false
   end
+  gave_up = true
   if not is_key(entry) then
     died = crashes_of(payload)
     forget_crashes(payload)
   end
   if failed then
-    bury(failed, keep, worker, id,
+    bury(failed, worker, id,
       { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason })
     remove(working, id, payload, entry)
   elseif entry then
     redis.call('ZREM', working, id)
     entry_returned(entry, id, payload, ASIDE + now, tried, died)
-    trim(q, ASIDE, keep)
   else
     remove(working, id, payload, nil)
     put_aside('r:' .. id, payload, tried, died)
@@ -156,28 +222,29 @@ local settled, trouble = {}, ''
 local any = keyed
 for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain ones cost nothing more
-  local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
-  at = at + 4
+  local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  local digest = string.match(large, '^%d+:(%x+)$')
+  at = at + 5
   if i > 1 then
     score = redis.call('ZSCORE', working, id)
   end
   if tonumber(score) ~= started then
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
-    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped')
+    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest)
     settled[i] = payload and 'ok' or 'refused'
     if payload and verb == 'finish' then
-      announce(payload, word ~= '' and string.sub(word, 2) or nil)
+      announce(payload, digest and large, word)
     end
   else
     local moved
     if verb == 'stop' then
-      moved = give_back(working, id, started, 0)
+      moved = give_back(working, id, started, 0, nil, digest)
     elseif verb == 'retry' then
-      moved = put_off(working, id, started, tonumber(word))
+      moved = put_off(working, id, started, tonumber(word), digest)
     else
       local kind, reason = string.match(word, '^(%a+):(.*)$')
-      moved = give_up(id, started, kind, reason)
+      moved = give_up(id, started, kind, reason, digest)
     end
     settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
   end
@@ -201,7 +268,7 @@ for i = 1, ends, PAGE do
     elseif canceling or counting or offset or heeded then
       local payload = finish(working, id, tonumber(started), 'finished')
       if payload then
-        announce(payload, nil)
+        announce(payload, nil, '')
       else
         what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
       end
@@ -221,13 +288,20 @@ for i = 1, ends, PAGE do
 end
 keyed = any
 
-for _ = 1, acks do
-  local name, canceled = ARGV[at], tonumber(ARGV[at + 1])
+-- What the worker says of the cancels that it was told of: first what runs of them,
+-- then that this is all.
+local said = tonumber(ARGV[at])
+at = at + 1
+for _ = 1, runs do
+  local name, id = ARGV[at], ARGV[at + 1]
   at = at + 2
-  local known = redis.pcall('HGET', q.cancel .. name, 'token')
-  if tonumber(known) == canceled then
-    acknowledge(name, worker)
+  local begun, canceled = redis.call('ZSCORE', working, id), canceling and redis.call('ZSCORE', q.canceled, name)
+  if begun and canceled and tonumber(begun) <= tonumber(canceled) then
+    redis.pcall('ZADD', q.stopping, 0, stopping_as(name, tonumber(begun), id))
   end
+end
+if canceling and said > 0 and said <= token then
+  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker)
 end
 
 -- Who heard of a cancel is told its token; 0 when it is not on record, because it
@@ -243,26 +317,31 @@ end
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
 if suspecting then
-  open, again = resume_return(AT_ONCE)
+  open, again = resume_return()
 end
 open = open and not paused
 local told = 0
+local BRIEF = 262144
 local function tell(payload, given, entry, retries, crashes)
-  local more = ''
-  if entry or crashes and crashes > 0 then
+  local more, bytes = '', 0
+  if brief and #payload > BRIEF then
+    bytes = #payload
+    payload = ''
+  end
+  if entry or crashes and crashes > 0 or bytes > 0 then
     local story = ''
     if entry and not failed then -- what the failure was
       local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
         'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from'))
       story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '' }
     end
-    more = { entry or '', retries, crashes, story }
+    more = { entry or '', retries or 0, crashes or 0, story, bytes }
   end
   started[told + 1], started[told + 2], started[told + 3] = payload, given, more
   told = told + 3
 end
 
-local empty, buried, moved, scores = false, 0, 0, {}
+local empty, buried, moved, scores, prefix = false, 0, 0, {}, {}
 -- The ids are for starts, so that the worker knows which is which. All else gets
 -- ids made of the last one, which then no process has: in its order, as ids are.
 -- Nothing is started ahead while somebody else could begin it, nor while workers
@@ -280,10 +359,29 @@ local function other_id()
   return string.format('%s.%03d', ARGV[#ARGV], others)
 end
 
+-- What the starts cost, in µs as measured, so that one step stays short: a task of the
+-- list, the same where locks or deaths have to be seen to, an entry, an entry that is
+-- passed over or dropped, a task that is buried; and bytes of payload for each µs.
+local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400
+local spent = 0
+local function spend(cost, payload)
+  spent = spent + cost + math.floor(#payload / BYTES)
+  if first > #ARGV - ahead then
+    room = room - #payload
+  end
+end
+
+-- Whether the next id may be used: the starts stop where the budget ends, and those
+-- ahead where the room does.
+local function goes_on()
+  return first <= final and spent < budget and (room > 0 or first <= #ARGV - ahead)
+end
+
 -- A task that one more death would bury starts only where no other such task
 -- runs: so what merely ran beside one that kills its worker is told from it.
 -- Whether this one is to be left to others.
-local skipped = 0
+local PASS_AT_MOST = 200
+local skipped, before_it = 0, 0 -- by this round, and by those before
 local function risky(crashes)
   if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
     return false
@@ -292,7 +390,7 @@ local function risky(crashes)
     solo = false
     return false
   end
-  skipped = skipped + 1
+  skipped, spent = skipped + 1, spent + PASSED
   return true
 end
 
@@ -308,16 +406,18 @@ local function deadly(payload, entry, retries, crashes)
   end
   local id, reason = other_id(), crashes .. ' workers died holding it'
   if failed then
-    bury(failed, keep, worker, id,
+    bury(failed, worker, id,
       { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason })
   else -- of the list: entries of a failed queue are put aside under their names
     put_aside('r:' .. id, payload, retries, crashes)
   end
-  buried = buried + 1
+  buried, gave_up = buried + 1, true
+  spent = spent + BURIED + math.floor(#payload / BYTES)
   return true
 end
 
 local function start(payload, entry, retries, crashes)
+  spend(entry and ENTRY or WATCHED, payload)
   if crashes and crashes > 0 then
     final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
   end
@@ -345,30 +445,38 @@ if round <= last then
       tell(payload, tonumber(before), entry, tried, died)
     end
   end
-elseif open and wanted > 0 then
-  -- What is left to others stays at the head, so the next page begins behind it;
-  -- after 200 of them it is another page in each round.
-  local due, next_one, read, last_page, cleared = {}, 1, false, false, 0
-  while scheduled and first <= final and others < 999 and cleared < 500 do
+elseif open and wanted > 0 and not brief then
+  -- What is left to others stays at the head, so the next page begins behind it. Where
+  -- that is more than a round passes over, it goes on behind what earlier rounds have passed
+  -- over, if nothing came before it: its last is no further back, and its first no earlier.
+  -- That is not looked at again, but for the first when such a task may start.
+  if scheduled and passed >= PASS_AT_MOST then
+    local place = redis.call('ZRANK', q.schedule, passed_last)
+    local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+    if place and place < passed and tonumber(head[2]) >= passed_first then
+      before_it = place + 1
+    end
+  end
+  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled
+  local read -- how many there should be on the page
+  while scheduled and goes_on() and others < 999 and cleared < 500 do
     if next_one > #due then
-      if last_page or read and #due < wanted then
-        break -- that was all
+      if read and #due < 2 * read or skipped >= PASS_AT_MOST then
+        break -- that was all, or all for this round
       end
-      local from, size_ = skipped, wanted
-      if skipped >= 200 then
-        local behind = redis.call('ZCOUNT', q.schedule, '-inf', now) - skipped
-        if behind <= 0 then
-          break
-        end
-        from, size_, last_page = skipped + round * 100 % behind, 100, true
+      local from = before_it + skipped
+      if solo and before_it > 0 and not read then
+        from, read, before_it = 0, 1, before_it - 1
+      else
+        read = page_size
       end
-      due, next_one, read = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', from, size_), 1, true
-      if #due == 0 then
-        break
-      end
+      due, next_one = redis.call('ZRANGE', q.schedule, from, from + read - 1, 'WITHSCORES'), 1
     end
     local entry = due[next_one]
-    next_one = next_one + 1
+    if not entry or tonumber(due[next_one + 1]) > now then
+      break
+    end
+    next_one = next_one + 2
     local key = q.keyed .. entry
     local waits = redis.pcall('HMGET', key, 'payload', 'retries', 'crashes')
     if waits.err then
@@ -380,10 +488,11 @@ elseif open and wanted > 0 then
     end
     if not payload then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
-      cleared = cleared + 1
+      cleared, spent = cleared + 1, spent + PASSED
     elseif not failed and most > 0 and crashes >= most then
       put_aside(entry, payload, retries, crashes)
-      cleared = cleared + 1
+      gave_up = true
+      cleared, spent = cleared + 1, spent + BURIED
     elseif crashes > 0 and first > #ARGV - ahead then
       final = first - 1 -- nor does it wait beside others
     elseif not risky(crashes) then
@@ -395,16 +504,24 @@ elseif open and wanted > 0 then
         end
       else
         local id = ARGV[first]
-        entry_started(entry, id, payload, retries, crashes)
+        entry_started(entry, id, payload, retries, crashes, worker)
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
         start(payload, entry, retries, crashes)
       end
     end
   end
-  if not counting and not offset then
+  if looked then
+    prefix = { before_it + skipped, '', '0' }
+    if prefix[1] > 0 then
+      prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1] or ''
+      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] or '0'
+    end
+  end
+  local plain_only = not counting and not offset
+  if plain_only then
     -- Nothing to see to but the payloads.
     local before, last_score = first - 1, 2 * (first - at)
-    while first <= final do
+    while goes_on() do
       local id = ARGV[first]
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) ~= 'string' then
@@ -412,14 +529,14 @@ elseif open and wanted > 0 then
         trouble = payload and (payload.err or 'the queue cannot be read') or trouble
         break
       end
+      spend(PLAIN, payload)
       token = token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id
       first, last_score = first + 1, last_score + 2
     end
-    final = 0
   end
-  while first <= final and others < 999 do
+  while not plain_only and goes_on() and others < 999 do
     local id = ARGV[first]
     local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
     if type(payload) == 'table' then
@@ -442,7 +559,7 @@ elseif open and wanted > 0 then
       lock_moved(payload, 'p:' .. id, 'e:' .. entry)
       await(q, entry, payload, now, 0, 0)
       plan(q, entry, now)
-      moved = moved + 1
+      moved, spent = moved + 1, spent + ENTRY
     elseif deadly(payload, nil, 0, crashes) then
       redis.call('DEL', q.process .. id)
       forget_crashes(payload)
@@ -459,6 +576,25 @@ elseif open and wanted > 0 then
   end
 end
 keep_offset()
+local dropped = 0
+if gave_up then
+  dropped = failed and keep_failed(failed, keep) or not failed and trim(q, ASIDE, keep) or 0
+end
+
+-- Who begins to hold something has nothing that a cancel before this one's starts
+-- covers.
+if #scores > 0 then
+  if not holds then
+    redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)
+  end
+  holds = true
+elseif outcomes + ends > 0 or not holds and canceling then
+  holds = redis.call('EXISTS', working) == 1
+  if not holds then
+    holds_nothing(worker)
+  end
+end
+trim_log()
 
 -- Come back short: wait to be woken, or keep the time if nobody does. Otherwise
 -- there may be more: let another one have it, which does the same.
@@ -466,9 +602,13 @@ local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting)
 more = type(more) == 'number' and more > 0
 if scheduled and open and not more then
-  more = skipped < 200 and redis.call('ZCOUNT', q.schedule, '-inf', now) > skipped
+  more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
+  if more and skipped >= PASS_AT_MOST then
+    more, again = false, true -- the next round goes on behind them
+  end
 end
-again = again or more and round == last or open and buried + moved > 0 and not empty
+local cut = more and spent >= budget and first <= final and 1 or 0
+again = again or more and round == last or cut == 1 or open and buried + moved > 0 and not empty
   or overtaken and told / 3 < needed
 if idle and told / 3 + #plain < needed and not again then
   local score = now
@@ -505,13 +645,14 @@ end
 -- A round that was overtaken tells of none: the worker takes in its answer before that
 -- of the round that overtook it, and would say that it has nothing left to stop while
 -- it does not know yet what that one has started.
-if canceling and not overtaken then
-  local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
+-- Nor is there anything to tell a worker that holds nothing.
+if canceling and not overtaken and not holds then
+  seen = token
+elseif canceling and not overtaken then
+  local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, token, 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
-    if redis.pcall('HEXISTS', q.cancel .. new[i], 'w:' .. worker) == 1 then
-      cancels[#cancels + 1] = new[i]
-      cancels[#cancels + 1] = tonumber(new[i + 1])
-    end
+    cancels[#cancels + 1] = new[i]
+    cancels[#cancels + 1] = tonumber(new[i + 1])
   end
   if #new == 200 then -- 100 and their scores
     again = true
@@ -520,4 +661,5 @@ if canceling and not overtaken then
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped,
+  prefix, observed and 1 or 0 }

@@ -1,13 +1,14 @@
 -- sweep: look once for workers whose lease has lapsed, on behalf of nobody.
 --
 -- ARGV[6] grace  ms between suspecting and failing
--- Uses lib_queue, lib_wake, lib_entry, lib_settle, lib_return.
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
 --
 -- Returns {failed, returned, again, due}, as look does.
 if broken then
   return broken
 end
 first_write()
-local failed, returned, again, due = look(tonumber(ARGV[6]), true, AT_ONCE)
+local failed, returned, again, due = look(tonumber(ARGV[6]), true)
 keep_offset()
+trim_log()
 return { failed, returned, again, due }

@@ -15,7 +15,7 @@ var busy = state{
 	"idle": "(w3=-1m)", "rounds": "{w1=4 w2=7}", "token": "=4",
 	"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]",
 	"working:w2": "(p3=3)", "process:p3": "[c]",
-	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4 w:w1=}",
+	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m",
 	"unique": "{#b=p:p2 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m",
 }
 
@@ -118,20 +118,20 @@ func TestHeldOfAnotherType(t *testing.T) {
 func TestFull(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
-	open := busy.with("paused", "", "suspects", "")
+	open := busy.with("paused", "", "suspects", "", "holders", "(w1=0 w2=4)")
 	for verb, c := range map[string]when{
 		"enqueue":        {want: "OOM", state: open},
 		"enqueue_once":   {want: "OOM", state: open},
 		"enqueue_unique": {want: "OOM", state: open},
 		"cancel": {want: "removed=0 token=5", heard: []string{"cancel a"},
-			state: open.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5 w:w1= w:w2=}")},
+			state: open.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5} +1440m")},
 		"resume": {want: "ok", state: open.with("idle", "")},
 		"delete": {want: "ok", heard: []string{`delete ""`}, state: open.with("queues", "", "unique", "{#b=p:p2 offset=3}")},
 		"join":   {want: "ok", state: open.with("workers", "(w2=-60m w1=+60m w4=+60m)", "rounds", "{fence=0 w1=4 w2=7 w4=1}")},
 		"step": {want: "settled=canceled,ok started=x/5 cancels=#a/4 seen=4", heard: []string{"done w1 b"},
 			state: open.with("working:w1", "(p4=5)", "process:p1", "", "process:p2", "", "process:p4", "[x]", "queues", "[y z]",
 				"token", "=5", "rounds", "{w1=5 w2=7}", "unique", "{#y=w:1 offset=1}", "idle", "",
-				"cancel:#a", "{finished=0 stopped=1 token=4 w:w1=}")},
+				"cancel:#a", "{finished=0 stopped=1 token=4} +1440m")},
 		"beat":  {want: "waiting=3 held=2 canceled=4 due=+60m", state: open.with("suspects", "(w2=+60m)")},
 		"sweep": {want: "due=+60m", state: open.with("suspects", "(w2=+60m)")},
 		"leave": {want: "returned=1", state: full(open)},
@@ -151,6 +151,6 @@ func TestFull(t *testing.T) {
 // full is what is left when w1 is gone: its a is canceled, its b is in front.
 func full(s state) state {
 	return s.with("workers", "(w2=-60m)", "rounds", "{fence=5 w2=7}", "token", "=5", "working:w1", "", "process:p1", "", "process:p2", "",
-		"queues", "[b x y z]", "unique", "{#b=w:-1 #y=w:1 offset=-1}", "idle", "",
+		"queues", "[b x y z]", "unique", "{#b=w:-1 #y=w:1 offset=-1}", "idle", "", "holders", "(w2=4)",
 		"canceled", "", "cancel:#a", "{finished=0 stopped=1 token=4} +1m")
 }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// quietQueue is the queue beside the hot one.
+const quietQueue = "quiet"
+
+// measureCrowd tells how a quiet queue fares while peers are busy with another. They are
+// processes of their own, so that only Redis is what both share.
+func measureCrowd(ctx context.Context, j job) (sample, error) {
+	s, err := startServer(ctx, j.Log)
+	if err != nil {
+		return sample{}, err
+	}
+	defer s.stop()
+	j.URL = s.url
+	children := make([]*child, 2)
+	for i, as := range []string{"hot", "quiet"} {
+		j.Measure = as
+		if children[i], err = spawn(ctx, j); err != nil {
+			return sample{}, err
+		}
+		defer children[i].kill()
+		if as == "hot" {
+			if _, err := children[i].next(); err != nil { // all of them are busy
+				return sample{}, err
+			}
+		}
+	}
+	return children[1].next()
+}
+
+// keepBusy is the peers of the hot queue.
+func keepBusy(j job, say func(sample)) error {
+	s, _, err := j.open()
+	if err != nil {
+		return err
+	}
+	if err := preload(s, j.N, j.Size); err != nil {
+		return err
+	}
+	busy := make([]atomic.Int64, j.Peers)
+	for i := range busy {
+		if err := s.work(j.Handlers, func([]byte) { busy[i].Add(1) }); err != nil {
+			return err
+		}
+	}
+	for i := range busy {
+		if err := reaches("each peer works", &busy[i], 1); err != nil {
+			return err
+		}
+	}
+	time.Sleep(j.Settle)
+	say(sample{})
+	select {}
+}
+
+// measureQuiet enqueues lone tasks to the quiet queue, and tells how long after the call
+// of enqueue each one starts, how long a PING takes meanwhile, and how many tasks are
+// taken from the hot queue in a second. It does not wait for one task before it enqueues
+// the next: those that come while Redis is slow count, too.
+func measureQuiet(j job, say func(sample)) error {
+	s, m, err := j.open()
+	if err != nil {
+		return err
+	}
+	peers := s.(*peerSystem)
+	peers.queues = []string{quietQueue}
+	send, err := s.producer(quietQueue)
+	if err != nil {
+		return err
+	}
+	const warmup = 10 // the first calls make connections and load scripts
+	n := warmup + int(j.Window/quietPause)
+	called, started := make([]time.Time, n), make([]time.Time, n)
+	var handled atomic.Int64
+	err = s.work(10, func(payload []byte) {
+		started[number(payload)] = time.Now()
+		handled.Add(1)
+	})
+	if err != nil {
+		return err
+	}
+	all := payloads(0, n, j.Size)
+	for i := range warmup {
+		if err := send([][]byte{all[i]}); err != nil {
+			return err
+		}
+		if err := reaches("the quiet queue is served", &handled, i+1); err != nil {
+			return err
+		}
+	}
+
+	began := time.Now()
+	before, err := peers.sender.Queue("q0").Len(context.Background())
+	if err != nil {
+		return err
+	}
+	over := make(chan bool)
+	var pings []float64
+	var pinging sync.WaitGroup
+	var broken error
+	pinging.Go(func() { pings, broken = m.ping(over) })
+	var sending errgroup.Group
+	tick := time.Tick(quietPause)
+	for i := warmup; i < n; i++ {
+		<-tick
+		called[i] = time.Now()
+		sending.Go(func() error { return send([][]byte{all[i]}) })
+	}
+	close(over)
+	pinging.Wait()
+	if broken != nil {
+		return broken
+	}
+	after, err := peers.sender.Queue("q0").Len(context.Background())
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if after == 0 {
+		return fmt.Errorf("the hot queue has run dry of its %d tasks within %v; it needs more of them", before, took)
+	}
+	if err := sending.Wait(); err != nil {
+		return err
+	}
+	if err := reaches("all tasks have started", &handled, n); err != nil {
+		return err
+	}
+	delays := make([]float64, n)
+	for i := range delays {
+		delays[i] = millis(started[i].Sub(called[i]))
+	}
+	delays = delays[warmup:]
+	slices.Sort(delays)
+	say(sample{Values: map[string]float64{
+		"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99),
+		"ping p50 ms": percentile(pings, 50), "ping p99 ms": percentile(pings, 99),
+		"hot tasks/s": float64(before-after) / took.Seconds(),
+	}})
+	return nil
+}
+
+// quietPause is how far apart the lone tasks come.
+const quietPause = 10 * time.Millisecond
+
+// ping times single commands, some ms apart, until it is over, and returns their times
+// sorted.
+func (m *meter) ping(over <-chan bool) (trips []float64, err error) {
+	for {
+		select {
+		case <-over:
+			slices.Sort(trips)
+			return trips, nil
+		default:
+		}
+		pause(quietPause)
+		before := time.Now()
+		if _, err := m.conn.Do("PING"); err != nil {
+			return nil, err
+		}
+		trips = append(trips, millis(time.Since(before)))
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Whatever the command is given wrongly, it does not repeat it.
+func TestArgumentsAreSecret(t *testing.T) {
+	t.Parallel()
+	url := "redis://:" + canary + "@host"
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{url}, "argument 1 is not understood"},
+		{[]string{"check", url}, "argument 2 is not understood"},
+		{[]string{"demo", "--seconds", "4", url}, "argument 4 is not understood"},
+		{[]string{"explain", "q", "p", url}, "argument 4 is not understood"},
+		{[]string{"explain", url}, "a URL stands where"},
+		{[]string{"explain", "a " + canary}, "no name of a queue"},
+		{[]string{"explain", "q", "--key", canary, canary}, "either a payload or --key"},
+		{[]string{"check", "--" + canary}, "argument 2 is not understood"},
+		{[]string{"check", "--" + canary + "=" + url}, "argument 2 is not understood"},
+		{[]string{"check", "-" + canary}, "not understood"},
+		{[]string{"check", "--lease", canary}, "the value of --lease is not valid; write a duration such as"},
+		{[]string{"check", "--lease=" + url}, "the value of --lease is not valid"},
+		{[]string{"check", "--repair=" + canary}, "not"},
+		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
+		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
+		{[]string{"demo", "--redis", url + "%zz"}, "can't be parsed"},
+		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
+	} {
+		out, status := command(t, "", c.args...)
+		if status != exitFailed || !strings.Contains(out, c.says) {
+			t.Errorf("%q: exit status %d, want %q:\n%s", c.args, status, c.says, out)
+		}
+	}
+}
+
+// The demo says where its Redis is, and not how it logs in there.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for given, want := range map[string]string{
+		"redis://" + canary + "@host":                  "Redis at redis://host",
+		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
+		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
+		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
+	} {
+		b, err := openBroker(given)
+		is.NoErr(err)
+		is.Equal(b.where, want)
+	}
+}
+
+// Help is ASCII: not every terminal shows curly quotes.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	program, err := os.Executable()
+	is.New(t).NoErr(err)
+	for _, command := range []string{"", "demo", "check", "explain", "version"} {
+		c := exec.Command(program, append(strings.Fields(command), "--help")...)
+		c.Env = append(os.Environ(), asCommand+"=1")
+		out, err := c.CombinedOutput()
+		if err != nil || len(out) == 0 {
+			t.Errorf("%s: %v:\n%s", command, err, out)
+		}
+		for _, r := range string(out) {
+			if r > unicode.MaxASCII {
+				t.Errorf("%s --help has %q:\n%s", command, r, out)
+				break
+			}
+		}
+	}
+}
+
+// attack is what a terminal would act on.
+const attack = "\x1b]0;title\a\x1b[2J\n\r\u009b2J\u202e"
+
+func acted(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) || strings.Contains(text, "\ntitle")
+}
+
+// What a hostile writer has put into Redis is quoted.
+func TestHostileWriter(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	url := redistest.URL()
+	worker := "w" + attack
+	for _, c := range [][]any{
+		{"LPUSH", prefix + ":process:{q}:p" + attack, "task"},
+		{"ZADD", prefix + ":working:{q}:" + worker, 1, "p" + attack},
+		{"ZADD", prefix + ":workers:{q}", 1e15, worker},
+		{"HSET", prefix + ":worker:" + worker, "name", attack, "host", attack, "pid", attack},
+		{"HSET", prefix + ":failed:keyed:{q}:k:x", "payload", "task", "due", 1, "kind", attack, "reason", attack, "worker", attack, "retries", attack},
+		{"ZADD", prefix + ":failed:schedule:{q}", 1, "k:x"},
+		{"ZADD", prefix + ":failed:contents:{q}", 0, "67880b5a5a2e2e6c1b1a5dd6d6bd1ee3ff3e5f9c:k:x"},
+		{"SET", prefix + ":" + attack, 1}, {"SET", prefix + ":keyed:{q}:" + attack, 1}, {"SET", prefix + ":worker:" + worker + "x", 1},
+		{"SADD", prefix + ":workers", attack}, {"SADD", prefix + ":registry", attack},
+		{"HSET", prefix + ":rounds:{q}", attack, 1}, {"ZADD", prefix + ":idle:{q}", 1, attack}, {"HSET", prefix + ":unique:{q}", attack, attack},
+	} {
+		_, err := conn.Do(c[0].(string), c[1:]...)
+		is.NoErr(err)
+	}
+	for _, args := range [][]string{{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"check", "--lease", "150ms"}} {
+		out, status := command(t, "", append(args, "--redis", url, "--prefix", prefix)...)
+		if status == exitFailed || acted(out) {
+			t.Errorf("%q: exit status %d:\n%q", args, status, out)
+		}
+	}
+}
+
+// So is what a hostile server says.
+func TestHostileServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	defer l.Close() //nolint:errcheck // nothing follows
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close() //nolint:errcheck // it is hung up
+				for request := make([]byte, 1<<16); ; {
+					if _, err := c.Read(request); err != nil {
+						return
+					}
+					_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
+				}
+			}()
+		}
+	}()
+	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"demo", "--plain"}} {
+		var out bytes.Buffer
+		status := run(append(args, "--redis", "redis://"+l.Addr().String()), strings.NewReader(""), &out, &out)
+		if status != exitFailed || acted(out.String()) || !strings.Contains(out.String(), "title") {
+			t.Errorf("%q: exit status %d:\n%q", args, status, out.String())
+		}
+	}
+}

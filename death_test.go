@@ -1,0 +1,73 @@
+package worqr_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// dead makes n members of a queue that beat last just now, and hold a task each.
+func dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration, n int) {
+	t.Helper()
+	key := func(kind string) string { return prefix + ":" + kind + ":{" + queue + "}" }
+	now, err := redis.Int64s(c.Do("TIME"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := now[0]*1000 + now[1]/1000 + 2*lease.Milliseconds()/3
+	for i := range n {
+		w, p := fmt.Sprintf("dead%05d", i), fmt.Sprintf("process%05d", i)
+		for _, err := range []error{
+			c.Send("ZADD", key("workers"), deadline, w),
+			c.Send("HSET", key("rounds"), w, 1),
+			c.Send("ZADD", key("working")+":"+w, i+1, p),
+			c.Send("LPUSH", key("process")+":"+p, i),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Send("INCRBY", key("token"), n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A thousand workers that die at once: all of their tasks start elsewhere in time,
+// though only one peer is left.
+func TestThousandDie(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const workers = 1000
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	starts := make(chan string, workers)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 16})
+	run(t, p)
+	q := p.Queue("q")
+	eventually(t, "it has joined", func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == 1
+	})
+	time.Sleep(4 * time.Second) // until it may judge
+	dead(t, redistest.Dial(t, server.URL()), "p", "q", 3*time.Second, workers)
+	died := time.Now()
+	is.Equal(len(receive(t, starts, workers)), workers)
+	took := time.Since(died)
+	t.Logf("%d tasks ran elsewhere after %v", workers, took)
+	is.True(took < recovery+2*time.Second) // the machine may be busy; pages of a hundred workers took 12 s
+	is.Equal(p.Stats().Swept, int64(workers))
+}

@@ -1,0 +1,55 @@
+package worqr
+
+import (
+	"sync"
+	"time"
+)
+
+// A loss logs that failed tasks are gone for good: at once, then once a minute at most,
+// and in the end. So each has its place in a count.
+type loss struct {
+	log   *logger
+	queue string
+
+	mu    sync.Mutex // protects the fields below
+	said  time.Time
+	tasks int // not logged yet
+	kept  int
+	timer *time.Timer // logs them; nil while there are none
+}
+
+const lossPause = time.Minute // between two lines
+
+// add counts tasks that were dropped from a failed queue that keeps so many.
+func (l *loss) add(tasks, kept int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tasks, l.kept = l.tasks+tasks, kept
+	switch wait := time.Until(l.said.Add(lossPause)); {
+	case wait <= 0:
+		l.say()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(wait, l.flush)
+	}
+}
+
+// flush logs what isn't logged yet.
+func (l *loss) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.say()
+}
+
+// say logs what isn't logged yet. l.mu is held.
+func (l *loss) say() {
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	if l.tasks == 0 {
+		return
+	}
+	l.log.Error("worqr: the failed queue is full, and its oldest tasks were dropped for good; raise KeepFailed, or requeue or delete failed tasks in time",
+		"queue", l.queue, "dropped", l.tasks, "kept", l.kept)
+	l.tasks, l.said = 0, time.Now()
+}

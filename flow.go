@@ -1,0 +1,107 @@
+package worqr
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// Time that Redis needs for one round.
+const (
+	stepTime  = 45 * time.Microsecond  // for any
+	startTime = 5 * time.Microsecond   // for each start, at least
+	quietTime = 100 * time.Microsecond // for one that is never held back
+	thickTime = 800 * time.Microsecond // for one that is thick: little of it is for the round itself
+)
+
+const (
+	queueTime   = 2 * time.Millisecond // that Redis needs for what peers may have waiting there without a rest
+	rivalry     = 1.25                 // peers; with fewer, ours is alone
+	stretch     = 2                    // by how much rests make rounds rarer than Redis needs, at most
+	longestRest = 100 * time.Millisecond
+)
+
+// A flow says how much a peer has Redis do for a queue at once. Where many peers serve a
+// busy queue, each has a round waiting at Redis, and everybody who wants something of
+// Redis waits for all of these. So a peer that is not alone sends one round at a time, of
+// a size of which little is lost by itself, and rests after it: the longer, the more
+// peers there are and the longer the answer took. While Redis is idle answers come at once,
+// and nobody rests for long.
+//
+// No peer knows of the others. The tokens tell how much all have started since our last
+// round, and so how many there are if they do as much as we do. Who does less than others
+// counts more of them than there are; the rest grows only with the square root of that, so
+// that he catches up.
+type flow struct {
+	next time.Time // when the next round may be sent
+	ours float64   // tasks that we have started; the last ones weigh most
+	all  float64   // tasks that were started, likewise
+	list bool      // our last ones were all of the list: what these cost does not grow with the queue
+}
+
+// started notes how many tasks a round of ours has started, and how many all have since
+// the one before.
+func (f *flow) started(ours, all int) {
+	f.ours += float64(ours) - f.ours/16
+	f.all += float64(max(all, ours)) - f.all/16
+}
+
+// peers is how many peers share the queue.
+func (f *flow) peers() float64 {
+	if f.ours < 1 {
+		return 1
+	}
+	return f.all / f.ours
+}
+
+// alone reports whether no other peer does anything that matters.
+func (f *flow) alone() bool { return f.peers() < rivalry }
+
+// budget is how long Redis may work on a round, over such a way. A longer way needs
+// larger rounds to keep as much under way; tasks of the second lane don't get them, since
+// beside many others they take longer than is reckoned.
+func (f *flow) budget(way time.Duration) time.Duration {
+	most := script.RoundBudget
+	if f.list {
+		most = min(most+way/2, script.FarBudget)
+	}
+	if f.alone() {
+		return most
+	}
+	share := float64(2*thickTime+way) / math.Sqrt(f.peers())
+	return min(max(time.Duration(share), thickTime), most)
+}
+
+// rest is how long to wait after a round that took so long over such a way, and on which
+// Redis has worked so long.
+func (f *flow) rest(took, way, work time.Duration) time.Duration {
+	if f.alone() || work <= quietTime {
+		return 0
+	}
+	waiting := f.peers() * float64(work)
+	crowd := waiting / float64(queueTime+way)
+	if crowd <= 1 {
+		return 0
+	}
+	rest := time.Duration(float64(took-way) * (math.Sqrt(crowd) - 1))
+	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
+}
+
+// hold has the next round wait for about the rest: a little less or more, so that peers
+// don't come back all at once.
+func (f *flow) hold(now time.Time, rest time.Duration) {
+	f.next = time.Time{}
+	if rest > 0 {
+		f.next = now.Add(rest/2 + rand.N(rest))
+	}
+}
+
+// held is how long the next round has to wait.
+func (f *flow) held(now time.Time) time.Duration {
+	if f.next.IsZero() {
+		return 0
+	}
+	return f.next.Sub(now)
+}

@@ -1,0 +1,283 @@
+package redisconn_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// silence is the timeout of the lines of these tests: long enough that twice of it, which
+// a caller once waited, differs from it also on a slow machine.
+const silence = 3 * time.Second
+
+// replying is a server that answers each request with what answer says, and nothing
+// more once that is "".
+func replying(t *testing.T, answer func(request string) string) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over); _ = l.Close(); conns.Wait() })
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				<-over
+				_ = c.Close()
+			})
+			conns.Go(func() {
+				for in := bufio.NewScanner(c); in.Scan(); {
+					word := strings.ToUpper(in.Text())
+					if word == "" || strings.ContainsAny(word[:1], "*$") {
+						continue
+					}
+					if _, err := c.Write([]byte(answer(word))); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	return "redis://" + l.Addr().String()
+}
+
+// Whatever a silent Redis does, and whatever the line was doing before, each call
+// fails when the timeout is over: the check of an idle connection, dialing and waiting for
+// the calls before are part of it.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	stalled := func(t *testing.T, idle bool) *redisconn.Line {
+		server := redistest.Start(t)
+		l := lineOf(t, server.URL(), silence).Verified()
+		_, err := l.One(t.Context(), redisconn.Command("PING"))
+		is.New(t).NoErr(err)
+		if idle {
+			time.Sleep(1100 * time.Millisecond) // so that the connection is checked
+		}
+		server.Signal(t, syscall.SIGSTOP)
+		t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
+		return l
+	}
+	for name, start := range map[string]func(t *testing.T) *redisconn.Line{
+		"stalled":      func(t *testing.T) *redisconn.Line { return stalled(t, false) },
+		"stalled idle": func(t *testing.T) *redisconn.Line { return stalled(t, true) },
+		"never answers": func(t *testing.T) *redisconn.Line {
+			return lineOf(t, replying(t, func(string) string { return "" }), silence)
+		},
+		"never accepts": func(t *testing.T) *redisconn.Line {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			is.New(t).NoErr(err)
+			t.Cleanup(func() { _ = l.Close() })
+			return lineOf(t, "redis://"+l.Addr().String(), silence)
+		},
+		"stops within a reply": func(t *testing.T) *redisconn.Line {
+			return lineOf(t, replying(t, func(request string) string {
+				switch request {
+				case "PING":
+					return "+PONG\r\n"
+				case "ECHO":
+					return "$100\r\nhalf of i"
+				}
+				return ""
+			}), silence)
+		},
+		"dials for ever": func(t *testing.T) *redisconn.Line {
+			over := make(chan struct{})
+			l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), silence)
+			t.Cleanup(func() { close(over); l.Close() })
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := start(t)
+			var callers sync.WaitGroup
+			for i := range 20 {
+				ctx := context.Background()
+				if i%2 == 0 {
+					ctx = t.Context() // which can end
+				}
+				callers.Go(func() {
+					time.Sleep(time.Duration(i) * 50 * time.Millisecond) // behind others, that is
+					began := time.Now()
+					_, err := l.One(ctx, redisconn.Command("ECHO", "x"))
+					took := time.Since(began)
+					if err == nil || took > silence*8/5 {
+						t.Errorf("caller %d: %v after %v", i, err, took)
+					}
+				})
+			}
+			callers.Wait()
+		})
+	}
+}
+
+// A deafPool takes for ever.
+type deafPool struct{ over <-chan struct{} }
+
+func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
+	<-p.over
+	return nil, errors.New("over")
+}
+
+func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
+	t.Helper()
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := redisconn.NewLine(dial, timeout)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// What was not sent when its caller went is not kept while Redis stalls.
+func TestTimeoutKeepsNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l := lineOf(t, server.URL(), time.Minute)
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+	server.Signal(t, syscall.SIGSTOP)
+	t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
+	const many = 50
+	var freed atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	call := func(i int) error {
+		payload := make([]byte, 1<<20)
+		runtime.AddCleanup(&payload[0], func(struct{}) { freed.Add(1) }, struct{}{})
+		if i%2 == 0 {
+			_, err := l.One(ctx, redisconn.Command("ECHO", payload))
+			return err
+		}
+		return l.Do(ctx, redisconn.Command("ECHO", payload))[0].Err
+	}
+	var first sync.WaitGroup
+	first.Go(func() { _, _ = l.One(ctx, redisconn.Command("ECHO", "x")) })
+	for l.Free() || l.Waiting() > 0 {
+		runtime.Gosched()
+	}
+	errs := gather(t, l, many, call)
+	cancel()
+	first.Wait()
+	for _, err := range errs() {
+		is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
+	}
+	for deadline := time.Now().Add(20 * time.Second); freed.Load() < many; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d payloads are still kept", many-freed.Load(), many)
+		}
+	}
+}
+
+// A large request takes as long as it needs while the server keeps reading.
+func TestSlowWrite(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const timeout, size = time.Second, 32 << 20
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		buf := make([]byte, 1<<20)
+		for left, ping := size, true; left > 0; {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			if ping {
+				ping = false
+				_, _ = c.Write([]byte("+PONG\r\n"))
+				continue
+			}
+			left -= n
+			time.Sleep(time.Duration(n) * time.Second / (8 << 20)) // so much a second
+		}
+		_, _ = c.Write([]byte("+OK\r\n"))
+		_, _ = c.Read(buf)
+	}()
+	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, timeout)
+	_, err = l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size)))
+	is.NoErr(err)
+	l.Close()
+	_ = listener.Close()
+	<-over
+}
+
+// The error of a call that waited in vain is a timeout, and says what was waited for.
+func TestTimeoutError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	over := make(chan struct{})
+	l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), 50*time.Millisecond)
+	t.Cleanup(func() { close(over); l.Close() })
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.True(errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
+	is.True(strings.Contains(fmt.Sprint(err), "no answer within 50ms"))
+}
+
+// Who waits for calls that were never sent gets an answer for each.
+func TestPendingGivesUp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}, 100*time.Millisecond)
+	defer l.Close()
+	first := l.Start(redisconn.Command("PING")) // dials
+	second := l.Start(redisconn.Command("PING"), redisconn.Command("PING"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, p := range []*redisconn.Pending{second, first} {
+		replies := p.Wait(ctx)
+		is.True(len(replies) > 0)
+		for _, r := range replies {
+			is.True(r.Err != nil)
+		}
+	}
+}
+
+// The longest timeout there can be is none that is over.
+func TestLongestTimeout(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dial, err := redisconn.FromURL(redistest.URL())
+	is.NoErr(err)
+	l := redisconn.NewLine(dial, math.MaxInt64)
+	defer l.Close()
+	_, err = l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20)))
+	is.NoErr(err)
+}

@@ -1,0 +1,14 @@
+//go:build !unix
+
+package redistest
+
+import (
+	"errors"
+	"os"
+)
+
+// Pause stops a process where the system can do that.
+func Pause(*os.Process) error { return errors.ErrUnsupported }
+
+// Resume lets a process go on that was paused.
+func Resume(*os.Process) error { return errors.ErrUnsupported }

@@ -1,0 +1,133 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+var (
+	cancel    = load("cancel")
+	cancelKey = load("cancel_key")
+)
+
+// A Receipt is what a cancel was answered.
+type Receipt struct {
+	Name    string // the digest of the payload, or the entry
+	Removed int
+	Token   int64 // covers what was started before; 0 when nothing runs
+	Tally   Tally // of cancels by the same name before
+}
+
+// A Tally counts what became of the running tasks that cancels by one name covered.
+type Tally struct {
+	Stopped, Finished int
+}
+
+// Cancel removes the payload's waiting copies, in pages, and puts the cancel on
+// record for the running ones.
+func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
+	sum := sha1.Sum(payload)
+	c := Receipt{Name: hex.EncodeToString(sum[:])}
+	left, after, until := int64(-1), "", ""
+	for {
+		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, after, until)...)))
+		c.add(d)
+		before, at := left, after
+		left, after, until = d.int(), d.string(), d.string()
+		switch {
+		case d.err != nil || left == 0 && until == "":
+			return c, d.err
+		case before >= 0 && left >= before && after <= at:
+			return c, errors.New("the cancel makes no progress")
+		}
+	}
+}
+
+// CancelKey removes what waits under the entry and puts the cancel on record for
+// what runs.
+func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
+	c := Receipt{Name: entry}
+	d := decode(do(ctx, r, cancelKey.Call(shared(q), prefixes(q, entry)...)))
+	c.add(d)
+	return c, d.err
+}
+
+// add takes in what one call did.
+func (c *Receipt) add(d *decoder) {
+	removed, token, tally := int(d.int()), d.int(), Tally{int(d.int()), int(d.int())}
+	c.Removed += removed
+	if token > 0 {
+		if c.Token == 0 {
+			c.Tally = tally
+		}
+		c.Token = token
+	}
+}
+
+// IsOver reports whether nothing that the cancel covers runs any more, and what was
+// counted since. One whose record is gone is over.
+func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
+	one := "p" + c.Name
+	if !isDigest(c.Name) {
+		sum := sha1.Sum([]byte(c.Name))
+		one = "k" + hex.EncodeToString(sum[:])
+	}
+	// In this order: who has said what it holds says no more of it later. What runs under a
+	// key is known from the beginning.
+	replies := r.Do(ctx,
+		redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10)),
+		redisconn.Command("ZRANGEBYLEX", q.Stopping(), "["+one+":", fmt.Sprintf("(%s:%016d", one, c.Token+1), "LIMIT", 0, 1),
+		redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"))
+	silent, err := redis.Int(replies[0].Value, replies[0].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	runs, err := redis.Values(replies[1].Value, replies[1].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	fields, err := redis.Strings(replies[2].Value, replies[2].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	if len(fields) != 3 {
+		return false, Tally{}, fmt.Errorf("the record of a cancel has %d fields instead of 3", len(fields))
+	}
+	if fields[0] == "" {
+		return true, Tally{}, nil
+	}
+	stopped, _ := strconv.Atoi(fields[1]) // what others have written there is 0
+	finished, _ := strconv.Atoi(fields[2])
+	over := len(runs) == 0 && (silent == 0 || !isDigest(c.Name))
+	return over, Tally{max(stopped-c.Tally.Stopped, 0), max(finished-c.Tally.Finished, 0)}, nil
+}
+
+// ReadCancel reads a message about a canceled payload. Of a large one it has the
+// digest and the length only, and the payload is nil.
+func ReadCancel(message []byte) (payload []byte, digest string, size int) {
+	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
+		of, length, _ := strings.Cut(string(rest), ":")
+		if n, err := strconv.Atoi(length); err == nil && n >= 0 && isDigest(of) {
+			return nil, of, n
+		}
+	}
+	sum := sha1.Sum(message)
+	return message, hex.EncodeToString(sum[:]), len(message)
+}
+
+// isDigest reports whether a name is a digest; no entry is called like one.
+func isDigest(name string) bool {
+	_, err := hex.DecodeString(name)
+	return err == nil && len(name) == 2*sha1.Size
+}

@@ -1,0 +1,31 @@
+package worqr
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// The shortest trip tells how far Redis is. It counts for a while, and not for ever.
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var d distance
+	is.Equal(d.shortest(), 0*time.Second)
+	is.Equal(d.way(), 0*time.Second)
+	now := time.Unix(1, 0)
+	for _, took := range []time.Duration{30, 10, 12, 50} {
+		d.measured(now, took*time.Millisecond, 0)
+	}
+	is.Equal(d.shortest(), 10*time.Millisecond)
+	is.Equal(d.way(), 10*time.Millisecond-nearby)
+	is.True(d.trip > 10*time.Millisecond && d.trip < 50*time.Millisecond)
+	d.measured(now.Add(span+1), 20*time.Millisecond, 0)
+	is.Equal(d.shortest(), 10*time.Millisecond)
+	d.measured(now.Add(2*span+2), 20*time.Millisecond, 0) // the way has become longer
+	is.Equal(d.shortest(), 20*time.Millisecond)
+	d.measured(now.Add(2*span+3), 100*time.Microsecond, time.Millisecond)
+	is.True(d.shortest() > 0) // also where Redis was faster than we thought
+	is.Equal(d.way(), 0*time.Second)
+}

@@ -1,0 +1,215 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+// A logger writes a peer's lines to the Logger of its options, in order, on a
+// goroutine that runs only while there are lines. Logging therefore runs no user code
+// and never blocks: it is safe under any lock, and a Logger that is slow, blocks,
+// panics or calls the peer delays nothing but the log.
+type logger struct {
+	to     *slog.Logger
+	before func(msg string, attrs []any) // a place where tests stop; else nil
+
+	mu      sync.Mutex // protects the fields below; nothing else is locked under it
+	lines   []slog.Record
+	size    int           // bytes of lines, about
+	dropped int           // lines for which there was no room
+	written chan struct{} // closed when all lines are written; nil when there are none
+	broken  bool          // the Logger panicked, and stderr says so
+}
+
+// Bounds of the lines that wait for a slow Logger.
+const (
+	maxLines     = 10_000
+	maxLineBytes = 8 << 20
+)
+
+// logPatience is how long a peer that stops waits for its last lines to be written.
+const logPatience = time.Second
+
+func (l *logger) Debug(msg string, attrs ...any) { l.put(slog.LevelDebug, msg, attrs) }
+func (l *logger) Info(msg string, attrs ...any)  { l.put(slog.LevelInfo, msg, attrs) }
+func (l *logger) Warn(msg string, attrs ...any)  { l.put(slog.LevelWarn, msg, attrs) }
+func (l *logger) Error(msg string, attrs ...any) { l.put(slog.LevelError, msg, attrs) }
+
+func (l *logger) put(level slog.Level, msg string, attrs []any) {
+	if l.before != nil {
+		l.before(msg, attrs)
+	}
+	var pc [1]uintptr
+	runtime.Callers(3, pc[:])
+	r := slog.NewRecord(time.Now(), level, msg, pc[0])
+	r.Add(attrs...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := weigh(r)
+	if len(l.lines) >= maxLines || l.size+size > maxLineBytes {
+		l.dropped++
+		return
+	}
+	l.lines = append(l.lines, r)
+	l.size += size
+	if l.written == nil {
+		l.written = make(chan struct{})
+		go l.write()
+	}
+}
+
+// weigh is the size of a line in bytes, about.
+func weigh(r slog.Record) int {
+	size := 500
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindString {
+			size += len(a.Value.String())
+		}
+		return true
+	})
+	return size
+}
+
+// write hands all lines to the Logger. It survives a Logger that panics or ends the
+// goroutine: that line is lost, the others are not.
+func (l *logger) write() {
+	over := false
+	defer func() {
+		if over {
+			return
+		}
+		if v := recover(); v != nil {
+			l.mu.Lock()
+			broken := l.broken
+			l.broken = true
+			l.mu.Unlock()
+			if !broken {
+				_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", message(v)) // there is no other place
+			}
+		}
+		go l.write()
+	}()
+	for r := range l.next {
+		if h := l.to.Handler(); h.Enabled(context.Background(), r.Level) {
+			_ = h.Handle(context.Background(), plain(r)) // as slog.Logger does
+		}
+	}
+	over = true
+}
+
+// next yields the lines until there are none.
+func (l *logger) next(yield func(slog.Record) bool) {
+	for {
+		l.mu.Lock()
+		var r slog.Record
+		switch {
+		case len(l.lines) > 0:
+			r = l.lines[0]
+			l.lines[0] = slog.Record{}
+			l.lines = l.lines[1:]
+			l.size -= weigh(r)
+		case l.dropped > 0:
+			r = slog.NewRecord(time.Now(), slog.LevelWarn, "worqr: the Logger is too slow; lines are missing", 0)
+			r.Add("lines", l.dropped)
+			l.dropped = 0
+		default:
+			l.lines = nil
+			close(l.written)
+			l.written = nil
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if !yield(r) {
+			return
+		}
+	}
+}
+
+// flush waits until all lines are written, but not for a Logger that blocks.
+func (l *logger) flush() {
+	l.mu.Lock()
+	written := l.written
+	l.mu.Unlock()
+	if written == nil {
+		return
+	}
+	select {
+	case <-written:
+	case <-time.After(logPatience):
+	}
+}
+
+// plain is a line whose errors are replaced by their text: not every Logger bears
+// methods that panic.
+func plain(r slog.Record) slog.Record {
+	p := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(message(numberless(err)))
+		}
+		p.AddAttrs(a)
+		return true
+	})
+	return p
+}
+
+// numberless is an error without what was read where a number belongs: it may be a
+// payload.
+func numberless(err error) error {
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		return errNumber
+	}
+	return err
+}
+
+var errNumber = errors.New("the reply has something else where a number belongs; call Check")
+
+// message is the text of an error, or of what a handler panicked with: bounded,
+// without control characters, and also when its methods panic. It runs user code.
+func message(v any) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panics", v)
+		}
+	}()
+	if err, ok := v.(error); ok {
+		text = err.Error()
+	} else {
+		text = fmt.Sprint(v)
+	}
+	return printable(text)
+}
+
+// printable is a text of at most maxReason bytes in which characters that a terminal
+// would act on are escaped.
+func printable(text string) string {
+	if len(text) > maxReason {
+		text = text[:maxReason]
+	}
+	text = strings.ToValidUTF8(text, "�")
+	if strings.IndexFunc(text, unprintable) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, c := range text {
+		if unprintable(c) {
+			quoted := strconv.QuoteRuneToASCII(c)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(c rune) bool { return !unicode.IsPrint(c) }

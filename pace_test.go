@@ -1,0 +1,89 @@
+package worqr
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// handled returns the pace of so many handlers that have got through many tasks, with so
+// much between two that return. After each burst they wait for the next, if that is
+// their lot.
+func handled(handlers int, run, gap time.Duration, burst int, wait time.Duration) *pace {
+	p := &pace{}
+	now := time.Unix(1, 0)
+	for range 2000 / burst {
+		now = now.Add(wait)
+		p.began(now, true)
+		for i := range burst {
+			now = now.Add(gap)
+			p.freed(now, now.Add(-run), 10)
+			p.busy = i < burst-handlers
+		}
+	}
+	return p
+}
+
+// What handlers wait for tasks says nothing about their pace.
+func TestPaceWhileStarved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const µs = time.Microsecond
+	fed := handled(4, µs, 20*µs, 2000, 0)
+	starved := handled(4, µs, 20*µs, 50, 10*time.Millisecond)
+	is.True(fed.ahead(4) > 100)
+	is.Equal(starved.ahead(4), fed.ahead(4))
+	all := handled(4, µs, 20*µs, 4, 10*time.Millisecond) // after each task, all others wait
+	is.True(all.ahead(4) >= fed.ahead(4))
+}
+
+// What is prefetched lasts for two trips and a bit more, at the pace of the handlers.
+func TestAheadOverAWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		run, gap, trip time.Duration
+		size           int
+		least, most    int
+	}{
+		"near":                       {time.Microsecond, time.Microsecond, 100 * time.Microsecond, 10, 400, 450},
+		"far":                        {time.Microsecond, time.Microsecond, 10 * time.Millisecond, 10, 2700, mostAhead},
+		"very far":                   {time.Microsecond, time.Microsecond, time.Second, 10, mostAhead, mostAhead},
+		"slower, near":               {time.Millisecond, 16 * time.Microsecond, 100 * time.Microsecond, 10, 180, 220},
+		"slower, far":                {time.Millisecond, 16 * time.Microsecond, 10 * time.Millisecond, 10, 1300, 1800},
+		"slow, near":                 {10 * time.Millisecond, 160 * time.Microsecond, 100 * time.Microsecond, 10, 0, 0},
+		"slow, far":                  {10 * time.Millisecond, 160 * time.Microsecond, 10 * time.Millisecond, 10, 120, 180},
+		"slower than the way is far": {100 * time.Millisecond, 1600 * time.Microsecond, 10 * time.Millisecond, 10, 0, 0},
+		"large":                      {time.Microsecond, time.Microsecond, 10 * time.Millisecond, 1 << 20, 4, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, now := &pace{trip: c.trip}, time.Unix(1, 0)
+			p.began(now, true)
+			for range 1000 {
+				now = now.Add(c.gap)
+				p.freed(now, now.Add(-c.run), c.size)
+			}
+			if n := p.ahead(64); n < c.least || n > c.most {
+				t.Errorf("%d ahead, not from %d to %d", n, c.least, c.most)
+			}
+		})
+	}
+}
+
+// While all handlers are at work and none returns, nobody knows when one will. Where some
+// wait for tasks, one will begin as soon as there is any.
+func TestPaceSlow(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Unix(1, 0)
+	p := &pace{}
+	is.True(!p.slow(now))
+	p.began(now, true)
+	is.True(!p.slow(now.Add(p.window())))
+	is.True(p.slow(now.Add(p.window() + 1)))
+	p.trip = 10 * time.Millisecond
+	is.True(!p.slow(now.Add(2 * p.trip)))
+	p.busy = false
+	is.True(!p.slow(now.Add(time.Hour)))
+}

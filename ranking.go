@@ -1,0 +1,253 @@
+package worqr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A ranked is a member of a sorted set.
+type ranked struct {
+	name  string
+	score float64
+}
+
+// compare orders members as Redis does.
+func (r ranked) compare(to ranked) int {
+	return cmp.Or(cmp.Compare(r.score, to.score), strings.Compare(r.name, to.name))
+}
+
+// A ranking reads a sorted set page by page, in its order or in reverse. It keeps its
+// place by the last member it has read, so it yields each member that stays where it is
+// exactly once, whatever is added, removed or moved around it. It goes on from the score
+// of that member. Where more than a page have the same score, it goes by their rank:
+// either takes Redis as long at the end of the set as at its beginning.
+type ranking struct {
+	peer    *Peer
+	key     string
+	reverse bool
+	last    *ranked // read last; nil before the first
+	next    int     // rank of the member behind it, unless the set has changed; 0 if it isn't known
+}
+
+// pages yields what is left, until the end or the first error.
+func (r *ranking) pages(ctx context.Context) iter.Seq2[[]ranked, error] {
+	return func(yield func([]ranked, error) bool) {
+		for {
+			some, err := r.page(ctx)
+			if (err != nil || len(some) > 0) && !yield(some, err) || err != nil || len(some) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// errRestless is the error of a set that changes faster than it can be read, or of a
+// server that contradicts itself.
+var errRestless = errors.New("the queue changes too fast to be listed")
+
+// page reads up to page members.
+func (r *ranking) page(ctx context.Context) ([]ranked, error) {
+	for range 100 {
+		if r.last == nil || r.next > 0 {
+			from := max(r.next-1, 0) // one that was read before, to see whether the ranks are still the same
+			all, err := r.read(ctx, page+1, from, from+page)
+			if err != nil {
+				return nil, err
+			}
+			left := r.unread(all)
+			here := from == 0 || len(all) > len(left) // nothing before is unread
+			if here && (len(left) > 0 || len(all) <= page) {
+				return r.reached(left, from+len(all)), nil
+			}
+		}
+		bounds := []any{score(r.last), "+inf", "BYSCORE", "LIMIT", 0, page + 1}
+		if r.reverse {
+			bounds[1] = "-inf"
+		}
+		all, err := r.read(ctx, page+1, bounds...)
+		if err != nil {
+			return nil, err
+		}
+		if left := r.unread(all); len(left) > 0 || len(all) <= page {
+			return r.reached(left, 0), nil
+		}
+		if err := r.seek(ctx); err != nil { // all of them have the same score
+			return nil, err
+		}
+	}
+	return nil, errRestless
+}
+
+func score(m *ranked) string {
+	if m == nil {
+		return "-inf"
+	}
+	return strconv.FormatFloat(m.score, 'f', -1, 64)
+}
+
+// reached moves on behind what was read.
+func (r *ranking) reached(left []ranked, next int) []ranked {
+	if len(left) > page {
+		left, next = left[:page], next-len(left)+page
+	}
+	if len(left) > 0 {
+		r.last = &left[len(left)-1]
+	}
+	r.next = 0
+	if len(left) > 0 && left[0].score == r.last.score {
+		r.next = max(next, 0)
+	}
+	return left
+}
+
+// unread are those of a page that are still to be read.
+func (r *ranking) unread(all []ranked) []ranked {
+	for i := range all {
+		if r.behind(all[i]) {
+			return all[i:]
+		}
+	}
+	return nil
+}
+
+// behind reports whether a member is still to be read.
+func (r *ranking) behind(m ranked) bool {
+	if r.last == nil {
+		return true
+	}
+	by := m.compare(*r.last)
+	return !r.reverse && by > 0 || r.reverse && by < 0
+}
+
+// seek finds the rank of the first member that is still to be read, or one a little
+// before it. Most sets have changed by less than two pages.
+func (r *ranking) seek(ctx context.Context) error {
+	low := 0
+	high, err := redis.Int(r.peer.calls.One(ctx, redisconn.Command("ZCARD", r.key)))
+	if err != nil {
+		return err
+	}
+	near := []int{r.next - 2*page, r.next + 2*page}
+	for high-low > page/2 {
+		i := low + (high-low)/2
+		if len(near) > 0 {
+			i, near = near[0], near[1:]
+			if i < low || i >= high {
+				continue
+			}
+		}
+		all, err := r.read(ctx, 1, i, i)
+		switch {
+		case err != nil:
+			return err
+		case len(all) == 0 || r.behind(all[0]):
+			high = i
+		default:
+			low = i + 1
+		}
+	}
+	r.next = max(low, 1)
+	return nil
+}
+
+// read reads some members, at most so many.
+func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, error) {
+	args := append([]any{r.key}, bounds...)
+	if r.reverse {
+		args = append(args, "REV")
+	}
+	pairs, err := redis.Strings(r.peer.calls.One(ctx, redisconn.Command("ZRANGE", append(args, "WITHSCORES")...)))
+	if err != nil {
+		return nil, err
+	}
+	if len(pairs)%2 != 0 || len(pairs) > 2*most {
+		return nil, errReply
+	}
+	all := make([]ranked, len(pairs)/2)
+	for i := range all {
+		score, err := strconv.ParseFloat(pairs[2*i+1], 64)
+		if err != nil || math.IsNaN(score) {
+			return nil, errReply
+		}
+		all[i] = ranked{pairs[2*i], score}
+	}
+	return all, nil
+}
+
+// errReply is the error of a reply that Redis does not send.
+var errReply = errors.New("the reply is not what Redis sends: is this a Redis?")
+
+// listBytes is how much a listing reads at a time. One task may be larger.
+const listBytes = 1 << 20
+
+// sized makes a call for each of the hashes, which may have a payload, and yields the
+// replies by the index of the key. Calls that travel together read or remove listBytes
+// at most, or one payload.
+func (p *Peer) sized(ctx context.Context, keys []string, call func(i int) redisconn.Call) iter.Seq2[int, redisconn.Reply] {
+	return func(yield func(int, redisconn.Reply) bool) {
+		asked := make([]redisconn.Call, len(keys))
+		for i, key := range keys {
+			asked[i] = redisconn.Command("HSTRLEN", key, "payload")
+		}
+		sizes := make([]int, len(keys))
+		for i, reply := range p.calls.Do(ctx, asked...) {
+			size, err := redis.Int(reply.Value, reply.Err)
+			if err != nil {
+				yield(i, redisconn.Reply{Err: err})
+				return
+			}
+			sizes[i] = size
+		}
+		for from := 0; from < len(keys); {
+			calls, bytes := []redisconn.Call{call(from)}, sizes[from]
+			for i := from + 1; i < len(keys) && bytes+sizes[i] <= listBytes; i++ {
+				calls, bytes = append(calls, call(i)), bytes+sizes[i]
+			}
+			for i, reply := range p.calls.Do(ctx, calls...) {
+				if !yield(from+i, reply) {
+					return
+				}
+			}
+			from += len(calls)
+		}
+	}
+}
+
+// A pacer says how many payloads to ask for where Redis does not tell their size
+// beforehand: more and more while they are small.
+type pacer struct{ n int }
+
+// next is how many to ask for.
+func (p *pacer) next() int {
+	p.n = min(max(p.n, 1), page)
+	return p.n
+}
+
+// had tells how large the largest was of those that were read.
+func (p *pacer) had(largest int) { p.n = min(2*p.n, listBytes/max(largest, 1)) }
+
+// A sieve lets each name pass once. It remembers a bounded number of them.
+type sieve map[string]bool
+
+// sieved is how many names a sieve remembers.
+const sieved = 100_000
+
+func (s sieve) passes(name string) bool {
+	if s[name] {
+		return false
+	}
+	if len(s) == sieved {
+		clear(s)
+	}
+	s[name] = true
+	return true
+}

@@ -1,0 +1,349 @@
+package worqr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A tap is a connection that calls back before each exchange, and knows the largest.
+type tap struct {
+	redis.Conn
+	flush func()
+	bytes *int // received since the last flush
+	most  *int
+}
+
+func (t tap) Flush() error {
+	*t.bytes = 0
+	if t.flush != nil {
+		t.flush()
+	}
+	return t.Conn.Flush()
+}
+
+func (t tap) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(t.Conn, d)
+	*t.bytes += weight(v)
+	*t.most = max(*t.most, *t.bytes)
+	return v, err
+}
+
+func (t tap) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
+	return redis.DoWithTimeout(t.Conn, d, command, args...)
+}
+
+func weight(v any) (n int) {
+	switch v := v.(type) {
+	case []byte:
+		return len(v)
+	case []any:
+		for _, one := range v {
+			n += weight(one)
+		}
+	}
+	return n
+}
+
+// tapped returns a peer whose connections are tapped.
+func tapped(t *testing.T, url, prefix string, flush func()) (p *worqr.Peer, most *int) {
+	t.Helper()
+	bytes := new(int)
+	most = new(int)
+	p = worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
+		c, err := redis.DialURL(url)
+		return tap{c, flush, bytes, most}, err
+	}}, &worqr.Options{Prefix: prefix})
+	t.Cleanup(func() { _ = p.Close() })
+	return p, most
+}
+
+// seedLanes fills the schedule and the failed queue of q as the scripts would.
+func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i int) int64, payload string) {
+	t.Helper()
+	for i := range n {
+		for _, lane := range []string{"", "failed:"} {
+			entry := fmt.Sprintf("k:%06d", i)
+			must(t, c.Send("HSET", prefix+":"+lane+"keyed:{q}:"+entry, "payload", payload, "due", score(i), "retries", 0, "crashes", 0))
+			must(t, c.Send("ZADD", prefix+":"+lane+"schedule:{q}", score(i), entry))
+			must(t, c.Send("ZADD", prefix+":"+lane+"contents:{q}", 0, strings.Repeat("0", 40)+":"+entry))
+		}
+	}
+	_, err := c.Do("")
+	must(t, err)
+}
+
+// Whatever is added and removed around it, each entry that stays is listed once; also
+// where all have the same time.
+func TestListingsBesideChanges(t *testing.T) {
+	t.Parallel()
+	const many = 1000
+	for name, score := range map[string]func(int) int64{
+		"one time":   func(int) int64 { return 4e12 },
+		"many times": func(i int) int64 { return 4e12 + int64(i/7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
+			seedLanes(t, c, prefix, many, score, "x")
+			r, gone, added := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, many
+			change := func() { // between any two exchanges
+				for range r.IntN(60) {
+					i := r.IntN(many)
+					entry := fmt.Sprintf("k:%06d", i)
+					gone[entry[2:]] = true
+					for _, lane := range []string{"", "failed:"} {
+						must(t, c.Send("ZREM", prefix+":"+lane+"schedule:{q}", entry))
+						must(t, c.Send("DEL", prefix+":"+lane+"keyed:{q}:"+entry))
+					}
+				}
+				for range r.IntN(40) {
+					added++
+					entry := fmt.Sprintf("k:%06d-%d", r.IntN(many), added)
+					for _, lane := range []string{"", "failed:"} {
+						must(t, c.Send("ZADD", prefix+":"+lane+"schedule:{q}", score(r.IntN(many)), entry))
+						must(t, c.Send("HSET", prefix+":"+lane+"keyed:{q}:"+entry, "payload", "new"))
+					}
+				}
+				_, err := c.Do("")
+				must(t, err)
+			}
+			p, _ := tapped(t, redistest.URL(), prefix, change)
+			q := p.Queue("q")
+			check := func(what string, times map[string]int) {
+				t.Helper()
+				for i := range many {
+					id := fmt.Sprintf("%06d", i)
+					if n := times[id]; n > 1 || n == 0 && !gone[id] {
+						t.Errorf("%s: %s came %d times", what, id, n)
+					}
+				}
+			}
+			times := map[string]int{}
+			for s, err := range q.Scheduled(t.Context()) {
+				is.NoErr(err)
+				times[s.Key]++
+			}
+			check("Scheduled", times)
+			times = map[string]int{}
+			for f, err := range q.Failed(t.Context()) {
+				is.NoErr(err)
+				times[f.ID]++
+			}
+			check("Failed", times)
+		})
+	}
+}
+
+// To list more takes as many calls more: none of them looks for its place from the
+// beginning on.
+func TestListingsAreLinear(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
+	is.NoErr(err)
+	defer p.Close()
+	const many = 5000
+	seedLanes(t, c, "p", many, func(int) int64 { return 4e12 }, "x")
+	for _, list := range []func() (int, error){
+		func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
+		func() (int, error) { return length(p.Queue("q").Tasks(t.Context())) },
+		func() (int, error) { return length(p.Queue("q").Failed(t.Context())) },
+	} {
+		before := redistest.Calls(t, c, "zrange")
+		n, err := list()
+		is.NoErr(err)
+		is.Equal(n, many)
+		if calls := redistest.Calls(t, c, "zrange") - before; calls > many/100+20 {
+			t.Errorf("%d calls of ZRANGE for %d entries", calls, many)
+		}
+	}
+}
+
+// What travels at once is bounded in bytes, and so is what a page of deletions or
+// requeues touches.
+func TestListingsOfLargePayloads(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const size, most = 300 << 10, 1<<20 + 300<<10
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	seedLanes(t, c, prefix, 20, func(int) int64 { return 4e12 }, strings.Repeat("x", size))
+	for i := range 20 {
+		must(t, c.Send("LPUSH", prefix+":queues:{q}", strings.Repeat("x", size)))
+		must(t, c.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%d", prefix, i), strings.Repeat("x", size)))
+		must(t, c.Send("ZADD", prefix+":working:{q}:w", i, fmt.Sprintf("p%d", i)))
+	}
+	_, err := c.Do("ZADD", prefix+":workers:{q}", 4e12, "w")
+	is.NoErr(err)
+	p, bytes := tapped(t, redistest.URL(), prefix, nil)
+	q := p.Queue("q")
+	for name, list := range map[string]func() (int, error){
+		"Scheduled": func() (int, error) { return length(q.Scheduled(t.Context())) },
+		"Failed":    func() (int, error) { return length(q.Failed(t.Context())) },
+		"Running":   func() (int, error) { return length(q.Running(t.Context())) },
+		"Tasks":     func() (int, error) { n, err := length(q.Tasks(t.Context())); return n - 20, err },
+	} {
+		*bytes = 0
+		n, err := list()
+		is.NoErr(err)
+		is.Equal(n, 20)
+		if *bytes > most {
+			t.Errorf("%s: %d bytes at once", name, *bytes)
+		}
+	}
+}
+
+// A key that was stopped is due now, and not in 1970.
+func TestStoppedKeyIsDueNow(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
+	put(t, q, "key", "x", nil)
+	before := time.Now().Add(-time.Second)
+	is.NoErr(take(t, q).Stop(t.Context()))
+	for s, err := range q.Scheduled(t.Context()) {
+		is.NoErr(err)
+		is.True(s.At.After(before))
+	}
+	e, err := q.ExplainKey(t.Context(), "key")
+	is.NoErr(err)
+	is.Equal(len(e.Copies), 1)
+	is.True(e.Copies[0].Due.After(before))
+}
+
+// However fast others fail, all are deleted, or requeued, that had failed.
+func TestAllFailedEnds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const many = 500
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	old := func(i int) int64 { return 1e12 + int64(i) }
+	more, exchanges := 0, 0
+	failMore := func() {
+		if exchanges++; exchanges > many {
+			if exchanges == many+1 {
+				t.Error("it does not end")
+			}
+			return
+		}
+		for range 200 {
+			more++
+			entry := fmt.Sprintf("k:new%d", more)
+			must(t, c.Send("HSET", prefix+":failed:keyed:{q}:"+entry, "payload", "new"))
+			must(t, c.Send("ZADD", prefix+":failed:schedule:{q}", 2e12+int64(more), entry))
+		}
+		_, err := c.Do("")
+		must(t, err)
+	}
+	p, _ := tapped(t, redistest.URL(), prefix, failMore)
+	for _, all := range []func(context.Context) (int, error){p.Queue("q").DeleteAllFailed, p.Queue("q").RequeueAllFailed} {
+		seedLanes(t, c, prefix, many, old, "x")
+		exchanges = 0
+		n, err := all(t.Context())
+		is.NoErr(err)
+		is.True(n >= many)
+		left, err := redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", 0, 1e12+many))
+		is.NoErr(err)
+		is.Equal(left, 0)
+	}
+}
+
+// A liar answers with what no Redis would.
+type liar struct {
+	r     *rand.Rand
+	asked []string
+}
+
+func (l *liar) Send(command string, args ...any) error {
+	if command == "EVALSHA" && len(args) > 1 {
+		command = "EVALSHA"
+	}
+	l.asked = append(l.asked, command)
+	return nil
+}
+func (l *liar) Flush() error { return nil }
+func (l *liar) Close() error { return nil }
+func (l *liar) Err() error   { return nil }
+func (l *liar) Do(command string, args ...any) (any, error) {
+	return nil, errors.New("not used")
+}
+func (l *liar) DoWithTimeout(time.Duration, string, ...any) (any, error) { return "PONG", nil }
+func (l *liar) Receive() (any, error)                                    { return l.ReceiveWithTimeout(0) }
+func (l *liar) ReceiveWithTimeout(time.Duration) (any, error) {
+	command := l.asked[0]
+	l.asked = l.asked[1:]
+	switch command {
+	case "PING":
+		return "PONG", nil
+	case "TIME":
+		return []any{[]byte("1"), []byte("2")}, nil
+	}
+	switch l.r.IntN(8) {
+	case 0:
+		return nil, nil
+	case 1:
+		return []any{}, nil
+	case 2:
+		return int64(l.r.IntN(300) - 100), nil
+	case 3:
+		return []any{[]byte("0"), []any{[]byte("w"), []byte("1"), []byte("x")}}, nil
+	case 4:
+		return []any{nil, nil, nil}, nil
+	case 5:
+		return []byte("x"), nil
+	}
+	all := make([]any, 2*l.r.IntN(100)+l.r.IntN(2)*l.r.IntN(2))
+	for i := range all {
+		all[i] = []byte(fmt.Sprint(l.r.IntN(100)))
+	}
+	if command == "ZSCAN" || command == "SSCAN" {
+		return []any{[]byte("0"), all}, nil
+	}
+	return all, nil
+}
+
+// Whatever answers in the place of Redis, what is listed is an error or a list, and
+// nothing falls or goes on for ever.
+func TestListingsOfALiar(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return &liar{r: r}, nil }}, &worqr.Options{Prefix: "p"})
+		q, ctx := p.Queue("q"), t.Context()
+		most := 10_000
+		for range q.Tasks(ctx) {
+			if most--; most == 0 {
+				break // a list may be long
+			}
+		}
+		for range q.Scheduled(ctx) {
+		}
+		for range q.Failed(ctx) {
+		}
+		for range q.Running(ctx) {
+		}
+		for range p.Queues(ctx) {
+		}
+		for range p.Workers(ctx) {
+		}
+		_, _ = q.Stats(ctx)
+		_, _ = q.Peek(ctx)
+		_, _ = q.DeleteAllFailed(ctx)
+		_, _ = q.RequeueAllFailed(ctx)
+		_, _ = q.DeleteFailed(ctx, "a", "b")
+		must(t, p.Close())
+	}
+}

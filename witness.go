@@ -1,0 +1,60 @@
+package worqr
+
+import "time"
+
+// A witness is what a worker has seen of Redis by its beats. It tells whether the worker
+// may fail others: their silence counts only while Redis answers everybody. The worker
+// can't see that, but it knows what would hide others from it:
+//
+//   - Redis was away, or its clock jumped. All leases lapse together, and some peers come
+//     back before others. So beats must have succeeded without a gap for a whole lease.
+//   - Redis is slow. A peer that has to connect first needs several round trips. So a beat
+//     that takes longer than half the time between two of them counts as a gap.
+//   - All connections were cut, and some peers were quicker to beat again. So the
+//     connection must have answered for a third of a lease: a peer that lives tries four
+//     times in that time (keep).
+//
+// A connection that is cut, with a beat that succeeds soon enough on the next one, is no
+// gap. Otherwise nobody could be failed while connections keep being cut.
+type witness struct {
+	beat   time.Duration // between two beats
+	steady time.Time     // since when beats have succeeded without a gap; zero before the first
+	whole  time.Time     // since when the connection has answered; zero: it was lost
+	beaten time.Time     // when the last beat that was answered was sent
+}
+
+// asks reports whether a beat that is sent now may fail others. The connection was
+// made at the given time; zero: there is none.
+func (w *witness) asks(sent, made time.Time) bool {
+	if !w.steady.IsZero() && sent.Sub(w.beaten) > 2*w.beat {
+		w.steady = sent
+	}
+	if made.IsZero() || made.After(w.whole) {
+		w.whole = time.Time{}
+	}
+	return !w.steady.IsZero() && !w.whole.IsZero() && w.wait(sent) <= 0
+}
+
+// cut notes that a reply was lost, and the connection with it.
+func (w *witness) cut() { w.whole = time.Time{} }
+
+// hears takes in the answer to a beat, and whether it says that leases have lapsed for
+// a reason that may hold for all. It returns the time until the worker may fail others.
+func (w *witness) hears(sent, now time.Time, lapsed bool) time.Duration {
+	w.beaten = sent
+	switch {
+	case w.steady.IsZero(), lapsed:
+		w.steady = sent
+	case now.Sub(sent) > w.beat/2:
+		w.steady = now
+	}
+	if w.whole.IsZero() {
+		w.whole = now
+	}
+	return w.wait(now)
+}
+
+// wait is how long it takes until the worker may fail others, if nothing happens.
+func (w *witness) wait(now time.Time) time.Duration {
+	return max(3*w.beat-now.Sub(w.steady), w.beat-now.Sub(w.whole))
+}
