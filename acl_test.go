@@ -1,6 +1,7 @@
 package worqr_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -374,13 +375,32 @@ func TestDeniedVerbs(t *testing.T) {
 	} {
 		p := as(t, server, role)
 		for verb, err := range verbs(t.Context(), p, p.Queue(letters)) {
-			denied := err != nil && strings.Contains(err.Error(), "NOPERM")
+			denied := errors.Is(err, worqr.ErrDenied) && strings.Contains(err.Error(), "NOPERM")
 			if allowed := slices.Contains(allowed, verb); allowed && err != nil || !allowed && !denied {
 				t.Errorf("the %s: %s: %v", role, verb, err)
 			}
 		}
 	}
 	is.Equal(slices.DeleteFunc(redistest.Keys(t, c, ruled), func(k string) bool { return strings.Contains(k, ":once:") }), before)
+}
+
+// Who checks or repairs with the worker's rule is told what it lacks and where the rule is
+// that has it.
+func TestCheckAsWorker(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := as(t, server, "worker")
+	for verb, call := range map[string]func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){"check": p.Check, "repair": p.Repair} {
+		t.Run(verb, func(t *testing.T) {
+			is := is.New(t)
+			_, err := call(t.Context(), nil)
+			is.True(errors.Is(err, worqr.ErrDenied))
+			_, ok := errors.AsType[redis.Error](err)
+			is.True(ok) // what Redis said is there, too
+			is.True(strings.HasPrefix(err.Error(), "worqr: "+verb+": permission denied: the Redis user may not run SCAN; "+
+				"give it the doctor's rule in docs/security.md: NOPERM "))
+		})
+	}
 }
 
 // The rule of the worker has the commands that the scripts and the Go code use, those

@@ -1,6 +1,13 @@
 package worqr
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
 
 // Check scans the fleet's keys and reports broken invariants, a service that doesn't do
 // its work (tasks that run, wait, fail or are retried too long or too often), and risky
@@ -21,8 +28,23 @@ import "context"
 // INFO and CONFIG GET about the server; where it may not, the report says so. Findings
 // name keys, workers and runs of tasks, never payloads; keys of tasks appear as digests.
 //
-// It fails with ErrBadOption when an option makes no sense.
+// It fails with ErrBadOption when an option makes no sense, and with ErrDenied when the
+// Redis user lacks a permission: a worker's don't suffice, the doctor's do (docs/security.md).
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.checkUp(ctx, opts, false)
 	return r, wrap("check", err)
 }
+
+// lacking says what to do about a denial: a worker's rule isn't enough for a checkup.
+func lacking(err error) error {
+	if !redisconn.Denied(err) {
+		return err
+	}
+	what := "do this"
+	if m := deniedCommand.FindStringSubmatch(err.Error()); m != nil {
+		what = "run " + strings.ToUpper(m[1])
+	}
+	return fmt.Errorf("%w: the Redis user may not %s; give it the doctor's rule in docs/security.md: %w", ErrDenied, what, err)
+}
+
+var deniedCommand = regexp.MustCompile(`the '([a-z]+)[a-z|]*' command`)

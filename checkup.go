@@ -71,7 +71,7 @@ func (p *Peer) checkUp(ctx context.Context, opts *CheckOptions, mend bool) (*Che
 	}
 	for _, part := range []func() error{c.server, c.walk, c.queues, c.lists, c.again} {
 		if err := part(); err != nil {
-			return nil, err
+			return nil, lacking(err)
 		}
 	}
 	names := map[string]bool{}

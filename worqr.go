@@ -143,6 +143,9 @@ var (
 	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
 	// take another Redis. Only StartWorker and Run ask.
 	ErrPolicy = errors.New("worqr: Redis may evict tasks")
+	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each
+	// role.
+	ErrDenied = errors.New("worqr: permission denied")
 )
 
 // A Pool hands out connections to Redis. The *redis.Pool of
@@ -510,6 +513,8 @@ func public(err error) error {
 		return ErrEvicted
 	case errors.Is(err, script.ErrDuplicate):
 		return ErrDuplicate
+	case redisconn.Denied(err) && !errors.Is(err, ErrDenied):
+		return fmt.Errorf("%w: %w", ErrDenied, err)
 	case errors.Is(err, redisconn.ErrClosed) && !errors.Is(err, ErrShutdown):
 		return fmt.Errorf("%w: %w", ErrShutdown, err)
 	}
