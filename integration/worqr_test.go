@@ -320,10 +320,10 @@ func TestEvents(t *testing.T) {
 	task := start(t, q, 1)[0]
 	task.Result = []byte("result")
 	is.NoErr(task.Finish(t.Context()))
-	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: fleet[0].ID(), Payload: raw, Bytes: len(raw), Result: []byte("result")})
+	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: fleet[0].ID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
 	_, err := q.Cancel(t.Context(), []byte("b"))
 	is.NoErr(err)
-	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b")})
+	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})
 	is.NoErr(q.Delete(t.Context()))
 	is.Equal(event(), worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
 }
