@@ -78,7 +78,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 72:
 		return on("fail", d.worker(), d.of("0", "1"))
 	case n < 78:
-		return on("cancel", q.Channel(keys.KindCancel), d.payload(), []int{-1, -1, -1, 2, 0}[d.IntN(5)], d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"))
+		return on("cancel", q.Channel(keys.KindCancel), d.payload(), []int{-1, -1, -1, 2, 1, 0}[d.IntN(6)], d.IntN(20), d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"))
 	case n < 81:
 		return on("cancel_key", d.entry())
 	case n < 92:

@@ -132,8 +132,9 @@ func resume(q *queue, _ []string) any {
 func cancel(q *queue, args []string) any {
 	channel, payload := args[0], args[1]
 	said, _ := integer(args[2])
+	since, _ := integer(args[3])
 	left := int(said)
-	after, last := args[3], args[4]
+	after, last := args[4], args[5]
 	token := q.givesTokens()
 	q.whole()
 	name := digest(payload)
@@ -143,8 +144,11 @@ func cancel(q *queue, args []string) any {
 	length := q.length(q.waiting)
 	page := func(most, bytes int) int { return max(min(most, bytes/max(len(payload), 1)), 1) }
 	listed := left != 0
-	if left < 0 {
+	switch {
+	case left < 0:
 		left = length
+	case left > 0: // or as many have come back in any order
+		left = max(left, int(token-since))
 	}
 	if !strings.HasPrefix(last, name+":") {
 		last = ""
@@ -213,7 +217,7 @@ func cancel(q *queue, args []string) any {
 	}
 	q.keepOffset()
 
-	token, stopped, finished := q.logCancel(name, token)
+	token, stopped, finished, given := q.logCancel(name, token)
 	if ends {
 		message := payload
 		if len(payload) > 1024 || large.MatchString(payload) {
@@ -221,7 +225,7 @@ func cancel(q *queue, args []string) any {
 		}
 		q.publish(channel, message)
 	}
-	return []any{removed, token, stopped, finished, left, after, last}
+	return []any{removed, token, stopped, finished, left, given, after, last}
 }
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
@@ -272,7 +276,7 @@ func cancelKey(q *queue, args []string) any {
 	if !runs {
 		return []any{removed, 0, 0, 0}
 	}
-	token, stopped, finished := q.logCancel(entry, token)
+	token, stopped, finished, _ := q.logCancel(entry, token)
 	if token > 0 && held && q.is(q.working+holder, "zset") {
 		if begun, ok := q.score(q.working+holder, process); ok {
 			if q.is(q.stopping, "zset") {

@@ -156,14 +156,16 @@ func (q *queue) holder(id string) (worker string, token int64) {
 	return worker, token
 }
 
-// logCancel puts a cancel on record, for those who hold something.
-func (q *queue) logCancel(name string, last int64) (token, stopped, finished int64) {
+// logCancel puts a cancel on record, for those who hold something. Given is the last
+// token from then on.
+func (q *queue) logCancel(name string, last int64) (token, stopped, finished, given int64) {
 	record := q.cancel + name
-	token = max(last, 1)
+	given = last
 	if q.exists(q.workers) { // who have seen what came before
-		token = last + 1
-		q.put(q.token, text(token))
+		given++
+		q.put(q.token, text(given))
 	}
+	token = max(given, 1)
 	holds := q.exists(q.holders)
 	_, underWay := q.score(q.canceled, name)
 	for _, f := range []string{"stopped", "finished"} {
@@ -183,7 +185,7 @@ func (q *queue) logCancel(name string, last int64) (token, stopped, finished int
 	if !holds {
 		token = 0
 	}
-	return token, number(was), number(did)
+	return token, number(was), number(did), given
 }
 
 // nameOf is what members of stopping begin with that are of a cancel.

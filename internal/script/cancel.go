@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -34,21 +35,28 @@ type Tally struct {
 	Stopped, Finished int
 }
 
+// maxStalls is how many pages in a row may leave as much as was left before. A page does so
+// when more tasks have started since the page before than it can remove.
+const maxStalls = 1000
+
 // Cancel removes the payload's waiting copies, in pages, and puts the cancel on
 // record for the running ones.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
 	sum := sha1.Sum(payload)
 	c := Receipt{Name: hex.EncodeToString(sum[:])}
-	left, after, until := int64(-1), "", ""
+	left, since, after, until := int64(-1), int64(0), "", ""
+	least, stalls := int64(math.MaxInt64), 0
 	for {
-		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, after, until)...)))
+		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, since, after, until)...)))
 		c.add(d)
-		before, at := left, after
-		left, after, until = d.int(), d.string(), d.string()
-		switch {
-		case d.err != nil || left == 0 && until == "":
+		at := after
+		left, since, after, until = d.int(), d.int(), d.string(), d.string()
+		if d.err != nil || left == 0 && until == "" {
 			return c, d.err
-		case before >= 0 && left >= before && after <= at:
+		}
+		if left < least || after > at {
+			least, stalls = min(least, left), 0
+		} else if stalls++; stalls == maxStalls {
 			return c, errors.New("the cancel makes no progress")
 		}
 	}

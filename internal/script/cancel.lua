@@ -8,16 +8,18 @@
 -- ARGV[6]  channel  told the payload; or, of a large one, "sha1:digest:length"
 -- ARGV[7]  payload
 -- ARGV[8]  left     how many copies may still wait in the list; -1 on the first call
--- ARGV[9]  after    of contents, the last one of the page before, or ""
--- ARGV[10] until    of contents, the last one that waited when the list was done, or ""
+-- ARGV[9]  since    the last token given when the call before ended; 0 on the first call
+-- ARGV[10] after    of contents, the last one of the page before, or ""
+-- ARGV[11] until    of contents, the last one that waited when the list was done, or ""
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
--- Returns {removed, token, stopped, finished, left, after, until}: the token of the
+-- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
 -- cancel, 0 when no worker holds anything;
 -- with a token, how many were stopped and have finished for equal cancels before; and what the
 -- next call is to say, until there is none left and until is "".
 local channel, payload = ARGV[6], ARGV[7]
-local left, after, last = tonumber(ARGV[8]), ARGV[9], ARGV[10]
+local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
+local after, last = ARGV[10], ARGV[11]
 local PAGE, WATCHED = 10000, 150 -- copies in the list; while there are locks
 local ENTRIES = 100 -- copies in entries
 local BYTES, ENTRY_BYTES = 4194304, 262144 -- of these and of those
@@ -43,6 +45,10 @@ end
 local listed = left ~= 0
 if left < 0 then
   left = length
+elseif left > 0 then
+  -- Younger copies stand behind these, unless all of these have started since the call
+  -- before. Those that came back then stand among copies that have started since, too.
+  left = math.max(left, token - since)
 end
 if string.sub(last, 1, 41) ~= digest .. ':' then
   last = '' -- of another payload, or there is none
@@ -122,7 +128,7 @@ end
 keep_offset()
 
 local stopped, finished
-token, stopped, finished = log_cancel(digest, token)
+token, stopped, finished, since = log_cancel(digest, token)
 if ends then
   local message = payload
   if #payload > RAW or string.match(payload, '^sha1:%x+:%d+$') then
@@ -130,4 +136,4 @@ if ends then
   end
   redis.pcall('PUBLISH', channel, message)
 end
-return { removed, token, stopped, finished, left, after, last }
+return { removed, token, stopped, finished, left, since, after, last }

@@ -159,6 +159,42 @@ func TestCancelBetweenPages(t *testing.T) {
 	}
 }
 
+// A younger copy that came back in front of an old one is not removed in its place.
+func TestCancelBehindYounger(t *testing.T) {
+	t.Parallel()
+	for name, served := range map[string]bool{"served": true, "served after the first page": false} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			e.push(10_001, "a")
+			serve := func() { e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1")) }
+			if served {
+				serve()
+			}
+			step := func(number int64, start []string, stop ...Outcome) *Answer {
+				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop})
+				e.must(nil, err)
+				return a
+			}
+			_, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
+				if call > 1 {
+					return
+				}
+				serve()
+				e.must(e.conn.Do("LPUSH", e.q.Waiting(), "x", "a"))
+				started := step(1, []string{"old", "x", "younger"}).Started
+				for i, id := range []string{"old", "x", "younger"} {
+					step(int64(i)+2, nil, Outcome{Process: id, Token: started[i].Token, Verb: Stop})
+				}
+			}}, e.q, []byte("a"))
+			e.must(nil, err)
+			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
+			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
+				t.Errorf("%q wait: the old one is still behind x", left)
+			}
+		})
+	}
+}
+
 // between does something behind each call.
 type between struct {
 	Runner
@@ -241,6 +277,19 @@ func TestIsOverOfShortReplies(t *testing.T) {
 		over, _, err := Receipt{Name: digest("a"), Token: 1}.IsOver(e.ctx, answers{int64(0), []any{}, values}, e.q)
 		if over || err == nil {
 			t.Errorf("%v: %t, %v", values, over, err)
+		}
+	}
+}
+
+// A cancel ends, whatever is answered.
+func TestCancelMakesNoProgress(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
+		none := int64(0)
+		_, err := Cancel(e.ctx, answers{[]any{none, none, none, none, left, none, []byte(""), []byte(until)}}, e.q, []byte("a"))
+		if err == nil || e.ctx.Err() != nil {
+			t.Errorf("%d and %q are left for ever: %v", left, until, err)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// cancelsPage is one call of a cancel, for what may be left of the list and from one
-// entry up to another.
-func cancelsPage(payload string, left int, after, until string) func(*env) string {
+// cancelsPage is one call of a cancel, for what may be left of the list since a token, and
+// from one entry up to another.
+func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
 	return func(e *env) string {
-		d := decode(do(e.ctx, e.line, cancel.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindCancel), payload, left, undigest(after), undigest(until))...)))
+		d := decode(do(e.ctx, e.line, cancel.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindCancel), payload, left, since, undigest(after), undigest(until))...)))
 		var w words
-		for _, field := range []string{"removed", "token", "stopped", "finished", "left"} {
+		for _, field := range []string{"removed", "token", "stopped", "finished", "left", "since"} {
 			w.num(field, d.int(), 0)
 		}
 		for _, field := range []string{"after", "until"} {
@@ -63,45 +63,65 @@ func TestGuardCancelPages(t *testing.T) {
 	one := state{}.planned(large, "r:2")
 	run(t, []scenario{
 		{name: "beside locks", seed: state{"queues": "[x " + strings.Repeat("a ", 160) + "b]", "unique": "{#b=w:161 #x=w:0 offset=0}"}, steps: []when{
-			{call: cancelsPage("a", -1, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
 				"unique": "{#b=w:161 #x=w:0 offset=0}", "gaps": "(" + strings.Join(gaps, " ") + ")"}, "a")}}},
 		{name: "without locks", seed: state{"queues": list(160)}, steps: []when{
-			{call: cancelsPage("a", -1, "", ""), want: "removed=160", heard: said, state: record(state{}, "a")}}},
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=160", heard: said, state: record(state{}, "a")}}},
 		{name: "what came since stays", seed: state{"queues": list(3)}, steps: []when{
-			{call: cancelsPage("a", 2, "", ""), want: "removed=2", heard: said, state: record(state{"queues": "[a]"}, "a")}}},
+			{call: cancelsPage("a", 2, 0, "", ""), want: "removed=2", heard: said, state: record(state{"queues": "[a]"}, "a")}}},
 		{name: "in front of a gap", seed: state{"queues": "[x a b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(2=2)"}, steps: []when{
-			{call: cancelsPage("a", 1, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, "a")}}},
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, "a")}}},
 		{name: "the lock on the last that is removed", seed: state{"queues": "[x a]", "unique": "{#a=w:6 #x=w:5 offset=5}"}, steps: []when{
-			{call: cancelsPage("a", 1, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x]", "unique": "{#x=w:5 offset=5}", "gaps": "(6=6)"}, "a")}}},
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x]", "unique": "{#x=w:5 offset=5}", "gaps": "(6=6)"}, "a")}}},
 		{name: "the lock on one behind it", seed: state{"queues": "[a x a]", "unique": "{#a=w:2 offset=0}"}, steps: []when{
-			{call: cancelsPage("a", 1, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
 		{name: "the lock on one that came since", seed: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}.planned("a", "k:x"), steps: []when{
-			{call: cancelsPage("a", 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
 		{name: "the lock of what runs, and others have taken some", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
-			{call: cancelsPage("a", 5, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
+			{call: cancelsPage("a", 5, 0, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
 		{name: "the lock of an entry that came since", seed: state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:1", "r:2"), steps: []when{
-			{call: cancelsPage("a", 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
+			{call: cancelsPage("a", 0, 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
 		{name: "entries are left to the next call", seed: state{"queues": list(100)}.planned("a", "k:x"), steps: []when{
-			{call: cancelsPage("a", -1, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
-			{call: cancelsPage("a", 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
 		{name: "entries are not", seed: state{"queues": list(99)}.planned("a", "k:x"), steps: []when{
-			{call: cancelsPage("a", -1, "", ""), want: "removed=100 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
 		{name: "entries that came since stay", seed: state{}.planned("a", "k:b", "k:y"), steps: []when{
-			{call: cancelsPage("a", 0, "#a:k:m", "#a:k:y"), want: "removed=1 after=#a:k:y", heard: said, state: record(state{}.planned("a", "k:b"), "a")}}},
+			{call: cancelsPage("a", 0, 0, "#a:k:m", "#a:k:y"), want: "removed=1 after=#a:k:y", heard: said, state: record(state{}.planned("a", "k:b"), "a")}}},
 		{name: "others have taken the last", seed: state{}.planned("a", "k:b"), steps: []when{
-			{call: cancelsPage("a", 0, "", "#a:k:y"), want: "removed=1 after=#a:k:b", heard: said, state: record(state{}, "a")}}},
+			{call: cancelsPage("a", 0, 0, "", "#a:k:y"), want: "removed=1 after=#a:k:b", heard: said, state: record(state{}, "a")}}},
 		{name: "up to one of another payload", seed: state{}.planned("b", "k:b"), steps: []when{
-			{call: cancelsPage("a", 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
+			{call: cancelsPage("a", 0, 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
 		{name: "large ones", seed: state{"queues": "[" + mega + " " + mega + " " + mega + "]"}.planned(mega, "k:x"), steps: []when{
-			{call: cancelsPage(mega, -1, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
+			{call: cancelsPage(mega, -1, 0, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
 		{name: "large entries", seed: two.with("unique", "{"+digest(large)+"=e:r:1 #z=p:p9 offset=0}"), steps: []when{
-			{call: cancelsPage(large, -1, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{#z=p:p9 offset=0}"), large)},
-			{call: cancelsPage(large, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
+			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{#z=p:p9 offset=0}"), large)},
+			{call: cancelsPage(large, 0, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
 				state: record(state{"unique": "{#z=p:p9 offset=0}"}, large)}}},
 		{name: "a page between", seed: two.with("unique", "{"+digest(large)+"=foreign offset=0}"), steps: []when{
-			{call: cancelsPage(large, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
+			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
 		{name: "who is there is of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "who holds something is of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+	})
+}
+
+// A page takes as many copies as may have come back since the page before, if these are more.
+func TestGuardCancelSince(t *testing.T) {
+	t.Parallel()
+	recorded := func(s state, token string) state {
+		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
+	}
+	said := []string{"cancel a"}
+	run(t, []scenario{
+		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
+			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
+		{name: "as many have started since", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
+			{call: cancelsPage("a", 2, 7, "", ""), want: "removed=2 since=9", heard: said, state: recorded(state{"queues": "[a a]", "token": "=9"}, "9")}}},
+		{name: "more have started since, and may have come back", seed: state{"queues": "[a a a a]", "token": "=9", "workers": "(w1=never)"}, steps: []when{
+			{call: cancelsPage("a", 1, 6, "", ""), want: "removed=3 since=10", heard: said,
+				state: recorded(state{"queues": "[a]", "token": "=10", "workers": "(w1=never)"}, "10")}}},
+		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
+			{call: cancelsPage("a", 0, 7, "", ""), want: "since=9", heard: said, state: recorded(state{"queues": "[a a a a]", "token": "=9"}, "9")}}},
 	})
 }
 

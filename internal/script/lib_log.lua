@@ -6,18 +6,18 @@
 local RECORD = 86400000
 
 -- Put a cancel on record, with the last token given. Returns its token, or 0 when
--- nobody holds anything that it may cover; and how many were stopped and have finished
--- for cancels of the same before.
+-- nobody holds anything that it may cover; how many were stopped and have finished
+-- for cancels of the same before; and the last token given now.
 local function log_cancel(name, token)
   local record = q.cancel .. name
   -- Members have been told of all up to the last token, so this one gets the next. Where
   -- nobody is the last will do, and stays: a join takes a higher one for somebody who went.
+  local given = token
   if redis.call('EXISTS', q.workers) == 1 then
-    token = token + 1
-    redis.call('SET', q.token, token)
-  else
-    token = math.max(token, 1)
+    given = token + 1
+    redis.call('SET', q.token, given)
   end
+  token = math.max(given, 1)
   local holds = redis.call('EXISTS', q.holders) == 1
   local under_way = redis.call('ZSCORE', q.canceled, name)
   redis.call('HSETNX', record, 'stopped', 0)
@@ -32,5 +32,5 @@ local function log_cancel(name, token)
     redis.call('PEXPIRE', record, 60000)
   end
   local before = redis.call('HMGET', record, 'stopped', 'finished')
-  return holds and token or 0, number(before[1]), number(before[2])
+  return holds and token or 0, number(before[1]), number(before[2]), given
 end
