@@ -621,7 +621,7 @@ func (c call) reason(size string) string {
 	if n, err := fmt.Sscanf(size, "%d MiB", &mib); n == 1 && err == nil && mib > 0 {
 		return fmt.Sprintf("%.1f ms in %s: the bytes themselves, %.2f ms per MiB of a payload", ms, c.action, ms/float64(mib))
 	}
-	if strings.HasPrefix(c.action, "Cancel") && (size == "1 M waiting" || size == "1 M locks") {
+	if strings.HasPrefix(c.action, "Cancel") { // beside what "Enqueue of many" left, too
 		return fmt.Sprintf("%.1f ms in %s: the walk of LREM over the list", ms, c.action)
 	}
 	return fmt.Sprintf("%.1f ms in %s", ms, c.action)

@@ -1,6 +1,6 @@
 -- delete: drop what waits, in both lanes, and the locks on it. What runs and what
 -- has failed is not touched. The first call (cursor 0) does all that takes one
--- command; then one page of locks, and one of entries a call: 200, or 1 MiB of payloads.
+-- command; then one page of locks, and one of entries a call: 100, or 1 MiB of payloads.
 --
 -- ARGV[6] delete   channel  told that the queue was deleted
 -- ARGV[7] cursor   of the page
@@ -23,7 +23,7 @@ if ARGV[8] == '1' then
   redis.pcall('PUBLISH', ARGV[6], '')
 end
 local bytes = 0
-for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 199)) do
+for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
   if bytes >= 1048576 then
     break
   end
@@ -38,7 +38,7 @@ local left = redis.call('ZCARD', q.contents)
 if not offset then
   return { '0', left }
 end
-local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 1000)
+local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 500)
 local locks = page[2]
 for i = 1, #locks, 2 do
   local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))

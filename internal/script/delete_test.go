@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A call deletes 200 entries, or as many as have a mebibyte of payloads.
+// A call deletes 100 entries, or as many as have a mebibyte of payloads.
 func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
