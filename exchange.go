@@ -94,16 +94,20 @@ type exchange struct {
 }
 
 // compose makes the next round out of what has gathered. If there is nothing to
-// say it returns nil, and ends the talk unless the answer to a round is still to be
+// say it returns nil, and ends the talk unless answers to rounds are still to be
 // taken in, behind which this one is to follow.
-func (r *rounds) compose(behind *exchange) *exchange {
+func (r *rounds) compose(behind ...*exchange) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if behind != nil && behind.recalls != r.serve.recalls.Load() {
-		return nil // what it has brought is to go back first
+	solo := !r.queue.peer.risk.Load()
+	for _, b := range behind {
+		if b.recalls != r.serve.recalls.Load() {
+			return nil // what it has brought is to go back first
+		}
+		solo = solo && !b.Solo
 	}
 	if r.ended != nil || !r.due() {
-		if behind == nil {
+		if len(behind) == 0 {
 			r.hush()
 		}
 		return nil
@@ -134,7 +138,7 @@ func (r *rounds) compose(behind *exchange) *exchange {
 		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
 	e.Budget = max(budget-said, 1)
-	e.Solo = !r.queue.peer.risk.Load() && (behind == nil || !behind.Solo)
+	e.Solo = solo
 	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
 	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
 	e.Heard = r.cancels.ask(maxHeard)

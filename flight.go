@@ -20,7 +20,7 @@ func (r *rounds) converse() {
 	for {
 		if len(flight) == 0 {
 			r.rest()
-			e := r.compose(nil)
+			e := r.compose()
 			if e == nil {
 				return
 			}
@@ -45,10 +45,8 @@ func (r *rounds) converse() {
 			r.upset.about(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
 			retry.reset()
 			r.arrived(e, answer)
-			if len(flight) == 1 && r.delay() <= 0 && r.flows(e, answer) {
-				if next := r.compose(e); next != nil {
-					flight = append(flight, r.send(next))
-				}
+			if next := r.follow(flight, answer); next != nil {
+				flight = append(flight, r.send(next))
 			}
 			if !r.apply(e, answer) {
 				r.abandon(flight)
@@ -153,6 +151,42 @@ func (r *rounds) lane() int {
 	return 0
 }
 
+// far is from which trip on the way to Redis takes longer than what is done at its ends, so
+// that no connection is to rest.
+const far = time.Millisecond
+
+// follow returns the round to be sent before what the first of those in flight has brought
+// is taken in. It returns nil where that has to come first.
+func (r *rounds) follow(flight []*exchange, a *script.Answer) *exchange {
+	e := flight[0]
+	if !r.flows(e, a) || r.delay() > 0 {
+		return nil
+	}
+	if len(flight) == 1 {
+		return r.compose(e)
+	}
+	beside := flight[1]
+	r.mu.Lock()
+	trip := r.far.shortest()
+	may := trip >= far && r.may(beside) && len(r.outcomes) >= max(worthwhile, len(beside.Start)/4) &&
+		time.Since(beside.sent) >= trip/4
+	r.mu.Unlock()
+	if !may {
+		return nil
+	}
+	next := r.compose(e, beside)
+	if next != nil {
+		next.lane = e.lane
+	}
+	return next
+}
+
+// may reports whether another round may be sent beside one that is under way: both are
+// likely to bring all they ask for. r.mu is held.
+func (r *rounds) may(e *exchange) bool {
+	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+}
+
 // beside returns the round to be sent while one is under way, once there is enough
 // to say: if that one is likely to bring all it asks for, as the last did. It
 // returns nil when the answer comes first.
@@ -160,7 +194,7 @@ func (r *rounds) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
 		worth := max(worthwhile, len(e.Start)/2)
-		may := r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+		may := r.may(e)
 		r.enough = 0
 		if may && len(r.outcomes) < worth {
 			r.enough = worth
