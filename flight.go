@@ -168,7 +168,7 @@ func (r *rounds) follow(flight []*exchange, a *script.Answer) *exchange {
 	beside := flight[1]
 	r.mu.Lock()
 	trip := r.far.shortest()
-	may := trip >= far && r.may(beside) && len(r.outcomes) >= max(worthwhile, len(beside.Start)/4) &&
+	may := trip >= far && r.may(beside) && len(r.outcomes) >= r.serve.worth() &&
 		time.Since(beside.sent) >= trip/4
 	r.mu.Unlock()
 	if !may {
@@ -193,8 +193,11 @@ func (r *rounds) may(e *exchange) bool {
 func (r *rounds) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
-		worth := max(worthwhile, len(e.Start)/2)
 		may := r.may(e)
+		worth := max(worthwhile, len(e.Start)/2)
+		if may && r.far.shortest() >= far {
+			worth = r.serve.worth()
+		}
 		r.enough = 0
 		if may && len(r.outcomes) < worth {
 			r.enough = worth

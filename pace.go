@@ -36,8 +36,8 @@ type pace struct {
 }
 
 // window is the time in which the handlers begin what is prefetched: a bit more than it
-// takes to get more, over two trips.
-func (p *pace) window() time.Duration { return min(nearby+p.trip*5/2, farthest) }
+// takes to get more, over two trips and what holds these up.
+func (p *pace) window() time.Duration { return min(nearby+p.trip*3, farthest) }
 
 // stale is the time after which what is prefetched goes back when no handler has
 // begun or returned.
@@ -50,7 +50,7 @@ func (p *pace) began(now time.Time, busy bool) { p.last, p.busy = now, busy }
 // freed notes that a handler has returned, and could begin another task. What passes
 // while another one waits for a task does not count: it says how fast tasks come, not
 // how fast they are handled.
-func (p *pace) freed(now, began time.Time, size int) {
+func (p *pace) freed(now, began time.Time, size, handlers int) {
 	run, gap := max(now.Sub(began), 1), max(now.Sub(p.last), 1)
 	p.last = now
 	p.calm++
@@ -70,10 +70,13 @@ func (p *pace) freed(now, began time.Time, size int) {
 	if p.gap == 0 && p.busy {
 		p.gap = gap
 	}
-	p.run += (run - p.run) / 8
+	// Handlers that run side by side return in bursts, and one stall of the machine holds up
+	// all of them: the averages span several such rows.
+	span := min(max(4*handlers, 8), 512)
+	p.run += (run - p.run) / time.Duration(span)
 	p.size += (size - p.size) / 8
 	if p.busy {
-		p.gap += (gap - p.gap) / 8
+		p.gap += (gap - p.gap) / time.Duration(span)
 	}
 }
 
@@ -89,6 +92,6 @@ func (p *pace) ahead(handlers int) int {
 		return 0
 	}
 	each := max(p.gap, p.run/time.Duration(handlers), quickest)
-	window := p.window() + min(p.late, p.trip)*5/2 // else a busy machine would make a near peer hoard
+	window := p.window() + min(p.late, p.trip)*3 // else a busy machine would make a near peer hoard
 	return min(int(window/each), mostAhead, aheadBytes/max(p.size, 1))
 }

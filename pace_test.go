@@ -18,7 +18,7 @@ func handled(handlers int, run, gap time.Duration, burst int, wait time.Duration
 		p.began(now, true)
 		for i := range burst {
 			now = now.Add(gap)
-			p.freed(now, now.Add(-run), 10)
+			p.freed(now, now.Add(-run), 10, handlers)
 			p.busy = i < burst-handlers
 		}
 	}
@@ -50,9 +50,9 @@ func TestAheadOverAWay(t *testing.T) {
 		"far":                        {time.Microsecond, time.Microsecond, 10 * time.Millisecond, 10, 2700, mostAhead},
 		"very far":                   {time.Microsecond, time.Microsecond, time.Second, 10, mostAhead, mostAhead},
 		"slower, near":               {time.Millisecond, 16 * time.Microsecond, 100 * time.Microsecond, 10, 180, 220},
-		"slower, far":                {time.Millisecond, 16 * time.Microsecond, 10 * time.Millisecond, 10, 1300, 1800},
+		"slower, far":                {time.Millisecond, 16 * time.Microsecond, 10 * time.Millisecond, 10, 1600, 2100},
 		"slow, near":                 {10 * time.Millisecond, 160 * time.Microsecond, 100 * time.Microsecond, 10, 0, 0},
-		"slow, far":                  {10 * time.Millisecond, 160 * time.Microsecond, 10 * time.Millisecond, 10, 120, 180},
+		"slow, far":                  {10 * time.Millisecond, 160 * time.Microsecond, 10 * time.Millisecond, 10, 150, 210},
 		"slower than the way is far": {100 * time.Millisecond, 1600 * time.Microsecond, 10 * time.Millisecond, 10, 0, 0},
 		"large":                      {time.Microsecond, time.Microsecond, 10 * time.Millisecond, 1 << 20, 4, 4},
 	} {
@@ -62,7 +62,7 @@ func TestAheadOverAWay(t *testing.T) {
 			p.began(now, true)
 			for range 1000 {
 				now = now.Add(c.gap)
-				p.freed(now, now.Add(-c.run), c.size)
+				p.freed(now, now.Add(-c.run), c.size, 64)
 			}
 			if n := p.ahead(64); n < c.least || n > c.most {
 				t.Errorf("%d ahead, not from %d to %d", n, c.least, c.most)

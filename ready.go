@@ -42,6 +42,15 @@ func (s *service) roomy() bool {
 	return room > 0
 }
 
+// worth is for how many ends a second round is sent where Redis is far away: a small one
+// would keep its connection for a whole trip.
+func (s *service) worth() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most, _ := s.room()
+	return max(worthwhile, min(most/4, maxStarts/4))
+}
+
 // room is how many tasks may be taken ahead, and how many more. s.mu is held.
 func (s *service) room() (most, more int) {
 	most = s.opts.Prefetch
@@ -128,7 +137,7 @@ func (s *service) work(t *Task, of slot, ready bool) {
 // returns, or is given back when there is none.
 func (s *service) freed(a *attempt) *Task {
 	s.mu.Lock()
-	s.pace.freed(a.ended, a.began, len(a.task.Payload))
+	s.pace.freed(a.ended, a.began, len(a.task.Payload), s.opts.Concurrency)
 	t := s.vacant(a.slot)
 	s.mu.Unlock()
 	return t
