@@ -32,8 +32,7 @@ const (
 //
 // No peer knows of the others. The tokens tell how much all have started since our last
 // round, and so how many there are if they do as much as we do. Who does less than others
-// counts more of them than there are; the rest grows only with the square root of that, so
-// that he catches up.
+// counts more of them than there are; the rest grows less than that, so that he catches up.
 type flow struct {
 	next time.Time // when the next round may be sent
 	ours float64   // tasks that we have started; the last ones weigh most
@@ -85,7 +84,7 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if crowd <= 1 {
 		return 0
 	}
-	rest := time.Duration(float64(took-way) * (math.Sqrt(crowd) - 1))
+	rest := time.Duration(float64(took-way) * (math.Cbrt(crowd*crowd) - 1))
 	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
 }
 

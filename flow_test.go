@@ -33,8 +33,8 @@ func TestFlow(t *testing.T) {
 		"alone, held up":           {1, time.Second, 0, 3 * ms, script.RoundBudget, 0, 0},
 		"alone, far":               {1, 20 * ms, 10 * ms, 5 * ms, script.FarBudget, 0, 0},
 		"among few":                {4, ms, 0, thickTime, thickTime, ms / 4, ms},
-		"among many":               {50, 5 * ms, 0, thickTime, thickTime, 15 * ms, 20 * ms},
-		"among many, and quick":    {50, ms, 0, thickTime, thickTime, 3 * ms, 4 * ms},
+		"among many":               {50, 5 * ms, 0, thickTime, thickTime, 30 * ms, 35 * ms},
+		"among many, and quick":    {50, ms, 0, thickTime, thickTime, 6 * ms, 7 * ms},
 		"among many, and held up":  {50, 60 * ms, 0, thickTime, thickTime, 15 * ms, 25 * ms},
 		"among many, too late":     {50, time.Second, 0, thickTime, thickTime, 0, 0},
 		"among many, little to do": {50, 50 * ms, 0, quietTime, thickTime, 0, 0},
@@ -213,13 +213,13 @@ func TestFlowsShare(t *testing.T) {
 					waits, rate, least, most := careful.run(peers)
 					typical, long := waits[len(waits)/2], waits[len(waits)*99/100]
 					t.Logf("wait %v, 99 %% within %v; %.0f tasks a second of %.0f; each %.0f to %.0f", typical, long, rate, before, least, most)
-					if bound := 3*time.Millisecond + time.Duration(peers)*150*time.Microsecond; typical > bound {
+					if bound := 2*time.Millisecond + time.Duration(peers)*100*time.Microsecond; typical > bound {
 						t.Errorf("others wait for %v, not at most %v", typical, bound)
 					}
-					if rate < 0.85*before {
+					if rate < 0.8*before {
 						t.Errorf("they do %.0f tasks a second, of %.0f", rate, before)
 					}
-					if most > 3*least {
+					if most > 6*least {
 						t.Errorf("one does %.0f tasks a second, and another %.0f", least, most)
 					}
 				})
