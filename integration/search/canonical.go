@@ -1,11 +1,15 @@
 package search
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // canonical gives the one state that stands for all that differ only in how
 // high their tokens and numbers are, in what nobody can see any more, or in the
 // order in which copies are listed. So a search ends although numbers rise.
 func (s state) canonical() state {
+	s.forget()
 	s.ranks(1, s.tokens)
 	s.ranks(1, s.fences)
 	for w := range s.peers {
@@ -21,6 +25,7 @@ func (s state) canonical() state {
 		if l.kind == onList {
 			l.at -= l.offset
 		}
+		l.gaps = l.gaps.from(l.offset)
 		l.offset = 0
 	}
 	slices.SortFunc(s.late[:], func(a, b request) int {
@@ -37,19 +42,44 @@ func (s state) canonical() state {
 	return s
 }
 
-// ranks makes numbers small: their order stays, and so do distances below gap.
-func (s *state) ranks(gap int, all func(func(*uint8))) {
-	var there [64]bool
-	all(func(n *uint8) { there[*n] = true })
-	var rank [64]uint8
-	last, at := 0, 0
-	for n := 1; n < len(there); n++ {
-		if there[n] {
-			at += min(n-last, gap)
-			rank[n], last = uint8(at), n
+// forget drops the tokens of cancels where none is known and none can come.
+func (s *state) forget() {
+	for wait := range s.past.waits {
+		if !s.past.open(uint8(wait)) && !(s.call.begun && s.call.wait == uint8(wait)) {
+			s.past.waits[wait] = 0
 		}
 	}
-	all(func(n *uint8) { *n = rank[*n] })
+	if s.left.cancels > 0 || s.left.keyCancels > 0 || s.call.begun || s.past.waits != [2]uint8{} || s.redis.cancel != [2]uint8{} {
+		return
+	}
+	for w := range s.peers {
+		p := &s.peers[w]
+		p.seen, p.said = 0, 0
+		for i := range p.held {
+			p.held[i].covered = [2]uint8{}
+		}
+		for i := range p.flight {
+			p.flight[i].answer.seen = 0
+		}
+		s.redis.holder[w].said = 0
+	}
+	s.requests(func(r *request) { r.seen, r.said, r.runs = 0, 0, [maxSlots][2]bool{} })
+}
+
+// ranks makes numbers small: their order stays, and so do distances below gap.
+func (s *state) ranks(gap int, all func(func(*uint8))) {
+	there := uint64(0)
+	all(func(n *uint8) { there |= 1 << *n })
+	var rank [64]uint8
+	last, at, same := 0, 0, true
+	for there &^= 1; there != 0; there &= there - 1 {
+		n := bits.TrailingZeros64(there)
+		at += min(n-last, gap)
+		rank[n], last, same = uint8(at), n, same && at == n
+	}
+	if !same {
+		all(func(n *uint8) { *n = rank[*n] })
+	}
 }
 
 // tokens visits all tokens.
@@ -62,21 +92,29 @@ func (s *state) tokens(visit func(*uint8)) {
 		visit(&s.redis.entry[i].score)
 	}
 	for i := range s.redis.cancel {
-		visit(&s.redis.cancel[i].token)
+		visit(&s.redis.cancel[i])
+		visit(&s.past.waits[i])
+	}
+	for i := range s.redis.stopping {
+		visit(&s.redis.stopping[i][0])
+		visit(&s.redis.stopping[i][1])
+	}
+	for w := range s.redis.holder {
+		visit(&s.redis.holder[w].said)
 	}
 	for w := range s.peers {
 		p := &s.peers[w]
 		visit(&p.seen)
+		visit(&p.said)
 		for i := range p.held {
 			visit(&p.held[i].token)
-		}
-		for i := range p.open {
-			visit(&p.open[i])
-			visit(&p.acks[i])
+			visit(&p.held[i].covered[0])
+			visit(&p.held[i].covered[1])
 		}
 		for i := range p.flight {
 			a := &p.flight[i].answer
 			visit(&a.token)
+			visit(&a.seen)
 			for i := range a.cancels {
 				visit(&a.cancels[i])
 			}
@@ -87,9 +125,7 @@ func (s *state) tokens(visit func(*uint8)) {
 		for i := range r.ends {
 			visit(&r.ends[i].token)
 		}
-		for i := range r.acks {
-			visit(&r.acks[i])
-		}
+		visit(&r.said)
 	})
 	for i := range s.past.back {
 		visit(&s.past.back[i].token)

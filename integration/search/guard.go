@@ -32,11 +32,25 @@ const (
 	logOnReturn
 	logOnRetry
 	cancelSpares
-	holdersReturning
-	ackToken
-	allAcknowledge
-	nothingLeft
-	deadAcknowledge
+	beginsHolding
+	endsHolding
+	returnHolds
+	returnEnds
+	saidTold
+	saidHolder
+	namedFirst
+	allNamed
+	endsStopping
+	keyStops
+	trimSaid
+	trimStopped
+	overSaid
+	overStopped
+	firstLogs
+	pagesLog
+	lastLogs
+	lateUntil
+	backCounted
 	blocks
 	blockedReleased
 	duplicate
@@ -44,7 +58,9 @@ const (
 	lockFollows
 	lockEnds
 	cancelUnlocks
-	lockMovesUp
+	gapLeft
+	gapFilled
+	gapPushed
 	graced
 	judgeSteady
 	gapEndsSteady
@@ -93,13 +109,28 @@ var removals = []removal{
 	{numbersRise, "workerreg.go", "numbers rise when a worker joins again", "leaving and coming again", ""},
 	{newID, "failover.go", "who was failed comes back under a new id", "back under a new id", ""},
 	{logOnReturn, "lib_settle.lua", "what goes back is looked up in the cancel log", "canceled while it runs", ""},
-	{logOnRetry, "lib_settle.lua", "what is tried again is looked up in the cancel log", "canceled while it runs", ""},
+	{logOnRetry, "lib_settle.lua", "what is tried again is looked up in the cancel log", "canceled, and tried again", ""},
 	{cancelSpares, "lib_settle.lua", "a cancel covers what has a lower token", "canceled while it runs", ""},
-	{holdersReturning, "lib_log.lua", "who is being returned is to acknowledge, too", "canceled while it runs", ""},
-	{ackToken, "step.lua", "an acknowledgement names the token of the cancel", "canceled while it runs", ""},
-	{allAcknowledge, "lib_settle.lua", "the last acknowledgement ends a cancel", "canceled while it runs", ""},
-	{nothingLeft, "cancel.go", "a worker acknowledges when nothing is left", "canceled while it runs", ""},
-	{deadAcknowledge, "lib_return.lua", "who has been returned has acknowledged", "canceled, and its worker dies", ""},
+	{beginsHolding, "step.lua", "who begins to hold something is a holder", "canceled while it runs", ""},
+	{endsHolding, "step.lua", "who holds nothing any more is no holder", "canceled while it runs", ""},
+	{returnHolds, "lib_return.lua", "who is being returned is a holder until then", "canceled while it runs", ""},
+	{returnEnds, "lib_return.lua", "who has been returned is no holder", "canceled, and its worker dies", ""},
+	{saidTold, "step.lua", "a worker has said nothing of cancels that it was not told of", "canceled while it runs", ""},
+	{saidHolder, "step.lua", "who holds nothing has nothing to say of cancels", "canceled between two rounds",
+		"The same round takes out of the holders whoever holds nothing when it ends."},
+	{namedFirst, "cancel.go", "a worker names what runs before it has said all", "canceled while it runs", ""},
+	{allNamed, "cancel.go", "a worker has not said all while there is more to name", "canceled while it runs", ""},
+	{endsStopping, "lib_settle.lua", "what has ended is not said to run", "canceled while it runs", ""},
+	{keyStops, "cancel_key.lua", "what runs under a key is said to run", "a key canceled", ""},
+	{trimSaid, "lib_settle.lua", "a cancel is on record until all have said what it covers", "canceled while it runs", ""},
+	{trimStopped, "lib_settle.lua", "a cancel is on record while something runs that it covers", "canceled while it runs", ""},
+	{overSaid, "cancel.go", "a cancel is not over until all have said what it covers", "canceled while it runs", ""},
+	{overStopped, "cancel.go", "a cancel is not over while something runs that it covers", "canceled while it runs", ""},
+	{firstLogs, "cancel.lua", "the first page puts the cancel on record", "canceled in pages", ""},
+	{pagesLog, "cancel.lua", "each further page does, too", "canceled in three pages", ""},
+	{lastLogs, "cancel.lua", "the last page does, too", "canceled in pages", ""},
+	{lateUntil, "cancel.lua", "the last entry is looked up when the list is done", "canceled in pages, and tried again", ""},
+	{backCounted, "cancel.lua", "a page takes what may have come back, too", "canceled in pages", ""},
 	{blocks, "put.lua", "what is put under a key that runs is blocked", "a key put again", ""},
 	{blockedReleased, "lib_entry.lua", "the end of a run releases what it blocked", "a key put again", ""},
 	{duplicate, "enqueue_unique.lua", "a lock that holds refuses", "a locked task of a dead worker", ""},
@@ -107,7 +138,10 @@ var removals = []removal{
 	{lockFollows, "lib_settle.lua", "a lock goes with its task to the front", "a locked task of a dead worker", ""},
 	{lockEnds, "lib_settle.lua", "a lock ends with its process", "a locked task of a dead worker", ""},
 	{cancelUnlocks, "cancel.lua", "a cancel takes the lock, too", "a locked task canceled", ""},
-	{lockMovesUp, "cancel.lua", "locks behind what was removed move up", "another canceled before a locked task", ""},
+	{gapLeft, "cancel.lua", "what was in front of a lock leaves a gap", "gaps before a locked task", ""},
+	{gapFilled, "lib_settle.lua", "what goes back to the front fills the gap there", "gaps behind a locked task", ""},
+	{gapPushed, "enqueue_unique.lua", "positions are counted with the gaps", "gaps before a locked task",
+		"The gaps go with the last lock, and here is only one, so who takes it finds none. It counts beside other locks."},
 	{graced, "lib_return.lua", "a suspect has a grace", "Redis stalls", ""},
 	{judgeSteady, "workerreg.go", "who has not beaten for a lease does not judge", "Redis stalls, and its clock jumps", ""},
 	{gapEndsSteady, "workerreg.go", "a gap between beats ends the right to judge", "Redis stalls, and its clock jumps", ""},

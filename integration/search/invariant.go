@@ -20,6 +20,7 @@ const (
 	lockedTwice
 	toldDone
 	toldGone
+	escaped
 )
 
 var wrongs = [...]string{
@@ -35,6 +36,7 @@ var wrongs = [...]string{
 	spared:         "cancel: a task is dropped that came after it",
 	lockedTwice:    "lock: two equal unique tasks are there",
 	toldDone:       "receipt: the worker is told that a process has ended as it said, and it has not",
+	escaped:        "cancel: it is done, and what waited when it came still waits",
 	toldGone:       "receipt: the worker is told that a process was gone, which it has ended itself",
 }
 
@@ -50,7 +52,7 @@ func (m *model) wrong(s state) string {
 	if s.past.wrong != right {
 		return wrongs[s.past.wrong]
 	}
-	for _, check := range []func(*state) string{m.conserved, m.owned, m.exclusive, m.ordered, m.locked, m.stopped} {
+	for _, check := range []func(*state) string{m.conserved, m.owned, m.exclusive, m.ordered, m.locked, m.stopped, m.running} {
 		if w := check(&s); w != "" {
 			return w
 		}
@@ -148,7 +150,7 @@ func (m *model) locked(s *state) string {
 	found := uint8(0)
 	switch at := l.at; l.kind {
 	case onList:
-		if at -= l.offset; at >= 0 && at < maxTasks {
+		if at = l.ahead(at); at >= 0 && at < maxTasks {
 			found = s.redis.waiting[at]
 		}
 	case running:
@@ -162,22 +164,37 @@ func (m *model) locked(s *state) string {
 	return ""
 }
 
-// stopped: once nobody has to acknowledge a cancel any more, nothing of what it
-// covers is left.
+// stopped: once a caller is told that a cancel is over, nothing of what it covers
+// is left. Until then nothing of that waits.
 func (m *model) stopped(s *state) string {
 	for i, p := range s.redis.process {
-		if p.task != 0 && s.past.covered[p.task-1] && !s.redis.cancel[0].open() && !s.redis.cancel[1].open() {
-			return fmt.Sprintf("cancel: it is over, and P%d still runs what it covers", i+1)
+		for wait := range s.past.waits {
+			if p.task != 0 && s.past.covered[p.task-1]&(1<<wait) != 0 &&
+				!(s.call.begun && s.call.wait == uint8(wait)) && m.isOver(s, uint8(wait)) {
+				return fmt.Sprintf("cancel: it is over, and P%d still runs what it covers", i+1)
+			}
 		}
 	}
 	for i, t := range s.redis.waiting {
-		if t != 0 && s.past.covered[t-1] {
+		if t != 0 && s.past.covered[t-1] != 0 {
 			return fmt.Sprintf("cancel: what it covers waits again, in place %d", i)
 		}
 	}
 	for i, e := range s.redis.entry {
-		if e.task != 0 && s.past.covered[e.task-1] {
+		if e.task != 0 && s.past.covered[e.task-1] != 0 {
 			return fmt.Sprintf("cancel: what it covers waits again, in entry %d", i)
+		}
+	}
+	return ""
+}
+
+// running: what is said to run though a cancel covers it does run.
+func (m *model) running(s *state) string {
+	for i, by := range s.redis.stopping {
+		for name, token := range by {
+			if token != 0 && token != s.redis.process[i].token {
+				return fmt.Sprintf("cancel: P%d is said to run though the cancel of its %s covers it, and has ended", i+1, names[name])
+			}
 		}
 	}
 	return ""
@@ -199,5 +216,6 @@ func (m *model) done(s state) bool {
 		}
 	}
 	q := &s.redis
-	return !q.cancel[0].open() && !q.cancel[1].open() && q.lock.kind == nowhere && q.entry == [maxTasks + 1]entry{}
+	return !s.call.begun && q.cancel == [2]uint8{} && q.stopping == [maxWorkers * maxSlots][2]uint8{} && q.holder == [maxWorkers]holder{} &&
+		q.lock == lock{} && q.entry == [maxTasks + 1]entry{}
 }

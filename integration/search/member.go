@@ -41,6 +41,8 @@ func (m *model) leave(s *state, r request) answered {
 		return granted
 	}
 	m.takeBack(s, only(w))
+	m.keepOffset(s)
+	m.trimLog(s)
 	if q.suspect[w] >= failed {
 		return again
 	}
@@ -102,6 +104,8 @@ func (m *model) sweep(s *state) {
 		fenced = m.returning(s)
 	}
 	m.takeBack(s, fenced)
+	m.keepOffset(s)
+	m.trimLog(s)
 }
 
 // fail is fail.lua.
@@ -112,6 +116,8 @@ func (m *model) fail(s *state, w int) {
 		return
 	}
 	m.takeBack(s, only(w))
+	m.keepOffset(s)
+	m.trimLog(s)
 }
 
 func only(w int) (one [maxWorkers]bool) {
@@ -130,6 +136,9 @@ func (m *model) fence(s *state, w int, how mark) {
 		q.round[w] = 0
 	}
 	q.fence++
+	if !m.has(returnHolds) {
+		q.holder[w] = holder{}
+	}
 	if how == failed {
 		s.past.failed[w] = true
 	}
@@ -169,10 +178,8 @@ func (m *model) takeBack(s *state, of [maxWorkers]bool) (handled bool) {
 		if !of[w] || q.suspect[w] < failed || s.holds(w) {
 			continue
 		}
-		if m.has(deadAcknowledge) {
-			for name := range q.cancel {
-				m.acknowledge(s, name, w)
-			}
+		if m.has(returnEnds) {
+			q.holder[w] = holder{}
 		}
 		q.suspect[w], q.member[w] = unmarked, noMember
 	}

@@ -52,17 +52,23 @@ func (m *model) next(s state, give func(move[state])) {
 			return true
 		})
 	}
-	if s.left.cancels > 0 {
+	if s.left.cancels > 0 && !s.call.begun {
 		try("a cancel of the payload", [3]int{}, 0, true, func(t *state) bool {
 			t.left.cancels--
-			m.cancel(t, 0)
+			m.cancel(t)
+			return true
+		})
+	}
+	if s.call.begun {
+		try("the next page of the cancel", [3]int{}, 0, false, func(t *state) bool {
+			m.cancel(t)
 			return true
 		})
 	}
 	if s.left.keyCancels > 0 {
 		try("a cancel of the key", [3]int{}, 0, true, func(t *state) bool {
 			t.left.keyCancels--
-			m.cancel(t, 1)
+			m.cancelKey(t)
 			return true
 		})
 	}
@@ -218,7 +224,7 @@ func (m *model) joins(s *state, p *peer, r request) bool {
 	p.asked = r.asked
 	switch m.join(s, r) {
 	case granted:
-		*p = peer{phase: working, number: r.number, asked: r.asked}
+		*p = peer{phase: working, number: r.number, asked: r.asked, seen: s.redis.token, said: s.redis.token}
 	case refused:
 		p.phase = ousted
 	}

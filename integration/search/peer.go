@@ -16,11 +16,11 @@ func (m *model) compose(s state, w int, give func(state, request)) {
 	}
 	m.choose(s, w, 0, [maxEnds]end{}, 0, func(s state, ends [maxEnds]end, n int) {
 		p := &s.peers[w]
-		e := exchange{request: request{kind: toStep, worker: uint8(w), ends: m.sorted(ends, n), acks: p.acks, seen: p.seen}, sent: true}
+		e := exchange{request: request{kind: toStep, worker: uint8(w), ends: m.sorted(ends, n), seen: p.seen}, sent: true}
+		e.runs, e.said = m.stopping(p)
 		send := func(s state, start uint8) {
 			p := &s.peers[w]
 			p.number++
-			p.acks = [2]uint8{}
 			e.number, e.start = p.number, start
 			p.flight[lane] = e
 			if start != 0 {
@@ -28,7 +28,7 @@ func (m *model) compose(s state, w int, give func(state, request)) {
 			}
 			give(s, e.request)
 		}
-		if n > 0 || e.acks != [2]uint8{} || m.news(&s, w) {
+		if n > 0 || p.acknowledges() || m.news(&s, w) {
 			send(s, 0)
 		}
 		if id := m.freeID(&s, w); id != 0 && s.busy(w) < m.scope.capacity && s.waits() {
@@ -96,14 +96,36 @@ func (s *state) waits() bool {
 	return s.redis.waiting[0] != 0
 }
 
-// news says whether a beat or a message would have the worker look at the log.
-func (m *model) news(s *state, w int) bool {
-	for _, c := range s.redis.cancel {
-		if c.from[w] && c.token > s.peers[w].seen {
-			return true
+// acknowledges says whether there is something to say of cancels.
+func (p *peer) acknowledges() bool {
+	return p.said < p.seen && p.held != [maxSlots]held{}
+}
+
+// stopping is stopping: what runs though a cancel covers it, as far as it has not been
+// said, and up to which cancel that is all.
+func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
+	said = p.seen
+	n := 0
+	for i := range p.held {
+		for name, token := range p.held[i].covered {
+			switch {
+			case token == 0 || !m.has(namedFirst):
+			case n < mentions:
+				runs[i][name] = true
+				n++
+			case m.has(allNamed):
+				said = min(said, p.held[i].token) // no cancel up to there covers it
+			}
 		}
 	}
-	return false
+	return runs, said
+}
+
+// news says whether a beat, or a message after which there is as much to say, would have
+// the worker look at the log.
+func (m *model) news(s *state, w int) bool {
+	h := s.redis.holder[w]
+	return s.holds(w) && (h.said < s.redis.cancel[0] || h.said < s.redis.cancel[1])
 }
 
 // freeID returns an id of which nothing is left anywhere: as good as a new one.
@@ -120,7 +142,7 @@ func (m *model) freeID(s *state, w int) uint8 {
 // ids returns which ids of processes are in use by anybody.
 func (s *state) ids() (used [maxWorkers*maxSlots + 1]bool) {
 	for i, p := range s.redis.process {
-		used[i+1] = p.token != 0
+		used[i+1] = p.token != 0 || s.redis.stopping[i] != [2]uint8{}
 	}
 	for _, e := range s.redis.entry {
 		used[e.process] = true
@@ -199,22 +221,23 @@ func (m *model) take(s *state, w int) {
 	if e.token != 0 {
 		p.held[slotOf(e.start)] = held{task: e.task, token: e.answer.token, entry: e.entry}
 	}
-	for name, token := range e.cancels {
-		if token > 0 {
-			p.open[name], p.seen = token, max(p.seen, token)
-		}
-	}
-	for name, token := range p.open {
-		left := false
-		for i := range p.held {
-			if h := &p.held[i]; token > 0 && h.token != 0 && h.token < token && m.covers(name, h.task, h.entry) {
-				h.canceled, left = true, true
+	for i := range p.held {
+		for name, named := range e.runs[i] {
+			if named {
+				p.held[i].covered[name] = 0
 			}
 		}
-		if token > 0 && (!left || !m.has(nothingLeft)) {
-			p.open[name], p.acks[name] = 0, token
+	}
+	p.said = max(p.said, e.said)
+	for i := range p.held {
+		for name, token := range e.cancels {
+			if h := &p.held[i]; h.token != 0 && h.token < token && m.covers(name, h.task, h.entry) {
+				h.canceled = true
+				h.covered[name] = token
+			}
 		}
 	}
+	p.seen = max(p.seen, e.answer.seen)
 	p.flight[0], p.flight[1] = p.flight[1], exchange{}
 }
 
@@ -225,11 +248,6 @@ func (m *model) restore(s *state, w int) {
 	for _, said := range e.ends {
 		if said.verb != none {
 			p.held[slotOf(said.process)].said = false
-		}
-	}
-	for name, token := range e.acks {
-		if p.acks[name] == 0 {
-			p.acks[name] = token
 		}
 	}
 	p.flight[0], p.flight[1] = p.flight[1], exchange{}

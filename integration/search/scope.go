@@ -17,6 +17,7 @@ type scope struct {
 	waiting   int // how many of them wait from the start
 	verbs     []verb
 	cancels   byte // the payload that is canceled
+	pages     bool // by one copy after the other
 	deaths    bool // a worker that is not heard of is failed
 	lapses    bool // its lease lapses and it is suspected first
 	faults    budget
@@ -83,13 +84,18 @@ var scopes = []scope{
 	},
 	{
 		name: "canceled while it runs", workers: 2, lanes: 1, capacity: 2, deaths: true,
-		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 1, verbs: []verb{finish, stop, retry}, cancels: 'x',
-		faults: budget{cancels: 2, crashes: 1},
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 1, verbs: []verb{finish, stop}, cancels: 'x',
+		faults: budget{cancels: 2},
+	},
+	{
+		name: "canceled, and tried again", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 1, verbs: []verb{finish, retry}, cancels: 'x',
+		faults: budget{cancels: 1},
 	},
 	{
 		name: "canceled, and its worker dies", workers: 2, lanes: 1, capacity: 2, deaths: true,
 		tasks: []task{{}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
-		faults: budget{cancels: 1},
+		faults: budget{crashes: 1, cancels: 1},
 	},
 	{
 		name: "canceled, and two workers die", workers: 3, lanes: 1, capacity: 1, deaths: true,
@@ -99,7 +105,7 @@ var scopes = []scope{
 	{
 		name: "canceled between two rounds", workers: 2, lanes: 2, capacity: 2,
 		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
-		faults: budget{cancels: 1, lost: 1},
+		faults: budget{lost: 1, late: 1, cancels: 1},
 	},
 	{
 		name: "a key put again", workers: 2, lanes: 1, capacity: 2, deaths: true,
@@ -111,9 +117,9 @@ var scopes = []scope{
 		tasks: []task{{key: true}, {key: true}}, waiting: 1, verbs: []verb{finish, retry}, faults: budget{late: 1},
 	},
 	{
-		name: "a key canceled", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		name: "a key canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{key: true}, {key: true}, {}}, waiting: 2, verbs: []verb{finish, stop, retry},
-		faults: budget{keyCancels: 2, crashes: 1},
+		faults: budget{keyCancels: 1},
 	},
 	{
 		name: "a locked task", workers: 2, lanes: 1, capacity: 2,
@@ -133,12 +139,47 @@ var scopes = []scope{
 	{
 		name: "a locked task canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop, retry}, cancels: 'u', faults: budget{cancels: 1},
+		verbs: []verb{finish, stop}, cancels: 'u', faults: budget{cancels: 1},
 	},
 	{
 		name: "another canceled before a locked task", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop, retry}, cancels: 'x', faults: budget{cancels: 1},
+		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
+	},
+	{
+		name: "canceled in pages", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish, stop},
+		cancels: 'x', pages: true, faults: budget{cancels: 1},
+	},
+	{
+		name: "canceled in pages, and tried again", workers: 1, lanes: 1, capacity: 2,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish, retry},
+		cancels: 'x', pages: true, faults: budget{cancels: 1},
+	},
+	{
+		name: "canceled in three pages", workers: 1, lanes: 1, capacity: 2,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}, {payload: 'x'}, {payload: 'x'}}, waiting: 3, verbs: []verb{finish, stop},
+		cancels: 'x', pages: true, faults: budget{cancels: 1},
+	},
+	{
+		name: "canceled in pages, with a key", workers: 1, lanes: 1, capacity: 2,
+		tasks: []task{{payload: 'x', key: true}, {payload: 'x'}, {payload: 'x'}, {payload: 'x'}}, waiting: 3, verbs: []verb{finish, retry},
+		cancels: 'x', pages: true, faults: budget{cancels: 1},
+	},
+	{
+		name: "a locked task canceled in pages", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		verbs: []verb{finish, stop}, cancels: 'u', pages: true, faults: budget{cancels: 1},
+	},
+	{
+		name: "gaps before a locked task", workers: 1, lanes: 1, capacity: 2,
+		tasks: []task{{}, {payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 3,
+		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
+	},
+	{
+		name: "gaps behind a locked task", workers: 1, lanes: 1, capacity: 2,
+		tasks: []task{{payload: 'u', unique: true}, {payload: 'x'}, {payload: 'x'}, {payload: 'u', unique: true}}, waiting: 3,
+		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
 	},
 }
 
@@ -199,6 +240,9 @@ func (sc scope) String() string {
 		if of.n > 0 {
 			words = append(words, number(int(of.n), of.what))
 		}
+	}
+	if sc.pages {
+		words = append(words, "pages of one copy")
 	}
 	if sc.deaths {
 		words = append(words, "any number given up")

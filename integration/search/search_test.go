@@ -14,28 +14,32 @@ const readme = "README.md"
 
 // TestScopes visits every state of each scope. Nothing may be wrong.
 func TestScopes(t *testing.T) {
-	var rows []string
-	for _, s := range searches() {
+	all := searches()
+	rows := make([]string, len(all))
+	t.Cleanup(func() { compare(t, "scopes", rows) })
+	for i, s := range all {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			f := s.search(noGuard)
 			t.Log(f)
 			if f.wrong != "" {
 				t.Fail()
 			}
-			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %d |", s.name, s.bounds, f.states, f.moves, f.depth))
+			rows[i] = fmt.Sprintf("| %s | %s | %d | %d | %d |", s.name, s.bounds, f.states, f.moves, f.depth)
 		})
 	}
-	compare(t, "scopes", rows)
 }
 
 // TestGuards takes away one guard after the other. Each time the search has to find
 // what the table says.
 func TestGuards(t *testing.T) {
 	listed := map[guard]bool{}
-	var rows []string
-	for _, r := range removals {
+	rows := make([]string, len(removals))
+	t.Cleanup(func() { compare(t, "guards", rows) })
+	for i, r := range removals {
 		listed[r.guard] = true
 		t.Run(r.what, func(t *testing.T) {
+			t.Parallel()
 			f := searchOf(t, r.scope).search(r.guard)
 			t.Log(f)
 			var found, trace string
@@ -49,7 +53,7 @@ func TestGuards(t *testing.T) {
 			default:
 				found, trace = f.wrong, f.way()
 			}
-			rows = append(rows, fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.where, r.what, found, r.scope, trace))
+			rows[i] = fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.where, r.what, found, r.scope, trace)
 		})
 	}
 	for g := noGuard + 1; g < guards; g++ {
@@ -57,7 +61,6 @@ func TestGuards(t *testing.T) {
 			t.Errorf("guard %d is not in the table", g)
 		}
 	}
-	compare(t, "guards", rows)
 }
 
 // TestLimits finds what the protocol does not promise, so that what the table says of

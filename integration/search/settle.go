@@ -35,8 +35,8 @@ func (m *model) lockTaken(s *state, task, process uint8) {
 	if l.kind == nowhere {
 		return
 	}
-	if m.same(task) && l.kind == onList && l.at <= l.offset {
-		*l = lock{running, int8(process), l.offset}
+	if m.same(task) && l.kind == onList && l.ahead(l.at) <= 0 {
+		l.kind, l.at = running, int8(process)
 	}
 	l.offset++
 }
@@ -66,20 +66,6 @@ func (m *model) covers(name int, task, entry uint8) bool {
 	return entry == 1
 }
 
-// isCanceled is count_canceled.
-func (m *model) isCanceled(s *state, task, entry, token uint8) bool {
-	for name := range s.redis.cancel {
-		c := &s.redis.cancel[name]
-		if c.open() && m.covers(name, task, entry) && (token <= c.token || !m.has(cancelSpares)) {
-			if !s.past.covered[task-1] {
-				s.blame(spared)
-			}
-			return true
-		}
-	}
-	return false
-}
-
 // remove is remove: what is left of a process ends for good.
 func (m *model) remove(s *state, id uint8) process {
 	p := s.redis.process[id-1]
@@ -99,6 +85,7 @@ func (m *model) remove(s *state, id uint8) process {
 
 // finish is finish: the task has done its work, or is dropped.
 func (m *model) finish(s *state, id uint8, v verb) {
+	m.isCanceled(s, id, s.redis.process[id-1])
 	p := m.remove(s, id)
 	s.outcome(id, v)
 	if p.task != 0 {
@@ -110,7 +97,7 @@ func (m *model) finish(s *state, id uint8, v verb) {
 // it (false).
 func (m *model) giveBack(s *state, id uint8, v verb) bool {
 	p := s.redis.process[id-1]
-	if m.has(logOnReturn) && m.isCanceled(s, p.task, p.entry, p.token) {
+	if m.has(logOnReturn) && m.isCanceled(s, id, p) {
 		m.remove(s, id)
 		s.outcome(id, canceled)
 		s.over(p.task, gaveUp)
@@ -128,9 +115,9 @@ func (m *model) giveBack(s *state, id uint8, v verb) bool {
 	}
 	s.redis.pushFront(p.task)
 	if l := &s.redis.lock; l.kind != nowhere {
-		l.offset--
+		position := m.returned(l)
 		if m.has(lockFollows) {
-			m.lockMoved(s, p.task, running, int8(id), onList, l.offset)
+			m.lockMoved(s, p.task, running, int8(id), onList, position)
 		}
 	}
 	group := uint8(0)
@@ -147,7 +134,7 @@ func (m *model) giveBack(s *state, id uint8, v verb) bool {
 // putOff is put_off: the task is to be tried again.
 func (m *model) putOff(s *state, id uint8) bool {
 	p := s.redis.process[id-1]
-	if m.has(logOnRetry) && m.isCanceled(s, p.task, p.entry, p.token) {
+	if m.has(logOnRetry) && m.isCanceled(s, id, p) {
 		m.remove(s, id)
 		s.outcome(id, canceled)
 		s.over(p.task, gaveUp)
@@ -210,5 +197,6 @@ func (s *state) over(task uint8, f fate) {
 		s.blame(overTwice)
 	}
 	s.past.fate[task-1] = f
-	s.past.begun[task-1], s.past.covered[task-1], s.past.back[task-1] = false, false, turn{}
+	s.past.doomed[task-1] = false
+	s.past.begun[task-1], s.past.covered[task-1], s.past.back[task-1] = false, 0, turn{}
 }

@@ -12,10 +12,15 @@ func (r request) String() string {
 			words = append(words, fmt.Sprintf("%v P%d(%d)", e.verb, e.process, e.token))
 		}
 	}
-	for name, t := range r.acks {
-		if t > 0 {
-			words = append(words, fmt.Sprintf("ack %s(%d)", names[name], t))
+	for slot, by := range r.runs {
+		for name, runs := range by {
+			if runs {
+				words = append(words, fmt.Sprintf("P%d is stopping for the %s", processOf(int(r.worker), slot), names[name]))
+			}
 		}
+	}
+	if r.said > 0 {
+		words = append(words, fmt.Sprintf("said %d", r.said))
 	}
 	if r.start != 0 {
 		words = append(words, fmt.Sprintf("start P%d", r.start))
@@ -58,18 +63,28 @@ func (m *model) show(s state) string {
 			}
 		}
 	}
-	for name, c := range q.cancel {
-		if c.open() {
-			fmt.Fprintf(b, "; cancel of the %s(%d), to be acknowledged by", names[name], c.token)
-			for w, from := range c.from {
-				if from {
-					fmt.Fprintf(b, " W%d", w+1)
-				}
+	for name, token := range q.cancel {
+		if token > 0 {
+			fmt.Fprintf(b, "; cancel of the %s(%d)", names[name], token)
+		}
+	}
+	for w, h := range q.holder {
+		if h.there {
+			fmt.Fprintf(b, "; W%d has said %d", w+1, h.said)
+		}
+	}
+	for i, by := range q.stopping {
+		for name, token := range by {
+			if token > 0 {
+				fmt.Fprintf(b, "; P%d(%d) is stopping for the %s", i+1, token, names[name])
 			}
 		}
 	}
 	if l := q.lock; l.kind != nowhere {
-		fmt.Fprintf(b, "; lock %s%d offset %d", [...]string{onList: "w:", running: "p:", inEntry: "e:"}[l.kind], l.at, l.offset)
+		fmt.Fprintf(b, "; lock %s%d offset %d gaps %b", [...]string{onList: "w:", running: "p:", inEntry: "e:"}[l.kind], l.at, l.offset, l.gaps)
+	}
+	if c := s.call; c.begun {
+		fmt.Fprintf(b, "\ncancel  %d left, entries after %d until %d", c.left, c.after, c.until)
 	}
 	for w := range m.scope.workers {
 		p := &s.peers[w]

@@ -4,10 +4,12 @@ package search
 const (
 	maxWorkers = 3 // ids of workers
 	maxSlots   = 4 // ids of processes that a worker has in use at once
-	maxTasks   = 3
+	maxTasks   = 4
 	maxEnds    = 2 // ends in one round
 	maxCopies  = 2 // copies of requests that are still under way
 	chunk      = 1 // tasks that one call gives back; in the scripts, AT_ONCE
+	mentions   = 1 // tasks of which one round says that they run though they are canceled; maxStopping
+	closes     = 1 // gaps that one call makes part of the offset; in the scripts, 500
 )
 
 // A state is all there is between two steps: Redis, the peers, what is under
@@ -17,6 +19,7 @@ type state struct {
 	redis redis
 	peers [maxWorkers]peer
 	late  [maxCopies]request // nobody waits for these any more; they may arrive at any time
+	call  canceling
 	past  past
 	left  budget
 }
@@ -38,9 +41,12 @@ type redis struct {
 	member  [maxWorkers]lease
 	suspect [maxWorkers]mark
 	round   [maxWorkers]uint8
-	fence   uint8     // rises when a worker goes
-	cancel  [2]record // of the payload; of the key
-	lock    lock
+	fence   uint8    // rises when a worker goes
+	cancel  [2]uint8 // the cancel log: tokens, 0 is none; of the payload, and of the key
+	holder  [maxWorkers]holder
+	// Of what runs though a cancel covers it: its token, by the name of the cancel.
+	stopping [maxWorkers * maxSlots][2]uint8
+	lock     lock
 }
 
 // A process is in a processing list and in the working set of its worker.
@@ -59,20 +65,29 @@ type entry struct {
 	keep    bool  // should what runs come back, its payload stays
 }
 
-// A record is of a cancel: its token while it is in the log, and who has still
-// to acknowledge it.
-type record struct {
-	token uint8
-	from  [maxWorkers]bool
+// A holder is who holds something, and up to which cancel it has said what of that
+// it covers.
+type holder struct {
+	there bool
+	said  uint8
 }
 
-func (r *record) open() bool { return r.from != [maxWorkers]bool{} }
+// A canceling is a cancel of the payload, of which further pages are to come.
+type canceling struct {
+	begun        bool
+	left         int8  // how many copies may still wait in the list
+	started      int8  // how many tasks have started since the page before, as far as that counts
+	after, until uint8 // 1 + index of entries
+	wait         uint8 // the place of its receipt
+}
 
-// A lock is where the locked copy is. While there is one, there is an offset.
+// A lock is where the locked copy is. While there is one, there is an offset, and
+// there may be gaps.
 type lock struct {
 	kind   place
 	at     int8 // position, process or 1 + index of the entry
 	offset int8
+	gaps   gaps
 }
 
 type place uint8
@@ -131,9 +146,10 @@ type request struct {
 	number uint8 // of the round
 	start  uint8 // the process to start; 0 is none
 	ends   [maxEnds]end
-	acks   [2]uint8 // tokens of cancels of which nothing is left
-	seen   uint8    // the last cancel that it was told of
-	asked  uint8    // the fence that a join has found; of a leave, that of its join
+	runs   [maxSlots][2]bool // what runs though a cancel covers it, by the name of the cancel
+	said   uint8             // the token up to which that is all
+	seen   uint8             // the last cancel that it was told of
+	asked  uint8             // the fence that a join has found; of a leave, that of its join
 }
 
 type kind uint8
@@ -153,6 +169,7 @@ type answer struct {
 	task    uint8
 	entry   uint8
 	cancels [2]uint8 // tokens of new cancels
+	seen    uint8    // the last cancel told of
 }
 
 type settled uint8
@@ -180,14 +197,14 @@ type peer struct {
 	seen   uint8
 	held   [maxSlots]held
 	flight [2]exchange // oldest first
-	open   [2]uint8    // cancels told of and not acknowledged
-	acks   [2]uint8    // to be said
+	said   uint8       // up to which cancel it has said what runs
 }
 
 type held struct {
 	task, token, entry uint8
 	said               bool // how it ended is under way
 	canceled           bool
+	covered            [2]uint8 // tokens of cancels of which that is still to be said
 }
 
 type phase uint8
@@ -206,9 +223,11 @@ var phases = [...]string{"away", "loose", "working", "leaving", "ousted", "dead"
 // past is what the invariants remember.
 type past struct {
 	fate    [maxTasks]fate
-	begun   [maxTasks]bool // was started before
-	covered [maxTasks]bool // a cancel came while it ran
-	back    [maxTasks]turn // how it came back
+	begun   [maxTasks]bool  // was started before
+	covered [maxTasks]uint8 // by which cancels it was covered while it ran: a bit each
+	doomed  [maxTasks]bool  // it was there when the cancel came of which pages are still to come
+	waits   [2]uint8        // tokens of the receipts of cancels; 0 where nothing was covered
+	back    [maxTasks]turn  // how it came back
 	failed  [maxWorkers]bool
 	since   [maxWorkers]uint8 // the round with which that began
 	ended   [maxWorkers * maxSlots]verb

@@ -6,7 +6,7 @@ func (m *model) step(s *state, r request) (a answer) {
 	if q.member[w] == noMember && m.has(stepMembers) {
 		return answer{refused: true}
 	}
-	last := q.round[w]
+	last, canceling := q.round[w], q.cancel != [2]uint8{}
 	if r.number+1 < last && m.has(window) {
 		return answer{refused: true}
 	}
@@ -52,11 +52,7 @@ func (m *model) step(s *state, r request) (a answer) {
 		}
 	}
 
-	for name, token := range r.acks {
-		if token > 0 && (q.cancel[name].token == token || !m.has(ackToken)) {
-			m.acknowledge(s, name, w)
-		}
-	}
+	m.hear(s, r, canceling)
 
 	open := true
 	if m.has(returnsFirst) && m.anyReturning(s) {
@@ -75,15 +71,51 @@ func (m *model) step(s *state, r request) (a answer) {
 			m.begin(s, r.start, r.number)
 			p = q.process[r.start-1]
 			a.token, a.task, a.entry = p.token, p.task, p.entry
+			if h := &q.holder[w]; a.token != 0 && !h.there && m.has(beginsHolding) {
+				*h = holder{true, a.token - 1}
+			}
 		}
 	}
+	if !s.holds(w) && m.has(endsHolding) {
+		q.holder[w] = holder{}
+	}
+	m.keepOffset(s)
+	m.trimLog(s)
 
-	for name := range q.cancel {
-		if c := &q.cancel[name]; c.open() && c.token > r.seen && c.from[w] && (!overtaken || !m.has(overtakenTells)) {
-			a.cancels[name] = c.token
+	a.seen = r.seen
+	switch {
+	case !canceling || overtaken && m.has(overtakenTells):
+	case !s.holds(w):
+		a.seen = q.token
+	default:
+		for name, token := range q.cancel {
+			if token > r.seen {
+				a.cancels[name], a.seen = token, max(a.seen, token)
+			}
 		}
 	}
 	return a
+}
+
+// hear takes in what a worker says of the cancels that it was told of: first what runs
+// of them, then that this is all.
+func (m *model) hear(s *state, r request, canceling bool) {
+	q, w := &s.redis, int(r.worker)
+	for slot, names := range r.runs {
+		id := processOf(w, slot)
+		for name, covered := range names {
+			if p := q.process[id-1]; covered && p.token != 0 && p.token <= q.cancel[name] {
+				q.stopping[id-1][name] = p.token
+			}
+		}
+	}
+	h, said := &q.holder[w], r.said
+	if !m.has(saidTold) {
+		said = q.token
+	}
+	if canceling && said > 0 && said <= q.token && (h.there || !m.has(saidHolder)) {
+		*h = holder{true, max(h.said, said)}
+	}
 }
 
 // begin starts a task under an id: what is due, else the front of the list.
@@ -126,10 +158,13 @@ func (m *model) begin(s *state, id, number uint8) {
 	if number <= s.past.since[w] {
 		s.blame(formerActs)
 	}
-	if s.past.covered[task-1] {
+	if s.past.covered[task-1] != 0 {
 		s.blame(canceledStarts)
 	}
 	q.token++
+	if c := &s.call; c.begun && c.left > 0 {
+		c.started = min(c.started+1, maxTasks)
+	}
 	q.process[id-1] = process{task, q.token, at}
 	s.past.begun[task-1], s.past.back[task-1] = true, turn{}
 }
