@@ -73,7 +73,8 @@ type CancelReport struct {
 // Wait blocks until nothing that ran when the task was canceled still runs, and then
 // fills in Stopped and Finished. Later cancels don't prolong it. It fails when ctx ends
 // or Redis can't be reached; then you may call it again. If a worker died, it waits until
-// another one has returned its tasks.
+// another one has returned its tasks. It fails with ErrUnknown when Redis has lost the keys
+// that tell whether anything still runs, as after a flush.
 //
 // The figures are kept for a minute after the last copy has ended. They include what
 // later cancels of the same payload stopped until then.
@@ -81,14 +82,19 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 	if c.receipt.Token == 0 {
 		return nil // nothing ran
 	}
+	examine := time.Now().Add(examineEach)
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		over, tally, err := c.receipt.IsOver(ctx, c.queue.peer.calls, c.queue.keys)
-		if err != nil {
-			return c.queue.wrap("wait for cancel", err)
-		}
-		if over {
+		if err == nil && over {
 			c.Stopped, c.Finished = tally.Stopped, tally.Finished
 			return nil
+		}
+		if err == nil && time.Now().After(examine) {
+			examine = time.Now().Add(examineEach)
+			err = c.examine(ctx)
+		}
+		if err != nil {
+			return c.queue.wrap("wait for cancel", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -96,6 +102,18 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		case <-time.After(jitter(pause)):
 		}
 	}
+}
+
+// examineEach is how often Wait asks whether those it waits for can answer at all.
+const examineEach = time.Second
+
+// examine fails when nobody will ever say that the cancel is over.
+func (c *CancelReport) examine(ctx context.Context) error {
+	forgotten, err := c.receipt.IsForgotten(ctx, c.queue.peer.calls, c.queue.keys)
+	if forgotten {
+		return script.ErrForgotten
+	}
+	return err
 }
 
 const (

@@ -137,7 +137,8 @@ var (
 	// ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
 	// ErrUnknown: the call was sent and its reply was lost, so it may have been
-	// carried out. Calls on a task, and EnqueueOnce, may be repeated.
+	// carried out. Calls on a task, and EnqueueOnce, may be repeated. CancelReport.Wait
+	// fails with it when Redis has lost what it waits for.
 	ErrUnknown = errors.New("worqr: the outcome is unknown")
 	// ErrPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
 	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
@@ -508,6 +509,8 @@ func (e *verbError) Unwrap() error { return e.err }
 func public(err error) error {
 	switch err = numberless(err); {
 	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknown): // it may be that of a call within
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case errors.Is(err, script.ErrForgotten):
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
 		return ErrEvicted

@@ -6,15 +6,11 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 var (
@@ -81,44 +77,6 @@ func (c *Receipt) add(d *decoder) {
 		}
 		c.Token = token
 	}
-}
-
-// IsOver reports whether nothing that the cancel covers runs any more, and what was
-// counted since. One whose record is gone is over.
-func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
-	one := "p" + c.Name
-	if !isDigest(c.Name) {
-		sum := sha1.Sum([]byte(c.Name))
-		one = "k" + hex.EncodeToString(sum[:])
-	}
-	// In this order: who has said what it holds says no more of it later. What runs under a
-	// key is known from the beginning.
-	replies := r.Do(ctx,
-		redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10)),
-		redisconn.Command("ZRANGEBYLEX", q.Stopping(), "["+one+":", fmt.Sprintf("(%s:%016d", one, c.Token+1), "LIMIT", 0, 1),
-		redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"))
-	silent, err := redis.Int(replies[0].Value, replies[0].Err)
-	if err != nil {
-		return false, Tally{}, err
-	}
-	runs, err := redis.Values(replies[1].Value, replies[1].Err)
-	if err != nil {
-		return false, Tally{}, err
-	}
-	fields, err := redis.Strings(replies[2].Value, replies[2].Err)
-	if err != nil {
-		return false, Tally{}, err
-	}
-	if len(fields) != 3 {
-		return false, Tally{}, fmt.Errorf("the record of a cancel has %d fields instead of 3", len(fields))
-	}
-	if fields[0] == "" {
-		return true, Tally{}, nil
-	}
-	stopped, _ := strconv.Atoi(fields[1]) // what others have written there is 0
-	finished, _ := strconv.Atoi(fields[2])
-	over := len(runs) == 0 && (silent == 0 || !isDigest(c.Name))
-	return over, Tally{max(stopped-c.Tally.Stopped, 0), max(finished-c.Tally.Finished, 0)}, nil
 }
 
 // ReadCancel reads a message about a canceled payload. Of a large one it has the
