@@ -10,7 +10,7 @@
 //	(worqr)  (net.Conn) events   (miniredis)  what changed, and whether it may
 //
 // A run has two phases. In the first there are faults: processes are killed,
-// paused, stopped and cut off; links break, lead nowhere, hold up what they carry
+// paused, stopped and cut off; workers come and go under one id; links break, lead nowhere, hold up what they carry
 // until long after its sender has given up; requests come twice; replies are lost;
 // the server stands still, restarts with all it knew, with what it knew a second
 // before or with nothing, forgets its scripts, is full, read-only or loading, and

@@ -28,6 +28,7 @@ type judge struct {
 	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was failed
+	left    map[string]bool           // lane and worker: it has left, whatever the server knew of that later
 	renewed map[string]int64          // lane and worker → ms of Redis time
 	highest map[*lane]int64           // token that was given
 	revived map[string]bool           // processes that were there when the server came back without its last writes
@@ -60,7 +61,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 	}
 }

@@ -27,6 +27,7 @@ type Options struct {
 	MaxCrashes  int
 	Exclusive   bool
 	OnFailed    bool
+	Guests      bool // workers that come and go under one id
 	Timeout     time.Duration
 
 	Calm   time.Duration // between faults, on average
@@ -80,6 +81,7 @@ func New(seed uint64) *Options {
 	if d.IntN(3) == 0 {
 		o.Deaf = pick(d, 0.0005, 0.002, 0.01)
 	}
+	o.Guests = d.IntN(3) == 0
 	return o
 }
 
@@ -87,9 +89,9 @@ func pick[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }
 
 func (o *Options) String() string {
 	return fmt.Sprintf("seed %d: %d queues, %d processes, lease %v, drain %v, latency %v, mute %v, pace %v, longest %v, concurrency %d, capacity %d, "+
-		"prefetch %d, crashes %d, exclusive %v, failed %v, timeout %v, calm %v, copies %v, deaf %v, faults %v",
+		"prefetch %d, crashes %d, exclusive %v, failed %v, guests %v, timeout %v, calm %v, copies %v, deaf %v, faults %v",
 		o.Seed, len(o.Queues), o.Fleet, o.Lease, o.Drain, o.Latency, o.Mute, o.Pace, o.Longest, o.Concurrency, o.Capacity,
-		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Faults)
+		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Faults)
 }
 
 // beat is the time between two beats.

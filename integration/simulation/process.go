@@ -24,6 +24,7 @@ type process struct {
 	w      *world
 	name   string
 	peer   *worqr.Peer
+	guest  *worqr.Peer     // serves queues by hand, again and again under one id (visit); nil if the run has none
 	ctx    context.Context // ends when the process is killed, or is to stop
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when nothing of it is left
@@ -62,6 +63,9 @@ func (r *run) spawn() *process {
 	for _, q := range o.Queues {
 		p.peer.Queue(q).Handle(r.handler(p), r.handling(p))
 	}
+	if o.Guests {
+		p.guest = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{Name: p.name + " guest", Lease: o.Lease, Logger: slog.New(&diary{p: p})})
+	}
 	go func() {
 		defer close(p.ended)
 		producing := make(chan struct{})
@@ -72,6 +76,9 @@ func (r *run) spawn() *process {
 		p.result = p.peer.Run(p.ctx)
 		p.cancel()
 		<-producing
+		if p.guest != nil {
+			_ = p.guest.Close() // its ends are judged where they are made
+		}
 		_ = p.peer.Close() // tells nothing that Run has not
 		r.locked(func() { r.stored += int(p.peer.Stats().Finished) })
 	}()
@@ -123,6 +130,11 @@ func (p *process) dial(ctx context.Context) (redis.Conn, error) {
 		return nil, context.DeadlineExceeded
 	}
 	return nil, errors.New("connection refused")
+}
+
+// is reports whether a worker of the process has this id now.
+func (p *process) is(worker string) bool {
+	return p.peer.ID() == worker || p.guest != nil && p.guest.ID() == worker
 }
 
 // breathe waits while the process is paused.

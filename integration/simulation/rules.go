@@ -186,6 +186,9 @@ func (st *step) membership() {
 	switch r.verb {
 	case "join", "step", "beat":
 		st.renewed[name+" "+worker] = st.ms()
+		if !r.copy { // a copy makes it a member again where the server has lost the fence
+			delete(st.left, name+" "+worker)
+		}
 		if r.verb == "join" && r.from != nil && !r.copy {
 			st.homes[worker] = r.from
 		}
@@ -202,13 +205,14 @@ func (st *step) membership() {
 			if int64(atoi(was.rounds[w])) > int64(atoi(r.args[6])) {
 				st.violation("%s leaves %s by a request from before its last round", w, name)
 			}
-		case "fail":
-			st.dead[name+" "+w] = true
+			st.left[name+" "+w] = true
+		case "fail", "beat", "sweep":
+			// A server that has lost the leave fails who has left, and may come back.
+			st.dead[name+" "+w] = !st.left[name+" "+w]
 			st.Evicted++
-		case "beat", "sweep":
-			st.dead[name+" "+w] = true
-			st.Evicted++
-			st.falseDeath(name, w)
+			if r.verb != "fail" {
+				st.falseDeath(name, w)
+			}
 		default:
 			st.violation("%s ends the membership of %s in %s", r.verb, w, name)
 		}
@@ -250,7 +254,7 @@ func (st *step) falseDeath(name, w string) {
 	}
 	// By an earlier id of its own a process is dead, and may be so again when Redis
 	// has lost writes.
-	if p := st.homes[w]; p != nil && !p.excused() && p.peer.ID() == w {
+	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] {
 		st.violation("%s of %s is failed on %s, and lives", w, p.name, name)
 	}
 }

@@ -136,6 +136,10 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	defer cancel()
 	q := p.peer.Queue(r.opts.Queues[d.IntN(len(r.opts.Queues))])
 	name := fmt.Sprintf("%s/%s/%d", q.Name(), p.name, n)
+	if p.guest != nil && d.IntN(13) == 0 {
+		r.visit(ctx, p.guest, q.Name(), d)
+		return
+	}
 	key := "key" + strconv.Itoa(d.IntN(6))
 	switch d.IntN(40) {
 	case 0, 1, 2:
@@ -197,6 +201,24 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			r.world.judge.told(string(b), err)
 			r.world.mu.Unlock()
 			r.remember(string(b))
+		}
+	}
+}
+
+// visit has a worker join a queue and leave it. It does so again and again, so late copies
+// of its joins and leaves meet memberships of the same id.
+func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *rand.Rand) {
+	if guest.StartWorker(ctx) != nil {
+		return
+	}
+	q := guest.Queue(queue)
+	for range 1 + d.IntN(4) {
+		if q.StartWork(ctx) != nil {
+			return // it tries to join on its own
+		}
+		r.sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
+		if q.StopWork(ctx) != nil {
+			return
 		}
 	}
 }
