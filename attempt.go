@@ -77,6 +77,10 @@ func (a *attempt) run() {
 			go a.service.work(a.next, a.slot, true)
 		}
 	}()
+	if !a.task.isKnown() {
+		a.task.wait() // the handler may change the payload
+		a.ready = true
+	}
 	if a.ready {
 		a.task.assure()
 	}

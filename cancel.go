@@ -3,8 +3,6 @@ package worqr
 import (
 	"bytes"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -130,40 +128,58 @@ const (
 // somebody who keeps no records, and then, best effort, it stops what was held when
 // it came. So what covers nothing that is held isn't kept.
 type cancels struct {
-	received map[string]map[string]bool // digest → processes held when its message came
+	received map[hash]map[string]bool // processes held when its message came
+}
+
+// readCancel returns the digests that a message may be about: it may be meant as a payload
+// even if it reads as a digest.
+func readCancel(message []byte) []hash {
+	_, digest, _ := script.ReadCancel(message)
+	named, _ := readHash(digest)
+	if literal := hashOf(message); literal != named {
+		return []hash{named, literal}
+	}
+	return []hash{named}
 }
 
 // receive takes in a message.
-func (c *cancels) receive(message []byte, held map[string]*Task) {
-	_, digest, _ := script.ReadCancel(message)
-	c.note(digest, held)
-	if sum := sha1.Sum(message); hex.EncodeToString(sum[:]) != digest {
-		c.note(hex.EncodeToString(sum[:]), held) // it may be meant as a payload
+func (c *cancels) receive(about []hash, held map[string]*Task) {
+	for _, h := range about {
+		c.note(h, held)
+		for _, t := range held {
+			switch {
+			case t.isKnown() || t.flooded:
+			case len(t.messages) == maxUnmatched:
+				t.flooded = true
+			default:
+				t.messages = append(t.messages, h)
+			}
+		}
 	}
 }
 
-func (c *cancels) note(digest string, held map[string]*Task) {
+func (c *cancels) note(h hash, held map[string]*Task) {
 	for id, t := range held {
-		if !covers(digest, t) {
+		if !t.isKnown() || t.digest != h {
 			continue
 		}
 		if c.received == nil {
-			c.received = map[string]map[string]bool{}
+			c.received = map[hash]map[string]bool{}
 		}
-		if c.received[digest] == nil {
-			c.received[digest] = map[string]bool{}
+		if c.received[h] == nil {
+			c.received[h] = map[string]bool{}
 		}
-		c.received[digest][id] = true
+		c.received[h][id] = true
 	}
 }
 
 // ask returns what to look up, at most n digests.
 func (c *cancels) ask(n int) (digests []string) {
-	for d := range c.received {
+	for h := range c.received {
 		if len(digests) == n {
 			break
 		}
-		digests = append(digests, d)
+		digests = append(digests, h.String())
 	}
 	return digests
 }
@@ -171,10 +187,11 @@ func (c *cancels) ask(n int) (digests []string) {
 // learn takes in the tokens of what was asked for.
 func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task) {
 	for i, d := range digests {
-		processes := c.received[d]
-		delete(c.received, d)
+		h, _ := readHash(d)
+		processes := c.received[h]
+		delete(c.received, h)
 		for id, t := range held {
-			if covers(d, t) && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
+			if t.isKnown() && t.digest == h && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
 				t.end(ErrCanceled)
 			}
 		}
@@ -187,25 +204,43 @@ func covered(entries []script.Cancellation, held map[string]*Task) {
 	if len(entries) == 0 {
 		return
 	}
-	by := make(map[string]int64, len(entries))
+	payloads, keys := make(map[hash]script.Cancellation, len(entries)), map[string]script.Cancellation{}
 	for _, e := range entries {
-		by[e.Name] = e.Token
+		if h, ok := readHash(e.Name); ok {
+			payloads[h] = e
+		} else {
+			keys[e.Name] = e
+		}
 	}
 	for _, t := range held {
-		for _, name := range []string{hex.EncodeToString(t.digest[:]), t.entry} {
-			if token, ok := by[name]; ok && t.Token < token {
-				t.end(ErrCanceled)
-				t.covered = append(t.covered, script.Cancellation{Name: name, Token: token})
+		if t.isKnown() {
+			if e, ok := payloads[t.digest]; ok {
+				t.cover(e)
 			}
 		}
+		if e, ok := keys[t.entry]; ok && t.entry != "" {
+			t.cover(e)
+		}
+	}
+}
+
+// cover ends the task if it was started before the cancel.
+func (t *Task) cover(e script.Cancellation) {
+	if t.Token < e.Token {
+		t.end(ErrCanceled)
+		t.covered = append(t.covered, e)
 	}
 }
 
 // stopping returns what to say of the cancels up to the last one that the worker was told
 // of: which tasks they cover and still run, at most n; and up to which cancel that is all.
+// Of what has a digest that isn't known yet it can't be told: then that is less.
 func stopping(held map[string]*Task, seen int64, n int) (runs []script.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
+		if len(t.logged) > 0 {
+			said = min(said, t.Token)
+		}
 		for _, c := range t.covered {
 			if len(runs) == n {
 				said = min(said, t.Token) // a cancel from before may be waited for, too; up to there none covers it
@@ -224,17 +259,4 @@ func said(runs []script.Stopping, held map[string]*Task) {
 			t.covered = slices.DeleteFunc(t.covered, func(c script.Cancellation) bool { return c.Name == s.Name })
 		}
 	}
-}
-
-// covers reports whether a cancel by this name is of the task: by the digest of
-// its payload, or by its key.
-func covers(name string, t *Task) bool {
-	if len(name) == 2*len(t.digest) {
-		var hexed [2 * len(t.digest)]byte
-		hex.Encode(hexed[:], t.digest[:])
-		if string(hexed[:]) == name {
-			return true
-		}
-	}
-	return t.entry == name && name != ""
 }

@@ -20,6 +20,7 @@ type settlement struct {
 	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
 	before script.Verb  // by which it was to end before
 	held   bool         // the task was held when this was first said
+	task   *Task        // whose digest is to be said, too, and was not known before; mostly nil
 }
 
 // tell answers the wish. The mu of the rounds is held.
@@ -386,8 +387,28 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 
 // giveBack has a task that nobody took go back to the front. r.mu is held.
 func (r *rounds) giveBack(t *Task) {
-	r.outcomes = append(r.outcomes, &settlement{Outcome: t.outcome(script.Outcome{Verb: script.Stop}), ours: true})
+	r.outcomes = append(r.outcomes, t.unbegun(script.Stop))
 	r.hurry()
+}
+
+// unbegun is the end of a task that nobody has begun.
+func (t *Task) unbegun(verb script.Verb) *settlement {
+	s := &settlement{Outcome: t.outcome(script.Outcome{Verb: verb}), ours: true}
+	if !t.isKnown() {
+		s.task = t
+	}
+	return s
+}
+
+// complete waits for what is to be said besides of large payloads: else Redis would compute
+// it, and do nothing else meanwhile.
+func (e *exchange) complete() {
+	for i, s := range e.outcomes {
+		if s.task != nil {
+			s.task.wait()
+			e.Outcomes[i].Digest = s.task.sum()
+		}
+	}
 }
 
 // dropReady ends the tasks that were canceled before a handler has begun them. r.mu
@@ -397,7 +418,7 @@ func (r *rounds) dropReady() {
 		return
 	}
 	for _, t := range r.serve.withdraw(func(t *Task) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		r.outcomes = append(r.outcomes, &settlement{Outcome: t.outcome(script.Outcome{Verb: script.Drop}), ours: true})
+		r.outcomes = append(r.outcomes, t.unbegun(script.Drop))
 	}
 }
 

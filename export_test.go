@@ -9,5 +9,9 @@ var Holes = holes
 // BeforeLog has f called before a line is logged, where that happens.
 func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.before = f }
 
+// BeforeDigest has f called before the digest of a large payload that was taken is
+// computed. It is to be called before the worker starts.
+func (p *Peer) BeforeDigest(f func(payload []byte)) { p.beforeDigest = f }
+
 // FlushLog waits until what was logged is written.
 func (p *Peer) FlushLog() { p.flushLog() }

@@ -247,6 +247,7 @@ func (r *rounds) flows(e *exchange, a *script.Answer) bool {
 
 // send sends a round, and returns it.
 func (r *rounds) send(e *exchange) *exchange {
+	e.complete()
 	e.sent = time.Now()
 	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()

@@ -484,6 +484,13 @@ func (r *rounds) unlisten() {
 
 // hear takes in a message from a channel of the queue.
 func (r *rounds) hear(kind keys.Kind, message []byte) {
+	var about []hash
+	if kind == keys.KindCancel {
+		if r.isQuiet() {
+			return
+		}
+		about = readCancel(message)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch kind {
@@ -494,13 +501,17 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 		// the worker that was longest idle answers for all.
 		r.look = r.look || time.Now().Before(r.listens)
 	case keys.KindCancel:
-		if len(r.held) == 0 && r.silence == nil {
-			return
-		}
-		r.cancels.receive(message, r.held)
+		r.cancels.receive(about, r.held)
 		r.look = true
 	}
 	r.kick()
+}
+
+// isQuiet reports whether nothing is held, and nothing may come to be.
+func (r *rounds) isQuiet() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.held) == 0 && r.silence == nil
 }
 
 // resync follows a confirmed subscription: messages may have been missed.

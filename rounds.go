@@ -46,39 +46,40 @@ type rounds struct {
 	upset   outage      // about rounds
 	odd     outage      // about a queue that cannot be read
 
-	mu       sync.Mutex    // protects the fields below
-	silence  chan struct{} // closed when there is nothing more to say; nil while silent
-	ended    error         // why there will be no more rounds
-	closing  bool          // start nothing any more
-	silent   bool          // say nothing any more
-	held     map[string]*Task
-	refused  []*Task       // held, and to go back, which Redis has refused
-	outcomes []*settlement // to be said
-	wants    []*want       // to be said
-	look     bool          // ask for tasks, or pass the wake-up on
-	number   int64
-	talked   time.Time // when a round was last made or answered
-	seen     int64     // the last cancel that we were told of
-	said     int64     // the last cancel of which we have said what it covers of what we hold
-	answered int64     // the last round that was
-	token    int64     // the highest that was seen, of the queue
-	granted  int64     // ms of Redis time: the lease holds until then, by the last answered beat
-	ask      int
-	cancels  cancels
-	listens  time.Time // until when we answer for producers that only publish
-	renewed  time.Time // when the last answered round or beat was sent
-	fence    *time.Timer
-	clock    *time.Timer // has the worker look when the next task is due
-	mismatch mismatch
-	dropped  loss
-	passed   script.Passed
-	passing  time.Time  // when passed began
-	heard    bool       // observers hear of finished tasks, by the last answer
-	turned   *sync.Cond // told when a round was answered, and when a talk ends
-	flow     flow
-	far      distance // when the last round was answered
-	flowing  bool     // the last answer brought all that was asked for
-	enough   int      // outcomes for which a second round is to be sent; 0 while none is
+	mu        sync.Mutex    // protects the fields below
+	silence   chan struct{} // closed when there is nothing more to say; nil while silent
+	ended     error         // why there will be no more rounds
+	closing   bool          // start nothing any more
+	silent    bool          // say nothing any more
+	held      map[string]*Task
+	refused   []*Task       // held, and to go back, which Redis has refused
+	outcomes  []*settlement // to be said
+	wants     []*want       // to be said
+	look      bool          // ask for tasks, or pass the wake-up on
+	number    int64
+	talked    time.Time // when a round was last made or answered
+	seen      int64     // the last cancel that we were told of
+	said      int64     // the last cancel of which we have said what it covers of what we hold
+	unmatched int       // tasks held of which it isn't known yet what cancels that we were told of cover them
+	answered  int64     // the last round that was
+	token     int64     // the highest that was seen, of the queue
+	granted   int64     // ms of Redis time: the lease holds until then, by the last answered beat
+	ask       int
+	cancels   cancels
+	listens   time.Time // until when we answer for producers that only publish
+	renewed   time.Time // when the last answered round or beat was sent
+	fence     *time.Timer
+	clock     *time.Timer // has the worker look when the next task is due
+	mismatch  mismatch
+	dropped   loss
+	passed    script.Passed
+	passing   time.Time  // when passed began
+	heard     bool       // observers hear of finished tasks, by the last answer
+	turned    *sync.Cond // told when a round was answered, and when a talk ends
+	flow      flow
+	far       distance // when the last round was answered
+	flowing   bool     // the last answer brought all that was asked for
+	enough    int      // outcomes for which a second round is to be sent; 0 while none is
 
 	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }
@@ -113,13 +114,15 @@ func (r *rounds) start(ctx context.Context, n int) ([]*Task, error) {
 	r.mu.Unlock()
 	t, cause := await(ctx, r, w.got)
 	if cause == nil {
-		return t.tasks, t.err
+		return identified(t.tasks), t.err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case t := <-w.got:
-		return t.tasks, t.err // both were ready
+	case t := <-w.got: // both were ready
+		r.mu.Unlock()
+		defer r.mu.Lock()
+		return identified(t.tasks), t.err
 	default:
 	}
 	w.gone = true // tasks that come now are put back
@@ -247,7 +250,9 @@ func (r *rounds) due() bool {
 }
 
 // acknowledges reports whether there is something to say of cancels. r.mu is held.
-func (r *rounds) acknowledges() bool { return r.said < r.seen && len(r.held) > 0 }
+func (r *rounds) acknowledges() bool {
+	return r.said < r.seen && len(r.held) > 0 && r.unmatched == 0
+}
 
 // free reports whether the handler can take a task. r.mu is held.
 func (r *rounds) free() bool { return r.serve != nil && !r.closing && r.serve.wants() }
@@ -269,9 +274,16 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		r.queue.peer.counts.dropped.Add(int64(a.Dropped))
 		r.dropped.add(a.Dropped, e.Keep)
 	}
+	begun := make([]*Task, len(a.Started))
+	for i, s := range a.Started {
+		begun[i] = newTask(r, e.Start[i], s)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
+		for _, t := range begun {
+			t.cancel(ErrShutdown) // nobody has it
+		}
 		return false
 	}
 	for i, s := range e.outcomes {
@@ -288,11 +300,13 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	}
 	tasks := make([]*Task, 0, len(a.Started))
 	for i, s := range a.Started {
-		t := newTask(r, e.Start[i], s)
+		t := begun[i]
 		r.token = max(r.token, s.Token)
 		r.held[t.ID] = t
+		if t.known != nil {
+			r.queue.peer.background.Go(func() { r.identify(t) })
+		}
 		if s.Bytes > 0 {
-			t.size = s.Bytes
 			o := t.outcome(script.Outcome{Verb: script.Fail, Kind: script.Broken,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
 			o.Digest = "" // nobody knows it
@@ -349,6 +363,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	said(e.Stopping, r.held)
 	r.said = max(r.said, e.Said)
 	covered(a.Cancels, r.held)
+	r.postpone(a.Cancels)
 	if a.Seen < e.Seen {
 		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
 		r.seen, r.said = a.Seen, min(r.said, a.Seen)

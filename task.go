@@ -2,8 +2,6 @@ package worqr
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -40,11 +38,11 @@ type Task struct {
 // A start is what a Task keeps to itself. It is behind a pointer so that a Task can be
 // printed by value, without its payload: a method with such a receiver copies no lock.
 type start struct {
-	rounds  *rounds
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	digest  [sha1.Size]byte       // of Payload as it was taken; the handler may change that
-	size    int                   // likewise
+	rounds *rounds
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	identity
+	size    int                   // of Payload as it was taken; the handler may change that
 	entry   string                // of its key; "" if it has none
 	covered []script.Cancellation // cancels of it of which it's still to be said that it runs; protected by rounds.mu
 	plain   bool                  // it is of the list
@@ -58,10 +56,17 @@ type start struct {
 	ended bool        // it was
 }
 
+// newTask makes the task of what was started. It may take a while; identify is to follow
+// where the digest is not known.
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{
 		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
-		start: &start{rounds: r, digest: sha1.Sum(s.Payload), size: len(s.Payload), plain: s.Entry == ""},
+		start: &start{rounds: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == ""},
+	}
+	if len(s.Payload) > script.Large {
+		t.known = make(chan struct{})
+	} else {
+		t.digest = hashOf(s.Payload)
 	}
 	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
 		t.Key, t.entry = key, s.Entry
@@ -72,12 +77,6 @@ func newTask(r *rounds, id string, s script.Start) *Task {
 	}
 	t.ctx, t.cancel = context.WithCancelCause(r.base)
 	return t
-}
-
-// digest is the identity of a payload: SHA-1, in hex.
-func digest(payload []byte) string {
-	sum := sha1.Sum(payload)
-	return hex.EncodeToString(sum[:])
 }
 
 // end ends the context, and has the handler be watched until it returns.
@@ -196,12 +195,21 @@ func (t *Task) settle(ctx context.Context, o script.Outcome) error {
 func (t *Task) outcome(o script.Outcome) script.Outcome {
 	o.Process, o.Token, o.Plain, o.Size = t.ID, t.Token, t.plain, t.size
 	if t.size > script.Large {
-		o.Digest = hex.EncodeToString(t.digest[:])
+		o.Digest = t.sum()
 	}
 	if o.Verb == script.Finish { // else a handler that was disowned may still write it
 		o.Result = t.Result
+		o.Encode(t.rounds.queue.peer.opts.MaxResult)
 	}
 	return o
+}
+
+// sum is the digest, or "" as long as it is not known.
+func (t *Task) sum() string {
+	if t.isKnown() {
+		return t.digest.String()
+	}
+	return ""
 }
 
 // try notes that the process is to end by a verb, and returns the one by which it

@@ -312,6 +312,8 @@ type Peer struct {
 	risk     atomic.Bool // a task is held whose next death would be its last
 	warned   sync.Once   // of the eviction policy
 
+	beforeDigest func(payload []byte) // called before that of a large payload is computed; nil unless a test asks
+
 	background sync.WaitGroup // all goroutines of a started worker
 
 	shutdown context.Context // ends when Shutdown is called

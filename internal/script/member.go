@@ -107,6 +107,21 @@ type Outcome struct {
 	Delay   time.Duration // of Retry
 	Kind    Kind          // of Fail
 	Reason  string        // of Fail
+
+	about   string // of a large result: its length and digest, once Encode has been called
+	encoded []byte // likewise, the result as it is sent; nil above the limit
+}
+
+// Encode does beforehand, without a lock and beside the rounds, what takes long of sending
+// a large result. Most is how long one may be to be sent whole.
+func (o *Outcome) Encode(most int) {
+	if o.Verb != Finish || len(o.Result) <= Large {
+		return
+	}
+	o.about = about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))
+	if len(o.Result) <= most {
+		o.encoded = quoted("+"+o.about+":", o.Result)
+	}
 }
 
 // word is what the verb needs besides the process, in a round.
@@ -116,10 +131,14 @@ func (o *Outcome) word(r *Round) any {
 		return max(o.Delay, 0).Milliseconds()
 	case o.Verb == Fail:
 		return string(o.Kind) + ":" + o.Reason
-	case o.Verb == Finish && len(o.Result) > r.results():
-		return "#" + about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))
 	case o.Verb == Finish && len(o.Result) > Large:
-		return quoted("+"+about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))+":", o.Result)
+		if o.about == "" || o.encoded == nil && len(o.Result) <= r.results() {
+			o.Encode(r.results())
+		}
+		if len(o.Result) > r.results() {
+			return "#" + o.about
+		}
+		return o.encoded
 	case o.Verb == Finish && o.Result != nil:
 		return append([]byte{'='}, o.Result...)
 	}

@@ -1,0 +1,119 @@
+package worqr
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// A hash is the digest of a payload, by which cancels name it.
+type hash [sha1.Size]byte
+
+func hashOf(payload []byte) hash { return sha1.Sum(payload) }
+
+func (h hash) String() string { return hex.EncodeToString(h[:]) }
+
+// readHash reads a digest as Redis has it.
+func readHash(digest string) (h hash, ok bool) {
+	if len(digest) != 2*len(h) {
+		return h, false
+	}
+	_, err := hex.Decode(h[:], []byte(digest))
+	return h, err == nil
+}
+
+// An identity is the digest of a task's payload as it was taken; the handler may change
+// the payload. It takes long to compute where the payload is large. So it is computed
+// beside all else, and nobody waits for it who holds a lock: what has to be compared with
+// it is kept until it is known.
+type identity struct {
+	digest hash          // once it is known
+	known  chan struct{} // closed when the digest is known; nil if it was from the beginning
+
+	// Until it is known, of cancels; protected by rounds.mu:
+	logged   []script.Cancellation // entries of the log
+	messages []hash                // on the channel, maxUnmatched at most
+	flooded  bool                  // there were more
+}
+
+// maxUnmatched is how many cancel messages are kept until a digest is known. Of a task
+// with more, the token of its cancel is asked for without having heard of one.
+const maxUnmatched = 1000
+
+// isKnown reports whether the digest is known, without waiting.
+func (i *identity) isKnown() bool {
+	if i.known == nil {
+		return true
+	}
+	select {
+	case <-i.known:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits until the digest is known. From then on the payload may change.
+func (i *identity) wait() {
+	if i.known != nil {
+		<-i.known
+	}
+}
+
+// identify computes the digest of a task that has just been taken, if that takes long, and
+// then applies the cancels that were told of meanwhile. It takes the lock of the rounds.
+func (r *rounds) identify(t *Task) {
+	if before := r.queue.peer.beforeDigest; before != nil {
+		before(t.Payload)
+	}
+	t.digest = hashOf(t.Payload)
+	close(t.known)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	logged, messages := t.logged, t.messages
+	t.logged, t.messages = nil, nil
+	if len(logged) > 0 {
+		r.unmatched--
+	}
+	if r.held[t.ID] != t {
+		return
+	}
+	alone := map[string]*Task{t.ID: t}
+	covered(logged, alone)
+	if t.flooded || slices.Contains(messages, t.digest) {
+		r.cancels.note(t.digest, alone)
+	}
+	r.dropReady()
+	r.kick()
+}
+
+// identified returns tasks once their payloads may change.
+func identified(tasks []*Task) []*Task {
+	for _, t := range tasks {
+		t.wait()
+	}
+	return tasks
+}
+
+// postpone keeps entries of the log for the tasks whose digest is not known. r.mu is held.
+func (r *rounds) postpone(entries []script.Cancellation) {
+	if len(entries) == 0 {
+		return
+	}
+	for _, t := range r.held {
+		if t.isKnown() {
+			continue
+		}
+		before := len(t.logged)
+		for _, e := range entries {
+			if _, ok := readHash(e.Name); ok { // that of a key is applied already
+				t.logged = append(t.logged, e)
+			}
+		}
+		if before == 0 && len(t.logged) > 0 {
+			r.unmatched++
+		}
+	}
+}
