@@ -16,7 +16,7 @@ func TestDeleteIsBounded(t *testing.T) {
 		entries, size int
 		left          int64
 	}{
-		"entries": {450, 1, 250},
+		"entries": {450, 1, 350},
 		"bytes":   {10, 300 << 10, 6},
 		"one":     {2, 2 << 20, 1},
 	} {
