@@ -117,7 +117,7 @@ func (x *examination) planned(entry string) {
 	case !plans:
 	case waits == missing && runs == missing:
 		x.flaw("entry", entry, func() { x.remove(x.schedule, entry) })
-	case waits == there:
+	default:
 		if tries, _ := x.part(entry, "retries"); number(tries) > 0 {
 			x.tries++
 		}

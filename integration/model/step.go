@@ -159,7 +159,7 @@ func step(q *queue, rest []string) any {
 	case r.keep > 0 && q.is(r.failed.workers, "zset") && len(q.between(r.failed.workers, float64(q.now), inf)) == 0:
 		dropped = q.trim(r.failed, -inf, r.keep)
 	}
-	r.hold(before, outcomes+ends > 0)
+	r.hold(before)
 	q.trimLog()
 
 	more := !r.empty && open && q.waits() > 0
@@ -170,7 +170,7 @@ func step(q *queue, rest []string) any {
 	}
 	started := len(r.told)/3 + len(r.plain)
 	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || more && r.number == r.last || cut || open && r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	again = again || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
 	rank, due := -1, int64(-1)
 	if idle && started < needed && !again {
 		rank, due = r.rest(open)
@@ -219,8 +219,8 @@ var (
 )
 
 // hold keeps who holds something. Who begins to has nothing that a cancel up to the
-// token before covers. What was known, and did not change, is not looked at.
-func (r *round) hold(before int64, ended bool) {
+// token before covers.
+func (r *round) hold(before int64) {
 	known, there := false, r.is(r.holders, "zset")
 	if there {
 		_, known = r.score(r.holders, r.worker)
@@ -231,7 +231,7 @@ func (r *round) hold(before int64, ended bool) {
 			r.add(r.holders, r.worker, before)
 		}
 		r.holds = true
-	case ended || !r.holds && r.canceling:
+	default:
 		if r.holds = r.exists(r.working); !r.holds {
 			r.holdsNothing(r.worker)
 		}

@@ -318,7 +318,7 @@ function judges.scheduled(entry)
       redis.call('ZREM', q.schedule, entry)
     end
     flaw('entry', entry, mend)
-  elseif waits == 1 and number(field(entry, 'retries')) > 0 then
+  elseif number(field(entry, 'retries')) > 0 then
     retries = retries + 1
   end
 end

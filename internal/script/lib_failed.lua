@@ -24,7 +24,7 @@ local function trim(lane, low, keep)
   local function oldest(from, to)
     return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
   end
-  local planned, aside = low < ASIDE and oldest(low, '(' .. ASIDE) or {}, oldest(ASIDE, '+inf')
+  local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf')
   local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0
   while dropped < excess and bytes < DROP_BYTES do
     local entry

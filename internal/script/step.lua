@@ -328,20 +328,20 @@ local function tell(payload, given, entry, retries, crashes)
     bytes = #payload
     payload = ''
   end
-  if entry or crashes and crashes > 0 or bytes > 0 then
+  if entry or crashes > 0 or bytes > 0 then
     local story = ''
     if entry and not failed then -- what the failure was
       local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
         'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from'))
       story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '' }
     end
-    more = { entry or '', retries or 0, crashes or 0, story, bytes }
+    more = { entry or '', retries, crashes, story, bytes }
   end
   started[told + 1], started[told + 2], started[told + 3] = payload, given, more
   told = told + 3
 end
 
-local empty, buried, moved, scores, prefix = false, 0, 0, {}, {}
+local empty, buried, moved, scores, prefix = false, 0, false, {}, {}
 -- The ids are for starts, so that the worker knows which is which. All else gets
 -- ids made of the last one, which then no process has: in its order, as ids are.
 -- Nothing is started ahead while somebody else could begin it, nor while workers
@@ -371,10 +371,10 @@ local function spend(cost, payload)
   end
 end
 
--- Whether the next id may be used: the starts stop where the budget ends, and those
--- ahead where the room does.
+-- Whether the next id may be used: the starts stop where the budget ends, or the room,
+-- which only those ahead take.
 local function goes_on()
-  return first <= final and spent < budget and (room > 0 or first <= #ARGV - ahead)
+  return first <= final and spent < budget and room > 0
 end
 
 -- A task that one more death would bury starts only where no other such task
@@ -418,7 +418,7 @@ end
 
 local function start(payload, entry, retries, crashes)
   spend(entry and ENTRY or WATCHED, payload)
-  if crashes and crashes > 0 then
+  if crashes > 0 then
     final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
   end
   token = token + 1
@@ -450,7 +450,7 @@ elseif open and wanted > 0 and not brief then
   -- that is more than a round passes over, it goes on behind what earlier rounds have passed
   -- over, if nothing came before it: its last is no further back, and its first no earlier.
   -- That is not looked at again, but for the first when such a task may start.
-  if scheduled and passed >= PASS_AT_MOST then
+  if passed >= PASS_AT_MOST then
     local place = redis.call('ZRANK', q.schedule, passed_last)
     local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
     if place and place < passed and tonumber(head[2]) >= passed_first then
@@ -513,12 +513,11 @@ elseif open and wanted > 0 and not brief then
   if looked then
     prefix = { before_it + skipped, '', '0' }
     if prefix[1] > 0 then
-      prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1] or ''
-      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] or '0'
+      prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
+      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
     end
   end
-  local plain_only = not counting and not offset
-  if plain_only then
+  if not counting and not offset then
     -- Nothing to see to but the payloads.
     local before, last_score = first - 1, 2 * (first - at)
     while goes_on() do
@@ -526,7 +525,7 @@ elseif open and wanted > 0 and not brief then
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) ~= 'string' then
         empty = not payload
-        trouble = payload and (payload.err or 'the queue cannot be read') or trouble
+        trouble = payload and payload.err or trouble
         break
       end
       spend(PLAIN, payload)
@@ -535,37 +534,36 @@ elseif open and wanted > 0 and not brief then
       scores[last_score + 1], scores[last_score + 2] = token, id
       first, last_score = first + 1, last_score + 2
     end
-  end
-  while not plain_only and goes_on() and others < 999 do
-    local id = ARGV[first]
-    local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
-    if type(payload) == 'table' then
-      trouble = payload.err or 'the queue cannot be read'
-      break
-    end
-    if not payload then
-      empty = true
-      break
-    end
-    local crashes = counting and crashes_of(payload) or 0
-    if offset then
-      lock_taken(payload, id)
-    end
-    if crashes == 0 then
-      start(payload)
-    elseif risky(crashes) then
-      local entry = 'r:' .. other_id()
-      redis.call('DEL', q.process .. id)
-      lock_moved(payload, 'p:' .. id, 'e:' .. entry)
-      await(q, entry, payload, now, 0, 0)
-      plan(q, entry, now)
-      moved, spent = moved + 1, spent + ENTRY
-    elseif deadly(payload, nil, 0, crashes) then
-      redis.call('DEL', q.process .. id)
-      forget_crashes(payload)
-      lock_moved(payload, 'p:' .. id, nil)
-    else
-      start(payload, nil, 0, crashes)
+  else
+    while goes_on() and others < 999 do
+      local id = ARGV[first]
+      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
+      if type(payload) == 'table' then
+        trouble = payload.err
+        break
+      end
+      if not payload then
+        empty = true
+        break
+      end
+      local crashes = crashes_of(payload)
+      if offset then
+        lock_taken(payload, id)
+      end
+      if risky(crashes) then
+        local entry = 'r:' .. other_id()
+        redis.call('DEL', q.process .. id)
+        lock_moved(payload, 'p:' .. id, 'e:' .. entry)
+        await(q, entry, payload, now, 0, 0)
+        plan(q, entry, now)
+        moved, spent = true, spent + ENTRY
+      elseif deadly(payload, nil, 0, crashes) then
+        redis.call('DEL', q.process .. id)
+        forget_crashes(payload)
+        lock_moved(payload, 'p:' .. id, nil)
+      else
+        start(payload, nil, 0, crashes)
+      end
     end
   end
   for i = 1, #scores, 2 * PAGE do
@@ -578,7 +576,7 @@ end
 keep_offset()
 local dropped = 0
 if gave_up then
-  dropped = failed and keep_failed(failed, keep) or not failed and trim(q, ASIDE, keep) or 0
+  dropped = failed and keep_failed(failed, keep) or trim(q, ASIDE, keep)
 end
 
 -- Who begins to hold something has nothing that a cancel before this one's starts
@@ -588,7 +586,7 @@ if #scores > 0 then
     redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)
   end
   holds = true
-elseif outcomes + ends > 0 or not holds and canceling then
+else
   holds = redis.call('EXISTS', working) == 1
   if not holds then
     holds_nothing(worker)
@@ -608,7 +606,7 @@ if scheduled and open and not more then
   end
 end
 local cut = more and spent >= budget and first <= final and 1 or 0
-again = again or more and round == last or cut == 1 or open and buried + moved > 0 and not empty
+again = again or more and round == last or cut == 1 or (buried > 0 or moved) and not empty
   or overtaken and told / 3 < needed
 if idle and told / 3 + #plain < needed and not again then
   local score = now
