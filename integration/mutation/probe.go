@@ -11,10 +11,11 @@ import (
 )
 
 // A script with probes tells which places it has reached, each once in a call, on
-// a channel that is called like its first key.
+// a channel that is called like the prefix of its keys.
 const prelude = "local reached_ = {} " +
 	"local function reach_(place) " +
-	"if not reached_[place] then reached_[place] = true redis.call('PUBLISH', 'reached:' .. KEYS[1], place) end " +
+	"if not reached_[place] then reached_[place] = true " +
+	"redis.call('PUBLISH', 'reached:' .. string.match(KEYS[1], '^[^:]+'), place) end " +
 	"return true end "
 
 func (p place) in(file string) string { return fmt.Sprintf("%s:%d-%d", file, p.from, p.to) }
@@ -65,12 +66,21 @@ type test struct {
 	name  string
 	cost  time.Duration
 	kills int
+	last  map[class]int // of all kills, the number of its last one, and of a class
 }
 
 // kind is the function that the test is in.
 func (t *test) kind() string {
 	kind, _, _ := strings.Cut(t.name, "/")
 	return kind
+}
+
+// way is 0 for a scenario, and more for the same played in another way.
+func (t *test) way() int {
+	if strings.HasSuffix(t.name, ",_in_brief") || strings.HasSuffix(t.name, ",_unheard") {
+		return 1
+	}
+	return 0
 }
 
 // pattern is what to give to go test, so that it runs the test as one of so many: to
@@ -101,7 +111,7 @@ func read(dir string) (map[string][]*test, error) {
 			return nil, err
 		}
 		lines := strings.Split(string(said), "\n")
-		t := &test{name: lines[0]}
+		t := &test{name: lines[0], last: map[class]int{}}
 		if t.cost, err = time.ParseDuration(lines[1]); err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func known(m *mutant) *survivor {
 func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
 	k, most := known(m), time.Hour
 	if k != nil && !r.thorough {
-		most = 300 * time.Millisecond
+		most = 100 * time.Millisecond
 	}
 	f, err := s.try(ctx, m, most)
 	r.mu.Lock()

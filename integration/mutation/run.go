@@ -27,8 +27,11 @@ type stand struct {
 	binary string
 	source map[string]string // of each file of Lua
 
-	mu    sync.Mutex // protects the tests
+	idle time.Duration // what a run takes that runs no test
+
+	mu    sync.Mutex // protects the fields below
 	tests map[string][]*test
+	kills int
 }
 
 func newStand(ctx context.Context, root, dir string) (*stand, error) {
@@ -95,24 +98,39 @@ func (s *stand) rehearse(ctx context.Context, all []mutant) error {
 		}
 	}
 	// A test that counts commands fails, because of the probes.
-	out, _ := s.run(ctx, dir, 100, "-test.skip", uneven)
+	out, _ := s.run(ctx, dir, time.Minute, "-test.skip", uneven)
 	var err error
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	none := filepath.Join(s.dir, "none")
+	if err := os.Mkdir(none, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(none, "tests"), nil, 0o644); err != nil {
+		return err
+	}
+	begin := time.Now()
+	out, err = s.run(ctx, none, time.Minute)
+	if s.idle = time.Since(begin); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }
 
-// run runs tests in the directory that tells them what to do. Neither they nor
-// the server that they start may use more than so many seconds of CPU: what never
-// ends does, however little of it there is.
-func (s *stand) run(ctx context.Context, dir string, seconds int, args ...string) (out []byte, err error) {
+// run runs tests that take so long in the directory that tells them what to do. Neither
+// they nor the server that they start may use much more of a CPU, to the second: what
+// never ends does, however little of it there is.
+func (s *stand) run(ctx context.Context, dir string, cost time.Duration, args ...string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, seconds)
+	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, 2+int(4*(s.idle+cost).Seconds()))
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
 	cmd.Dir = filepath.Join(s.root, "internal", "script")
-	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0") // probes publish what no worker may
+	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0", "GOGC=400") // probes publish what no worker may
 	// With the servers that the tests have started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -133,8 +151,8 @@ type fate struct {
 	by      string // the test
 }
 
-// try tries a mutant: at first with few tests that reach it, one of each kind,
-// then with more, as many as take so long.
+// try tries a mutant: at first with few tests that reach it, then with more, as many as
+// take so long.
 func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, error) {
 	dir, err := os.MkdirTemp(s.dir, "mutant")
 	if err != nil {
@@ -144,9 +162,9 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 	if err := os.WriteFile(filepath.Join(dir, m.file+".lua"), []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
 		return fate{}, err
 	}
-	rest := s.order(m.place.in(m.file))
+	rest := s.order(m)
 	f := fate{reached: len(rest) > 0}
-	for page, total := 100*time.Millisecond, time.Duration(0); len(rest) > 0 && total < most; page *= 10 {
+	for page, total := 15*time.Millisecond, time.Duration(0); len(rest) > 0 && total < most; page *= 4 {
 		some, cost := take(rest, min(page, most-total))
 		rest, total = rest[len(some):], total+cost
 		var names, patterns []string
@@ -157,18 +175,39 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 		if err := os.WriteFile(filepath.Join(dir, "tests"), []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
 			return f, err
 		}
-		out, err := s.run(ctx, dir, 2+int(2*cost.Seconds()), "-test.run", strings.Join(slices.Compact(patterns), "|"))
+		these := []string{"-test.run", strings.Join(slices.Compact(patterns), "|")}
+		out, err := s.run(ctx, dir, cost, these...)
 		if ctx.Err() != nil {
 			return f, ctx.Err()
 		}
-		if err != nil {
-			f.killed, f.by = true, blame(string(out))
-			s.credit(some, f.by)
-			return f, nil
+		if err == nil {
+			continue
 		}
+		if f.killed, f.by = true, blame(string(out)); f.by == noEnd {
+			err = s.control(ctx, dir, m, cost, these)
+		} else {
+			s.credit(m, some, f.by)
+			err = nil
+		}
+		return f, err
 	}
 	return f, nil
 }
+
+// control runs the tests of a run without end on the script as it is: they end then,
+// unless it was not the mutant that kept them.
+func (s *stand) control(ctx context.Context, dir string, m *mutant, cost time.Duration, tests []string) error {
+	if err := os.Remove(filepath.Join(dir, m.file+".lua")); err != nil {
+		return err
+	}
+	if out, err := s.run(ctx, dir, cost, tests...); err != nil {
+		return fmt.Errorf("without the change its tests fail, too: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// noEnd stands for the test that failed, where none has said so.
+const noEnd = "no end"
 
 // take is the first tests that take so long together, or one.
 func take(tests []*test, most time.Duration) (some []*test, cost time.Duration) {
@@ -188,38 +227,52 @@ func blame(out string) string {
 			return strings.Fields(name)[0]
 		}
 	}
-	return "no end" // or a panic
+	return noEnd // or a panic
 }
 
-// order returns the tests that reach a place: one of each kind, then a second one,
-// and so on; of a kind, those that have found most, and then the cheapest.
-func (s *stand) order(place string) (all []*test) {
+// order returns the tests that reach a mutant: a few that were the last to find
+// something, as what is near is found by the same, and the last to find something of its
+// class; then one of each kind, then a second one, and so on; of a kind, those that have
+// found most, and then the cheapest.
+func (s *stand) order(m *mutant) (all []*test) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	all = slices.Clone(s.tests[m.place.in(m.file)])
+	few := 0
+	for _, of := range []class{"", m.class} {
+		rest := all[few:]
+		slices.SortStableFunc(rest, func(a, b *test) int { return b.last[of] - a.last[of] })
+		for i := 0; i < min(len(rest), 4) && rest[i].last[of] > 0; i++ {
+			few++
+		}
+	}
 	kinds := map[string][]*test{}
-	for _, t := range s.tests[place] {
+	for _, t := range all[few:] {
 		kinds[t.kind()] = append(kinds[t.kind()], t)
 	}
 	turn := map[*test]int{}
 	for _, of := range kinds {
-		slices.SortFunc(of, func(a, b *test) int { return cmp.Or(b.kills-a.kills, cmp.Compare(a.cost, b.cost)) })
+		slices.SortFunc(of, func(a, b *test) int {
+			return cmp.Or(b.kills-a.kills, a.way()-b.way(), cmp.Compare(a.cost, b.cost))
+		})
 		for i, t := range of {
 			turn[t] = i
-			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(a, b *test) int {
+	slices.SortFunc(all[few:], func(a, b *test) int {
 		return cmp.Or(turn[a]-turn[b], cmp.Compare(a.cost, b.cost), strings.Compare(a.name, b.name))
 	})
 	return all
 }
 
-func (s *stand) credit(tests []*test, name string) {
+func (s *stand) credit(m *mutant, tests []*test, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.kills++
 	for _, t := range tests {
 		if t.name == name {
 			t.kills++
+			t.last[""], t.last[m.class] = s.kills, s.kills
 		}
 	}
 }

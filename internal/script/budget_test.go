@@ -29,6 +29,8 @@ func TestBudget(t *testing.T) {
 			{call: take(1, 10, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again", state: two}}},
 		{name: "the last of them", seed: four.with("queues", "[a]"), steps: []when{
 			{call: take(1, 1, 0, 0, "p1", "p2"), want: "started=a/1 rank=0", state: one.with("queues", "", "idle", "(w1=now)")}}},
+		{name: "as many as there are ids for", seed: four, steps: []when{
+			{call: take(1, 10, 0, 0, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
 		{name: "beside locks", seed: locked, steps: []when{
 			{call: take(1, 20, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two.with("unique", "{#d=w:3 offset=2}")}}},
 		{name: "the second lane", seed: lane, steps: []when{
@@ -76,6 +78,8 @@ func TestLarge(t *testing.T) {
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", state: doneX, heard: []string{"done w1 65537:"}}}},
 		{name: "of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=refused trouble=WRONGTYPE", state: rawP.with("rounds", "{w1=2}", "process:p1", "=foreign")}}},
+		{name: "retry, of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{
+			{call: ends(2, "p1", 1, Retry, large), want: "settled=refused trouble=WRONGTYPE", state: rawP.with("rounds", "{w1=2}", "process:p1", "=foreign")}}},
 		{name: "lost", seed: rawP.with("process:p1", ""), steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", state: doneX, heard: []string{"done w1 " + about}}}},
 		{name: "retry", seed: rawP, steps: []when{
@@ -86,7 +90,7 @@ func TestLarge(t *testing.T) {
 // A brief answer tells of a large payload only how long it is.
 func TestBrief(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 256<<10+1)
+	long, short := strings.Repeat("x", 256<<10+1), strings.Repeat("x", 256<<10)
 	is := rawP.with("process:p1", "["+long+"]", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "token", "=2", "queues", "[c]")
 	key := runX.with("process:p1", "["+long+"]")
 	tell := func(n int64) func(*env) string {
@@ -95,6 +99,8 @@ func TestBrief(t *testing.T) {
 	run(t, []scenario{
 		{name: "what was started", seed: is, steps: []when{{call: tell(1), want: `started=""/1^262145,b/2 again`}}},
 		{name: "of a key", seed: key, steps: []when{{call: tell(1), want: `started=""/1@k:x~2!1^262145`}}},
+		{name: "what is not as large", seed: rawP.with("process:p1", "["+short+"]"), steps: []when{{call: tell(1), want: "started=" + short + "/1"}}},
+		{name: "not in brief", seed: is, steps: []when{{call: begins(1, "p1", "p2"), want: "started=" + long + "/1,b/2 again"}}},
 		{name: "nothing new", seed: is, steps: []when{{call: tell(2), want: "", state: is.with("rounds", "{w1=2}")}}},
 	})
 }

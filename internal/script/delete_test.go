@@ -18,6 +18,8 @@ func TestDeleteIsBounded(t *testing.T) {
 	}{
 		"entries": {450, 1, 350},
 		"bytes":   {10, 300 << 10, 6},
+		"exactly": {10, 256<<10 - 1, 6}, // and a digit each
+		"almost":  {10, 349524, 6},
 		"one":     {2, 2 << 20, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

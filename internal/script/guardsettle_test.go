@@ -59,6 +59,8 @@ func TestGuardTrim(t *testing.T) {
 			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("stopping", "=foreign", "cancel:#a", record("5", "stopped=1")+" +1440m")}}},
 		{name: "and all have said so", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
 			{call: beats("w1", false), want: "held=1", state: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)", "canceled", "", "cancel:#a", record("5", "")+" +1m")}}},
+		{name: "who held it is swept away", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
+			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
 		{name: "of a key, others have said nothing", seed: ofKey, steps: []when{
 			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
 		{name: "who holds something is of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{

@@ -2,7 +2,6 @@ package script
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +34,16 @@ func TestGuardStep(t *testing.T) {
 		{name: "working of another type", seed: keyX.with("working:w1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: "WRONGTYPE"}}},
 		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
+		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "who begins three has said all before them", seed: member.with("queues", "[a b c]", "token", "=5"), steps: []when{
+			{call: begins(1, "p1", "p2", "p3"), want: "started=a/6,b/7,c/8", state: member.with("rounds", "{w1=1}", "token", "=8", "holders", "(w1=5)", "working:w1", "(p1=6 p2=7 p3=8)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]")}}},
+		{name: "who begins something, and who holds something is of another type", seed: member.with("queues", "[a]", "holders", "=foreign"), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1", state: rawP.with("holders", "=foreign")}}},
+		{name: "who holds nothing is not known to", seed: member.with("holders", "(w1=0)"), steps: []when{{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}")}}},
+		{name: "an overtaken round of who holds nothing is told of no cancel", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 2})}}},
 		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
@@ -292,25 +301,14 @@ func TestGuardBound(t *testing.T) {
 		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
 		{name: "put aside, of an entry", seed: w.merged(asides).with("failed:entries", "{p1=k:x}", "failed:keyed:k:x", runs("p1", 0, 0)), steps: []when{
 			{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(k:x=aside:now)", "failed:contents": "(#a:k:x=0)", "failed:keyed:k:x": waits("a", "aside:now", 0, 0)})}}},
+		{name: "what too many have died of counts", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "buried=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x"))}}},
+		{name: "and in a failed queue, too", seed: state{"failed:workers": "(w1=+60m)"}.merged(asides).with("failed:schedule", "(k:x=-1m k:g1=aside:-9m k:g2=aside:-9m)", "failed:contents", "(#a:k:x=0 #x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:x", waits("a", "-1m", 0, 3)), steps: []when{
+			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1"}})), want: "dropped=2", state: over.with("failed:rounds", "{w1=1}", "failed:token", "",
+				"failed:schedule", "(k:x=aside:now)", "failed:contents", "(#a:k:x=0)", "failed:keyed:k:x", waits("a", "aside:now", 0, 3))}}},
 		{name: "put aside, and somebody keeps the time", alive: []string{"failed:w9"}, seed: w.with("failed:idle", "(w9=clock:-1m)"), steps: []when{
 			{call: giveUp, want: "settled=ok", state: over.with("failed:idle", "(w9=clock:-1m)", "failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#a:r:p1=0)", "failed:keyed:r:p1", waits("a", "aside:now", 0, 0))}}},
 	})
-}
-
-// due is n entries that are due, in the order of their names; what has n deaths.
-func dueEntries(n int, crashes func(i int) int) state {
-	s := member.with()
-	var schedule, contents []string
-	for i := range n {
-		entry := fmt.Sprintf("k:t%04d", i)
-		schedule, contents = append(schedule, entry+"=7"), append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
-		if c := crashes(i); c >= 0 {
-			s["keyed:"+entry] = waits("t"+itoa(i), "7", 0, c)
-		}
-	}
-	slices.Sort(contents)
-	s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
-	return s
 }
 
 // No step does unbounded work.
@@ -355,94 +353,6 @@ func TestGuardSteps(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Of those that are passed over, two hundred are read, and a hundred behind them
-// in each round.
-func TestGuardPassedOver(t *testing.T) {
-	t.Parallel()
-	but := func(n int, safe ...int) state {
-		return dueEntries(n, func(i int) int {
-			if slices.Contains(safe, i) {
-				return 0
-			}
-			return 2
-		})
-	}
-	// Each round knows what the last has told.
-	round := func(solo bool, ids ...string) func(*env, *Round) {
-		return func(_ *env, r *Round) { r.Start, r.Solo = ids, solo }
-	}
-	comes := func(entry string, crashes int) func(*env, *Round) { // earlier than all, and not risky
-		return func(e *env, _ *Round) {
-			e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, entry))
-			e.must(e.conn.Do("HSET", e.q.Keyed(entry), "crashes", crashes))
-		}
-	}
-	goes := func(entry string) func(*env, *Round) {
-		return func(e *env, _ *Round) { e.must(e.line.One(e.ctx, RemoveCall(e.q, entry))) }
-	}
-	for _, c := range []struct {
-		name  string
-		seed  state
-		calls []func(*env, *Round)
-		want  []string
-	}{
-		{"page by page", but(500, 400, 401), []func(*env, *Round){round(false, "p1", "p2"), round(false, "p1", "p2"), round(false, "p1", "p2"), round(false, "p3")},
-			[]string{"again 200", "again 400", "k:t0400 k:t0401 400", "498"}},
-		{"two hundred", but(200), []func(*env, *Round){round(false, "p1")}, []string{"200"}},
-		{"one behind", but(201, 200), []func(*env, *Round){round(false, "p1"), round(false, "p1")}, []string{"again 200", "k:t0200 200"}},
-		{"one of them may start", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), round(true, "p1", "p2"), round(false, "p3")},
-			[]string{"again 200", "300", "k:t0000 299", "299"}},
-		{"something comes before", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), comes("k:t0299", 1), round(false, "p1")},
-			[]string{"again 200", "300", "", "k:t0299 0"}},
-		{"others take the first", but(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes("k:t0000"), round(false, "p1")},
-			[]string{"again 200", "300", "", "299"}},
-		{"others take the last", but(201), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes("k:t0200"), round(false, "p1")},
-			[]string{"again 200", "201", "", "200"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
-			r := Round{Worker: "w1", Lease: time.Hour, Crashes: 3, Keep: 1000}
-			for i, call := range c.calls {
-				r.Start = nil
-				if call(e, &r); r.Start == nil {
-					continue
-				}
-				r.Number++
-				a, err := Step(e.ctx, e.line, e.q, &r)
-				if err != nil || a.Passed == nil {
-					t.Fatal(err, a)
-				}
-				var w words
-				for _, s := range a.Started {
-					w.all = append(w.all, s.Entry)
-				}
-				w.all = append(w.all, itoa(a.Passed.Count))
-				w.flag("again", a.Again)
-				got, want := strings.Fields(w.String()), strings.Fields(c.want[i])
-				slices.Sort(got)
-				slices.Sort(want)
-				if !slices.Equal(got, want) {
-					t.Errorf("round %d answered %q, want %q", i+1, got, want)
-				}
-				r.Passed = *a.Passed
-			}
-		})
-	}
-	t.Run("wakes nobody for what is behind", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), []string{"w2"})
-		e.seed(but(202, 200, 201).with("idle", "(w2=clock:-1m)"))
-		if got := steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}})(e); got != "again" {
-			t.Error(got)
-		}
-		if heard := e.heard(); heard != nil {
-			t.Error(heard)
-		}
-	})
 }
 
 // Many ends are taken a page at a time.

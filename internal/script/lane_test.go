@@ -2,36 +2,34 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-var pairs = regexp.MustCompile(`[^\s=]+=("[^"]*"|\S*)`)
 
 // h is a hash by its fields, in any order; a field given again replaces the
 // first.
 func h(fields ...string) string {
 	all := map[string]string{}
 	for _, f := range fields {
-		for _, one := range pairs.FindAllString(strings.Trim(f, "{}"), -1) {
+		for f = strings.Trim(f, "{}"); f != ""; {
+			one := f
+			if end := strings.IndexAny(f, " \""); end >= 0 && f[end] == '"' { // till the closing one
+				one = f[:end+2+strings.IndexByte(f[end+1:], '"')]
+			} else if end >= 0 {
+				one = f[:end]
+			}
 			name, _, _ := strings.Cut(one, "=")
 			all[name] = one
+			f = strings.TrimLeft(f[len(one):], " ")
 		}
 	}
-	var words []string
-	for _, one := range all {
-		words = append(words, one)
-	}
-	slices.Sort(words)
-	return "{" + strings.Join(words, " ") + "}"
+	return "{" + strings.Join(slices.Sorted(maps.Values(all)), " ") + "}"
 }
 
 func waits(payload, due string, retries, crashes int) string {
@@ -447,51 +445,4 @@ func TestDeleteEntries(t *testing.T) {
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX.with("unique", "{#a=p:p9 offset=3000}")}}},
 		{name: "what Redis has lost", seed: member.with("contents", "(#a:k:x=0)"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: member}}},
 	})
-}
-
-// A queue that uses nothing of the second lane does not pay for it, and what many
-// tasks need is done by few commands.
-func TestPlainCost(t *testing.T) {
-	t.Parallel()
-	url := redistest.Start(t).URL()
-	e := newEnv(t, url, nil)
-	e.must(nil, e.ear.Unsubscribe())
-	common := "time 1, exists 1, " + // what there is
-		"zscore 1, hget 1, get 1, hset 1, set 1, zadd 2, zrem 2, zcard 1, llen 1, " + // the worker, its round, the token, who is idle
-		"zmscore 1, rpop 1, publish 1, " // the first finish
-	for _, c := range []struct {
-		tasks int
-		calls string
-	}{
-		{1, common + "rpoplpush 1"},
-		{100, strings.Replace(common, "zrem 2", "zrem 3", 1) + "del 1, rpoplpush 100"},
-	} {
-		e.must(e.conn.Do("FLUSHALL"))
-		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
-		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		a, err := Step(e.ctx, e.line, e.q, &first)
-		e.must(a, err)
-		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
-		for i, s := range a.Started {
-			second.Outcomes = append(second.Outcomes, Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
-		}
-		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-		a, err = Step(e.ctx, e.line, e.q, &second)
-		e.must(a, err)
-		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
-			t.Fatal(a)
-		}
-		stats, err := redis.String(e.conn.Do("INFO", "commandstats"))
-		e.must(nil, err)
-		var calls []string
-		for _, m := range regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
-			if m[1] != "config|resetstat" && m[1] != "evalsha" {
-				calls = append(calls, m[1]+" "+m[2])
-			}
-		}
-		want := strings.Split(c.calls, ", ")
-		if slices.Sort(calls); !slices.Equal(calls, slices.Sorted(slices.Values(want))) {
-			t.Errorf("a round of %d tasks made the calls\n%v\nwant\n%v", c.tasks, calls, want)
-		}
-	}
 }

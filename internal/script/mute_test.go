@@ -37,7 +37,7 @@ func TestHintsOnly(t *testing.T) {
 				switch without {
 				case "channels":
 					user := bound.prefix
-					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels"))
+					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", probes))
 					t.Cleanup(func() { _, _ = bound.conn.Do("ACL", "DELUSER", user) })
 					dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1))
 					bound.must(nil, err)
@@ -71,7 +71,7 @@ func TestHintsOnly(t *testing.T) {
 func TestMute(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
-	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels"))
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", probes))
 	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
 	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
 	e.must(nil, err)

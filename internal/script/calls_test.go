@@ -1,0 +1,86 @@
+package script
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// calls is how often each command was called since CONFIG RESETSTAT, on a server of the
+// test's own.
+func (e *env) calls() (all []string) {
+	e.t.Helper()
+	stats, err := redis.String(e.conn.Do("INFO", "commandstats"))
+	e.must(nil, err)
+	for _, m := range regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		if m[1] != "config|resetstat" && m[1] != "evalsha" {
+			all = append(all, m[1]+" "+m[2])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A queue that uses nothing of the second lane does not pay for it, and what many
+// tasks need is done by few commands.
+func TestPlainCost(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	e := newEnv(t, url, nil)
+	e.must(nil, e.ear.Unsubscribe())
+	common := "time 1, exists 1, " + // what there is
+		"zscore 1, hget 1, get 1, hset 1, set 1, zadd 2, zrem 2, zcard 1, llen 1, " + // the worker, its round, the token, who is idle
+		"zmscore 1, rpop 1, publish 1, " // the first finish
+	for _, c := range []struct {
+		tasks int
+		calls string
+	}{
+		{1, common + "rpoplpush 1"},
+		{100, strings.Replace(common, "zrem 2", "zrem 3", 1) + "del 1, rpoplpush 100"},
+	} {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
+		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
+		a, err := Step(e.ctx, e.line, e.q, &first)
+		e.must(a, err)
+		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
+		for i, s := range a.Started {
+			second.Outcomes = append(second.Outcomes, Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
+		}
+		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
+		a, err = Step(e.ctx, e.line, e.q, &second)
+		e.must(a, err)
+		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
+			t.Fatal(a)
+		}
+		calls := e.calls()
+		want := strings.Split(c.calls, ", ")
+		if !slices.Equal(calls, slices.Sorted(slices.Values(want))) {
+			t.Errorf("a round of %d tasks made the calls\n%v\nwant\n%v", c.tasks, calls, want)
+		}
+	}
+}
+
+// As long as no more have failed than are to be kept, none of them is read.
+func TestFailCost(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	for keep := 4; keep <= 5; keep++ {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
+		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
+		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
+		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []Outcome{fail}})
+		e.must(a, err)
+		calls := e.calls()
+		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {
+			t.Errorf("to fail one of four and to keep %d made the calls\n%v\n%v", keep, calls, a)
+		}
+	}
+}
