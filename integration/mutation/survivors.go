@@ -160,6 +160,8 @@ var survivors = slices.Concat(
 		`check: flaw: found[#found + 1] = { kind, name, {mended and 1 → mended} or 0, detail or '' }`,
 		`lib_return: look: return failed, returned, {more and 1 → more} or 0, due_in`,
 		`commit: return {mark == ARGV[2] and 1 → mark == ARGV[2]} or 0`,
+		`step: return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, {again and 1 → again} or 0, trouble, recorded, due, buried, last, cut, dropped,`,
+		`step: prefix, {observed and 1 → observed} or 0 }`,
 	),
 	because("Only if Redis believed it was 1970 would a score be the mark itself.",
 		`lib_entry: kept: return someone and tonumber(last[2]) {>= → >} CLOCK, someone`,
