@@ -420,7 +420,7 @@ func deleteQueue(q *queue, args []string) any {
 	}
 	members := q.all(q.contents)
 	bytes := 0
-	for _, m := range members[:min(len(members), 200)] {
+	for _, m := range members[:min(len(members), 100)] {
 		if bytes >= 1<<20 {
 			break
 		}
