@@ -69,9 +69,11 @@ type HandleOptions struct {
 	// a process that is killed while it drains has died like any other, so give
 	// it Options.Drain, Grace and 5 s more. A death counts for all that the
 	// worker held. But of tasks that one more death would bury, a peer runs only
-	// one at a time. So a task that kills nobody is buried only if another that
-	// was not suspected before kills its worker each time. With 1 there is no
-	// such protection: all that a dead worker held has failed.
+	// one at a time. So an innocent task is rarely buried: it is when one more death
+	// would bury it, and a killer runs beside it that is not yet in this position.
+	// With 1 there is no such protection: all that a dead worker held has failed.
+	// A pause of the process that is longer than the lease, and FailWorker, count
+	// as deaths, too.
 	MaxCrashes int
 	// Backoff is the time to wait before each retry: retry counts from 1, and a
 	// negative time is none. Nil is 2 s, doubling to 5 min, a quarter more or

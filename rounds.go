@@ -349,7 +349,8 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	r.odd.about(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.id)
 	if a.Buried > 0 {
 		r.queue.peer.counts.failed.Add(int64(a.Buried))
-		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now", "queue", r.queue.id, "tasks", a.Buried)
+		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
+			"queue", r.queue.id, "tasks", a.Buried, "kind", KindCrashed, "MaxCrashes", e.Crashes)
 	}
 	r.hand(e, tasks, full || a.Again)
 	if a.Hungry > 0 && r.serve != nil && r.serve.options().Prefetch <= 0 {

@@ -115,7 +115,7 @@ var (
 	ErrLost = errors.New("worqr: the task is no longer ours")
 	// ErrEvicted: another peer, or FailWorker, has failed this worker, and others run
 	// its tasks. It comes back by itself under a new id.
-	ErrEvicted = errors.New("worqr: worker evicted: its lease expired")
+	ErrEvicted = errors.New("worqr: worker evicted")
 	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
 	// Redis didn't answer, so another peer may start the task. It's the cause with which
 	// the context of an Exclusive handler ends then, and that of a prefetched task that

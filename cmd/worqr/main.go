@@ -5,7 +5,7 @@
 //
 // At the Redis that REDIS_URL says, while the fleet works:
 //
-//	worqr check            # what is broken or in danger; --repair puts it right
+//	worqr check            # what is broken or in danger; --repair --lease 3s puts it right
 //	worqr explain emails   # where the task on standard input is, and why it does not run
 package main
 
