@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A loss logs that failed tasks are gone for good: at once, then once a minute at most,
-// and in the end. So each has its place in a count.
+// A loss logs that failed tasks are gone for good: what a second has dropped first, then
+// once a minute at most, and in the end. So each has its place in a count.
 type loss struct {
 	log   *logger
 	queue string
@@ -18,18 +18,18 @@ type loss struct {
 	timer *time.Timer // logs them; nil while there are none
 }
 
-const lossPause = time.Minute // between two lines
+const (
+	lossFirst = time.Second // from the first loss to its line, so that this counts a burst as a whole
+	lossPause = time.Minute // between two lines
+)
 
 // add counts tasks that were dropped from a failed queue that keeps so many.
 func (l *loss) add(tasks, kept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tasks, l.kept = l.tasks+tasks, kept
-	switch wait := time.Until(l.said.Add(lossPause)); {
-	case wait <= 0:
-		l.say()
-	case l.timer == nil:
-		l.timer = time.AfterFunc(wait, l.flush)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(max(time.Until(l.said.Add(lossPause)), lossFirst), l.flush)
 	}
 }
 

@@ -259,5 +259,5 @@ func TestFailedDropped(t *testing.T) {
 		logged += n
 	}
 	is.Equal(logged, 55)
-	is.True(len(lines) <= 3) // the first loss at once, the rest in the end, or after a minute
+	is.True(len(lines) <= 3) // the first losses after a second, the rest in the end, or after a minute
 }
