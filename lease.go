@@ -143,7 +143,7 @@ func (r *rounds) renew(sent time.Time) {
 	if sent.After(r.renewed) {
 		r.renewed = sent
 	}
-	if r.fence != nil && r.ended == nil { // also when it has fired
+	if r.fence != nil && r.ended == nil && r.sure() { // also when it has fired; else it has for what we hold
 		r.fence.Reset(time.Until(r.renewed.Add(r.queue.peer.exclusive())))
 	}
 }
@@ -160,11 +160,15 @@ func (r *rounds) unsure() {
 	if r.sure() {
 		return // renewed meanwhile
 	}
-	if len(r.held) > 0 {
-		r.queue.peer.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
-			"queue", r.queue.id, "tasks", len(r.held))
-	}
+	ends := 0
 	for _, t := range r.held {
+		if t.Context().Err() == nil { // else an earlier stall has ended it
+			ends++
+		}
 		t.end(ErrLeaseExpired)
+	}
+	if ends > 0 {
+		r.queue.peer.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
+			"queue", r.queue.id, "tasks", ends)
 	}
 }

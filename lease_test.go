@@ -1,0 +1,67 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/script"
+)
+
+// That the contexts of exclusive handlers end is logged once for each of them: not again
+// when an answer comes that is as old as the lease, nor in the next stall.
+func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		text := make(textChan, 10)
+		p := New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }},
+			&Options{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(text, nil))})
+		q := p.Queue("q")
+		serve := newService(q, func(context.Context, *Task) error { return nil }, (&HandleOptions{Exclusive: true}).withDefaults())
+		r := newRounds(t.Context(), q, "w", serve, stay{})
+		defer r.fence.Stop()
+		begin := time.Now()
+		locked := func(f func()) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f()
+		}
+		says := func(lines int) {
+			t.Helper()
+			synctest.Wait()
+			is.Equal(len(text), lines)
+		}
+		hold := func(id string) *Task {
+			task := newTask(r, id, script.Start{Payload: []byte(id)})
+			locked(func() { r.held[id] = task })
+			return task
+		}
+		first := hold("first")
+		time.Sleep(950 * time.Millisecond)
+		says(1)
+		is.True(errors.Is(context.Cause(first.Context()), ErrLeaseExpired))
+		locked(func() { r.renew(begin.Add(20 * time.Millisecond)) }) // sent before the stall, answered after it
+		says(1)
+		locked(func() { r.renew(time.Now()) })
+		time.Sleep(time.Second)
+		says(1) // what is held has ended already
+		locked(func() { r.renew(time.Now()) })
+		second := hold("second")
+		time.Sleep(800 * time.Millisecond)
+		locked(func() { r.renew(time.Now()) })
+		time.Sleep(800 * time.Millisecond)
+		says(1)
+		is.NoErr(second.Context().Err())
+		time.Sleep(200 * time.Millisecond)
+		says(2)
+		is.True(errors.Is(context.Cause(second.Context()), ErrLeaseExpired))
+		is.NoErr(p.Close())
+	})
+}
