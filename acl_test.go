@@ -75,6 +75,8 @@ func TestProducerRule(t *testing.T) {
 	enqueue(t, q, "drained") // and somebody is to be woken
 	is.NoErr(worker.Queue(letters).Resume(t.Context()))
 	receive(t, starts, 1)
+	enqueue(t, q, numbers("", 5001)...) // in pages
+	receive(t, starts, 5001)
 	names, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
 	is.NoErr(err)
 	is.Equal(names, []string{letters})

@@ -29,8 +29,10 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if len(payload) > MaxPayload {
 		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayload))
 	}
-	payload = bytes.Clone(payload)                                    // the connection may read it for longer than this call takes
-	if err := script.HaulAll(ctx, q.peer.calls, q.keys); err != nil { // what was accepted is canceled, too
+	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
+	// What was accepted is canceled, too. Where a key is of another type, it is not in a batch,
+	// or the next call fails.
+	if err := q.haul(ctx); err != nil && !foreignType(err) {
 		return nil, q.wrap("cancel", err)
 	}
 	receipt, err := script.Cancel(ctx, q.peer.calls, q.keys, payload)

@@ -260,6 +260,7 @@ func (c *checkup) queue(pt *patient) error {
 		{"ZSCAN", q.Canceled(), script.CheckCanceled},
 		{"ZSCAN", q.Holders(), script.CheckHolding},
 		{"ZSCAN", q.Stopping(), script.CheckStopping},
+		{"ZSCAN", q.Batches(), script.CheckBatches},
 	} {
 		err := c.fields(part.command, part.key, func(names []string) error { return c.judge(pt, part.what, "", names) })
 		if err != nil {
@@ -434,6 +435,8 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 		key = q.Stopping()
 	case script.CheckRecords:
 		key, subject = q.Cancel(veil("cancel", f.Name)), ""
+	case script.CheckBatches:
+		key, subject = q.Batch(veil("batch", f.Name)), ""
 	case script.CheckQueue:
 		key, subject = map[FindingKind]string{FindingToken: q.Token(), FindingLedger: q.Ledger(), FindingUnserved: q.Waiting(), FindingPaused: q.Paused()}[kind], ""
 		if key == "" {
@@ -549,7 +552,7 @@ func foreignType(err error) bool {
 // named.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
+	case kind == "process" || kind == "working" || kind == "batch" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
 		return clip(part)
 	case strings.HasPrefix(part, keyMark):
 		return keyMark + veil("", strings.TrimPrefix(part, keyMark))

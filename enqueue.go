@@ -32,12 +32,14 @@ const (
 // within each call and for each goroutine; if the one call is refused or its reply is
 // lost, all of them fail.
 //
-// More than 5,000 payloads, or than two mebibytes of them, are sent page by page and
-// accepted in one step behind the last page; until then nobody sees any. Then they are
-// moved to the queue, in order, a page at a time, and tasks of other calls may come
-// between the pages. Len and Tasks see what was moved. If this process dies after
-// the acceptance, the rest is moved with the next heartbeat of a peer that serves the
-// queue. Once ErrUnknown is returned, they're all accepted or none is.
+// More than 5,000 payloads, or than two mebibytes of them, are a batch: they're sent page by
+// page and accepted in one step behind the last page; until then nobody sees any. Then they
+// are moved to the queue, in order, a page at a time. What is enqueued later goes behind
+// them; a producer in another language, and a peer that knows the queue to be long, may
+// get between the pages until Enqueue has returned. If this process dies
+// after the acceptance, or Redis refuses to move them, the rest is moved with the next
+// enqueue, or with the second heartbeat of a peer that serves the queue. Once ErrUnknown is
+// returned, they're all accepted or none is.
 //
 // It blocks until Redis has answered or ctx ends. When the reply was lost it
 // fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
@@ -47,10 +49,11 @@ const (
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(payloads, func() error {
 		if script.Spans(payloads) {
-			_, err := script.Batch{ID: newID()}.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+			_, err := q.enqueueBatch(ctx, script.Batch{ID: newID()}, payloads)
 			return err
 		}
-		return q.back().Enqueue(ctx, q.peer.calls, redisconn.Copy(payloads))
+		copied := redisconn.Copy(payloads)
+		return q.behind(ctx, func() error { return q.back().Enqueue(ctx, q.peer.calls, copied) })
 	}))
 }
 
@@ -66,12 +69,14 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	}
 	err = q.produce(payloads, func() (err error) {
 		if script.Spans(payloads) {
-			b := script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}
-			fresh, err = b.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+			fresh, err = q.enqueueBatch(ctx, script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
 			return err
 		}
-		fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, redisconn.Copy(payloads))
-		return err
+		copied := redisconn.Copy(payloads)
+		return q.behind(ctx, func() (err error) {
+			fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
+			return err
+		})
 	})
 	return fresh, q.wrap("enqueue once", err)
 }
@@ -82,7 +87,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
 	return q.wrap("enqueue unique", q.produce(payloads, func() error {
-		return script.EnqueueUnique(ctx, q.peer.calls, q.keys, redisconn.Copy(payloads))
+		copied := redisconn.Copy(payloads)
+		return q.behind(ctx, func() error { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
 	}))
 }
 
@@ -125,7 +131,9 @@ const mostBacks = 1000
 // A back is where a peer adds payloads to a queue.
 type back struct {
 	*script.Back
-	listed atomic.Bool // the queue is in the registry
+	listed  atomic.Bool  // the queue is in the registry
+	unmoved atomic.Int64 // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
+	hauls   outage       // about moving them
 }
 
 // back returns that of the queue.
@@ -133,7 +141,7 @@ func (q *Queue) back() *back {
 	p := q.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := p.backs[q.name]
+	b := p.backs[q.id]
 	if b == nil {
 		b = &back{Back: script.NewBack(q.keys)}
 		if p.backs == nil {
@@ -145,7 +153,7 @@ func (q *Queue) back() *back {
 				break
 			}
 		}
-		p.backs[q.name] = b
+		p.backs[q.id] = b
 	}
 	return b
 }

@@ -22,7 +22,7 @@ type CopyState string
 
 // The states.
 const (
-	CopyWaiting   CopyState = "waiting"   // on the list
+	CopyWaiting   CopyState = "waiting"   // on the list, or in an accepted batch on the way there
 	CopyScheduled CopyState = "scheduled" // in the second lane: under a key, or to be tried again
 	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
 	CopyRunning   CopyState = "running"   // held by a worker
@@ -139,7 +139,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 func (q *Queue) unknown(ctx context.Context) (bool, error) {
 	k := q.keys
 	n, err := redis.Int(q.read(ctx, "EXISTS", k.Waiting(), k.Contents(), k.Entries(), k.Workers(), k.Suspects(), k.Token(),
-		k.Paused(), k.Canceled(), k.Unique(), k.Failed().Contents()))
+		k.Paused(), k.Canceled(), k.Unique(), k.Batches(), k.Failed().Contents()))
 	if err != nil || n > 0 {
 		return false, err
 	}

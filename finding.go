@@ -23,6 +23,7 @@ const (
 	FindingLeftover   FindingKind = "leftover"   // what a worker that is gone has left behind
 	FindingTTL        FindingKind = "ttl"        // a key without the TTL that belongs there
 	FindingType       FindingKind = "type"       // a key that holds something else
+	FindingBatch      FindingKind = "batch"      // an accepted batch whose tasks are gone
 	FindingStale      FindingKind = "stale"      // a unique lock that counts as none
 	FindingLedger     FindingKind = "ledger"     // crash counts of tasks that are not there any more
 	FindingUnknown    FindingKind = "unknown"    // a key of the prefix that is none of ours
@@ -64,7 +65,7 @@ func FindingKinds() []FindingKind { return slices.Clone(findingKinds) }
 
 var findingKinds = []FindingKind{
 	FindingOrphan, FindingTwice, FindingLost, FindingStray, FindingEntry, FindingLock, FindingCancel,
-	FindingToken, FindingLeftover, FindingTTL, FindingType, FindingStale, FindingLedger, FindingUnknown,
+	FindingToken, FindingLeftover, FindingTTL, FindingType, FindingBatch, FindingStale, FindingLedger, FindingUnknown,
 	FindingRoster, FindingRegistry, FindingDead, FindingUnfinished, FindingUnserved, FindingPaused, FindingAhead,
 	FindingLong, FindingStuck, FindingStalled, FindingLate, FindingBacklog, FindingRetrying, FindingFailed, FindingPolicy,
 	FindingPersistence, FindingReplication, FindingVersion, FindingClock, FindingMemory, FindingVulnerable,
@@ -214,6 +215,8 @@ var diagnoses = map[FindingKind]diagnosis{
 		cure: "Repair removes it.", cured: "It was removed."},
 	FindingTTL: {severity: SeverityBroken, says: "A key has no TTL and should have one, or has one and shouldn't.",
 		cure: "Repair sets it right.", cured: "It was set right."},
+	FindingBatch: {severity: SeverityBroken, says: "The tasks of an accepted batch are gone, or something else is in their place.",
+		cure: "Find out who writes there. If you can restore the list, Repair returns its tasks to the queue. Otherwise remove the key, and Repair forgets the batch.", cured: "It's moved to the queue next if there was a list again. Otherwise it was forgotten."},
 	FindingStale: {severity: SeverityNotice, patience: true, says: "A unique lock names a place in an empty list, so it locks nothing.",
 		cure: "Repair removes it.", cured: "It was removed."},
 	FindingLedger: {severity: SeverityNotice, says: "Crashes are counted for tasks that are gone.",

@@ -62,7 +62,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			lapsed = lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > latest
 			w.redis = pulse.Now
 			r.pulse(pulse, sent)
-			if pulse.Batches && !r.hauling.Swap(true) {
+			if r.abandoned(pulse.Batch) && !r.hauling.Swap(true) {
 				w.loops.Go(func() { r.haul(w.last) }) // it may take long, and the next beat not
 			}
 			if due := p.swept(r.queue, pulse.Look, dead); judge || pulse.Again {
@@ -123,10 +123,18 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	r.kick()
 }
 
+// abandoned reports whether nobody moves the batch that a beat was told of: it is as it
+// was a beat ago. Else all who serve the queue would do it beside its producer.
+func (r *rounds) abandoned(batch string) bool {
+	was := r.batch
+	r.batch = batch
+	return batch != "" && batch == was
+}
+
 // haul moves to the queue what a producer has enqueued in pages and not moved itself.
 func (r *rounds) haul(ctx context.Context) {
 	defer r.hauling.Store(false)
-	_ = script.Haul(ctx, r.queue.peer.calls, r.queue.keys) // if it fails, the next beat begins again
+	_ = r.queue.haul(ctx) // if it fails, that is logged, and the next beat begins again
 }
 
 // lostWrites says that Redis, or the one that has taken its place, does not know

@@ -42,6 +42,7 @@ type rounds struct {
 	stop    context.CancelFunc
 	asked   int64       // the token that the join named
 	hauling atomic.Bool // a batch is being moved to the queue
+	batch   string      // what the last beat was told of the next one; for beats only
 	ear     *listener   // set by listen
 	upset   outage      // about rounds
 	odd     outage      // about a queue that cannot be read

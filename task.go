@@ -253,16 +253,17 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("count", q.bad)
 	}
-	sum := 0
-	for _, r := range q.peer.calls.Do(ctx,
-		redisconn.Command("LLEN", q.keys.Waiting()), redisconn.Command("ZCARD", q.keys.Contents())) {
-		n, err := redis.Int(r.Value, r.Err)
-		if err != nil {
-			return 0, q.wrap("count", err)
-		}
-		sum += n
+	replies := q.peer.calls.Do(ctx,
+		redisconn.Command("ZCARD", q.keys.Contents()), redisconn.Command("LLEN", q.keys.Waiting()), script.UnmovedCall(q.keys))
+	scheduled, err := redis.Int(replies[0].Value, replies[0].Err)
+	if err != nil {
+		return 0, q.wrap("count", err)
 	}
-	return sum, nil
+	listed, err := q.onList(ctx, replies[1], replies[2])
+	if err != nil {
+		return 0, q.wrap("count", err)
+	}
+	return scheduled + listed, nil
 }
 
 // Peek returns the payload that is to start next, and leaves it there. It fails
@@ -277,15 +278,19 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	}
 	if errors.Is(err, redis.ErrNil) {
 		err = ErrNoTask
+		for p, e := range q.batched(ctx) {
+			payload, err = p, e
+			break
+		}
 	}
 	return payload, q.wrap("peek", err)
 }
 
-// Tasks yields the waiting payloads, front first: what is due in the schedule, the list,
-// then what is not yet due, without what is blocked because its key runs. It reads a page
-// at a time, about a mebibyte while payloads are of similar size, so it is no snapshot:
-// tasks that are taken or returned meanwhile may be left out or come twice. It ends after
-// the first error.
+// Tasks yields the waiting payloads, front first: what is due in the schedule, the list
+// with the accepted batches behind it, then what is not yet due, without what is blocked
+// because its key runs. It reads a page at a time, about a mebibyte while payloads are of
+// similar size, so it is no snapshot: tasks that are taken, returned or moved to the list
+// meanwhile may be left out or come twice. It ends after the first error.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		now, err := int64(0), q.bad
@@ -298,7 +303,8 @@ func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 		}
 		due := float64(now)
 		for _, lane := range []iter.Seq2[[]byte, error]{
-			payloadsOf(q.scheduled(ctx, math.Inf(-1), due)), q.listed(ctx), payloadsOf(q.scheduled(ctx, due, math.Inf(1))),
+			payloadsOf(q.scheduled(ctx, math.Inf(-1), due)), q.elements(ctx, q.keys.Waiting()), q.batched(ctx),
+			payloadsOf(q.scheduled(ctx, due, math.Inf(1))),
 		} {
 			for payload, err := range lane {
 				if !yield(payload, q.wrap("list tasks", err)) || err != nil {
@@ -319,13 +325,13 @@ func payloadsOf(tasks iter.Seq2[ScheduledTask, error]) iter.Seq2[[]byte, error] 
 	}
 }
 
-// listed yields what waits on the list, front first.
-func (q *Queue) listed(ctx context.Context) iter.Seq2[[]byte, error] {
+// elements yields what is in a list, front first.
+func (q *Queue) elements(ctx context.Context, key string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var pace pacer
 		for read, n := 0, 0; ; read += n {
 			n = pace.next()
-			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", q.keys.Waiting(), -read-n, -read-1))
+			payloads, err := redis.ByteSlices(q.read(ctx, "LRANGE", key, -read-n, -read-1))
 			if err == nil && len(payloads) > n {
 				err = errReply
 			}
@@ -447,7 +453,7 @@ func (q *Queue) held(ctx context.Context, worker string) iter.Seq2[RunningTask, 
 
 // QueueStats are counts of one queue.
 type QueueStats struct {
-	Waiting   int // on the list
+	Waiting   int // on the list, or in an accepted batch on the way there
 	Scheduled int // in the second lane: under a key, or to be tried again
 	Running   int // held by workers, also those that no handler has begun yet
 	Failed    int // in the failed queue, without those that OnFailed works on
@@ -463,20 +469,21 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 		return QueueStats{}, q.wrap("stats", q.bad)
 	}
 	var s QueueStats
-	paused := 0
-	counts := []*int{&s.Waiting, &s.Scheduled, &s.Failed, &s.Workers, &s.Idle, &paused}
-	for i, r := range q.peer.calls.Do(ctx,
-		redisconn.Command("LLEN", q.keys.Waiting()),
+	replies := q.peer.calls.Do(ctx, redisconn.Command("LLEN", q.keys.Waiting()), script.UnmovedCall(q.keys),
 		redisconn.Command("ZCARD", q.keys.Contents()),
 		redisconn.Command("ZCARD", q.keys.Failed().Contents()),
 		redisconn.Command("ZCARD", q.keys.Workers()),
 		redisconn.Command("ZCARD", q.keys.Idle()),
-		redisconn.Command("EXISTS", q.keys.Paused())) {
-		n, err := redis.Int(r.Value, r.Err)
-		if err != nil {
+		redisconn.Command("EXISTS", q.keys.Paused()))
+	paused, err := 0, error(nil)
+	for i, count := range []*int{&s.Scheduled, &s.Failed, &s.Workers, &s.Idle, &paused} {
+		r := replies[2+i]
+		if *count, err = redis.Int(r.Value, r.Err); err != nil {
 			return QueueStats{}, q.wrap("stats", err)
 		}
-		*counts[i] = n
+	}
+	if s.Waiting, err = q.onList(ctx, replies[0], replies[1]); err != nil {
+		return QueueStats{}, q.wrap("stats", err)
 	}
 	s.Paused = paused == 1
 	for worker, err := range q.holders(ctx) {
@@ -516,9 +523,6 @@ func (q *Queue) Resume(ctx context.Context) error {
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
-	}
-	if err := script.HaulAll(ctx, q.peer.calls, q.keys); err != nil { // what was accepted waits
-		return q.wrap("delete", err)
 	}
 	return q.wrap("delete", script.Delete(ctx, q.peer.calls, q.keys))
 }

@@ -308,6 +308,7 @@ type Peer struct {
 	sub      *subscriber
 	counts   counters
 	failures *failures
+	damage   limiter // about batches
 	capacity *capacity.Capacity
 	risk     atomic.Bool // a task is held whose next death would be its last
 	warned   sync.Once   // of the eviction policy
@@ -328,7 +329,7 @@ type Peer struct {
 	ran      bool                // Run was called
 	running  bool                // and has not returned
 	services map[string]*service // by queue
-	backs    map[string]*back    // likewise; nil until one is needed
+	backs    map[string]*back    // by the queue's id; nil until one is needed
 	worker   *worker             // nil while not started
 }
 
@@ -385,6 +386,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.space = keys.NewSpace(p.opts.Prefix)
 	p.log = &logger{to: p.opts.Logger}
 	p.failures = newFailures(p.log, p.opts.FailureLog)
+	p.damage = limiter{say: p.log.Error, what: "worqr: more batches are damaged", each: maxDamages, all: maxDamages}
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
@@ -437,6 +439,7 @@ func (p *Peer) Close() error {
 // flushLog logs what limits have left out so far, and waits until it is written.
 func (p *Peer) flushLog() {
 	p.failures.flush()
+	p.damage.flush()
 	p.log.flush()
 }
 

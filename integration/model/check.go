@@ -5,6 +5,7 @@ type examination struct {
 	*queue
 	mend     bool
 	worker   string // whose processes they are
+	prefix   string // of the keys of batches
 	served   bool   // by somebody who has been heard of
 	back     int    // tasks put to the front of the list
 	gaveBack bool   // something was
@@ -19,14 +20,14 @@ var judges = map[string]func(*examination, string){
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
 	"idle": (*examination).idles, "round": (*examination).numbered,
 	"running": (*examination).run, "entry": (*examination).agrees, "scheduled": (*examination).planned, "content": (*examination).content,
-	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "queue": (*examination).overall,
+	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "batch": (*examination).batch, "queue": (*examination).overall,
 }
 
 func check(q *queue, args []string) any {
 	q.whole()
-	x := &examination{queue: q, mend: args[0] == "1", worker: args[2], served: q.alive() > 0, flaws: []any{}}
+	x := &examination{queue: q, mend: args[0] == "1", worker: args[2], prefix: args[3], served: q.alive() > 0, flaws: []any{}}
 	judged := 0
-	for _, name := range args[3:] {
+	for _, name := range args[4:] {
 		if x.hashed >= 1<<20 {
 			break
 		}
@@ -197,7 +198,7 @@ func (x *examination) overall(name string) {
 	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.owners()) == 0 {
 		x.flaw("ledger", name, func() { x.del(x.ledger) })
 	}
-	ready := x.waits() + x.due()
+	ready := x.waits() + x.due() + len(x.inBatches(x.prefix))
 	if ready > 0 && x.isPaused() {
 		x.tell("paused", name, false, text(ready))
 	}

@@ -26,7 +26,7 @@ type process struct {
 // at are the kinds of keys that have the names of what check looks at.
 var at = map[string]string{
 	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
-	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel",
+	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",
 }
 
 // check draws an examination of what is there, in any order, and of what is not.
@@ -40,7 +40,7 @@ func (d *drawing) check(s *scene) []any {
 		}
 	}
 	d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	args := []any{min(d.IntN(3), 1), what, worker}
+	args := []any{min(d.IntN(3), 1), what, worker, queue_.Batch("")}
 	for _, n := range names {
 		args = append(args, n)
 	}
@@ -93,7 +93,7 @@ func (d *drawing) explain() []any {
 		entry = d.entry()
 	}
 	head, tail := queue_.Failed().Around()
-	return []any{entry, d.payload(), 1 + d.IntN(3), 1 + d.IntN(4), head, tail}
+	return []any{entry, d.payload(), 1 + d.IntN(3), 1 + d.IntN(4), head, tail, queue_.Batch("")}
 }
 
 // damage draws what Redis may lose, and what people may write.
@@ -109,7 +109,7 @@ func (d *drawing) damage(s *scene) request {
 	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
 	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)))
+		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"))
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
@@ -124,6 +124,8 @@ func (d *drawing) damage(s *scene) request {
 		{"LPUSH", q.Process(id), payload}, {"LPUSH", q.Process(id), payload},
 		{"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id},
 		{"ZADD", q.Workers(), d.now - 500, worker},
+		{"ZADD", q.Batches(), []int64{-1, 3, aside - 1, aside + d.now}[d.IntN(4)], d.of("b1", "b2", "b3")},
+		{"LPUSH", q.Batch(d.of("b1", "b3")), payload}, {"ZREM", q.Batches(), d.of("b1", "b2")},
 		{"ZADD", q.Suspects(), []int64{-1, 0, d.now + 700}[d.IntN(3)], worker},
 		{"ZADD", q.Idle(), d.now, worker},
 		{"ZADD", q.Schedule(), d.now + 700, entry},

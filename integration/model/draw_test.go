@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,10 +34,14 @@ func (d *drawing) draw(s *scene) request {
 	d.now += int64(d.IntN(4)) * 500
 	q := queue_
 	on := func(verb string, args ...any) request {
-		return request{verb, d.now, []string{
+		names := []string{
 			q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
 			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(), q.Gaps(), q.Holders(), q.Stopping(),
-		}, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
+		}
+		if slices.Contains([]string{"beat", "check", "delete", "explain"}, verb) {
+			names = append(names, q.Batches())
+		}
+		return request{verb, d.now, names, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
 	}
 	head, tail := q.Failed().Around()
 	if d.IntN(12) == 0 {
@@ -58,19 +63,17 @@ func (d *drawing) draw(s *scene) request {
 		if d.IntN(2) == 0 {
 			args = append(args, d.payload(), d.payload())
 		}
-		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle()}, args}
+		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle(), q.Batches()}, args}
 	case n < 16:
-		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
+		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
 	case n < 18:
-		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2"))}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
+		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2")), q.Batches()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
 	case n < 26:
 		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, []any{d.worker(), d.IntN(3) * 2000, d.IntN(20), 1 + d.IntN(2)*d.IntN(4)}}
 	case n < 56:
 		return on("step", d.step(s.held, head, tail)...)
 	case n < 64:
-		r := on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
-		r.keys = append(r.keys, q.Batches())
-		return r
+		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500, q.Batch(""))
 	case n < 66:
 		return on("sweep", 1000)
 	case n < 68:
@@ -91,7 +94,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 97:
 		return on("resume")
 	case n < 98:
-		return on("delete", q.Channel(keys.KindDelete), 0, 1)
+		return on("delete", q.Channel(keys.KindDelete), 0, 1, q.Batch(""))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
 }

@@ -1,6 +1,9 @@
 package model
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func explain(q *queue, args []string) any {
 	q.whole()
@@ -14,7 +17,7 @@ func explain(q *queue, args []string) any {
 	if entry != "" {
 		entries = q.appendEntry(entries, entry)
 	} else {
-		places = q.places(payload, most, depth)
+		places = q.places(payload, most, depth, args[6])
 		for _, e := range q.copies(&q.lane, payload, most) {
 			entries = q.appendEntry(entries, e)
 		}
@@ -25,19 +28,16 @@ func explain(q *queue, args []string) any {
 			}
 		}
 	}
-	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits(), places, entries, graves}
+	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(args[6])), places, entries, graves}
 }
 
 // alive is how many serve the queue and have been heard of.
 func (q *queue) alive() int { return len(q.between(q.workers, float64(q.now), inf)) }
 
-// places tells how many are before each copy on the list.
-func (q *queue) places(payload string, most, depth int) []any {
+// places tells how many are before each copy on the list, and in the batches behind it.
+func (q *queue) places(payload string, most, depth int, batch string) []any {
 	places := []any{}
-	if !q.is(q.waiting, "list") {
-		return places
-	}
-	for i, item := range q.items(q.waiting) {
+	for i, item := range slices.Concat(q.tasks(q.waiting), q.inBatches(batch)) {
 		if i < depth && item == payload && len(places) < most {
 			places = append(places, i)
 		}

@@ -304,7 +304,7 @@ func beat(q *queue, args []string) any {
 			}
 		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), bit(q.exists(q.batches)))...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(args[4]))...)
 }
 
 func leave(q *queue, args []string) any {

@@ -17,6 +17,7 @@ func (s *store) pushAll(waiting, idle, wake, observers string, payloads []string
 }
 
 func enqueue(s *store, keys, args []string, _ time.Time) any {
+	s.behind(keys[2])
 	return s.pushAll(keys[0], keys[1], args[0], args[1], args[2:])
 }
 
@@ -24,6 +25,7 @@ func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[2]) {
 		return 0
 	}
+	s.behind(keys[3])
 	s.pushAll(keys[0], keys[1], args[0], args[1], args[3:])
 	s.put(keys[2], "1")
 	s.expire(keys[2], number(args[2]))
@@ -32,6 +34,7 @@ func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
 
 func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 	waiting, unique, payload := keys[0], keys[2], args[2]
+	s.behind(keys[4])
 	text_, _ := s.field(unique, "offset")
 	offset, _ := integer(text_)
 	gaps := s.size(keys[3])
@@ -54,58 +57,6 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 	s.pushAll(waiting, keys[1], args[0], args[1], args[2:])
 	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
 	return 1
-}
-
-func stage(s *store, keys, args []string, _ time.Time) any {
-	before, count, length := int(number(args[0])), len(args)-2, s.length(keys[0])
-	v := s.at(keys[0], "list")
-	open := v == nil || !v.expires.IsZero()
-	switch {
-	case open && length == before+count:
-		return length
-	case !open || length != before:
-		return refusal("BATCH pages of the batch are missing")
-	}
-	s.push(keys[0], args[2:]...)
-	s.expire(keys[0], number(args[1]))
-	return before + count
-}
-
-func commit(s *store, keys, args []string, _ time.Time) any {
-	if s.exists(keys[2]) {
-		var mark string
-		return bit(try(func() { mark, _ = s.get(keys[2]) }) && mark == args[1])
-	}
-	s.length(keys[1])
-	if s.length(keys[0]) != int(number(args[2])) {
-		return refusal("BATCH pages of the batch are missing")
-	}
-	s.put(keys[2], args[1])
-	s.expire(keys[2], number(args[3]))
-	s.persist(keys[0])
-	s.push(keys[1], args[1])
-	s.publish(args[0], args[2])
-	return 1
-}
-
-func haul(s *store, keys, args []string, _ time.Time) any {
-	ids := s.items(keys[2])
-	if len(ids) == 0 {
-		return 0
-	}
-	batch, moved, bytes := args[1]+ids[0], 0, 0
-	s.persist(batch)
-	for moved < 2000 && bytes < 1<<20 && s.length(batch) > 0 {
-		s.length(keys[0]) // of another type: nothing is taken
-		payload, _ := s.popFront(batch)
-		s.push(keys[0], payload)
-		moved, bytes = moved+1, bytes+len(payload)
-	}
-	if !s.exists(batch) {
-		s.popFront(keys[2])
-	}
-	s.wakes(keys[1], args[0], moved)
-	return s.length(keys[2])
 }
 
 func rouse(s *store, keys, args []string, _ time.Time) any {
@@ -435,7 +386,7 @@ func deleteQueue(q *queue, args []string) any {
 			q.unset(q.unique, of)
 		}
 	}
-	left := q.size(q.contents)
+	left := q.size(q.contents) + q.dropBatches(args[3])
 	if q.locks {
 		q.change(q.unique, "hash", func(v *value) {
 			for of, where := range v.hash {

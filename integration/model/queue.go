@@ -59,7 +59,7 @@ func newQueue(s *store, keys, args []string, at time.Time) *queue {
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
 	}
-	if len(keys) > 16 { // of a beat
+	if len(keys) > 16 { // of those that look at batches
 		q.batches = keys[16]
 	}
 	if s.is(q.entries, "hash") {

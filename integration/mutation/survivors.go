@@ -107,7 +107,7 @@ var survivors = slices.Concat(
 		`requeue: local PAGE = {1048576 → 1048577}`,
 		`requeue: if bytes > 0 and bytes + size {> → >=} PAGE then`,
 		`requeue: if bytes > {0 → 1} and bytes + size > PAGE then`,
-		`haul: local batch, moved, bytes = ARGV[2] .. id, 0, {0 → 1}`,
+		`haul: local key, moved, bytes = ARGV[2] .. batch, 0, {0 → 1}`,
 	),
 	because("Only the first is read.",
 		`check: local canceled = redis.call('ZREVRANGE', q.canceled, 0, {0 → 1}, 'WITHSCORES')[2]`,

@@ -26,7 +26,7 @@
 //	worqr:ledger:{q}                hash digest→n       how many workers died holding a payload
 //	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
 //	worqr:batch:{q}:<batch>         list                payloads of one large enqueue; with a TTL until it is committed
-//	worqr:batches:{q}               list                ids of large enqueues that are committed and not yet in the queue
+//	worqr:batches:{q}               zset id→number      large enqueues that are committed and not yet in the queue, in the order of their commits
 //	worqr:paused:{q}                string              present while the queue is paused
 //	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
 //	worqr:workers                   set                 the ids of registered peers

@@ -9,7 +9,7 @@ type Type string
 var types = map[string]Type{
 	"queues": "list", "workers": "zset", "idle": "zset", "suspects": "zset", "rounds": "hash", "token": "string",
 	"canceled": "zset", "unique": "hash", "schedule": "zset", "contents": "zset", "entries": "hash",
-	"ledger": "hash", "paused": "string", "gaps": "zset", "holders": "zset", "stopping": "zset", "batches": "list",
+	"ledger": "hash", "paused": "string", "gaps": "zset", "holders": "zset", "stopping": "zset", "batches": "zset",
 }
 
 // parts are the types of keys of which a queue has many.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -18,22 +19,33 @@ var (
 	haul   = load("haul")
 )
 
-// ErrBatch is why a large enqueue was refused: Redis lost its first pages while the
-// others were sent. Nothing was enqueued.
-var ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
+var (
+	// ErrBatch is why a large enqueue was refused: Redis lost its first pages while the
+	// others were sent. Nothing was enqueued.
+	ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
+	// ErrUnmoved is why an enqueue was refused: Haul has to be called first, so that it goes
+	// behind a batch that was accepted before it.
+	ErrUnmoved = errors.New("a batch that was accepted before is to be moved to the queue first")
+)
+
+// PageLength is how many payloads one call enqueues at most. It's a variable because
+// simulations of batches need small ones; nothing else changes it.
+var PageLength = 5000
 
 const (
-	pageLength = 5000    // payloads that one call enqueues
-	pageSize   = 2 << 20 // and their bytes, unless it is one
-	stageTTL   = time.Minute
-	attempts   = 3 // of a call whose reply is lost
+	pageSize = 2 << 20 // bytes of a page, unless it is one payload
+	stageTTL = time.Minute
+	attempts = 3 // of a call whose reply is lost
+
+	putAside   = 1 << 52 // score of a batch whose tasks are gone
+	maxBatches = 1000    // that one read-out tells of
 )
 
 // firstPage is how many of the payloads one call enqueues.
 func firstPage(payloads [][]byte) int {
 	size := 0
 	for i, p := range payloads {
-		if size += len(p); i == pageLength || i > 0 && size > pageSize {
+		if size += len(p); i == PageLength || i > 0 && size > pageSize {
 			return i
 		}
 	}
@@ -44,18 +56,18 @@ func firstPage(payloads [][]byte) int {
 func Spans(payloads [][]byte) bool { return firstPage(payloads) < len(payloads) }
 
 // A Batch is an enqueue of more than one page: all payloads or none. The pages are put
-// aside one by one, accepted in one step, and then moved to the queue page by page. What
-// was accepted and not moved, since its producer died, is moved by whoever serves the
-// queue.
+// aside one by one, accepted in one step, and then moved to the queue page by page (Haul).
+// What was accepted and not moved, since its producer died, is moved by whoever serves
+// the queue or enqueues to it.
 type Batch struct {
 	ID     string // that no other has
 	Nonce  string // of EnqueueOnce; "": none
 	Window time.Duration
 }
 
-// Enqueue enqueues the payloads; fresh is false if it has been done with this nonce within
-// the window. A call whose reply is lost is repeated. It fails with ErrUnknown only if the
-// outcome of the commit is unknown, and otherwise leaves nothing.
+// Enqueue has the payloads accepted; fresh is false if it has been done with this nonce
+// within the window. A call whose reply is lost is repeated. It fails with ErrUnknown only
+// if the outcome of the commit is unknown, and otherwise leaves nothing.
 func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
 	key, sent := q.Batch(b.ID), 0
 	for rest := payloads; len(rest) > 0; {
@@ -63,7 +75,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 		call := stage.Call([]string{key}, sent, stageTTL.Milliseconds()).With(redisconn.Copy(rest[:n]))
 		if _, _, err := insist(ctx, r, call); err != nil {
 			b.abandon(ctx, r, q)
-			return false, settledAs(err)
+			return false, NotEnqueued(err)
 		}
 		sent, rest = sent+n, rest[n:]
 	}
@@ -82,14 +94,13 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 		return false, err // what is there may be accepted
 	case err != nil || !fresh:
 		b.abandon(ctx, r, q)
-		return false, err
 	}
-	_ = Haul(ctx, r, q) // if it fails, whoever serves the queue goes on
-	return true, nil
+	return fresh, err
 }
 
-// settledAs makes what is unknown of a page known: it has no effect without a commit.
-func settledAs(err error) error {
+// NotEnqueued makes what is unknown of a call known, where its caller has enqueued
+// nothing whether it was carried out or not.
+func NotEnqueued(err error) error {
 	if errors.Is(err, redisconn.ErrUnknown) {
 		return fmt.Errorf("nothing was enqueued: %s", err)
 	}
@@ -116,24 +127,32 @@ func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown boo
 	return v, unknown, err
 }
 
-// Haul moves what was accepted to the queue.
-func Haul(ctx context.Context, r Runner, q keys.Queue) error {
+// Damage is what Haul has put aside: batches whose tasks are gone or overwritten.
+type Damage struct {
+	Batches int
+	Key     string // of the first
+}
+
+// Haul moves all batches that were accepted to the queue.
+func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error) {
 	call := haul.Call([]string{q.Waiting(), q.Idle(), q.Batches()}, q.Wake(""), q.Batch(""))
 	for {
 		v, _, err := insist(ctx, r, call)
-		left, err := redis.Int(v, err)
-		if err != nil || left == 0 {
-			return err
+		d := decode(v, err)
+		left, damaged := d.int(), d.list()
+		damaged.each(func() {
+			if id := damaged.string(); damage.Batches == 0 {
+				damage.Key = q.Batch(id)
+			}
+			damage.Batches++
+		})
+		if d.join(damaged); d.err != nil || left == 0 {
+			return damage, d.err
 		}
 	}
 }
 
-// HaulAll is Haul where a batch may be left of a producer that died. It asks first, since
-// there hardly ever is.
-func HaulAll(ctx context.Context, r Runner, q keys.Queue) error {
-	there, err := redis.Bool(r.One(ctx, redisconn.Command("EXISTS", q.Batches())))
-	if err != nil || !there {
-		return err
-	}
-	return Haul(ctx, r, q)
+// UnmovedCall is the call that asks for the batches that are to be moved, in their order.
+func UnmovedCall(q keys.Queue) redisconn.Call {
+	return redisconn.Command("ZRANGE", q.Batches(), "-inf", "("+strconv.Itoa(putAside), "BYSCORE", "LIMIT", 0, maxBatches)
 }

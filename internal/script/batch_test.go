@@ -34,8 +34,14 @@ func commits(nonce string, count int) func(*env) string {
 }
 
 func hauls(e *env) string {
-	v, err := do(e.ctx, e.line, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch("")))
-	return answered(v, err)
+	d := decode(do(e.ctx, e.line, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch(""))))
+	left, damaged := d.int(), d.list()
+	said := fmt.Sprint(left)
+	damaged.each(func() { said += " " + damaged.string() })
+	if d.join(damaged); d.err != nil {
+		return answered(nil, d.err)
+	}
+	return said
 }
 
 func answered(v any, err error) string {
@@ -58,7 +64,7 @@ func TestBatch(t *testing.T) {
 	for _, w := range words {
 		long = append(long, w)
 	}
-	accepted := state{"batch:b": "[a b c]", "batches": "[b]", "once:n": "=b +1m"}
+	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "all of it", seed: state{"queues": "[z]"}, steps: []when{
 			{call: stages(0, "a", "b"), want: "2", state: state{"queues": "[z]", "batch:b": "[a b] +1m"}},
@@ -84,10 +90,42 @@ func TestBatch(t *testing.T) {
 		{name: "nothing is there", steps: []when{{call: commits("n", 4), want: "BATCH"}, {call: hauls, want: "0"}, {call: stages(2, "c"), want: "BATCH", state: state{}}}},
 		{name: "workers wake", alive: []string{"w1", "w2"}, seed: accepted.with("idle", "(w1=-2m w2=-1m)"), steps: []when{
 			{call: hauls, want: "0", heard: []string{"wake:w1 3", "wake:w2 3"}, state: state{"queues": "[a b c]", "once:n": "=b +1m"}}}},
-		{name: "one after the other", seed: state{"batch:b": "[a b]", "batch:c": "[c d]", "batches": "[c b]"}, steps: []when{
-			{call: hauls, want: "1", state: state{"queues": "[c d]", "batch:b": "[a b]", "batches": "[b]"}},
+		{name: "one after the other", seed: state{"batch:b": "[a b]", "batch:c": "[c d]", "batches": "(c=1 b=2)"}, steps: []when{
+			{call: hauls, want: "1", state: state{"queues": "[c d]", "batch:b": "[a b]", "batches": "(b=2)"}},
 			{call: hauls, want: "0", state: state{"queues": "[c d a b]"}}}},
-		{name: "one that Redis has lost", seed: state{"batches": "[b]"}, steps: []when{{call: hauls, want: "0", state: state{}}}},
+		{name: "behind the last of those to be moved", seed: open.with("batches", "(x=3 y=7 z=aside:-5m)"), steps: []when{
+			{call: commits("n", 3), want: "1", heard: []string{"enqueue 3"}, state: accepted.with("batches", "(x=3 y=7 b=8 z=aside:-5m)")}}},
+		{name: "behind all that has no number", seed: open.with("batches", "(x=-5)"), steps: []when{
+			{call: commits("n", 3), want: "1", heard: []string{"enqueue 3"}, state: accepted.with("batches", "(x=-5 b=1)")}}},
+		{name: "those that are gone or overwritten are put aside, and then the next one is moved",
+			seed: state{"queues": "[z]", "batches": "(a=1 b=2 c=3)", "batch:b": "=foreign", "batch:c": "[t u]"}, steps: []when{
+				{call: hauls, want: "1 a b", state: state{"queues": "[z]", "batches": "(c=3 a=aside:0 b=aside:0)", "batch:b": "=foreign", "batch:c": "[t u]"}},
+				{call: hauls, want: "0", state: state{"queues": "[z t u]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
+				{call: hauls, want: "0"},
+				{call: enqueues("v"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[z t u v]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
+				{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
+		{name: "a hundred a call are put aside", seed: state{"batches": "(" + strings.Join(numbered("d", 150), " ") + ")"}, steps: []when{
+			{call: func(e *env) string { return hauls(e)[:6] }, want: "50 d10", state: state{"batches": "(" + strings.Join(numbered("d", 150)[100:], " ") + " " + strings.Join(putsAside("d", 100), " ") + ")"}},
+			{call: does("DEL", "batches"), state: state{}}}},
+		{name: "an id without a name", seed: state{"batches": "(x=0)"}, steps: []when{
+			{call: does("ZADD", "batches", 1, ""), state: state{"batches": `(x=0 ""=1)`}},
+			{call: hauls, want: "0 x", state: state{"batches": "(x=aside:0)"}}}},
+		{name: "what comes later goes behind", seed: accepted.with("queues", "[z]"), steps: []when{
+			{call: enqueues("y"), want: "UNMOVED"},
+			{call: enqueuesOnce("m", "y"), want: "UNMOVED"},
+			{call: enqueuesOnce("n", "y"), want: "repeated"},
+			{call: enqueuesUnique("y"), want: "UNMOVED"},
+			{call: hauls, want: "0", state: state{"queues": "[z a b c]", "once:n": "=b +1m"}},
+			{call: enqueues("y"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[z a b c y]", "once:n": "=b +1m"}}}},
+		{name: "a list of batches of another type holds up nobody", seed: state{"batches": "[b]", "workers": "(w1=+60m)"}, steps: []when{
+			{call: enqueues("y"), want: "ok", heard: []string{"enqueue 1"}, state: state{"batches": "[b]", "workers": "(w1=+60m)", "queues": "[y]"}},
+			{call: beats("w1", false), want: "waiting=1"},
+			{call: hauls, want: "WRONGTYPE"},
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"workers": "(w1=+60m)"}}}},
+		{name: "deleted", seed: accepted.with("queues", "[z]"), steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"once:n": "=b +1m"}}}},
+		{name: "many are deleted", seed: state{"batches": "(" + strings.Join(numbered("d", 250), " ") + ")", "batch:d349": "[a]"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
 		{name: "a list of another type", seed: accepted.with("queues", "=foreign"), steps: []when{
 			{call: hauls, want: "WRONGTYPE", state: accepted.with("queues", "=foreign")}}},
 		{name: "batches of another type", seed: open.with("batches", "=foreign"), steps: []when{
@@ -95,9 +133,30 @@ func TestBatch(t *testing.T) {
 		{name: "a beat tells", seed: accepted.merged(member), steps: []when{
 			{call: func(e *env) string {
 				p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0])
-				return fmt.Sprint(p.Batches, err)
-			}, want: "true <nil>"}}},
+				return fmt.Sprintf("%s %v", p.Batch, err)
+			}, want: "b 3 <nil>"}}},
+		{name: "a beat tells of no list", seed: accepted.merged(member).with("batch:b", "=foreign"), steps: []when{
+			{call: func(e *env) string {
+				p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0])
+				return fmt.Sprintf("%s %v", p.Batch, err)
+			}, want: "b 0 <nil>"}}},
 	})
+}
+
+// numbered are members of a zset with the numbers of their names.
+func numbered(name string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%d=%d", name, 100+i, i))
+	}
+	return all
+}
+
+// putsAside are members of a zset that were put aside.
+func putsAside(name string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%d=aside:0", name, 100+i))
+	}
+	return all
 }
 
 // A page is bounded in elements and in bytes, and a full Redis still moves what it has
@@ -176,6 +235,9 @@ func TestBatchInterrupted(t *testing.T) {
 						others++
 					}}
 					fresh, err := Batch{ID: "b", Nonce: "n", Window: time.Minute}.Enqueue(e.ctx, f, e.q, payloads)
+					if err == nil {
+						_, _ = Haul(e.ctx, f, e.q)
+					}
 					all := at > 4 || !dies || at == 4 && done
 					if told := all && !(dies && at == 4); told && (err != nil || !fresh) || !told && err == nil {
 						t.Errorf("answered %v %v", fresh, err)
@@ -187,7 +249,9 @@ func TestBatchInterrupted(t *testing.T) {
 						_, err = e.conn.Do("DEL", e.q.Batch("b"))
 						is.NoErr(err)
 					}
-					is.NoErr(HaulAll(e.ctx, e.line, e.q))
+					damage, err := Haul(e.ctx, e.line, e.q)
+					is.NoErr(err)
+					is.Equal(damage, Damage{})
 					list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
 					is.NoErr(err)
 					want := others
@@ -208,4 +272,20 @@ func TestBatchInterrupted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever others have written as its number, a batch is behind those that are to be moved,
+// and is to be moved.
+func TestBatchBehindTheHighestNumber(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(state{"batch:a": "[x]", "batch:b": "[y] +1m"})
+	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))
+	is.Equal(commits("n", 1)(e), "1")
+	is.Equal(hauls(e), "1")
+	is.Equal(hauls(e), "0")
+	list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
+	is.NoErr(err)
+	is.Equal(list, []string{"y", "x"})
 }

@@ -1,19 +1,21 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
 -- lapsed. Whoever has not itself beaten for a while may suspect, not judge.
 --
--- KEYS[17] batches list  ids of batches that are committed
+-- KEYS[17] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it lapses; 0 never
 -- ARGV[8] grace   ms between suspecting and failing
 -- ARGV[9] judge   ms of Redis time until which the worker may fail others
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
+-- ARGV[10] batch  key prefix of a batch, with its id appended
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
 --
 -- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
--- again, due, now, deadline, batches}: 1 if the lease had lapsed; how many tasks wait and are due; how many
+-- again, due, now, deadline, batch}: 1 if the lease had lapsed; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
 -- token of the last cancel that may cover something of that, 0 if there is none; what look returns; the time; when the
 -- lease would have lapsed, which is earlier than the worker was told if Redis has
--- lost writes; and 1 if a batch is to be moved to the queue.
+-- lost writes; and the batch that is to be moved to the queue next, with what is left of
+-- it, or "". Who moves it is still at it while that changes.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
@@ -60,11 +62,17 @@ if held > 0 then
 elseif canceling then
   holds_nothing(worker) -- should Redis have lost what it held
 end
+
+local batch = redis.pcall('ZRANGE', KEYS[17], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1]
+if batch then
+  local left = redis.pcall('LLEN', ARGV[10] .. batch)
+  batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)
+end
 return {
   deadline < now and 1 or 0,
   waiting,
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now, deadline, redis.call('EXISTS', KEYS[17]),
+  failed, returned, again, due, now, deadline, batch or '',
 }

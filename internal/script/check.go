@@ -16,8 +16,8 @@ type What string
 // those that another one holds, too; workers that hold something, members,
 // suspects, idle workers, workers with rounds; fields of entries; entries with a
 // hash, in schedule, in contents; digests with a lock; names in the cancel log
-// and those with a record; who holds something, and what is stopping; the queue, by
-// any name.
+// and those with a record; who holds something, and what is stopping; batches that are
+// committed; the queue, by any name.
 const (
 	CheckProcesses What = "process"
 	CheckHeld      What = "held"
@@ -36,6 +36,7 @@ const (
 	CheckRecords   What = "record"
 	CheckHolding   What = "holder"
 	CheckStopping  What = "stopping"
+	CheckBatches   What = "batch"
 	CheckQueue     What = "queue"
 )
 
@@ -60,12 +61,12 @@ type Verdict struct {
 // names and the bytes of their payloads, which end a call early; for a process that nobody
 // holds, and for cancels, also with the workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
-	args := prefixes(q, flag(mend), string(what), worker)
+	args := prefixes(q, flag(mend), string(what), worker, q.Batch(""))
 	for _, name := range names {
 		args = append(args, name)
 	}
 	var v Verdict
-	d := decode(do(ctx, r, check.Call(shared(q), args...)))
+	d := decode(do(ctx, r, check.Call(append(shared(q), q.Batches()), args...)))
 	flaws := d.list()
 	flaws.each(func() {
 		one := flaws.list()

@@ -2,17 +2,19 @@
 -- put right what can be without losing a task. Whoever has seen something odd
 -- while the fleet works asks here whether it is.
 --
+-- KEYS[17] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] mend     1: put right
 -- ARGV[7] what     the names are, a key of judges below
 -- ARGV[8] worker   whose processes they are; "" for all else
--- ARGV[9] the names
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
+-- ARGV[9] batch    key prefix of a batch, with its id appended
+-- ARGV[10] the names
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
 --
 -- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong; how
 -- many names were judged, from the first: all, unless hashing their payloads takes too
 -- long for one call; and how many of the entries judged wait to be retried.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
-local at = 9
+local at = 10
 if broken then
   return broken
 end
@@ -421,6 +423,24 @@ function judges.record(name)
   end
 end
 
+-- A batch that is committed has its tasks, or is put aside because it has not. Where the
+-- key is a list again, the batch is moved after all; without a key there is nothing left
+-- to look at.
+function judges.batch(id)
+  local place = tonumber(redis.pcall('ZSCORE', KEYS[17], id)) -- of an error, nil
+  local length = place and redis.pcall('LLEN', ARGV[9] .. id)
+  local whole = type(length) == 'number'
+  if not place or place < PUT_ASIDE and whole and length > 0 then
+    return
+  end
+  if mend and whole and length > 0 then
+    redis.call('ZADD', KEYS[17], 0, id)
+  elseif mend and whole then
+    redis.call('ZREM', KEYS[17], id)
+  end
+  flaw('batch', id, mend and whole)
+end
+
 -- The queue as a whole.
 function judges.queue(name)
   if not last_token() then
@@ -450,6 +470,9 @@ function judges.queue(name)
     flaw('ledger', name, mend)
   end
   local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now)
+  for _, batch in ipairs(first_batches(KEYS[17], ARGV[9])) do
+    ready = ready + batch.length
+  end
   if ready > 0 and paused then
     flaw('paused', name, false, tostring(ready))
   end

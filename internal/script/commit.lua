@@ -3,12 +3,13 @@
 -- nonce has enqueued.
 --
 -- KEYS[1] batch    list    the pages
--- KEYS[2] batches  list    ids of batches that are committed; the tail is the first
+-- KEYS[2] batches  zset    ids of batches that are committed, in their order
 -- KEYS[3] once     string  the mark of the nonce, with a TTL
 -- ARGV[1] enqueue  channel told the count, for observers
 -- ARGV[2] id       of the batch
 -- ARGV[3] count    of its payloads
 -- ARGV[4] window   ms
+-- Uses lib_batch.
 --
 -- Returns 1, or 0 when it has been done before by another call. Fails with BATCH when
 -- pages are missing.
@@ -16,12 +17,12 @@ local mark = redis.pcall('GET', KEYS[3])
 if mark then
   return mark == ARGV[2] and 1 or 0
 end
-redis.call('LLEN', KEYS[2]) -- of another type: fail before anything changes
+local last = redis.call('ZRANGE', KEYS[2], UNMOVED, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
 if redis.call('LLEN', KEYS[1]) ~= tonumber(ARGV[3]) then
   return redis.error_reply('BATCH pages of the batch are missing')
 end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[4]) -- first, since a full Redis refuses it
 redis.call('PERSIST', KEYS[1])
-redis.call('LPUSH', KEYS[2], ARGV[2])
+redis.call('ZADD', KEYS[2], math.min(math.max(tonumber(last) or 0, 0) + 1, PUT_ASIDE - 1), ARGV[2])
 redis.pcall('PUBLISH', ARGV[1], ARGV[3])
 return 1

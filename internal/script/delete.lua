@@ -1,14 +1,17 @@
--- delete: drop what waits, in both lanes, and the locks on it. What runs and what
--- has failed is not touched. The first call (cursor 0) does all that takes one
--- command; then one page of locks, and one of entries a call: 100, or 1 MiB of payloads.
+-- delete: drop what waits, in both lanes and in committed batches, and the locks on it.
+-- What runs and what has failed is not touched. The first call (cursor 0) does all that
+-- takes one command; then one page of locks, one of batches, and one of entries a call:
+-- 100, or 1 MiB of payloads. Of a batch the key goes, whatever somebody has put there.
 --
+-- KEYS[17] batches zset    ids of batches that are committed, in their order
 -- ARGV[6] delete   channel  told that the queue was deleted
 -- ARGV[7] cursor   of the page
 -- ARGV[8] first    1 on the first call
+-- ARGV[9] batch    key prefix of a batch, with its id appended
 -- Uses lib_queue, lib_wake, lib_entry.
 --
--- Returns the next cursor and how many entries are left; "0" and 0 after the
--- last page.
+-- Returns the next cursor and how many entries and batches are left; "0" and 0 after
+-- the last page.
 if broken then
   return broken
 end
@@ -34,7 +37,15 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
     redis.call('HDEL', q.unique, digest)
   end
 end
-local left = redis.call('ZCARD', q.contents)
+local batches = redis.pcall('ZRANGE', KEYS[17], 0, 99)
+if batches.err then
+  redis.call('UNLINK', KEYS[17])
+end
+for _, id in ipairs(batches) do
+  redis.call('UNLINK', ARGV[9] .. id)
+  redis.call('ZREM', KEYS[17], id)
+end
+local left = redis.call('ZCARD', q.contents) + redis.call('ZCARD', KEYS[17])
 if not offset then
   return { '0', left }
 end

@@ -29,7 +29,7 @@ func TestDeleteIsBounded(t *testing.T) {
 				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
 				e.must(nil, Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
 			}
-			d := decode(do(e.ctx, e.line, deleteQueue.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 1)...)))
+			d := decode(do(e.ctx, e.line, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 1, e.q.Batch(""))...)))
 			if _, left := d.string(), d.int(); d.err != nil || left != c.left {
 				t.Errorf("%d entries are left, not %d: %v", left, c.left, d.err)
 			}

@@ -5,12 +5,17 @@
 -- KEYS[2] idle     zset     worker → idle since, ms
 -- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[4] gaps     zset     positions from which a cancel removed a payload
+-- KEYS[5] batches  zset     ids of batches that are committed, in their order
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  one
--- Uses lib_place, lib_wake, lib_push.
+-- Uses lib_place, lib_wake, lib_push, lib_batch.
 --
--- Fails with DUPLICATE.
+-- Fails with DUPLICATE, and with UNMOVED when a batch is to be moved first.
+local refusal = behind(KEYS[5])
+if refusal then
+  return refusal
+end
 local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
 local digest = redis.sha1hex(payload)
 local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0

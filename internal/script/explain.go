@@ -16,7 +16,7 @@ type Place struct {
 	Workers int // that serve the queue and have been heard of
 	Idle    int
 	Ready   int // entries that are due
-	Length  int // of the list
+	Length  int // of the list, and of the batches behind it
 	Before  []int
 	Entries []Entry
 	Graves  []Grave
@@ -36,10 +36,10 @@ type Entry struct {
 }
 
 // Explain looks for the copies of a payload, or for an entry if one is given: for
-// most of each kind, and so deep into the list.
+// most of each kind, and so deep into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
-	d := decode(do(ctx, r, explain.Call(shared(q), prefixes(q, entry, payload, most, depth, head, tail)...)))
+	d := decode(do(ctx, r, explain.Call(append(shared(q), q.Batches()), prefixes(q, entry, payload, most, depth, head, tail, q.Batch(""))...)))
 	p := &Place{Now: d.int(), Paused: d.int() == 1, Workers: int(d.int()), Idle: int(d.int()), Ready: int(d.int()), Length: int(d.int())}
 	places, entries, graves := d.list(), d.list(), d.list()
 	places.each(func() { p.Before = append(p.Before, int(places.int())) })

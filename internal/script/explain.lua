@@ -1,18 +1,20 @@
 -- explain: where the copies of a task are that wait or have failed, at one moment,
 -- and how the queue stands. It changes nothing.
 --
+-- KEYS[17] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] entry    of the second lane; "": by the payload
 -- ARGV[7] payload
 -- ARGV[8] most     copies of each kind
 -- ARGV[9] depth    how far to look into the list
 -- ARGV[10] head    of the keys of the failed queue
 -- ARGV[11] tail    likewise
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
+-- ARGV[12] batch   key prefix of a batch, with its id appended
+-- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
 -- Returns {now, paused, workers, idle, ready, length, places, entries, graves}: how many
 -- workers serve the queue and have been heard of; how many are idle; how many
--- entries are due; how many tasks are on the list; per copy on the list how many
--- are before it there; per entry {entry, due, planned or -1, retries, crashes,
+-- entries are due; how many tasks are on the list, and behind it in batches; per copy
+-- there how many are before it; per entry {entry, due, planned or -1, retries, crashes,
 -- before, process or "", its worker or "", its token}; per failed copy {entry,
 -- kind, reason, tries, deaths, worker, at, from}.
 local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -22,8 +24,9 @@ end
 local failed = failed_queue(ARGV[10], ARGV[11])
 local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
 local idlers = redis.pcall('ZCARD', q.idle)
+local lists = first_batches(KEYS[17], ARGV[12])
 local length = redis.pcall('LLEN', q.waiting)
-length = type(length) == 'number' and length or 0
+table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and length or 0 })
 
 -- The entries of a lane in which the payload waits.
 local function entries_of(lane)
@@ -35,11 +38,15 @@ local function entries_of(lane)
   return names
 end
 
-local places = {}
-if by == '' and length > 0 then
-  for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most, 'MAXLEN', depth)) do
-    places[i] = length - 1 - index
+local places, total = {}, 0
+for _, list in ipairs(lists) do
+  if by == '' and list.length > 0 and #places < most and total < depth then
+    local at = redis.call('LPOS', list.key, payload, 'RANK', -1, 'COUNT', most - #places, 'MAXLEN', depth - total)
+    for _, index in ipairs(at) do
+      places[#places + 1] = total + list.length - 1 - index
+    end
   end
+  total = total + list.length
 end
 
 local entries = {}
@@ -67,5 +74,5 @@ for _, grave in ipairs(by == '' and entries_of(failed) or {}) do
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), length, places, entries, graves,
+  redis.call('ZCOUNT', q.schedule, '-inf', now), total, places, entries, graves,
 }

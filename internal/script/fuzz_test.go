@@ -107,7 +107,7 @@ func FuzzReplies(f *testing.F) {
 		_, _ = Now(ctx, fresh())
 		_, _ = EnqueueOnce(ctx, fresh(), q, "n", time.Second, []any{"p"})
 		_, _ = Batch{ID: "b"}.Enqueue(ctx, fresh(), q, [][]byte{[]byte("p")})
-		_ = HaulAll(ctx, fresh(), q)
+		_, _ = Haul(ctx, fresh(), q)
 		_ = EnqueueUnique(ctx, fresh(), q, []any{"p"})
 		_, _ = Cancel(ctx, fresh(), q, []byte("p"))
 		_, _ = CancelKey(ctx, fresh(), q, "k:a")

@@ -98,7 +98,7 @@ func TestGuardDelete(t *testing.T) {
 	t.Parallel()
 	// A later page, after somebody has enqueued.
 	page := func(e *env) string {
-		r := e.line.Do(e.ctx, deleteQueue.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 0)...))[0]
+		r := e.line.Do(e.ctx, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 0, e.q.Batch(""))...))[0]
 		if r.Err != nil {
 			return refused(r.Err)
 		}

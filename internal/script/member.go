@@ -476,9 +476,9 @@ type Pulse struct {
 	Rank     int   // place among the idle workers; -1 when not among them
 	Canceled int64 // token of the last cancel, if the worker has still to say what it holds of that
 	Look
-	Now      int64 // ms of Redis time
-	Deadline int64 // until when the lease held before, as Redis knows it
-	Batches  bool  // a large enqueue is to be moved to the queue
+	Now      int64  // ms of Redis time
+	Deadline int64  // until when the lease held before, as Redis knows it
+	Batch    string // what is left of the batch that is to be moved to the queue next; "" if none is
 }
 
 // BeatCall is the call of one beat; several travel together. Workers that are
@@ -486,7 +486,7 @@ type Pulse struct {
 // It may judge until the given Redis time, since a copy that comes late does not
 // know what has been meanwhile; 0 is not at all.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
-	return beat.Call(append(shared(q), q.Batches()), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge)...)
+	return beat.Call(append(shared(q), q.Batches()), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge, q.Batch(""))...)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
@@ -495,7 +495,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	d := decode(r.Value, Refusal(r.Err))
 	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
 	p.Look = d.look()
-	p.Now, p.Deadline, p.Batches = d.int(), d.int(), d.int() == 1
+	p.Now, p.Deadline, p.Batch = d.int(), d.int(), d.string()
 	return p, d.err
 }
 

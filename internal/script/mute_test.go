@@ -87,7 +87,7 @@ func TestMute(t *testing.T) {
 	if got := commits("n", 1)(e); got != "1" {
 		t.Error(got)
 	}
-	e.compare(2, after.with("batch:b", "[a]", "batches", "[b]", "once:n", "=b +1m"))
+	e.compare(2, after.with("batch:b", "[a]", "batches", "(b=1)", "once:n", "=b +1m"))
 }
 
 // The answers that the library does not read are what the headers of the scripts
@@ -113,10 +113,10 @@ func TestAnswers(t *testing.T) {
 			return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]", 0, 0)
 		}, "1"},
 		{"enqueue_once", nil, func(e *env) redisconn.Call {
-			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n")}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
+			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n"), e.q.Batches()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
 		}, "1"},
 		{"enqueue_unique", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
+			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
 		}, "1"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},

@@ -44,7 +44,7 @@ const long = 100
 func NewBack(q keys.Queue) *Back {
 	channel := q.Channel(keys.KindEnqueue)
 	return &Back{
-		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle()}, q.Wake(""), channel),
+		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle(), q.Batches()}, q.Wake(""), channel),
 		push:    redisconn.Command("LPUSH", q.Waiting()),
 		rouse:   rouse.Call([]string{q.Idle()}, q.Wake("")),
 		channel: channel,
@@ -53,7 +53,8 @@ func NewBack(q keys.Queue) *Back {
 
 // Enqueue adds payloads to the back of the queue, all or none. The call may
 // become one with those of others. While the queue is long it does what a
-// producer in any language would: nobody needs to be woken.
+// producer in any language would: nobody needs to be woken. It fails with ErrUnmoved
+// where a batch is to be moved to the queue first, if the script looks for one.
 func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) error {
 	if !b.long.Load() || !l.Free() {
 		before, err := redis.Int(do(ctx, l, b.enqueue.Call(payloads)))
@@ -78,17 +79,17 @@ func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) e
 func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Refusal(replies[0].Err) }
 
 // EnqueueOnce is Enqueue unless it has been done with this nonce within the
-// window; fresh tells.
+// window; fresh tells. It always looks for a batch.
 func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh bool, err error) {
-	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce)},
+	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce), q.Batches()},
 		q.Wake(""), q.Channel(keys.KindEnqueue), window.Milliseconds())
 	return redis.Bool(do(ctx, r, call.With(payloads)))
 }
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
-// then it fails with ErrDuplicate.
+// then it fails with ErrDuplicate. It always looks for a batch.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) error {
-	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps()}, q.Wake(""), q.Channel(keys.KindEnqueue))
+	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches()}, q.Wake(""), q.Channel(keys.KindEnqueue))
 	_, err := do(ctx, r, call.With(payload))
 	return err
 }
@@ -105,11 +106,11 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 	return err
 }
 
-// Delete drops what waits and the locks on it.
+// Delete drops what waits, in batches, too, and the locks on it.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, first, before := "0", 1, int64(math.MaxInt64)
 	for {
-		d := decode(do(ctx, r, deleteQueue.Call(shared(q), prefixes(q, q.Channel(keys.KindDelete), cursor, first)...)))
+		d := decode(do(ctx, r, deleteQueue.Call(append(shared(q), q.Batches()), prefixes(q, q.Channel(keys.KindDelete), cursor, first, q.Batch(""))...)))
 		next, left := d.string(), d.int()
 		// It also ends when others put as fast as this deletes.
 		if d.err != nil || next == "0" && (left == 0 || left >= before) {

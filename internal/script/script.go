@@ -85,6 +85,8 @@ func Refusal(err error) error {
 		return ErrDuplicate
 	case "BATCH":
 		return ErrBatch
+	case "UNMOVED":
+		return ErrUnmoved
 	}
 	return err
 }

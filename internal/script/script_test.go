@@ -442,6 +442,8 @@ func score(s string, now int64) string {
 		return "never"
 	case f < 1e12:
 		return strconv.FormatInt(int64(f), 10)
+	case f == aside:
+		return "aside:0"
 	case f >= aside:
 		return "aside:" + minutes(int64(f)-aside-now)
 	case f >= clock:
@@ -630,6 +632,8 @@ func refused(err error) string {
 		return "STALE"
 	case errors.Is(err, ErrDuplicate):
 		return "DUPLICATE"
+	case errors.Is(err, ErrUnmoved):
+		return "UNMOVED"
 	case errors.Is(err, errStuck):
 		return "STUCK"
 	}

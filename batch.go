@@ -1,0 +1,120 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
+)
+
+// enqueueBatch enqueues more payloads than one call takes. When it returns they are
+// accepted, or none is. If they can't be moved to the queue now, whoever serves the queue
+// or enqueues to it moves them.
+func (q *Queue) enqueueBatch(ctx context.Context, batch script.Batch, payloads [][]byte) (fresh bool, err error) {
+	fresh, err = batch.Enqueue(ctx, q.peer.calls, q.keys, payloads)
+	unknown := errors.Is(err, redisconn.ErrUnknown)
+	if err != nil && !unknown {
+		return false, err
+	}
+	b := q.back()
+	n := b.unmoved.Add(1)
+	if !unknown && q.haul(ctx) == nil {
+		b.unmoved.CompareAndSwap(n, 0)
+	}
+	return fresh, err
+}
+
+// behind sends what goes to the back of the queue. Batches that were accepted before are
+// moved there first.
+func (q *Queue) behind(ctx context.Context, send func() error) error {
+	b := q.back()
+	for {
+		if n := b.unmoved.Load(); n > 0 {
+			if err := q.haul(ctx); err != nil {
+				return script.NotEnqueued(err)
+			}
+			b.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another one meanwhile
+		}
+		err := send()
+		if !errors.Is(err, script.ErrUnmoved) {
+			return err
+		}
+		b.unmoved.Add(1)
+	}
+}
+
+// haul moves accepted batches to the queue, and logs when that fails, and when the tasks
+// of a batch are gone.
+func (q *Queue) haul(ctx context.Context) error {
+	damage, err := script.Haul(ctx, q.peer.calls, q.keys)
+	if log := q.peer.log; damage.Batches > 0 && q.peer.damage.allow(q.id) {
+		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
+			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
+	}
+	q.back().hauls.about(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
+	return err
+}
+
+// maxDamages is how many lines a second a peer logs about damaged batches.
+const maxDamages = 5
+
+// unmoved returns the batches that are still to be moved to the queue, in their order.
+func (q *Queue) unmoved(reply redisconn.Reply) ([]string, error) {
+	ids, err := redis.Strings(reply.Value, reply.Err)
+	if foreignType(err) {
+		return nil, nil // nobody can tell of any
+	}
+	return ids, err
+}
+
+// onList counts the tasks on the list, with those of batches on the way there. It is given
+// what was answered about both before.
+func (q *Queue) onList(ctx context.Context, list, batches redisconn.Reply) (int, error) {
+	sum, err := redis.Int(list.Value, list.Err)
+	if err != nil {
+		return 0, err
+	}
+	ids, err := q.unmoved(batches)
+	if err != nil || len(ids) == 0 {
+		return sum, err
+	}
+	// Together, since tasks move from one to the other.
+	calls := []redisconn.Call{redisconn.Command("LLEN", q.keys.Waiting())}
+	for _, id := range ids {
+		calls = append(calls, redisconn.Command("LLEN", q.keys.Batch(id)))
+	}
+	sum = 0
+	for i, r := range q.peer.calls.Do(ctx, calls...) {
+		n, err := redis.Int(r.Value, r.Err)
+		if err != nil && (i == 0 || !foreignType(err)) {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// batched yields what waits in batches, front first.
+func (q *Queue) batched(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		ids, err := q.unmoved(q.peer.calls.Do(ctx, script.UnmovedCall(q.keys))[0])
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, id := range ids {
+			for payload, err := range q.elements(ctx, q.keys.Batch(id)) {
+				if foreignType(err) {
+					break // it is damaged
+				}
+				if !yield(payload, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
