@@ -9,7 +9,8 @@
 //	peers ── links ──▶ world ──▶ server ──▶ judge
 //	(worqr)  (net.Conn) events   (miniredis)  what changed, and whether it may
 //
-// A run has two phases. In the first there are faults: processes are killed,
+// A run has two phases. In the first there are faults: processes are killed, some of
+// them between the pages, the commit and the hauls of a batch that they enqueue;
 // paused, stopped and cut off; workers come and go under one id; links break, lead nowhere, hold up what they carry
 // until long after its sender has given up; requests come twice; replies are lost;
 // the server stands still, restarts with all it knew, with what it knew a second
@@ -18,7 +19,8 @@
 // no task is lost, or in two places, or enqueued twice; each process has one owner,
 // which is a member or is being returned; who was failed changes nothing; nobody is
 // failed who lives and can be heard; a key runs once at a time; locks are where
-// their payload is; tokens rise; what goes back goes to the front, in order; what
+// their payload is; tokens rise; what goes back goes to the front, in order; all of a
+// batch is accepted or none, it keeps its order, and what is enqueued later is behind it; what
 // was canceled does not come back, and a cancel is over only when nothing of it
 // runs; a handler begins only what was started, once; a producer that is told of a
 // failure has enqueued nothing. In the second phase there are no faults. All that

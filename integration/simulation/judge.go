@@ -24,6 +24,7 @@ type judge struct {
 	places  map[string]map[string]int // queue → payload → in how many places
 	known   map[string]bool           // payloads that were accepted once
 	refused map[string]bool           // whose producer was told that they were not
+	settled map[string]bool           // whose producer was told that they were
 	unique  map[string]bool           // enqueued under a lock
 	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
@@ -54,13 +55,13 @@ type start struct {
 
 // A verdict is how many tasks went which way.
 type verdict struct {
-	Enqueued, Finished, Canceled, Replaced, Starts, Extra, Returned int
-	Evicted                                                         int // workers that were failed
+	Enqueued, Batched, Finished, Canceled, Replaced, Starts, Extra, Returned int
+	Evicted                                                                  int // workers that were failed
 }
 
 func newJudge(s *server) *judge {
 	return &judge{
-		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{},
+		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
 		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 	}
@@ -146,7 +147,7 @@ func (j *judge) look(r *request) {
 		st := steps[l]
 		if st == nil {
 			was := *l
-			was.process, was.working, was.entry, was.owner = maps.Clone(l.process), maps.Clone(l.working), maps.Clone(l.entry), maps.Clone(l.owner)
+			was.process, was.working, was.entry, was.owner, was.batch = maps.Clone(l.process), maps.Clone(l.working), maps.Clone(l.entry), maps.Clone(l.owner), maps.Clone(l.batch)
 			st = &step{judge: j, r: r, was: &was, is: l, kind: map[string]bool{}}
 			steps[l] = st
 			if moved[queue] == nil {
@@ -163,6 +164,16 @@ func (j *judge) look(r *request) {
 			}
 		})
 		l.set(kind, of, v)
+	}
+	for _, st := range steps {
+		if st.kind["batch"] || st.kind["batches"] {
+			for _, p := range st.was.accepted() {
+				moved[st.is.queue][p]--
+			}
+			for _, p := range st.is.accepted() {
+				moved[st.is.queue][p]++
+			}
+		}
 	}
 	for queue, by := range moved {
 		j.count(queue, by)
@@ -238,7 +249,7 @@ func atoi(s string) int {
 
 // restored takes in that the server knows what it knew at some time, or nothing.
 func (j *judge) restored(all snapshot) {
-	j.known, j.refused = map[string]bool{}, map[string]bool{} // what was forgotten may come again
+	j.known, j.refused, j.settled = map[string]bool{}, map[string]bool{}, map[string]bool{} // what was forgotten may come again
 	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
 	maps.Copy(j.renewed, all.renewed)
 	maps.Copy(j.dead, all.dead)
@@ -255,6 +266,9 @@ func (j *judge) restored(all snapshot) {
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {
+		for _, p := range l.accepted() {
+			j.count(l.queue, map[string]int{p: 1})
+		}
 		for w := range l.workers {
 			if p := j.homes[w]; p != nil {
 				p.excuse() // its lease has lapsed sooner, and it may be a suspect again
@@ -275,7 +289,9 @@ func (j *judge) told(payload string, err error) {
 	switch lost := j.w.Rollbacks + j.w.Wipes; {
 	case err == nil && !j.known[payload] && lost == 0:
 		j.violation("the producer of %s was told that it was enqueued, and it was not", payload)
-	case err == nil || errors.Is(err, worqr.ErrUnknown):
+	case err == nil:
+		j.settled[payload] = true
+	case errors.Is(err, worqr.ErrUnknown):
 	default:
 		j.refused[payload] = true
 		if j.known[payload] {

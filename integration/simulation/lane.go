@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,8 @@ type lane struct {
 	process  map[string]string // id → payload
 	working  map[string]zset   // worker → id → token
 	entry    map[string]hash
+	batch    map[string][]string // id → payloads, front last
+	batches  zset                // that are committed
 	workers  zset
 	suspects zset
 	schedule zset
@@ -34,7 +38,7 @@ type lane struct {
 }
 
 func newLane(queue string, failed bool) *lane {
-	return &lane{queue: queue, failed: failed, process: map[string]string{}, working: map[string]zset{}, entry: map[string]hash{}, owner: map[string]string{}}
+	return &lane{queue: queue, failed: failed, process: map[string]string{}, working: map[string]zset{}, entry: map[string]hash{}, owner: map[string]string{}, batch: map[string][]string{}}
 }
 
 const prefix = "worqr:"
@@ -85,6 +89,13 @@ func (l *lane) set(kind, of string, v any) {
 		if h := asHash(v); len(h) > 0 {
 			l.entry[of] = h
 		}
+	case "batch":
+		delete(l.batch, of)
+		if all, _ := v.([]string); len(all) > 0 {
+			l.batch[of] = all
+		}
+	case "batches":
+		l.batches = asZset(v)
 	case "workers":
 		l.workers = asZset(v)
 	case "suspects":
@@ -131,6 +142,8 @@ func (l *lane) get(kind, of string) any {
 		return l.working[of]
 	case "keyed":
 		return l.entry[of]
+	case "batches":
+		return l.batches
 	case "workers":
 		return l.workers
 	case "suspects":
@@ -172,6 +185,22 @@ func payloads(kind string, v any, yield func(payload string)) {
 			yield(p)
 		}
 	}
+}
+
+// order are the batches that are committed, in their order.
+func (l *lane) order() []string {
+	return slices.SortedFunc(maps.Keys(l.batches), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.batches[a], l.batches[b]), cmp.Compare(a, b))
+	})
+}
+
+// accepted are the payloads of batches that are committed: each is enqueued, and will be
+// in the list.
+func (l *lane) accepted() (all []string) {
+	for _, id := range l.order() {
+		all = append(all, l.batch[id]...)
+	}
+	return all
 }
 
 // names are those by which a cancel may cover a process.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // Bounds of what may take time once there are no faults. The pace of beats is part
@@ -55,7 +56,7 @@ func (r *run) heal() {
 		w := r.world
 		w.record.note(w.now(), "-", "faults are over")
 		r.over, r.healed = true, true
-		w.copies, w.deaf, w.delay = 0, 0, r.opts.Latency
+		w.copies, w.deaf, w.deadly, w.delay = 0, 0, nil, r.opts.Latency
 		for _, p := range w.all {
 			for l := range p.links {
 				if l.up.lost || l.down.lost {
@@ -173,6 +174,7 @@ func (r *run) probe() {
 		r.world.Due = max(r.world.Due, took-in)
 	}
 	r.probeCancel(tool, look)
+	r.probeBatch()
 	if r.opts.Fleet > 1 {
 		r.probeDeath(tool)
 	}
@@ -192,12 +194,21 @@ func (r *run) behind() (d time.Duration) {
 	return d
 }
 
+// signal tells that something has happened, unless that was told very often: who waits
+// for it holds up nobody.
+func signal(what chan<- struct{}) {
+	select {
+	case what <- struct{}{}:
+	default:
+	}
+}
+
 // expect sees to it that a handler begins a task in time, and returns how long it
 // took.
 func (r *run) expect(within time.Duration, what, payload string, hand func(payload string) error) time.Duration {
 	begun := make(chan struct{}, 100)
 	r.locked(func() {
-		r.seen[payload] = func(*process, context.Context) { begun <- struct{}{} }
+		r.seen[payload] = func(*process, context.Context) { signal(begun) }
 	})
 	began := time.Now()
 	if err := hand(payload); err != nil {
@@ -230,7 +241,7 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 				begun(p, ctx)
 				context.AfterFunc(ctx, func() {
 					if errors.Is(context.Cause(ctx), worqr.ErrCanceled) {
-						heard <- struct{}{}
+						signal(heard)
 					}
 				})
 			}
@@ -266,6 +277,29 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 	}
 }
 
+// probeBatch sees to it that what a producer has enqueued in pages is begun, though it died
+// once that was accepted: with the second beat of somebody who serves the queue.
+func (r *run) probeBatch() {
+	const payload = "takes 10 batch "
+	producer := r.tool("doomed")
+	defer r.dismiss(producer)
+	r.locked(func() {
+		r.world.deadly = func(p *process, verb string) bool { return p == producer && verb == "commit" }
+	})
+	var all [][]byte
+	for n := range 2*script.PageLength + 1 {
+		all = append(all, fmt.Append(nil, payload, n))
+	}
+	r.expect(r.opts.beat()*5/2+20*time.Millisecond+40*r.opts.Latency, "a task of a batch is begun", payload+"0", func(string) error {
+		if err := producer.peer.Queue(r.opts.Queues[0]).Enqueue(producer.ctx, all...); err == nil {
+			return errors.New("its producer is told that it was enqueued, and is dead")
+		}
+		return nil
+	})
+	r.locked(func() { r.world.deadly = nil })
+	r.drain()
+}
+
 // probeDeath measures how long it takes until the tasks of a process that was
 // killed are begun elsewhere.
 func (r *run) probeDeath(tool *process) {
@@ -296,7 +330,7 @@ func (r *run) probeDeath(tool *process) {
 	again := make(chan struct{}, 1000)
 	r.locked(func() {
 		for _, payload := range held {
-			r.seen[payload] = func(*process, context.Context) { again <- struct{}{} }
+			r.seen[payload] = func(*process, context.Context) { signal(again) }
 		}
 	})
 	within := r.opts.Lease*3/2 + 100*r.opts.Latency

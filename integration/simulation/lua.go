@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -86,6 +87,9 @@ func verbOf(source string) string {
 func (in *interpreter) load(source string) (*program, error) {
 	p := &program{verb: verbOf(source)}
 	sha := digest(source)
+	if p.verb == "haul" {
+		source = strings.Replace(source, "local PAGE, BYTES, DAMAGED = 2000,", fmt.Sprintf("local PAGE, BYTES, DAMAGED = %d,", haulPage), 1)
+	}
 	if in.rewrite != nil {
 		source = in.rewrite(p.verb, source)
 	}

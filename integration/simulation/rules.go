@@ -17,7 +17,7 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.violation("%s has %s of %s in %d places", r.verb, payload, queue, now)
 		case now < 0:
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
-		case n > 0 && !slices.Contains(carried(r), payload):
+		case n > 0 && r.verb != "commit" && !slices.Contains(carried(r), payload):
 			j.violation("%s makes %s of %s, which nobody has enqueued", r.verb, payload, queue)
 		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
 			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
@@ -25,6 +25,9 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.violation("%s enqueues %s of %s, whose producer was told that it failed", r.verb, payload, queue)
 		case n > 0:
 			j.Enqueued++
+			if r.verb == "commit" {
+				j.Batched++
+			}
 			j.known[payload] = true
 			j.unique[payload] = r.verb == "enqueue_unique"
 		case n < 0:
@@ -155,6 +158,7 @@ func (st *step) rules() {
 	st.processes()
 	st.begun()
 	st.order()
+	st.batches()
 	st.entries()
 	st.locks()
 	st.holders()
@@ -371,6 +375,38 @@ func (st *step) order() {
 				return
 			}
 			at--
+		}
+	}
+}
+
+// batches: what is committed is moved from the front of the first batch to the back of
+// the list, and what is enqueued later is behind it.
+func (st *step) batches() {
+	r, was, is := st.r, st.was, st.is
+	for id, number := range is.batches {
+		if number >= 1<<52 {
+			st.violation("%s puts the batch %s of %s aside, and nobody has damaged it", r.verb, id, is.queue)
+		}
+	}
+	if len(was.batches) == 0 {
+		return
+	}
+	switch r.verb {
+	case "haul":
+		first := was.order()[0]
+		if !slices.Equal(slices.Concat(was.batch[first], was.waiting), slices.Concat(is.batch[first], is.waiting)) {
+			st.violation("haul doesn't move the batch %s of %s, %q, to behind %q, but leaves %q and %q",
+				first, is.queue, was.batch[first], was.waiting, is.batch[first], is.waiting)
+		}
+	case "enqueue", "enqueue_once", "enqueue_unique":
+		if len(is.waiting) > len(was.waiting) {
+			st.violation("%s gets in front of the batches %v of %s", r.verb, was.order(), is.queue)
+		}
+	case "LPUSH": // to a long queue: in front of nothing that was enqueued before by the same producer
+		for _, p := range was.accepted() {
+			if r.from != nil && st.settled[p] && strings.Contains(p, "/"+r.from.name+"/") {
+				st.violation("%s enqueues to %s in front of its own %s", r.from.name, is.queue, p)
+			}
 		}
 	}
 }

@@ -89,6 +89,16 @@ var sabotages = []sabotage{
 		faults: "", finds: "unknown to cancels",
 	},
 	{
+		name: "what is enqueued gets in front of a batch", from: "return unmoved(batches) > 0 and", to: "return false and", faults: "", finds: "in front of",
+		tune: func(o *Options) { o.Deadly = 0.1 },
+	},
+	{
+		name: "a batch is moved from its back", verb: "haul", from: "KEYS[1], 'RIGHT', 'LEFT'", to: "KEYS[1], 'LEFT', 'LEFT'", faults: "", finds: "doesn't move the batch",
+	},
+	{
+		name: "no beat tells of a batch", verb: "beat", from: "batch or ''", to: "''", faults: "", finds: "a task of a batch is begun",
+	},
+	{
 		name: "tokens begin anew", verb: "step", from: "redis.call('SET', q.token, token)", to: "", faults: "", finds: "token",
 	},
 }
@@ -141,7 +151,7 @@ func (s sabotage) options(seed uint64) *Options {
 	o := New(seed)
 	o.Safety = 3 * time.Minute
 	o.Calm = 2 * time.Second
-	o.Rewrite = s.rewrite
+	o.Rewrite, o.Deadly = s.rewrite, 0
 	o.Faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return !slices.Contains(strings.Fields(s.faults), f.name)
 	})

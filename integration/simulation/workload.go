@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/script"
 )
 
 // A plan is how the handlers of a task behave. It follows from the payload.
@@ -190,6 +191,12 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 				_, _ = p.peer.FailWorker(ctx, victim)
 			}
 		}
+	case 21:
+		r.enqueueBatch(ctx, q, d, name)
+	case 22:
+		if d.IntN(10) == 0 {
+			_ = q.Delete(ctx)
+		}
 	default:
 		var batch [][]byte
 		for i := range 1 + d.IntN(4)*d.IntN(2) {
@@ -220,6 +227,34 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 		if q.StopWork(ctx) != nil {
 			return
 		}
+	}
+}
+
+// The pages of batches are this small here, or there could be few batches.
+const haulPage = 2
+
+func init() { script.PageLength = 3 }
+
+// enqueueBatch enqueues more payloads than a page has, with a nonce or without. Now and
+// then the process dies over that: world.deadly.
+func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
+	var batch [][]byte
+	for i := range script.PageLength + 1 + d.IntN(script.PageLength) {
+		batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
+	}
+	var err error
+	if d.IntN(3) > 0 {
+		err = q.Enqueue(ctx, batch...)
+	} else {
+		for range 5 { // until the answer is known
+			if _, err = q.EnqueueOnce(ctx, name, batch...); !errors.Is(err, worqr.ErrUnknown) || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	for _, b := range batch {
+		r.locked(func() { r.world.judge.told(string(b), err) })
+		r.remember(string(b))
 	}
 }
 

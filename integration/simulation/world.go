@@ -26,8 +26,9 @@ type world struct {
 	backlog []arrival // while the server stands still
 	stalled bool
 	down    bool
-	copies  float64 // how likely a request that may come twice does
-	deaf    float64 // how likely a link breaks before the reply has arrived
+	copies  float64                            // how likely a request that may come twice does
+	deaf    float64                            // how likely a link breaks before the reply has arrived
+	deadly  func(p *process, verb string) bool // whether who has sent a part of a batch dies; nil: nobody does
 	delay   time.Duration
 	back    time.Duration // by which the clock of Redis was set back, in all
 	all     []*process
@@ -182,6 +183,12 @@ func (w *world) serve(a arrival) {
 			}
 		})
 	}
+	if parts[verb] && w.deadly != nil && !l.of.dead && w.deadly(l.of, verb) {
+		w.Kills++
+		w.Halves++
+		l.of.kill(false)
+		return
+	}
 	if w.deaf > 0 && w.dice.Float64() < w.deaf {
 		w.Deaf++
 		l.of.excuse()
@@ -193,7 +200,12 @@ func (w *world) serve(a arrival) {
 
 // repeatable are the scripts of which a second copy, however late, must change
 // nothing.
-var repeatable = map[string]bool{"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true}
+var repeatable = map[string]bool{
+	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "stage": true, "commit": true, "haul": true,
+}
+
+// parts are the scripts that carry parts of a batch.
+var parts = map[string]bool{"stage": true, "commit": true, "haul": true}
 
 // carryOut makes one request, and has it judged.
 func (w *world) carryOut(args []string, from *process, again bool) (reply any, verb string) {
