@@ -58,7 +58,9 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	})
 	failed = slices.Sorted(maps.Keys(dead)) // ids are in the order of their time
 	if len(dead) > 0 {
-		p.bury(context.WithoutCancel(ctx), dead)
+		p.counts.swept.Add(int64(len(dead)))
+		last := context.WithoutCancel(ctx)
+		p.bury(last, dead, p.were(last, failed))
 	}
 	return failed, wrap("sweep", joined(append(errs, p.prune(ctx))))
 }
@@ -156,9 +158,8 @@ func (o obituaries) add(queue string, d script.Dead) {
 }
 
 // bury says who is dead, in one line for each, and takes them off the roster.
-func (p *Peer) bury(ctx context.Context, dead obituaries) {
+func (p *Peer) bury(ctx context.Context, dead obituaries, were map[string]Worker) {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(dead)), page) {
-		were := p.were(ctx, ids)
 		for _, id := range ids {
 			o, attrs := dead[id], []any{"worker", id}
 			if w, there := were[id]; there { // else that is all that is known
@@ -180,10 +181,12 @@ func (p *Peer) bury(ctx context.Context, dead obituaries) {
 func (p *Peer) were(ctx context.Context, ids []string) map[string]Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(p.opts.beat()/4, 500*time.Millisecond))
 	defer cancel()
-	workers, _ := p.registrations(ctx, ids)
 	all := map[string]Worker{}
-	for _, w := range workers {
-		all[w.ID] = w
+	for some := range slices.Chunk(ids, page) {
+		workers, _ := p.registrations(ctx, some)
+		for _, w := range workers {
+			all[w.ID] = w
+		}
 	}
 	return all
 }
@@ -195,41 +198,47 @@ func (p *Peer) strike(ctx context.Context, ids []string) error {
 	return p.unregister(ctx, ids...)
 }
 
-// mourn has the dead be buried a little later, together with those that the next beats
-// find: a worker that dies is failed on one queue after the other.
+// mourn counts the dead, and has each be buried once it has been failed on all its
+// queues: rounds renew the lease on one queue only, so it may lapse a beat later on
+// another, and is found to have lapsed a beat later there. Who they were is read at
+// once, since other peers take them off the roster, too.
 func (w *worker) mourn(dead obituaries) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first := w.dead == nil
-	if first {
-		w.dead = obituaries{}
-	}
+	var ids []string // not mourned yet
 	for id, o := range dead {
+		if w.dead[id] == nil {
+			ids = append(ids, id)
+		}
 		for _, q := range o.queues {
 			w.dead.add(q, script.Dead{Worker: id})
 		}
 		w.dead[id].tasks += o.tasks
 	}
-	if !first {
+	if len(ids) == 0 {
 		return
 	}
+	w.peer.counts.swept.Add(int64(len(ids)))
 	w.loops.Go(func() {
+		were := w.peer.were(w.last, ids)
 		select {
 		case <-w.ctx.Done():
-		case <-time.After(w.peer.opts.beat() / 4):
+		case <-time.After(w.peer.opts.beat() * 9 / 4):
 		}
+		all := obituaries{}
 		w.mu.Lock()
-		all := w.dead
-		w.dead = nil
+		for _, id := range ids {
+			all[id] = w.dead[id]
+			delete(w.dead, id)
+		}
 		w.mu.Unlock()
-		w.peer.bury(w.last, all)
+		w.peer.bury(w.last, all, were)
 	})
 }
 
 // swept takes in what a look has found, and returns the time until the next
 // look should follow.
 func (p *Peer) swept(q *Queue, look script.Look, dead obituaries) time.Duration {
-	p.counts.swept.Add(int64(len(look.Failed)))
 	p.counts.returned.Add(int64(look.Returned))
 	for _, d := range look.Failed {
 		dead.add(q.id, d)

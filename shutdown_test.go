@@ -141,17 +141,14 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	way := redistest.NewLink(t, server.Addr())
-	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
-	link := &tamper{url: way.URL(), after: func(verb string, _ []any) {
-		if verb != "beat" {
-			return
-		}
-		if _, err := redis.Int(look.Do("ZSCORE", "p:workers:{q}", "dead")); errors.Is(err, redis.ErrNil) {
-			way.Deafen(true) // this beat has failed it
-		}
-	}}
+	c := redistest.Dial(t, server.URL())
 	told := &journal{}
-	p := link.open(t, worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.logger()})
+	p := openAt(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.logger()})
+	p.BeforeLog(func(msg string, _ []any) {
+		if strings.Contains(msg, "evicted a worker") {
+			way.Deafen(true) // and then it's struck off
+		}
+	})
 	for _, cmd := range [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	} {

@@ -205,7 +205,7 @@ type worker struct {
 	loose    map[membership]stay  // memberships that may be there and should not
 	compare  time.Time            // when to compare leases with other peers; zero: it was done
 	warned   map[string]bool      // queues of which it was said that leases differ
-	dead     obituaries           // to be buried; nil while there are none
+	dead     obituaries           // to be buried
 	prune    time.Time            // when to look for the dead on the roster; zero: they are off, as far as we know
 
 	redis   int64   // ms of Redis time when the last beat was answered; owned by the keeper
@@ -219,7 +219,7 @@ func newWorker(p *Peer, id string) *worker {
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*rounds{},
 		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
-		warned: map[string]bool{},
+		warned: map[string]bool{}, dead: obituaries{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.last, w.hasten = context.WithCancel(context.Background())

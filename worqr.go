@@ -540,7 +540,7 @@ type Stats struct {
 	Dropped  int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
 	Lost     int64 // taken away from us, or ended by us too late
 	Failures int64 // handlers that returned an error or panicked
-	Swept    int64 // workers that this peer has evicted
+	Swept    int64 // workers that this peer has evicted, each once, however many queues it served
 	Returned int64 // tasks put back to the front for failed workers
 	Evicted  int64 // times that this peer was evicted
 	Running  int64 // handlers running now
