@@ -21,9 +21,9 @@ func (q *Queue) enqueueBatch(ctx context.Context, batch script.Batch, payloads [
 		return false, err
 	}
 	b := q.back()
-	n := b.unmoved.Add(1)
-	if !unknown && q.haul(ctx) == nil {
-		b.unmoved.CompareAndSwap(n, 0)
+	b.unmoved.Add(1)
+	if !unknown {
+		_ = q.catchUp(ctx, b) // if it fails, that is logged
 	}
 	return fresh, err
 }
@@ -33,11 +33,8 @@ func (q *Queue) enqueueBatch(ctx context.Context, batch script.Batch, payloads [
 func (q *Queue) behind(ctx context.Context, send func() error) error {
 	b := q.back()
 	for {
-		if n := b.unmoved.Load(); n > 0 {
-			if err := q.haul(ctx); err != nil {
-				return script.NotEnqueued(err)
-			}
-			b.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another one meanwhile
+		if err := q.catchUp(ctx, b); err != nil {
+			return script.NotEnqueued(err)
 		}
 		err := send()
 		if !errors.Is(err, script.ErrUnmoved) {
@@ -45,6 +42,29 @@ func (q *Queue) behind(ctx context.Context, send func() error) error {
 		}
 		b.unmoved.Add(1)
 	}
+}
+
+// catchUp moves the batches of which the peer knows. One caller does, and the others wait:
+// pages that travel together would keep Redis busy with all of them at once.
+func (q *Queue) catchUp(ctx context.Context, b *back) error {
+	if b.unmoved.Load() == 0 {
+		return nil
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	n := b.unmoved.Load()
+	if n == 0 {
+		return nil
+	}
+	if err := q.haul(ctx); err != nil {
+		return err
+	}
+	b.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another one meanwhile
+	return nil
 }
 
 // haul moves accepted batches to the queue, and logs when that fails, and when the tasks

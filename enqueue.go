@@ -131,9 +131,10 @@ const mostBacks = 1000
 // A back is where a peer adds payloads to a queue.
 type back struct {
 	*script.Back
-	listed  atomic.Bool  // the queue is in the registry
-	unmoved atomic.Int64 // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
-	hauls   outage       // about moving them
+	listed  atomic.Bool   // the queue is in the registry
+	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
+	hauls   outage        // about moving them
+	turn    chan struct{} // holds one: who moves them
 }
 
 // back returns that of the queue.
@@ -143,7 +144,7 @@ func (q *Queue) back() *back {
 	defer p.mu.Unlock()
 	b := p.backs[q.id]
 	if b == nil {
-		b = &back{Back: script.NewBack(q.keys)}
+		b = &back{Back: script.NewBack(q.keys), turn: make(chan struct{}, 1)}
 		if p.backs == nil {
 			p.backs = map[string]*back{}
 		}

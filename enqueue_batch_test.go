@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -354,4 +355,47 @@ func TestDamagedListOfBatches(t *testing.T) {
 	must(t, take(t, q).Finish(t.Context()))
 	is.NoErr(q.Delete(t.Context()))
 	is.Equal(len(redistest.Keys(t, c, prefix+":batches*")), 0)
+}
+
+// Of the callers that find batches to be moved, one moves them: pages of all of them would
+// travel together and keep Redis busy.
+func TestCallersHaulInTurn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const batches, callers = 10, 100
+	server := redistest.Start(t)
+	p, err := worqr.Open(server.URL(), nil)
+	is.NoErr(err)
+	defer p.Close()
+	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
+	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
+	for i := range batches {
+		payloads := redis.Args{fmt.Sprintf("worqr:batch:{q}:b%d", i)}
+		for range 2000 { // as many as a call moves
+			payloads = payloads.Add("b")
+		}
+		_, err := c.Do("LPUSH", payloads...)
+		is.NoErr(err)
+		_, err = c.Do("ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		is.NoErr(err)
+	}
+	before := redistest.Calls(t, c, "evalsha")
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			if err := q.Enqueue(t.Context(), []byte("one")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 1+batches*2000+callers)
+	// One call moves each batch, and what is enqueued side by side travels together. If each
+	// caller moved batches, there were a call for each, at least.
+	calls := redistest.Calls(t, c, "evalsha") - before
+	if t.Log(calls); calls > callers/2+2*batches {
+		t.Errorf("%d calls", calls)
+	}
 }
