@@ -84,7 +84,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			server, said := redistest.Start(t), &journal{}
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond, Logger: said.logger()})
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: said.logger()})
 			q := working(t, p, "q")
 			working(t, p, "idle")
 			enqueue(t, q, "a", "b", "c")
