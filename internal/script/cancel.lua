@@ -94,7 +94,7 @@ end
 if listed then
   last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
 end
-if left == 0 and last ~= '' and removed < 100 then
+if last ~= '' and removed < 100 then
   local most = page(ENTRIES, ENTRY_BYTES)
   local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
     'LIMIT', 0, most)
