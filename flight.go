@@ -151,9 +151,9 @@ func (r *rounds) lane() int {
 	return 0
 }
 
-// far is from which trip on the way to Redis takes longer than what is done at its ends, so
+// distant is from which trip on the way to Redis takes longer than what is done at its ends, so
 // that no connection is to rest.
-const far = time.Millisecond
+const distant = time.Millisecond
 
 // follow returns the round to be sent before what the first of those in flight has brought
 // is taken in. It returns nil where that has to come first.
@@ -168,7 +168,7 @@ func (r *rounds) follow(flight []*exchange, a *script.Answer) *exchange {
 	beside := flight[1]
 	r.mu.Lock()
 	trip := r.far.shortest()
-	may := trip >= far && r.may(beside) && len(r.outcomes) >= r.serve.worth() &&
+	may := trip >= distant && r.may(beside) && len(r.outcomes) >= r.serve.worth() &&
 		time.Since(beside.sent) >= trip/4
 	r.mu.Unlock()
 	if !may {
@@ -195,7 +195,7 @@ func (r *rounds) beside(e *exchange) *exchange {
 		r.mu.Lock()
 		may := r.may(e)
 		worth := max(worthwhile, len(e.Start)/2)
-		if may && r.far.shortest() >= far {
+		if may && r.far.shortest() >= distant {
 			worth = r.serve.worth()
 		}
 		r.enough = 0

@@ -245,7 +245,7 @@ func (sc scope) String() string {
 		words = append(words, "pages of one copy")
 	}
 	if sc.deaths {
-		words = append(words, "any number given up")
+		words = append(words, "any number evicted")
 	}
 	if sc.lapses {
 		words = append(words, "any number of lapses")
