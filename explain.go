@@ -40,6 +40,7 @@ const (
 	ReasonEarly    Reason = "early"    // its time has not come
 	ReasonBehind   Reason = "behind"   // others start before it
 	ReasonBlocked  Reason = "blocked"  // its key runs
+	ReasonSuspect  Reason = "suspect"  // workers died holding it: if one more crash would fail it, it waits until its peer runs no other such task
 	ReasonLapsed   Reason = "lapsed"   // its worker's beats have stopped: it is failed soon, unless it is heard of
 	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
 	ReasonFailed   Reason = "failed"   // it is in the failed queue
@@ -240,6 +241,9 @@ func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
 		c = e.halted(c) // it would not start then either
 	case c.State == CopyScheduled:
 		c = e.waits(c)
+		if c.Crashes > 0 && !e.Paused && e.Workers > 0 {
+			c.Why = append(c.Why, ReasonSuspect) // only its peer knows MaxCrashes, and what else runs there
+		}
 	}
 	return c
 }
@@ -366,6 +370,8 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 			fmt.Fprintf(&s, " Due in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", tasks(c.Before, "starts", "start"))
+		case ReasonSuspect:
+			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", several(c.Crashes, "worker"))
 		case ReasonLapsed:
 			s.WriteString(" The worker's heartbeats have stopped.")
 			if !c.FailBy.IsZero() {

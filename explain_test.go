@@ -103,6 +103,45 @@ func TestExplain(t *testing.T) {
 	is.NoErr(tasks[0].Finish(t.Context()))
 }
 
+// A task that one more crash would fail is not started while another such task runs on
+// the peer, and that is what it's told to wait for.
+func TestExplainSuspect(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	other := open(t, worqr.Options{Prefix: prefix})
+	first := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, first, "q")
+	enqueue(t, q, "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	is.Equal(len(tasks), 2)
+	_, err = other.FailWorker(t.Context(), first.ID())
+	is.NoErr(err)
+	is.NoErr(first.StopWorker(t.Context()))
+
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, finish := make(chan string, 2), make(chan struct{})
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		<-finish
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 2, MaxCrashes: 2})
+	run(t, p)
+	is.Equal(receive(t, starts, 1), []string{"a"})
+	var e *worqr.Explanation
+	eventually(t, "the other one is passed over", func() bool {
+		e, err = other.Queue("q").Explain(t.Context(), []byte("b"))
+		is.NoErr(err)
+		return slices.Equal(told(e), []string{"scheduled suspect"})
+	})
+	is.Equal(e.Copies[0].Crashes, 1)
+	is.True(strings.Contains(e.String(), "1 worker died holding it"))
+	is.True(!strings.Contains(e.String(), "about to start"))
+	close(finish)
+	is.Equal(receive(t, starts, 1), []string{"b"})
+}
+
 // What is under a key is explained by it.
 func TestExplainKey(t *testing.T) {
 	t.Parallel()

@@ -65,7 +65,7 @@ func (q *queue) appendEntry(entries []any, entry string) []any {
 		return entries
 	}
 	stored := func(name string) int64 { f, _ := q.field(key, name); return number(f) }
-	_, waits := q.field(key, "payload")
+	payload, waits := q.field(key, "payload")
 	process, runs := q.field(key, "process")
 	if !waits && !runs {
 		return entries
@@ -83,7 +83,11 @@ func (q *queue) appendEntry(entries []any, entry string) []any {
 			worker, token = holder, int64(score)
 		}
 	}
+	crashes := stored("crashes")
+	if waits && !isKey(entry) {
+		crashes = q.crashes(payload)
+	}
 	return append(entries, []any{
-		entry, due, planned, stored("retries"), stored("crashes"), q.rank(q.schedule, entry), process, worker, token,
+		entry, due, planned, stored("retries"), crashes, q.rank(q.schedule, entry), process, worker, token,
 	})
 }

@@ -59,8 +59,9 @@ for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
       holder, token = fields[6], tonumber(score)
     end
     local waits = fields[1] and number(fields[2]) or -1
+    local crashes = fields[1] and not is_key(entry) and crashes_of(fields[1]) or number(fields[4])
     local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1
-    entries[#entries + 1] = { entry, waits, planned, number(fields[3]), number(fields[4]),
+    entries[#entries + 1] = { entry, waits, planned, number(fields[3]), crashes,
       redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token }
   end
 end
