@@ -47,7 +47,7 @@ const (
 // there are more than MaxBatch or one is larger than Options.MaxPayload; then none
 // was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	return q.wrap("enqueue", q.produce(payloads, func() error {
+	return q.wrap("enqueue", q.produce(ctx, payloads, func() error {
 		if script.Spans(payloads) {
 			_, err := q.enqueueBatch(ctx, script.Batch{ID: newID()}, payloads)
 			return err
@@ -67,7 +67,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKey:
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
 	}
-	err = q.produce(payloads, func() (err error) {
+	err = q.produce(ctx, payloads, func() (err error) {
 		if script.Spans(payloads) {
 			fresh, err = q.enqueueBatch(ctx, script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
 			return err
@@ -86,7 +86,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // or runs. Copies added by Enqueue neither lock nor are locked out.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
-	return q.wrap("enqueue unique", q.produce(payloads, func() error {
+	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() error {
 		copied := redisconn.Copy(payloads)
 		return q.behind(ctx, func() error { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
 	}))
@@ -95,7 +95,7 @@ func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 // produce checks the payloads, has them sent, and makes sure that the queue is
 // listed. What is sent must be copies: the connection may read the bytes after a
 // call that was cut short has returned, when they are the caller's again.
-func (q *Queue) produce(payloads [][]byte, send func() error) error {
+func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() error) error {
 	switch {
 	case q.bad != nil:
 		return q.bad
@@ -116,7 +116,7 @@ func (q *Queue) produce(payloads [][]byte, send func() error) error {
 	if err := send(); err != nil {
 		return err
 	}
-	q.list()
+	q.list(ctx)
 	return nil
 }
 
@@ -160,15 +160,15 @@ func (q *Queue) back() *back {
 }
 
 // list puts the queue's name into the registry, once for each peer. Whoever
-// serves the queue does so too, so nothing is lost when this fails, and a user who
-// may not is not denied it again. It is a plain command, so that a user can be
+// serves the queue does so too, so nothing is lost when this fails or ctx ends, and a
+// user who may not is not denied it again. It is a plain command, so that a user can be
 // allowed it and nothing else.
-func (q *Queue) list() {
+func (q *Queue) list(ctx context.Context) {
 	b := q.back()
 	if b.listed.Swap(true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name))
 	if err != nil && !redisconn.Denied(err) {

@@ -1,11 +1,13 @@
 package worqr_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -72,4 +74,69 @@ func TestEnqueueAfterLongQueue(t *testing.T) {
 		eventually(t, "it ran", func() bool { return open.through.Load() == int64(151+i) })
 		idle(t, q, 1)
 	}
+}
+
+// A heldConn is a connection that keeps some replies back.
+type heldConn struct {
+	redis.Conn
+	holds func(command string, args []any) <-chan struct{} // until when a reply is kept; nil: not at all
+	until []<-chan struct{}                                // for each reply to come
+}
+
+func (c *heldConn) Send(command string, args ...any) error {
+	c.until = append(c.until, c.holds(command, args))
+	return c.Conn.Send(command, args...)
+}
+
+func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
+	if len(c.until) > 0 { // else it's a message
+		until := c.until[0]
+		c.until = c.until[1:]
+		if until != nil {
+			<-until
+		}
+	}
+	return redis.ReceiveWithTimeout(c.Conn, d)
+}
+
+func (c *heldConn) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, command, args...)
+}
+
+// A yesConn is a connection without a Redis: whatever it's asked, the answer is 1.
+type yesConn struct{}
+
+func (yesConn) Close() error                                             { return nil }
+func (yesConn) Err() error                                               { return nil }
+func (yesConn) Send(string, ...any) error                                { return nil }
+func (yesConn) Flush() error                                             { return nil }
+func (yesConn) Do(string, ...any) (any, error)                           { return int64(1), nil }
+func (yesConn) Receive() (any, error)                                    { return int64(1), nil }
+func (yesConn) ReceiveWithTimeout(time.Duration) (any, error)            { return int64(1), nil }
+func (yesConn) DoWithTimeout(time.Duration, string, ...any) (any, error) { return int64(1), nil }
+
+// Enqueue puts the queue on the list of queues once the tasks are there. If that isn't
+// answered, it returns when its context ends, not later.
+func TestEnqueueEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		stalled, asked := make(chan struct{}), 0
+		conn := &heldConn{Conn: yesConn{}, holds: func(command string, _ []any) <-chan struct{} {
+			if command != "SADD" {
+				return nil
+			}
+			asked++
+			cancel()
+			return stalled
+		}}
+		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return conn, nil }}, nil)
+		defer p.Close()
+		defer close(stalled)
+		began := time.Now()
+		is.NoErr(p.Queue("q").Enqueue(ctx, []byte("a")))
+		is.Equal(asked, 1)
+		is.Equal(time.Since(began), time.Duration(0)) // the time of a bubble: nothing has waited for a timer
+	})
 }
