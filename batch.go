@@ -75,6 +75,9 @@ func (q *Queue) haul(ctx context.Context) error {
 		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
 			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
 	}
+	if errors.Is(err, context.Canceled) {
+		return err // nothing is wrong; who is next goes on
+	}
 	q.back().hauls.about(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
 	return err
 }

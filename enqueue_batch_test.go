@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -398,4 +399,33 @@ func TestCallersHaulInTurn(t *testing.T) {
 	if t.Log(calls); calls > callers/2+2*batches {
 		t.Errorf("%d calls", calls)
 	}
+}
+
+// Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
+// rest.
+func TestStopWorkerBesideHaul(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
+	stalled, hauls := make(chan struct{}), make(chan bool, 10)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
+		c, err := redis.DialURL(url)
+		return &heldConn{Conn: c, holds: func(_ string, args []any) <-chan struct{} {
+			if len(args) < 5 || args[4] != any(prefix+":batches:{q}") { // its last key
+				return nil
+			}
+			hauls <- true
+			return stalled
+		}}, err
+	}}, &worqr.Options{Prefix: prefix, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	defer p.Close()
+	defer close(stalled)
+	must(t, p.StartWorker(t.Context()))
+	must(t, p.Queue("q").StartWork(t.Context()))
+	receive(t, hauls, 1) // and its reply doesn't come
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.StopWorker(t.Context()) }()
+	is.NoErr(receive(t, stopped, 1)[0])
 }

@@ -63,7 +63,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			w.redis = pulse.Now
 			r.pulse(pulse, sent)
 			if r.abandoned(pulse.Batch) && !r.hauling.Swap(true) {
-				w.loops.Go(func() { r.haul(w.last) }) // it may take long, and the next beat not
+				w.loops.Go(func() { r.haul(w.ctx) }) // it may take long, and the next beat and the end of the worker not
 			}
 			if due := p.swept(r.queue, pulse.Look, dead); judge || pulse.Again {
 				next = min(next, due)
