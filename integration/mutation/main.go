@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -25,7 +26,7 @@ func main() {
 	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")
 	jobs := flag.Int("j", 3, "mutants at a time")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	ok, err := run(ctx, *jobs, *list, &report{only: strings.Split(*only, ","), verbose: *verbose, thorough: *thorough})
 	if err != nil {
@@ -34,6 +35,22 @@ func main() {
 	if err != nil || !ok {
 		os.Exit(1)
 	}
+}
+
+// untilSignal returns a context that ends with a signal, or with the parent of this
+// process: what "go run" is told by SIGTERM, it does not pass on. A second signal ends the
+// process at once.
+func untilSignal(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	parent := os.Getppid()
+	go func() {
+		for ctx.Err() == nil && os.Getppid() == parent {
+			time.Sleep(time.Second) // between two looks, no synchronisation
+		}
+		stop()
+	}()
+	return ctx, stop
 }
 
 func run(ctx context.Context, jobs int, list bool, r *report) (ok bool, err error) {
@@ -46,7 +63,7 @@ func run(ctx context.Context, jobs int, list bool, r *report) (ok bool, err erro
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer remove(dir)
 	s, err := newStand(ctx, strings.TrimSpace(string(root)), dir)
 	if err != nil {
 		return false, err

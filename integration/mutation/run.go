@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/internal/redisserver"
 )
 
 // uneven tests are in another order each time, or judge by time, so what they find is
@@ -36,8 +38,8 @@ type stand struct {
 
 func newStand(ctx context.Context, root, dir string) (*stand, error) {
 	s := &stand{root: root, dir: dir, binary: filepath.Join(dir, "script.test")}
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary, "./internal/script")
-	build.Dir = root
+	build := grouped(ctx, "go", "test", "-c", "-o", s.binary, "./internal/script")
+	build.Dir, build.Env = root, append(os.Environ(), "TMPDIR="+dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -99,6 +101,9 @@ func (s *stand) rehearse(ctx context.Context, all []mutant) error {
 	}
 	// A test that counts commands fails, because of the probes.
 	out, _ := s.run(ctx, dir, time.Minute, "-test.skip", uneven)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	var err error
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
@@ -128,13 +133,9 @@ func (s *stand) run(ctx context.Context, dir string, cost time.Duration, args ..
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, 2+int(4*(s.idle+cost).Seconds()))
-	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
+	cmd := grouped(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
 	cmd.Dir = filepath.Join(s.root, "internal", "script")
 	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0", "GOGC=400") // probes publish what no worker may
-	// With the servers that the tests have started.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
 	var both bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &both, &both
 	err = cmd.Run()
@@ -142,6 +143,27 @@ func (s *stand) run(ctx context.Context, dir string, cost time.Duration, args ..
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	return both.Bytes(), err
+}
+
+// grouped returns a command that ends with all that it has started: with ctx, and with
+// this process. Of tests those are the servers.
+func grouped(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = cmp.Or(redisserver.DieWithParent(), &syscall.SysProcAttr{})
+	cmd.SysProcAttr.Setpgid = true
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// remove removes a directory. What was killed may just have written there, so it tries
+// again.
+func remove(dir string) {
+	for range 3 {
+		if os.RemoveAll(dir) == nil {
+			return
+		}
+	}
 }
 
 // A fate is what became of a mutant.
@@ -158,7 +180,7 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 	if err != nil {
 		return fate{}, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer remove(dir)
 	if err := os.WriteFile(filepath.Join(dir, m.file+".lua"), []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
 		return fate{}, err
 	}
