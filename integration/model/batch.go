@@ -72,7 +72,7 @@ func haul(s *store, keys, args []string, _ time.Time) any {
 		case len(damaged) == 100:
 		case len(s.tasks(key)) == 0:
 			s.add(keys[2], id, aside)
-			damaged = append(damaged, id)
+			damaged = append(damaged, head(id))
 			continue
 		case len(damaged) == 0:
 			s.move(key, keys[0], keys[2], id, keys[1], args[0])
@@ -110,13 +110,16 @@ func (q *queue) dropBatches(prefix string) int {
 	return q.size(q.batches)
 }
 
+// head is the begin of an id, as far as it is told.
+func head(id string) string { return id[:min(len(id), 64)] }
+
 // firstBatch is the batch to be moved next, with what is left of it.
 func (q *queue) firstBatch(prefix string) string {
 	ids := q.unmoved(q.batches)
 	if len(ids) == 0 {
 		return ""
 	}
-	return ids[0] + " " + text(len(q.tasks(prefix+ids[0])))
+	return head(ids[0]) + " " + text(len(q.tasks(prefix+ids[0])))
 }
 
 // inBatches are the tasks in the first hundred that are to be moved, in their order.

@@ -110,6 +110,8 @@ var survivors = slices.Concat(
 		`haul: local key, moved, bytes = ARGV[2] .. batch, 0, {0 → 1}`,
 	),
 	because("Only the first is read.",
+		`beat: local batch = redis.pcall('ZRANGE', KEYS[17], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, {1 → 2})[1]`,
+		`commit: local last = redis.call('ZRANGE', KEYS[2], UNMOVED, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, {1 → 2}, 'WITHSCORES')[2]`,
 		`check: local canceled = redis.call('ZREVRANGE', q.canceled, 0, {0 → 1}, 'WITHSCORES')[2]`,
 		`check: local held = redis.pcall('ZREVRANGE', q.working .. w, 0, {0 → 1}, 'WITHSCORES')`,
 		`lib_entry: earlier: local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, {1 → 2})`,

@@ -16,12 +16,12 @@ local function behind(batches)
   return unmoved(batches) > 0 and redis.error_reply('UNMOVED a batch that was committed before is to be moved first')
 end
 
--- The keys of the first hundred of those that have tasks, and how many each has.
+-- The keys of the first hundred, and how many tasks each has.
 local function first_batches(batches, prefix)
   local all = {}
   for _, id in ipairs(redis.pcall('ZRANGE', batches, '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 100)) do
     local length = redis.pcall('LLEN', prefix .. id)
-    if type(length) == 'number' and length > 0 then
+    if type(length) == 'number' then
       all[#all + 1] = { key = prefix .. id, length = length }
     end
   end
