@@ -42,7 +42,8 @@ func TestPlainCost(t *testing.T) {
 		calls string
 	}{
 		{1, common + "rpoplpush 1"},
-		{100, strings.Replace(common, "zrem 2", "zrem 3", 1) + "del 1, rpoplpush 100"},
+		{23, strings.Replace(common, "zrem 2", "zrem 3", 1) + "del 1, rpoplpush 23"},
+		{24, strings.NewReplacer("zrem 2", "zrem 4", "zadd 2", "zadd 3").Replace(common) + "del 1, rpoplpush 24"}, // and a skip list
 	} {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
@@ -63,6 +64,30 @@ func TestPlainCost(t *testing.T) {
 		want := strings.Split(c.calls, ", ")
 		if !slices.Equal(calls, slices.Sorted(slices.Values(want))) {
 			t.Errorf("a round of %d tasks made the calls\n%v\nwant\n%v", c.tasks, calls, want)
+		}
+	}
+}
+
+// What a worker holds is found in the same time, however much that is.
+func TestHeldIsSkipList(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	for _, c := range []struct {
+		tasks    int
+		encoding string
+	}{{23, "listpack"}, {24, "skiplist"}} {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 100), " ")+"]"))
+		r := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(a, err)
+		held, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Working("w1"), 0, -1))
+		if err != nil || !slices.Equal(held, r.Start) {
+			t.Fatal(held, err)
+		}
+		encoding, err := redis.String(e.conn.Do("OBJECT", "ENCODING", e.q.Working("w1")))
+		if err != nil || encoding != c.encoding {
+			t.Errorf("what a worker holds of %d tasks is a %s (%v), want a %s", c.tasks, encoding, err, c.encoding)
 		}
 	}
 }

@@ -89,6 +89,7 @@ end
 
 -- The ids of a page of ends, from a place on, and their scores.
 local PAGE = 1000 -- unpack has a limit
+local MANY = 24
 local function ends_from(place, count)
   local ids = {}
   for i = 1, math.min(count, PAGE) do
@@ -566,8 +567,17 @@ elseif open and wanted > 0 and not brief then
       end
     end
   end
+  -- Of a small set Redis makes a list, which each look-up of a member walks. A long member,
+  -- which goes at once, makes it a skip list for as long as it has others.
+  local long = #scores >= 2 * MANY and string.rep('-', 65)
+  if long then
+    redis.call('ZADD', working, 0, long)
+  end
   for i = 1, #scores, 2 * PAGE do
     redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores)))
+  end
+  if long then
+    redis.call('ZREM', working, long)
   end
   if #scores > 0 then
     redis.call('SET', q.token, token)
