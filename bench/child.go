@@ -66,6 +66,8 @@ var measures = map[string]func(j job, say func(sample)) error{
 	"through": measureThrough,
 	"hot":     keepBusy,
 	"quiet":   measureQuiet,
+	"crew":    holdOneEach,
+	"members": keepMembers,
 }
 
 // childMain is the main function of a child, whose samples go to standard

@@ -43,6 +43,8 @@ var goals = []goal{
 	{what: "commands for a task beside 8 idle peers, over 1", cell: cell{beside, "8", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
 	{what: "commands for a task beside 32 idle peers, over 1", cell: cell{beside, "32", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
 	{what: "from a kill until the last task starts elsewhere, the slowest", cell: cell{recovering, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
+	{what: "from the kill of 1,000 workers until the last task starts elsewhere", cell: cell{dying, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
+	{what: "of 10,000 memberships outlast a stall of Redis of 10 s", cell: cell{stalling, "", ours}, value: "kept", least: 10_000, unit: "memberships", worst: true},
 	{what: "return of a dead worker's tasks, longest call", cell: cell{returning, "", ours}, value: "longest ms", most: 5, unit: "ms"},
 }
 

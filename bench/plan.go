@@ -50,6 +50,8 @@ const (
 	returning  = "sweep"
 	networking = "network"
 	crowding   = "crowd"
+	dying      = "deaths"
+	stalling   = "stall"
 )
 
 // A scale is how much of everything there is.
@@ -84,7 +86,7 @@ func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
 		planPeers(s), planIdle(s),
-		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient),
+		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s),
 	}
 }
 
@@ -274,5 +276,21 @@ func planRecovery(s scale, patient bool) scenario {
 		their := p.add("", theirs, job{N: 10, Settle: s.wait(2 * time.Second)})
 		their.run, their.rounds = measureRecovery, 1
 	}
+	return p
+}
+
+func planDeaths(s scale) scenario {
+	p := scenario{name: dying}
+	n := s.of(1000, 20)
+	p.add("", ours, job{N: n, Peers: n, Settle: s.wait(2 * time.Second)}).run = measureMassDeath
+	return p
+}
+
+func planStall(s scale) scenario {
+	p := scenario{name: stalling}
+	stall := p.add("", ours, job{
+		Peers: s.of(500, 5), Queues: s.of(20, 2), Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
+	})
+	stall.run, stall.rounds = measureStall, 1
 	return p
 }

@@ -86,6 +86,15 @@ var sections = map[string]func(*report, scenario){
 		r.bySystem(p, "", column{"first s", "first task starts after, s"}, column{"last s", "last, s"})
 		r.say("A worker that holds ten tasks is killed with SIGKILL while another is idle, both with the defaults.\n")
 	},
+	dying: func(r *report, p scenario) {
+		r.bySystem(p, "", column{"first s", "first task starts after, s"}, column{"last s", "last, s"})
+		r.say("%d workers in %d processes are killed at once. Each holds a task; one other worker is idle.\n", p.steps[0].job.Peers, crews)
+	},
+	stalling: func(r *report, p scenario) {
+		r.bySystem(p, "", column{"kept", "memberships that outlast it"})
+		r.say("Redis is stopped for %v, with a lease of three seconds, while %d peers serve %d queues each.\n",
+			p.steps[0].job.Window, p.steps[0].job.Peers, p.steps[0].job.Queues)
+	},
 }
 
 var (
