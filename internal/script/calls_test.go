@@ -1,14 +1,17 @@
 package script
 
 import (
+	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -25,6 +28,32 @@ func (e *env) calls() (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// A meter is a Runner that knows the most that one call has cost: how many commands, which
+// doesn't depend on the machine, and how long. It is for a server of the test's own.
+type meter struct {
+	Runner
+	e        *env
+	calls    int
+	commands int
+	took     time.Duration
+}
+
+func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
+	m.e.must(m.e.conn.Do("CONFIG", "RESETSTAT"))
+	m.e.must(m.e.conn.Do("SLOWLOG", "RESET"))
+	v, err := m.Runner.One(ctx, c)
+	m.calls++
+	commands := 0
+	for _, calls := range m.e.calls() {
+		_, n, _ := strings.Cut(calls, " ")
+		number, err := strconv.Atoi(n)
+		m.e.must(number, err)
+		commands += number
+	}
+	m.commands, m.took = max(m.commands, commands), max(m.took, m.e.longest())
+	return v, err
 }
 
 // A queue that uses nothing of the second lane does not pay for it, and what many

@@ -35,12 +35,15 @@ func (e *env) push(n int, payload string) {
 	}
 }
 
-// No call of a cancel takes long, whatever there is of: locks, equal payloads, keys that
-// have the payload, and members that hold something.
+// No call of a cancel does much, whatever there is of: locks, equal payloads, keys that
+// have the payload, and members that hold something. That is counted, since a time of some
+// milliseconds is for the bench to measure.
 func TestCancelAtScale(t *testing.T) {
 	const (
 		n, members = 20_000, 10_000
-		bound      = 5 * time.Millisecond
+		commands   = 800         // of a call: five for each of 100 entries, or three for each of 150 copies beside locks, and some
+		slow       = time.Second // it takes milliseconds, and what is quadratic in all of them takes longer than that
+		tries      = 5
 	)
 	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL()
 	locks := func(e *env) {
@@ -60,10 +63,10 @@ func TestCancelAtScale(t *testing.T) {
 		e.fill(members, "redis.call('ZADD', KEYS[1], 9007199254740991, 'w' .. i) redis.call('ZADD', KEYS[2], 0, 'w' .. i)", e.q.Workers(), e.q.Holders())
 		e.must(e.conn.Do("SET", e.q.Token(), 1))
 	}
-	calls := map[string]func(e *env) error{
-		"cancel":         func(e *env) error { _, err := Cancel(e.ctx, e.line, e.q, []byte("a")); return err },
-		"cancel_key":     func(e *env) error { _, err := CancelKey(e.ctx, e.line, e.q, "k:7"); return err },
-		"enqueue_unique": func(e *env) error { return EnqueueUnique(e.ctx, e.line, e.q, []any{"new"}) },
+	calls := map[string]func(e *env, r Runner) error{
+		"cancel":         func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
+		"cancel_key":     func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
+		"enqueue_unique": func(e *env, r Runner) error { return EnqueueUnique(e.ctx, r, e.q, []any{"new"}) },
 	}
 	for name, seeds := range map[string][]func(*env){
 		"locks": {locks, func(e *env) { e.must(e.conn.Do("LPUSH", e.q.Waiting(), "a", "b", "a")) }}, "locks and equal ones among others": {locks, among},
@@ -72,14 +75,17 @@ func TestCancelAtScale(t *testing.T) {
 		for verb, call := range calls {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				best := time.Hour
-				for try := 0; try < 20 && best > bound; try++ { // others use the machine, too
+				for try := 0; try < tries && best > slow; try++ { // others use the machine, too
 					e := newEnv(t, url, nil)
 					for _, seed := range seeds {
 						seed(e)
 					}
-					e.must(e.conn.Do("SLOWLOG", "RESET"))
-					e.must(nil, call(e))
-					best = min(best, e.longest())
+					m := &meter{Runner: e.line, e: e}
+					e.must(nil, call(e, m))
+					best = min(best, m.took)
+					if t.Log(m.calls, m.commands, m.took); m.commands > commands {
+						t.Errorf("a call ran %d commands", m.commands)
+					}
 					if verb == "cancel" {
 						if n := e.count("ZCARD", "contents"); n != 0 {
 							t.Errorf("%d entries are left", n)
@@ -90,12 +96,66 @@ func TestCancelAtScale(t *testing.T) {
 					}
 					e.must(e.conn.Do("FLUSHALL"))
 				}
-				if t.Log(best); best > bound {
+				if best > slow {
 					t.Errorf("the longest call took %v at best", best)
 				}
 			})
 		}
 	}
+}
+
+// A page of a cancel is bounded in bytes, too: of the list, beside locks or not, and of the
+// entries. It takes at least one copy.
+func TestCancelPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	const copies = 5
+	for _, c := range []struct {
+		size          int
+		list, entries int // copies in a page
+	}{{256 << 10, copies, 1}, {1 << 20, 4, 1}, {4 << 20, 1, 1}} {
+		for _, locked := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.size, locked), func(t *testing.T) {
+				e := newEnv(t, redistest.URL(), nil)
+				payload := strings.Repeat("x", c.size)
+				if locked {
+					e.must(nil, EnqueueUnique(e.ctx, e.line, e.q, []any{payload}))
+				}
+				for i := range copies {
+					if !locked || i > 0 {
+						e.push(1, payload)
+					}
+					e.must(nil, Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+				}
+				list, entries := copies, copies
+				pages := 0
+				look := func() {
+					l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
+					if list-l > c.list || entries-n > c.entries {
+						t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
+					}
+					list, entries = l, n
+					pages++
+				}
+				receipt, err := Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload))
+				e.must(nil, err)
+				if receipt.Removed != 2*copies || list+entries > 0 {
+					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
+				}
+			})
+		}
+	}
+}
+
+// A behind is a Runner that looks behind each call.
+type behind struct {
+	Runner
+	look func()
+}
+
+func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
+	v, err := b.Runner.One(ctx, c)
+	b.look()
+	return v, err
 }
 
 // A cancel takes as many calls as there are pages of what waited when it began.
