@@ -182,7 +182,7 @@ func TestUnwantedReply(t *testing.T) {
 		cancel()
 		err := <-failed
 		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
-		is.True(time.Since(began) < timeout*9/10) // at once, not when the exchange has timed out
+		is.True(time.Since(began) < timeout*9/10)                               // at once, not when the exchange has timed out
 		got, err := redis.String(l.One(t.Context(), redisconn.Command("PING"))) // behind it
 		is.NoErr(err)
 		is.Equal(got, "PONG")
