@@ -22,7 +22,19 @@ import (
 )
 
 // documents are the texts that are held to the code.
-var documents = []string{"README.md", "docs/protocol.md", "docs/reliability.md", "docs/security.md", "SECURITY.md"}
+var documents = slices.Concat([]string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}, matchingAny("docs/*.md"))
+
+// matchingAny returns what any of the patterns matches.
+func matchingAny(patterns ...string) (files []string) {
+	for _, pattern := range patterns {
+		some, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err) // the pattern is wrong
+		}
+		files = append(files, some...)
+	}
+	return files
+}
 
 func contents(t testing.TB, files ...string) string {
 	t.Helper()
@@ -39,10 +51,7 @@ func contents(t testing.TB, files ...string) string {
 
 func matching(t testing.TB, pattern string) []string {
 	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := matchingAny(pattern)
 	if len(files) == 0 {
 		t.Fatalf("nothing matches %s", pattern)
 	}
@@ -64,17 +73,20 @@ func flush(text string) string {
 }
 
 // The Go code in the documents is code that is compiled and run: the first
-// block of the README is a whole example, the others are lines of one.
+// block of the README is a whole example, the others are lines of one or of a recipe.
 func TestReadmeCode(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	blocks := fenced(contents(t, "README.md"), "go")
 	is.True(len(blocks) >= 2)
-	is.Equal(blocks[0], contents(t, "examples/minimal/main.go"))
-	if n := len(regexp.MustCompile(`(?m)^\s*\S`).FindAllString(blocks[0], -1)); n > 26 {
-		t.Errorf("the first program has %d lines of code; 26 at most", n)
+	if lines, words := strings.Count(contents(t, "README.md"), "\n"), len(strings.Fields(contents(t, "README.md"))); lines > 160 || words > 1500 {
+		t.Errorf("the README has %d lines and %d words; 160 and 1,500 at most", lines, words)
 	}
-	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go")...))
+	is.Equal(blocks[0], contents(t, "examples/minimal/main.go"))
+	if n := len(regexp.MustCompile(`(?m)^\s*\S`).FindAllString(blocks[0], -1)); n > 30 {
+		t.Errorf("the first program has %d lines of code; 30 at most", n)
+	}
+	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "recipes_test.go", "cmd/worqr/recipe_test.go")...))
 	for _, doc := range documents {
 		for _, block := range fenced(contents(t, doc), "go") {
 			if !strings.Contains(sources, flush(block)) {
@@ -84,19 +96,40 @@ func TestReadmeCode(t *testing.T) {
 	}
 }
 
-// What the documents name is there: files, tests, scripts, keys and channels.
-func TestDocsNames(t *testing.T) {
+// anchors are the names that GitHub gives to the headings of a text.
+func anchors(text string) (all []string) {
+	text = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ +(.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
+}
+
+// Links of the documents lead somewhere: to a file, and to a heading in it.
+func TestDocsLinks(t *testing.T) {
 	t.Parallel()
 	for _, doc := range documents {
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(contents(t, doc), -1) {
+		for _, m := range regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`).FindAllStringSubmatch(contents(t, doc), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", doc, err)
+			} else if m[2] != "" && !slices.Contains(anchors(contents(t, target)), m[2]) {
+				t.Errorf("%s: %s has no heading %s", doc, target, m[2])
 			}
 		}
 	}
+}
+
+// What the documents name is there: tests, scripts, keys and channels.
+func TestDocsNames(t *testing.T) {
+	t.Parallel()
 	protocol := contents(t, "docs/protocol.md")
 	tests := map[string]string{} // by directory; that of the root is left out
 	for _, file := range slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go")) {
@@ -143,26 +176,40 @@ func TestDocsNames(t *testing.T) {
 	}
 }
 
-// The README has every option, every example, and no file that is not there.
-func TestReadmeLists(t *testing.T) {
+// Every option, package, document and example is listed, and no file that is not there.
+func TestDocsLists(t *testing.T) {
 	t.Parallel()
-	readme := contents(t, "README.md")
+	listed := contents(t, "docs/options.md")
 	for _, options := range []any{worqr.HandleOptions{}, worqr.Options{}} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
-			if !strings.Contains(readme, "\n| `"+field.Name+"` |") {
-				t.Errorf("README.md has no row on the option %s", field.Name)
+			if !strings.Contains(listed, "\n| `"+field.Name+"` |") {
+				t.Errorf("docs/options.md has no row on the option %s", field.Name)
 			}
 		}
 	}
-	_, list, _ := strings.Cut(readme, "- [examples](examples):")
+	architecture := contents(t, "docs/architecture.md")
+	for _, dir := range matching(t, "internal/*") {
+		if !strings.Contains(architecture, "`"+dir+"`") {
+			t.Errorf("docs/architecture.md does not say what %s is for", dir)
+		}
+	}
+	readme := contents(t, "README.md")
+	for _, doc := range documents {
+		if doc != "README.md" && !strings.Contains(readme, "]("+doc) {
+			t.Errorf("README.md has no link to %s", doc)
+		}
+	}
+	_, list, _ := strings.Cut(readme, "[examples](examples):")
 	for _, file := range matching(t, "examples/*/main.go") {
 		if name := filepath.Base(filepath.Dir(file)); !regexp.MustCompile(`\b` + name + `\b`).MatchString(list) {
 			t.Errorf("README.md does not list the example %s", name)
 		}
 	}
-	for _, m := range regexp.MustCompile("`(\\w+\\.go|internal/\\w+)`").FindAllStringSubmatch(readme, -1) {
-		if _, err := os.Stat(m[1]); err != nil {
-			t.Errorf("README.md: %v", err)
+	for _, doc := range documents {
+		for _, m := range regexp.MustCompile("`(\\w+\\.go|internal/[\\w/]+(?:\\.(?:go|lua))?)`").FindAllStringSubmatch(contents(t, doc), -1) {
+			if _, err := os.Stat(m[1]); err != nil && len(matchingAny("internal/*/"+m[1], "integration/*/"+m[1])) == 0 {
+				t.Errorf("%s: %v", doc, err)
+			}
 		}
 	}
 }
@@ -170,7 +217,7 @@ func TestReadmeLists(t *testing.T) {
 // The commands by which other languages produce reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/protocol.md"} {
+	for _, doc := range []string{"README.md", "docs/recipes.md", "docs/protocol.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
@@ -217,7 +264,7 @@ func TestDocsExamples(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	want := map[string]string{
-		"minimal": "sending hello", // then it serves until it is interrupted
+		"minimal": `sending "hello" to ann@example.com`, // then it serves until it is interrupted
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
