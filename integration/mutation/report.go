@@ -62,7 +62,7 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
 	case f.killed:
 		r.killed++
 		if r.verbose {
-			fmt.Printf("killed by %s: %s\n", f.by, m)
+			fmt.Printf("killed by %s, after %s of tests: %s\n", f.by, f.after.Round(time.Millisecond), m)
 		}
 	case k != nil:
 		r.explained++

@@ -170,7 +170,8 @@ func remove(dir string) {
 type fate struct {
 	killed  bool
 	reached bool
-	by      string // the test
+	by      string        // the test
+	after   time.Duration // of tests
 }
 
 // try tries a mutant: at first with few tests that reach it, then with more, as many as
@@ -189,6 +190,7 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 	for page, total := 15*time.Millisecond, time.Duration(0); len(rest) > 0 && total < most; page *= 4 {
 		some, cost := take(rest, min(page, most-total))
 		rest, total = rest[len(some):], total+cost
+		f.after = total
 		var names, patterns []string
 		for _, t := range some {
 			names, patterns = append(names, t.name), append(patterns, t.pattern(len(some)))

@@ -428,7 +428,7 @@ end
 -- to look at.
 function judges.batch(id)
   local place = tonumber(redis.pcall('ZSCORE', KEYS[17], id)) -- of an error, nil
-  local length = place and redis.pcall('LLEN', ARGV[9] .. id)
+  local length = redis.pcall('LLEN', ARGV[9] .. id)
   local whole = type(length) == 'number'
   if not place or place < PUT_ASIDE and whole and length > 0 then
     return
