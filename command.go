@@ -1,32 +1,17 @@
 package worqr
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
-	"time"
+
+	"github.com/worqr/worqr/internal/program"
 )
 
-const (
-	maxOutput = 1 << 20 // bytes of a program's output that are kept, from its beginning
-	maxErrors = 2 << 10 // bytes of a program's error output that are kept, from its end
-
-	exitBroken = 65 // EX_DATAERR of sysexits.h
-
-	// linger is how long output is read on after a program has ended, if
-	// somebody holds it open; lingerEnded is the same once the context has
-	// ended.
-	linger      = time.Second
-	lingerEnded = 100 * time.Millisecond
-)
+const exitBroken = 65 // EX_DATAERR of sysexits.h
 
 // Command returns a Handler that runs a program for each task, in a process
 // group of its own, and blocks until it has ended. The name is looked up as
@@ -80,163 +65,29 @@ type CommandOptions struct {
 func CommandWith(o CommandOptions, name string, args ...string) Handler {
 	args, more := slices.Clone(args), slices.Clone(o.Env)
 	return func(ctx context.Context, t *Task) error {
-		if ctx.Err() != nil {
-			return wrap(fmt.Sprintf("run %q", name), context.Cause(ctx))
-		}
-		var output head
-		var errs tail
-		cmd := exec.Command(name, args...)
-		cmd.Env = environment(t, more)
-		cmd.Stdin = bytes.NewReader(t.Payload)
-		cmd.Stdout = &output
-		cmd.Stderr = &errs
-		err := execute(ctx, cmd)
+		output, err := program.Run(ctx, program.Program{Name: name, Args: args, Input: t.Payload, Env: environment(t, more)})
 		if err == nil {
-			t.Result = output.kept
+			t.Result = output
 			return nil
 		}
-		ended := ctx.Err() != nil
 		exit, exited := errors.AsType[*exec.ExitError](err)
-		broken := exited && exit.ExitCode() == exitBroken && !ended
-		if ended {
-			err = context.Cause(ctx)
-		}
-		if said := errs.String(); said != "" {
-			err = fmt.Errorf("%w: %s", err, said)
-		}
 		err = wrap(fmt.Sprintf("run %q", name), err)
-		if broken {
+		if exited && exit.ExitCode() == exitBroken {
 			return Broken(err)
 		}
 		return err
 	}
 }
 
-// execute runs the command until it or ctx ends. Of its group nothing is left.
-func execute(ctx context.Context, cmd *exec.Cmd) error {
-	// Linux kills the program when the thread that has forked it dies, though
-	// the process lives on (golang.org/issue/27505). A thread dies when a
-	// goroutine that is locked to it ends. While this one is, no other can be.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	cmd.SysProcAttr = attributes()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	g := &group{leader: cmd.Process}
-	defer context.AfterFunc(ctx, g.kill)()
-	if awaitExit(cmd.Process) {
-		g.end() // before Wait gives the id away
-	}
-	cmd.WaitDelay = linger
-	if ctx.Err() != nil {
-		cmd.WaitDelay = lingerEnded
-	}
-	err := cmd.Wait()
-	g.end()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it succeeded; one that escaped holds its output
-	}
-	return err
-}
-
-// A group is a process group, named by the id of its leader. The id is
-// reserved until the leader has been waited for; signals sent later might hit
-// strangers.
-type group struct {
-	leader *os.Process
-
-	mu   sync.Mutex // protects the field below
-	over bool       // send no signal any more
-}
-
-// kill kills all of the group.
-func (g *group) kill() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.over {
-		killGroup(g.leader)
-	}
-}
-
-// end kills what is left of the group, once, and has kill do nothing.
-func (g *group) end() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.over {
-		killGroup(g.leader)
-	}
-	g.over = true
-}
-
-// passed are the variables that every program gets, by name. Windows does without
-// some of them, and cannot do without others.
-var passed = []string{
-	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE",
-	"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA",
-}
-
-// passes reports whether a variable is passed on to every program.
-func passes(name string) bool {
-	if runtime.GOOS == "windows" {
-		name = strings.ToUpper(name) // names have no case there
-	}
-	return slices.Contains(passed, name) || strings.HasPrefix(name, "LC_")
-}
-
-// environment is what a program may know of the peer's, what it is to have besides,
-// and what there is to know of the task.
+// environment is that of a program which handles the task. Whatever it is given besides,
+// nothing in it is of another task.
 func environment(t *Task, more []string) []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if name, _, _ := strings.Cut(e, "="); passes(name) {
-			env = append(env, e)
-		}
-	}
-	for _, e := range more {
-		if strings.Contains(e, "=") {
-			env = append(env, e) // of two, the last holds
-		} else if value, ok := os.LookupEnv(e); ok {
-			env = append(env, e+"="+value)
-		}
-	}
-	for _, v := range []struct{ name, value string }{
+	return program.Environment(more, [][2]string{
 		{"WORQR_QUEUE", t.Queue},
 		{"WORQR_PROCESS", t.ID},
 		{"WORQR_TOKEN", strconv.FormatInt(t.Token, 10)},
 		{"WORQR_KEY", t.Key},
 		{"WORQR_RETRIES", strconv.Itoa(t.Retries)},
 		{"WORQR_CRASHES", strconv.Itoa(t.Crashes)},
-	} {
-		// Whatever a peer was told to pass on, this is not of another task.
-		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, v.name+"=") })
-		if !strings.Contains(v.value, "\x00") {
-			env = append(env, v.name+"="+v.value)
-		}
-	}
-	return env
-}
-
-// A head keeps the beginning of what is written to it.
-type head struct{ kept []byte }
-
-func (h *head) Write(p []byte) (int, error) {
-	h.kept = append(h.kept, p[:min(len(p), maxOutput-len(h.kept))]...)
-	return len(p), nil
-}
-
-// A tail keeps the end of what is written to it.
-type tail struct{ kept []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p[max(0, len(p)-maxErrors):]...)
-	t.kept = t.kept[max(0, len(t.kept)-maxErrors):]
-	return len(p), nil
-}
-
-// String is what can be shown: cut anywhere, the end may begin within a
-// character.
-func (t *tail) String() string {
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "\uFFFD"))
+	})
 }

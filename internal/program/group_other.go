@@ -1,6 +1,6 @@
 //go:build !unix
 
-package worqr
+package program
 
 import (
 	"os"

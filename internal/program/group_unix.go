@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package worqr
+package program
 
 import (
 	"os"

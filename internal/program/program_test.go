@@ -1,0 +1,338 @@
+//go:build unix
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+var errTimeout, errCanceled = errors.New("took too long"), errors.New("canceled")
+
+// The test binary runs itself again with a shell script in this variable, as a process
+// whose only program runs the script.
+const scriptEnv = "WORQR_TEST_SCRIPT"
+
+func TestMain(m *testing.M) {
+	if script := os.Getenv(scriptEnv); script != "" {
+		_, err := Run(context.Background(), Program{Name: "sh", Args: []string{"-c", script}, Env: os.Environ()})
+		fmt.Println(err)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// shell runs the script, with args as $1 and so on.
+func shell(ctx context.Context, input []byte, script string, args ...string) ([]byte, error) {
+	return Run(ctx, Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tells(t testing.TB, err error, what string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), what) {
+		t.Errorf("%q is not told by: %v", what, err)
+	}
+}
+
+// eventually waits until it holds, for as long as a slow machine may need.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came about that %s", what)
+		}
+	}
+}
+
+// pids reads the process ids that a script has written into the file.
+func pids(t testing.TB, file string) []int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	must(t, err)
+	var all []int
+	for line := range strings.Lines(string(text)) {
+		pid, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
+		if err != nil || !strings.HasSuffix(line, "\n") {
+			break // still being written
+		}
+		all = append(all, pid)
+	}
+	return all
+}
+
+// gone tells whether the process has ended, waited for or not.
+func gone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && bytes.Contains(stat, []byte(") Z ")) ||
+		runtime.GOOS == "linux" && err != nil // since the first look
+}
+
+// allGone waits until the n processes in the file have ended.
+func allGone(t testing.TB, file string, n int) {
+	t.Helper()
+	all := pids(t, file)
+	if len(all) != n {
+		t.Fatalf("%d processes, want %d", len(all), n)
+	}
+	for _, pid := range all {
+		eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return gone(pid) })
+	}
+}
+
+func TestPayloadAndResult(t *testing.T) {
+	t.Parallel()
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	large := make([]byte, 5<<20)
+	for i := range large {
+		large[i] = byte(rand.Uint32())
+	}
+	for name, payload := range map[string][]byte{
+		"nothing": nil,
+		"binary":  every,
+		"bound":   large[:1<<20],
+		"above":   large[:1<<20+1],
+		"large":   large,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			before := bytes.Clone(payload)
+			output, err := Run(t.Context(), Program{Name: "cat", Input: payload})
+			is.NoErr(err)
+			is.True(bytes.Equal(output, payload[:min(len(payload), 1<<20)]))
+			is.True(bytes.Equal(payload, before))
+			is.Equal(output == nil, len(payload) == 0)
+		})
+	}
+}
+
+func TestCannotStart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, err := Run(t.Context(), Program{Name: "no-such-program"})
+	is.True(errors.Is(err, exec.ErrNotFound))
+	file := filepath.Join(t.TempDir(), "text")
+	_, err = Run(t.Context(), Program{Name: file})
+	is.True(errors.Is(err, os.ErrNotExist))
+	is.NoErr(os.WriteFile(file, []byte("text"), 0o600))
+	_, err = Run(t.Context(), Program{Name: file})
+	is.True(errors.Is(err, os.ErrPermission))
+}
+
+func TestErrorOutput(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, err := shell(t.Context(), nil, `i=0; while [ $i -lt 5000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)
+	tells(t, err, "\nline 4998\nline 4999")
+	is.True(!strings.Contains(err.Error(), "line 4500\n"))
+	is.True(len(err.Error()) <= 2048+100)
+	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // no UTF-8
+	tells(t, err, "exit status 1: \uFFFD end")
+}
+
+// A program need not read its input.
+func TestIgnoresInput(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	large := make([]byte, 5<<20)
+	output, err := shell(t.Context(), large, "exec <&-; echo out")
+	is.NoErr(err)
+	is.Equal(string(output), "out\n")
+	_, err = shell(t.Context(), large, "exit 65")
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	is.True(ok && exit.ExitCode() == 65) // not that the input could not be written
+}
+
+// When the context ends, nothing is left of the group, and the handler returns
+// at once.
+func TestContextEnds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "pids")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errTimeout)
+	defer cancel()
+	start := time.Now()
+	output, err := shell(ctx, make([]byte, 1<<20), `
+		trap '' TERM INT HUP
+		sleep 60 & echo $! >>"$1"
+		sleep 60 & echo $! >>"$1"
+		(trap '' TERM; sleep 60; true) & echo $! >>"$1"
+		echo working >&2
+		echo $$ >>"$1"
+		wait`, file)
+	took := time.Since(start)
+	t.Logf("returned after %v", took)
+	is.True(errors.Is(err, errTimeout))
+	is.True(took >= time.Second)
+	is.True(took < 10*time.Second) // of 60
+	tells(t, err, "took too long: working")
+	is.Equal(output, nil)
+	allGone(t, file, 4)
+}
+
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "pids")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ran := make(chan error, 1)
+	go func() {
+		_, err := shell(ctx, nil, `echo $$ >>"$1"; exec sleep 60`, file)
+		ran <- err
+	}()
+	eventually(t, "it runs", func() bool { return len(pids(t, file)) == 1 })
+	cancel(errCanceled)
+	is.True(errors.Is(<-ran, errCanceled))
+	allGone(t, file, 1)
+
+	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has ended already
+	is.True(errors.Is(err, errCanceled))
+	is.Equal(len(pids(t, file)), 1) // nothing was started
+	_, err = Run(ctx, Program{Name: "no-such-program"})
+	is.True(errors.Is(err, errCanceled))
+}
+
+// Contexts that end while programs start and end: each either succeeds, or
+// fails with the cause.
+func TestContextRaces(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), rand.N(6*time.Millisecond), errTimeout)
+				output, err := Run(ctx, Program{Name: "cat", Input: []byte("in")})
+				cancel()
+				if err == nil && string(output) != "in" || err != nil && !errors.Is(err, errTimeout) {
+					t.Errorf("%v, %q", err, output)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What a program leaves in its group ends with it, however it ended.
+func TestLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"0", "1", "65"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			file := filepath.Join(t.TempDir(), "pids")
+			start := time.Now()
+			output, err := shell(t.Context(), nil, `
+				sleep 60 & echo $! >>"$1"
+				sleep 60 >/dev/null 2>&1 </dev/null & echo $! >>"$1"
+				echo out
+				exit `+status, file)
+			is.True(time.Since(start) < 30*time.Second) // of 60
+			is.Equal(err == nil, status == "0")
+			if err == nil {
+				is.Equal(string(output), "out\n")
+			}
+			allGone(t, file, 2)
+		})
+	}
+}
+
+// What has a session of its own escapes, and is not waited for, whatever it
+// holds open.
+func TestEscape(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("there is no setsid here")
+	}
+	const escape = `
+		setsid sh -c 'echo $$ >>"$1"; exec sleep 60' sh "$1" &
+		until [ -s "$1" ]; do sleep 0.01; done
+		echo out; `
+	for name, c := range map[string]struct {
+		end   string
+		cause error
+	}{
+		"end":     {"exit 0", nil},
+		"timeout": {"sleep 60", errTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			file := filepath.Join(t.TempDir(), "pids")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			go func() {
+				for c.cause != nil && ctx.Err() == nil {
+					if len(pids(t, file)) == 1 {
+						cancel(c.cause)
+					}
+					time.Sleep(5 * time.Millisecond) // between two looks
+				}
+			}()
+			start := time.Now()
+			output, err := shell(ctx, make([]byte, 5<<20), escape+c.end, file) // which nobody reads
+			took := time.Since(start)
+			t.Logf("returned after %v", took)
+			escaped := pids(t, file)
+			is.Equal(len(escaped), 1)
+			alive := !gone(escaped[0])
+			_ = syscall.Kill(escaped[0], syscall.SIGKILL)
+			is.True(alive)
+			is.True(took < 30*time.Second) // of 60
+			is.True(errors.Is(err, c.cause))
+			if c.cause == nil {
+				is.Equal(string(output), "out\n")
+			}
+		})
+	}
+}
+
+// A program does not outlive a peer that is killed.
+func TestPeerKilled(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a program with its parent")
+	}
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "pids")
+	binary, err := os.Executable()
+	is.NoErr(err)
+	peer := exec.Command(binary)
+	peer.Env = append(os.Environ(), scriptEnv+"=echo $$ >>'"+file+"'; exec sleep 60")
+	is.NoErr(peer.Start())
+	eventually(t, "the program runs", func() bool { return len(pids(t, file)) == 1 })
+	is.True(!gone(pids(t, file)[0]))
+	is.NoErr(peer.Process.Kill())
+	_ = peer.Wait() // killed
+	allGone(t, file, 1)
+}
