@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -248,7 +250,7 @@ func (a *attempt) judge(err error) judgement {
 	case <-patience.C:
 		failed = errors.New("the Backoff, or a method of the handler's error, does not return")
 	}
-	a.service.unsound.about(a.service.queue.peer.log, "the default backoff is used", failed, "queue", a.service.queue.id)
+	a.service.unsound.Note(a.service.queue.peer.log, "the default backoff is used", failed, "queue", a.service.queue.id)
 	opts := a.service.options()
 	return judgement{opts.outcome(failed, a.task.Retries, defaultBackoff), failed.Error(), p}
 }
@@ -266,13 +268,13 @@ func (a *attempt) weigh(err, cause error) (j judgement) {
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
 		if decided(cause) {
-			return judgement{text: message(err), panicked: p}
+			return judgement{text: logs.Text(err), panicked: p}
 		}
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
 		pause := func(retry int) time.Duration { return a.service.pause(opts, retry) }
-		return judgement{opts.outcome(err, a.task.Retries, pause), printable(err.Error()), p}
+		return judgement{opts.outcome(err, a.task.Retries, pause), logs.Printable(err.Error()), p}
 	}
 	defer func() {
 		if v := recover(); v != nil {

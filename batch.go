@@ -71,14 +71,14 @@ func (q *Queue) catchUp(ctx context.Context, b *back) error {
 // of a batch are gone.
 func (q *Queue) haul(ctx context.Context) error {
 	damage, err := script.Haul(ctx, q.peer.calls, q.keys)
-	if log := q.peer.log; damage.Batches > 0 && q.peer.damage.allow(q.id) {
+	if log := q.peer.log; damage.Batches > 0 && q.peer.damage.Allow(q.id) {
 		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
 			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
 	}
 	if errors.Is(err, context.Canceled) {
 		return err // nothing is wrong; who is next goes on
 	}
-	q.back().hauls.about(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
+	q.back().hauls.Note(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -133,7 +135,7 @@ type back struct {
 	*script.Back
 	listed  atomic.Bool   // the queue is in the registry
 	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
-	hauls   outage        // about moving them
+	hauls   logs.Outage   // about moving them
 	turn    chan struct{} // holds one: who moves them
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
@@ -118,9 +120,9 @@ func (p *Peer) listener(queues []string) (*listener, *inbox, error) {
 			in.put(item{event: Event{Kind: EventSync}})
 		},
 		failed: func(err error) {
-			is := gist(err)
+			is := logs.Gist(err)
 			if refused, ok := errors.AsType[*refusalError](err); ok {
-				is = gist(refused.err)
+				is = logs.Gist(refused.err)
 			}
 			if is != told {
 				told = is

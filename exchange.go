@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -327,7 +329,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 	case s.Verb == script.Fail:
 		c.failed.Add(1)
 		if t := r.held[s.Process]; t != nil {
-			r.queue.peer.failures.final(t, s.Kind, printable(s.Reason))
+			r.queue.peer.failures.final(t, s.Kind, logs.Printable(s.Reason))
 		}
 	case s.done != nil || s.by != nil: // else it was not begun
 		c.stopped.Add(1)

@@ -7,7 +7,7 @@ var Older = older
 var Holes = holes
 
 // BeforeLog has f called before a line is logged, where that happens.
-func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.before = f }
+func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
 
 // BeforeDigest has f called before the digest of a large payload that was taken is
 // computed. It is to be called before the worker starts.

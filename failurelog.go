@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -36,12 +38,12 @@ const (
 
 // failures logs what handlers of a peer fail with, and how often.
 type failures struct {
-	log     *logger
+	log     *logs.Log
 	policy  FailureLog
-	retries limiter
-	finals  limiter
-	panics  limiter
-	stuck   limiter
+	retries logs.Limiter
+	finals  logs.Limiter
+	panics  logs.Limiter
+	stuck   logs.Limiter
 
 	mu    sync.Mutex // protects the field below
 	known map[place]bool
@@ -50,17 +52,17 @@ type failures struct {
 // A place is where code panics: the innermost calls.
 type place [3]uintptr
 
-func newFailures(log *logger, policy FailureLog) *failures {
+func newFailures(log *logs.Log, policy FailureLog) *failures {
 	each, all, panics := failureLines, failurePeak, panicLines
 	if policy == LogAll {
 		all, panics = 0, 0
 	}
 	return &failures{
 		log: log, policy: policy, known: map[place]bool{},
-		retries: limiter{say: log.Warn, what: "worqr: more tasks failed and will be retried", each: each, all: all},
-		finals:  limiter{say: log.Error, what: "worqr: more tasks failed for good", each: each, all: all},
-		panics:  limiter{say: log.Error, what: "worqr: more handlers panicked", each: panics, all: panics},
-		stuck:   limiter{say: log.Error, what: "worqr: more handlers ignore that their context has ended; their slots go to other tasks", each: stuckLines, all: stuckLines},
+		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
+		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
+		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
+		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers ignore that their context has ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
 	}
 }
 
@@ -69,7 +71,7 @@ func (f *failures) retried(t *Task, text string, in time.Duration) {
 	if f.policy == LogPanics {
 		return
 	}
-	if queue := t.rounds.queue.id; f.retries.allow(queue) {
+	if queue := t.rounds.queue.id; f.retries.Allow(queue) {
 		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.ID, "attempt", t.Retries+1, "retry_in", in, "err", text)
 	}
 }
@@ -79,7 +81,7 @@ func (f *failures) final(t *Task, kind script.Kind, text string) {
 	if f.policy == LogPanics {
 		return
 	}
-	if queue := t.rounds.queue.id; f.finals.allow(queue) {
+	if queue := t.rounds.queue.id; f.finals.Allow(queue) {
 		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.ID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
 	}
 }
@@ -87,7 +89,7 @@ func (f *failures) final(t *Task, kind script.Kind, text string) {
 // panicked logs a panic with its stack, and when the task is tried again.
 func (f *failures) panicked(t *Task, j judgement) {
 	queue := t.rounds.queue.id
-	if !f.first(j.panicked.at) && !f.panics.allow(queue) {
+	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
 		return
 	}
 	attrs := []any{"queue", queue, "process", t.ID, "attempt", t.Retries + 1}
@@ -111,8 +113,8 @@ func (f *failures) first(at place) bool {
 
 // flush logs what was left out so far.
 func (f *failures) flush() {
-	for _, l := range []*limiter{&f.retries, &f.finals, &f.panics, &f.stuck} {
-		l.flush()
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.panics, &f.stuck} {
+		l.Flush()
 	}
 }
 

@@ -42,7 +42,7 @@ func (r *rounds) converse() {
 			r.abandon(flight)
 			return
 		case err == nil:
-			r.upset.about(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
+			r.upset.Note(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
 			retry.reset()
 			r.arrived(e, answer)
 			if next := r.follow(flight, answer); next != nil {
@@ -83,7 +83,7 @@ func (r *rounds) converse() {
 			r.queue.peer.capacity.Pass()
 			flight = flight[1:]
 		}
-		r.upset.about(r.queue.peer.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
+		r.upset.Note(r.queue.peer.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
 		if r.isClosing() {
 			r.abandon(flight)
 			return

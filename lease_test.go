@@ -65,3 +65,11 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		is.NoErr(p.Close())
 	})
 }
+
+// A textChan receives what is written, line by line.
+type textChan chan string
+
+func (c textChan) Write(p []byte) (int, error) {
+	c <- string(p)
+	return len(p), nil
+}

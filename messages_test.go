@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
@@ -58,9 +60,9 @@ func TestErrorsOfNumbers(t *testing.T) {
 	_, err := strconv.Atoi("canary")
 	is.True(!strings.Contains(wrap("count", fmt.Errorf("of two: %w", err)).Error(), "canary"))
 	var lines strings.Builder
-	l := &logger{to: slog.New(slog.NewTextHandler(&lines, nil))}
+	l := logs.New(slog.New(slog.NewTextHandler(&lines, nil)))
 	l.Warn("worqr: cannot start or finish tasks", "err", err)
-	l.flush()
+	l.Flush()
 	is.True(strings.Contains(lines.String(), "where a number belongs"))
 	is.True(!strings.Contains(lines.String(), "canary"))
 }

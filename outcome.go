@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -116,13 +118,11 @@ func doubling(retry int, first, most time.Duration) time.Duration {
 // reason is the text of an error as it is kept with a failed task.
 func reason(err error) string {
 	text := err.Error()
-	if len(text) > maxReason {
-		text = text[:maxReason]
+	if len(text) > logs.MaxText {
+		text = text[:logs.MaxText]
 	}
 	return strings.ToValidUTF8(text, "�")
 }
-
-const maxReason = 4096
 
 // A panicError is the error of a handler that panicked.
 type panicError struct {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -23,9 +25,9 @@ import (
 // their order. So a refused one is known, and affects no other.
 type subscriber struct {
 	dial     redisconn.Dial
-	log      *logger
-	upset    outage
-	refusals outage
+	log      *logs.Log
+	upset    logs.Outage
+	refusals logs.Outage
 
 	life   sync.Mutex // held while the connection's goroutine is started or stopped
 	closed bool       // protected by life
@@ -72,7 +74,7 @@ const (
 	loginAgain = 30 * time.Second        // between tries when Redis doesn't let the user in
 )
 
-func newSubscriber(dial redisconn.Dial, log *logger) *subscriber {
+func newSubscriber(dial redisconn.Dial, log *logs.Log) *subscriber {
 	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}, topics: map[topic][]*listener{}, refused: map[topic]string{}}
 }
 
@@ -221,7 +223,7 @@ func (s *subscriber) run(ctx context.Context, done chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.upset.about(s.log, saysUnsubscribed, err)
+		s.upset.Note(s.log, saysUnsubscribed, err)
 		for _, l := range s.all() {
 			if l.failed != nil {
 				l.failed(err)
@@ -397,16 +399,16 @@ func (s *subscriber) confirm(r request) {
 	delete(s.refused, r.topic)
 	none := len(s.refused) == 0
 	s.mu.Unlock()
-	s.upset.about(s.log, saysUnsubscribed, nil)
+	s.upset.Note(s.log, saysUnsubscribed, nil)
 	if none {
-		s.refusals.about(s.log, saysRefused, nil)
+		s.refusals.Note(s.log, saysRefused, nil)
 	}
 	s.settle(r, true)
 }
 
 // deny takes in that a topic is refused. It is told to its listeners unless they know.
 func (s *subscriber) deny(r request, err error) {
-	is := gist(err)
+	is := logs.Gist(err)
 	s.mu.Lock()
 	ls := s.topics[r.topic]
 	known := s.refused[r.topic] == is
@@ -414,9 +416,9 @@ func (s *subscriber) deny(r request, err error) {
 		s.refused[r.topic] = is
 	}
 	s.mu.Unlock()
-	s.upset.about(s.log, saysUnsubscribed, nil)
+	s.upset.Note(s.log, saysUnsubscribed, nil)
 	if !known {
-		s.refusals.about(s.log, saysRefused, err, "channel", r.topic.name)
+		s.refusals.Note(s.log, saysRefused, err, "channel", r.topic.name)
 	}
 	if !known || !r.again {
 		for _, l := range ls {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -44,8 +46,8 @@ type rounds struct {
 	hauling atomic.Bool // a batch is being moved to the queue
 	batch   string      // what the last beat was told of the next one; for beats only
 	ear     *listener   // set by listen
-	upset   outage      // about rounds
-	odd     outage      // about a queue that cannot be read
+	upset   logs.Outage // about rounds
+	odd     logs.Outage // about a queue that cannot be read
 
 	mu        sync.Mutex    // protects the fields below
 	silence   chan struct{} // closed when there is nothing more to say; nil while silent
@@ -72,7 +74,7 @@ type rounds struct {
 	fence     *time.Timer
 	clock     *time.Timer // has the worker look when the next task is due
 	mismatch  mismatch
-	dropped   loss
+	dropped   logs.Loss
 	passed    script.Passed
 	passing   time.Time  // when passed began
 	heard     bool       // observers hear of finished tasks, by the last answer
@@ -91,7 +93,7 @@ func newRounds(base context.Context, q *Queue, worker string, serve *service, s 
 		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
 	}
 	r.turned = sync.NewCond(&r.mu)
-	r.dropped.log, r.dropped.queue = q.peer.log, q.id
+	r.dropped.Log, r.dropped.Queue = q.peer.log, q.id
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
 	r.clock.Stop()
@@ -273,7 +275,7 @@ func (r *rounds) vacate(e *exchange) {
 func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	if a.Dropped > 0 {
 		r.queue.peer.counts.dropped.Add(int64(a.Dropped))
-		r.dropped.add(a.Dropped, e.Keep)
+		r.dropped.Add(a.Dropped, e.Keep)
 	}
 	begun := make([]*Task, len(a.Started))
 	for i, s := range a.Started {
@@ -347,7 +349,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	if a.Trouble != "" {
 		trouble = errors.New(a.Trouble)
 	}
-	r.odd.about(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.id)
+	r.odd.Note(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.id)
 	if a.Buried > 0 {
 		r.queue.peer.counts.failed.Add(int64(a.Buried))
 		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
@@ -476,7 +478,7 @@ func (r *rounds) end(err error) {
 		r.fence.Stop()
 	}
 	r.clock.Stop()
-	r.dropped.flush()
+	r.dropped.Flush()
 	if r.serve != nil {
 		r.serve.forgo()
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/logs"
 )
 
 // Run joins the queues that have handlers, serves them, looks after the other
@@ -107,19 +109,19 @@ const reminder = time.Minute
 // persist starts the worker, however long that takes. Somebody waits for it, so it
 // says again and again what is wrong.
 func (p *Peer) persist(ctx context.Context) error {
-	var upset outage
+	var upset logs.Outage
 	began := time.Now()
 	said := began
 	for retry := newBackoff(); ; {
 		err := p.StartWorker(ctx)
 		if err == nil {
-			upset.about(p.log, "cannot start", nil)
+			upset.Note(p.log, "cannot start", nil)
 			return nil
 		}
 		if ctx.Err() != nil || errors.Is(err, ErrPolicy) || errors.Is(err, errOld) {
 			return err
 		}
-		upset.about(p.log, "cannot start", err)
+		upset.Note(p.log, "cannot start", err)
 		if time.Since(said) >= reminder {
 			said = time.Now()
 			p.log.Error("worqr: still cannot start", "for", said.Sub(began).Round(time.Second), "err", err)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -25,8 +27,8 @@ type service struct {
 	share    *capacity.Share
 	followed bool            // OnFailed works on what fails
 	base     context.Context // parent of the tasks' contexts; set by Run, protected by the peer's mu
-	upset    outage
-	unsound  outage // about Backoff and errors
+	upset    logs.Outage
+	unsound  logs.Outage // about Backoff and errors
 
 	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
@@ -228,14 +230,14 @@ func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
 			d, err = defaultBackoff(retry), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
-		s.unsound.about(s.queue.peer.log, "Backoff panics, and the default holds", err, attrs...)
+		s.unsound.Note(s.queue.peer.log, "Backoff panics, and the default holds", err, attrs...)
 	}()
 	return min(max(o.Backoff(retry), 0), longest)
 }
 
 // disown logs that a handler ignores its context, with its stack.
 func (s *service) disown(a *attempt, cause error) {
-	if s.queue.peer.failures.stuck.allow(s.queue.id) {
+	if s.queue.peer.failures.stuck.Allow(s.queue.id) {
 		s.queue.peer.log.Error("worqr: a handler ignores that its context has ended; its slot goes to other tasks",
 			"queue", s.queue.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
 	}
@@ -272,9 +274,9 @@ func (s *service) insist(t *Task, o script.Outcome) {
 		}
 		err := t.settle(context.Background(), o)
 		if err == nil || errors.Is(err, ErrLost) {
-			s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.id)
+			s.upset.Note(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.id)
 			return
 		}
-		s.upset.about(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.id)
+		s.upset.Note(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.id)
 	}
 }

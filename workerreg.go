@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
@@ -188,8 +190,8 @@ type worker struct {
 	turn    chan struct{} // has the worker look at once where it belongs; holds one
 	loops   sync.WaitGroup
 	started time.Time
-	upset   outage // about beats
-	outside outage // about joins
+	upset   logs.Outage // about beats
+	outside logs.Outage // about joins
 
 	joining chan struct{} // has an element during a join or a leave, which hold it before mu
 
@@ -295,7 +297,7 @@ func (w *worker) keep() {
 // repeat does something until the worker ends: at first after a time, then when that
 // has told to, sooner where it fails, and whenever there is a turn. Where it fails it
 // waits for most, at most.
-func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *outage, says string, do func(context.Context) (next time.Duration, err error)) {
+func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error)) {
 	retry := newBackoff()
 	timer := time.NewTimer(first)
 	defer timer.Stop()
@@ -317,7 +319,7 @@ func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *
 		default:
 			retry.reset()
 		}
-		upset.about(w.peer.log, says, err, "worker", w.peer.ID())
+		upset.Note(w.peer.log, says, err, "worker", w.peer.ID())
 		timer.Reset(next)
 	}
 }

@@ -89,6 +89,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
+
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/capacity"
@@ -299,7 +301,7 @@ type Peer struct {
 	opts  Options
 	bad   error // why the peer cannot be used
 	space keys.Space
-	log   *logger
+	log   *logs.Log
 
 	calls    *redisconn.Line    // what producers and read-outs send
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
@@ -308,7 +310,7 @@ type Peer struct {
 	sub      *subscriber
 	counts   counters
 	failures *failures
-	damage   limiter // about batches
+	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
 	risk     atomic.Bool // a task is held whose next death would be its last
 	warned   sync.Once   // of the eviction policy
@@ -384,9 +386,9 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	}
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
-	p.log = &logger{to: p.opts.Logger}
+	p.log = logs.New(p.opts.Logger)
 	p.failures = newFailures(p.log, p.opts.FailureLog)
-	p.damage = limiter{say: p.log.Error, what: "worqr: more batches are damaged", each: maxDamages, all: maxDamages}
+	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
@@ -439,8 +441,8 @@ func (p *Peer) Close() error {
 // flushLog logs what limits have left out so far, and waits until it is written.
 func (p *Peer) flushLog() {
 	p.failures.flush()
-	p.damage.flush()
-	p.log.flush()
+	p.damage.Flush()
+	p.log.Flush()
 }
 
 var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrBadOption)
@@ -512,7 +514,7 @@ func (e *verbError) Unwrap() error { return e.err }
 
 // public adds the sentinel that stands for an internal error.
 func public(err error) error {
-	switch err = numberless(err); {
+	switch err = logs.WithoutInput(err); {
 	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknown): // it may be that of a call within
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case errors.Is(err, script.ErrForgotten):

@@ -1,4 +1,4 @@
-package worqr
+package logs
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func TestLossIsLoggedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		text := make(textChan, 10)
-		l := loss{log: &logger{to: slog.New(slog.NewTextHandler(text, nil))}, queue: "q"}
+		l := Loss{Log: New(slog.New(slog.NewTextHandler(text, nil))), Queue: "q"}
 		says := func(dropped ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -38,24 +38,24 @@ func TestLossIsLoggedWhole(t *testing.T) {
 			}
 		}
 		for range 10 {
-			l.add(3, 5)
+			l.Add(3, 5)
 			time.Sleep(50 * time.Millisecond)
 		}
 		says()
 		time.Sleep(time.Second)
 		says(30)
-		l.add(2, 5)
+		l.Add(2, 5)
 		time.Sleep(30 * time.Second)
-		l.add(2, 5)
+		l.Add(2, 5)
 		says()
 		time.Sleep(31 * time.Second)
 		says(4)
 		time.Sleep(time.Hour)
-		l.add(1, 5)
+		l.Add(1, 5)
 		time.Sleep(2 * time.Second)
 		says(1)
-		l.add(7, 5)
-		l.flush()
+		l.Add(7, 5)
+		l.Flush()
 		says(7)
 	})
 }

@@ -1,26 +1,24 @@
-package worqr
+// Package logs writes what a peer has to say: on a goroutine of its own, and within limits.
+package logs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 )
 
-// A logger writes a peer's lines to the Logger of its options, in order, on a
+// A Log writes a peer's lines to the Logger of its options, in order, on a
 // goroutine that runs only while there are lines. Logging therefore runs no user code
 // and never blocks: it is safe under any lock, and a Logger that is slow, blocks,
 // panics or calls the peer delays nothing but the log.
-type logger struct {
-	to     *slog.Logger
-	before func(msg string, attrs []any) // a place where tests stop; else nil
+type Log struct {
+	Before func(msg string, attrs []any) // a place where tests stop; else nil
+
+	to *slog.Logger
 
 	mu      sync.Mutex // protects the fields below; nothing else is locked under it
 	lines   []slog.Record
@@ -36,17 +34,21 @@ const (
 	maxLineBytes = 8 << 20
 )
 
-// logPatience is how long a peer that stops waits for its last lines to be written.
-const logPatience = time.Second
+// New returns a Log that writes to a Logger.
+func New(to *slog.Logger) *Log { return &Log{to: to} }
 
-func (l *logger) Debug(msg string, attrs ...any) { l.put(slog.LevelDebug, msg, attrs) }
-func (l *logger) Info(msg string, attrs ...any)  { l.put(slog.LevelInfo, msg, attrs) }
-func (l *logger) Warn(msg string, attrs ...any)  { l.put(slog.LevelWarn, msg, attrs) }
-func (l *logger) Error(msg string, attrs ...any) { l.put(slog.LevelError, msg, attrs) }
+// patience is how long a peer that stops waits for its last lines to be written.
+const patience = time.Second
 
-func (l *logger) put(level slog.Level, msg string, attrs []any) {
-	if l.before != nil {
-		l.before(msg, attrs)
+// Debug, Info, Warn and Error log a line. They neither block nor call the Logger.
+func (l *Log) Debug(msg string, attrs ...any) { l.put(slog.LevelDebug, msg, attrs) }
+func (l *Log) Info(msg string, attrs ...any)  { l.put(slog.LevelInfo, msg, attrs) }
+func (l *Log) Warn(msg string, attrs ...any)  { l.put(slog.LevelWarn, msg, attrs) }
+func (l *Log) Error(msg string, attrs ...any) { l.put(slog.LevelError, msg, attrs) }
+
+func (l *Log) put(level slog.Level, msg string, attrs []any) {
+	if l.Before != nil {
+		l.Before(msg, attrs)
 	}
 	var pc [1]uintptr
 	runtime.Callers(3, pc[:])
@@ -81,7 +83,7 @@ func weigh(r slog.Record) int {
 
 // write hands all lines to the Logger. It survives a Logger that panics or ends the
 // goroutine: that line is lost, the others are not.
-func (l *logger) write() {
+func (l *Log) write() {
 	over := false
 	defer func() {
 		if over {
@@ -93,7 +95,7 @@ func (l *logger) write() {
 			l.broken = true
 			l.mu.Unlock()
 			if !broken {
-				_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", message(v)) // there is no other place
+				_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there is no other place
 			}
 		}
 		go l.write()
@@ -107,7 +109,7 @@ func (l *logger) write() {
 }
 
 // next yields the lines until there are none.
-func (l *logger) next(yield func(slog.Record) bool) {
+func (l *Log) next(yield func(slog.Record) bool) {
 	for {
 		l.mu.Lock()
 		var r slog.Record
@@ -135,8 +137,8 @@ func (l *logger) next(yield func(slog.Record) bool) {
 	}
 }
 
-// flush waits until all lines are written, but not for a Logger that blocks.
-func (l *logger) flush() {
+// Flush waits until all lines are written, but not for a Logger that blocks.
+func (l *Log) Flush() {
 	l.mu.Lock()
 	written := l.written
 	l.mu.Unlock()
@@ -145,7 +147,7 @@ func (l *logger) flush() {
 	}
 	select {
 	case <-written:
-	case <-time.After(logPatience):
+	case <-time.After(patience):
 	}
 }
 
@@ -155,61 +157,10 @@ func plain(r slog.Record) slog.Record {
 	p := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(message(numberless(err)))
+			a.Value = slog.StringValue(Text(WithoutInput(err)))
 		}
 		p.AddAttrs(a)
 		return true
 	})
 	return p
 }
-
-// numberless is an error without what was read where a number belongs: it may be a
-// payload.
-func numberless(err error) error {
-	if _, ok := errors.AsType[*strconv.NumError](err); ok {
-		return errNumber
-	}
-	return err
-}
-
-var errNumber = errors.New("the reply has something else where a number belongs; call Check")
-
-// message is the text of an error, or of what a handler panicked with: bounded,
-// without control characters, and also when its methods panic. It runs user code.
-func message(v any) (text string) {
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprintf("%T, whose Error method panics", v)
-		}
-	}()
-	if err, ok := v.(error); ok {
-		text = err.Error()
-	} else {
-		text = fmt.Sprint(v)
-	}
-	return printable(text)
-}
-
-// printable is a text of at most maxReason bytes in which characters that a terminal
-// would act on are escaped.
-func printable(text string) string {
-	if len(text) > maxReason {
-		text = text[:maxReason]
-	}
-	text = strings.ToValidUTF8(text, "�")
-	if strings.IndexFunc(text, unprintable) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, c := range text {
-		if unprintable(c) {
-			quoted := strconv.QuoteRuneToASCII(c)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteRune(c)
-		}
-	}
-	return b.String()
-}
-
-func unprintable(c rune) bool { return !unicode.IsPrint(c) }

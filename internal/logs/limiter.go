@@ -1,0 +1,87 @@
+package logs
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Limiter lets a bounded number of lines a second through, and counts the rest. At
+// the end of each second in which it left lines out, it logs how many.
+type Limiter struct {
+	Say  func(msg string, attrs ...any) // logs the summary
+	What string                         // its message
+	Each int                            // lines a second of one queue
+	All  int                            // lines a second; 0 is no bound
+
+	mu    sync.Mutex // protects the fields below
+	began time.Time  // the second
+	lines int        // let through in it
+	of    map[string]int
+	left  map[string]int // left out, by queue
+	timer *time.Timer    // nil until something was left out
+}
+
+// Allow reports whether a line of the queue may be logged.
+func (l *Limiter) Allow(queue string) bool {
+	if l.All == 0 {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.began) >= time.Second {
+		l.summarizeLocked()
+		l.began, l.lines, l.of = now, 0, map[string]int{}
+	}
+	if l.lines < l.All && l.of[queue] < l.Each {
+		l.lines++
+		l.of[queue]++
+		return true
+	}
+	if l.left == nil {
+		l.left = map[string]int{}
+		rest := time.Second - now.Sub(l.began)
+		if l.timer == nil {
+			l.timer = time.AfterFunc(rest, l.Flush)
+		} else {
+			l.timer.Reset(rest)
+		}
+	}
+	l.left[queue]++
+	return false
+}
+
+// Flush logs what was left out so far.
+func (l *Limiter) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summarizeLocked()
+}
+
+// mostNamed is how many queues a summary names: those of which most was left out.
+const mostNamed = 10
+
+// summarizeLocked logs what was left out. l.mu is held.
+func (l *Limiter) summarizeLocked() {
+	if l.left == nil {
+		return
+	}
+	total := 0
+	for _, n := range l.left {
+		total += n
+	}
+	names := slices.SortedFunc(maps.Keys(l.left), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.left[b], l.left[a]), cmp.Compare(a, b))
+	})
+	var named []any
+	for _, name := range names[:min(len(names), mostNamed)] {
+		named = append(named, name, l.left[name])
+	}
+	l.Say(l.What, "count", total, "within", time.Since(l.began).Round(time.Millisecond), slog.Group("queues", named...))
+	l.left = nil
+	l.timer.Stop()
+}

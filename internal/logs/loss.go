@@ -1,0 +1,55 @@
+package logs
+
+import (
+	"sync"
+	"time"
+)
+
+// A Loss logs that failed tasks are gone for good: what a second has dropped first, then
+// once a minute at most, and in the end. So each has its place in a count.
+type Loss struct {
+	Log   *Log
+	Queue string
+
+	mu    sync.Mutex // protects the fields below
+	said  time.Time
+	tasks int // not logged yet
+	kept  int
+	timer *time.Timer // logs them; nil while there are none
+}
+
+const (
+	lossFirst = time.Second // from the first loss to its line, so that this counts a burst as a whole
+	lossPause = time.Minute // between two lines
+)
+
+// Add counts tasks that were dropped from a failed queue that keeps so many.
+func (l *Loss) Add(tasks, kept int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tasks, l.kept = l.tasks+tasks, kept
+	if l.timer == nil {
+		l.timer = time.AfterFunc(max(time.Until(l.said.Add(lossPause)), lossFirst), l.Flush)
+	}
+}
+
+// Flush logs what isn't logged yet.
+func (l *Loss) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sayLocked()
+}
+
+// sayLocked logs what isn't logged yet. l.mu is held.
+func (l *Loss) sayLocked() {
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	if l.tasks == 0 {
+		return
+	}
+	l.Log.Error("worqr: the failed queue is full, and its oldest tasks were dropped for good; raise KeepFailed, or requeue or delete failed tasks in time",
+		"queue", l.Queue, "dropped", l.tasks, "kept", l.kept)
+	l.tasks, l.said = 0, time.Now()
+}

@@ -1,0 +1,70 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// MaxText is how many bytes of an error's text are logged or kept.
+const MaxText = 4096
+
+// WithoutInput is an error without what was read where a number belongs: it may be a
+// payload.
+func WithoutInput(err error) error {
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		return errNumber
+	}
+	return err
+}
+
+var errNumber = errors.New("the reply has something else where a number belongs; call Check")
+
+// Text is the text of an error, or of what a handler panicked with: bounded,
+// without control characters, and also when its methods panic. It runs user code.
+func Text(v any) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panics", v)
+		}
+	}()
+	if err, ok := v.(error); ok {
+		text = err.Error()
+	} else {
+		text = fmt.Sprint(v)
+	}
+	return Printable(text)
+}
+
+// Printable is a text of at most MaxText bytes in which characters that a terminal
+// would act on are escaped.
+func Printable(text string) string {
+	if len(text) > MaxText {
+		text = text[:MaxText]
+	}
+	text = strings.ToValidUTF8(text, "�")
+	if strings.IndexFunc(text, unprintable) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, c := range text {
+		if unprintable(c) {
+			quoted := strconv.QuoteRuneToASCII(c)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(c rune) bool { return !unicode.IsPrint(c) }
+
+// Gist is the part of an error's text that stays the same when the error repeats: not
+// its ports.
+func Gist(err error) string { return digits.ReplaceAllString(Text(err), "") }
+
+var digits = regexp.MustCompile(`[0-9]+`)
