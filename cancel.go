@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/script"
 )
 
@@ -99,7 +100,7 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return c.queue.wrap("wait for cancel", context.Cause(ctx))
-		case <-time.After(jitter(pause)):
+		case <-time.After(redisconn.Jitter(pause)):
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // converse makes rounds until there is nothing more to say.
 func (r *rounds) converse() {
-	retry := newBackoff()
+	retry := redisconn.NewBackoff()
 	var flight []*exchange // under way, oldest first: two at most
 	for {
 		if len(flight) == 0 {
@@ -43,7 +43,7 @@ func (r *rounds) converse() {
 			return
 		case err == nil:
 			r.upset.Note(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
-			retry.reset()
+			retry.Reset()
 			r.arrived(e, answer)
 			if next := r.follow(flight, answer); next != nil {
 				flight = append(flight, r.send(next))
@@ -95,7 +95,7 @@ func (r *rounds) converse() {
 		case <-r.ctx.Done():
 			r.abandon(flight)
 			return
-		case <-time.After(retry.next()):
+		case <-time.After(retry.Next()):
 		}
 		if e.repeated {
 			r.send(e)
@@ -111,7 +111,7 @@ const often = 3
 // be read while other replies come stays without it, and fails: else it would be asked
 // for for ever, and nothing behind it would start.
 func (r *rounds) fetch(e *exchange, a *script.Answer) error {
-	retry := newBackoff()
+	retry := redisconn.NewBackoff()
 	for i := range a.Started {
 		s := &a.Started[i]
 		for lost := 0; s.Bytes > 0 && lost < often; {
@@ -133,7 +133,7 @@ func (r *rounds) fetch(e *exchange, a *script.Answer) error {
 				}
 			}
 			select {
-			case <-time.After(retry.next()):
+			case <-time.After(retry.Next()):
 			case <-r.ctx.Done():
 			}
 		}

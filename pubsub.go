@@ -1,470 +1,289 @@
 package worqr
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/script"
 )
 
-// A subscriber is the one subscribed connection of a peer. It is there while
-// somebody listens, and outlives every failure. What it carries are hints:
-// each listener is told when its subscriptions are confirmed, at first and
-// after every gap, and then looks for itself.
+// An EventKind says what happened.
+type EventKind string
+
+// The kinds of event.
+const (
+	// EventSync: from here on no event is missed, until the next EventSync. It
+	// comes first, and after any gap; look for yourself what you have missed.
+	EventSync EventKind = "sync"
+	// EventWork: Count tasks were enqueued, by one call or by several that
+	// travelled together.
+	EventWork EventKind = "work"
+	// EventDone: Worker has finished a task. An observer that is connected to a
+	// replica may miss all but the first of those that end together.
+	EventDone EventKind = "done"
+	// EventCancel: a payload was canceled. One of more than 1 KiB doesn't travel: the
+	// event has its PayloadDigest and PayloadSize instead.
+	EventCancel EventKind = "cancel"
+	// EventDelete: the queue was deleted.
+	EventDelete EventKind = "delete"
+)
+
+// An Event is something that happened on a queue.
+type Event struct {
+	Kind    EventKind
+	Queue   string // "" for EventSync
+	Worker  string // of EventDone
+	Payload []byte // of EventDone and EventCancel; nil if it is large
+	Result  []byte // of EventDone; nil if there is none, or if it is large
+	Count   int    // of EventWork
+
+	// PayloadSize and ResultSize are lengths in bytes. EventDone has no payload of more
+	// than 64 KiB and no result above the worker's Options.MaxResult, and EventCancel has
+	// no payload of more than 1 KiB. The digest, SHA-1 in hex, then says which it was. It
+	// may be missing if the worker is written in another language.
+	PayloadSize, ResultSize     int
+	PayloadDigest, ResultDigest string
+}
+
+// eventBuffer is how many events wait for a slow reader, and eventBytes how many bytes
+// of what others put into them, but for one event. With more, they are dropped and the reader
+// is told by EventSync.
+const (
+	eventBuffer = 1024
+	eventBytes  = 16 << 20
+)
+
+// Events yields what happens on the named queues, or on all when none is named.
+// The first is EventSync, once subscribed: everything published after it is
+// yielded, or another EventSync follows. While Redis cannot be reached each new
+// error is yielded once; the loop may go on. Leaving the loop unsubscribes.
 //
-// Each topic is asked for by a command of its own, and Redis answers commands in
-// their order. So a refused one is known, and affects no other.
-type subscriber struct {
-	dial     redisconn.Dial
-	log      *logs.Log
-	upset    logs.Outage
-	refusals logs.Outage
-
-	life   sync.Mutex // held while the connection's goroutine is started or stopped
-	closed bool       // protected by life
-
-	mu        sync.Mutex // protects the fields below
-	listeners map[*listener]bool
-	topics    map[topic][]*listener
-	refused   map[topic]string   // the gist of the refusal
-	asked     []request          // on the connection, and not answered yet; oldest first
-	stop      context.CancelFunc // nil while nobody listens
-	done      chan struct{}
-
-	write sync.Mutex // held before mu by whoever sends on conn, and to change it
-	conn  redis.Conn
-}
-
-// A topic is a channel, or a pattern of channels.
-type topic struct {
-	name    string
-	pattern bool
-}
-
-// A request is a command that is to be answered.
-type request struct {
-	command string // "PING" has no topic
-	topic   topic
-	again   bool      // it was refused before
-	of      *listener // that wants the topic; nil if all do who did before
-}
-
-// A listener gets the messages of some topics.
-type listener struct {
-	topics  []topic
-	message func(channel string, data []byte)
-	synced  func()          // subscribed, at first and after every gap
-	failed  func(err error) // there is a gap, or a topic is refused; nil if nobody asks
-	closed  func()          // there will be nothing more; nil if nobody asks
-}
-
-const (
-	pingEvery  = time.Second
-	deadAfter  = 2500 * time.Millisecond // without a sign of life
-	askAgain   = 10 * time.Second        // between tries of a refused topic
-	loginAgain = 30 * time.Second        // between tries when Redis doesn't let the user in
-)
-
-func newSubscriber(dial redisconn.Dial, log *logs.Log) *subscriber {
-	return &subscriber{dial: dial, log: log, listeners: map[*listener]bool{}, topics: map[topic][]*listener{}, refused: map[topic]string{}}
-}
-
-// add subscribes the listener. It does not block on Redis; synced tells.
-func (s *subscriber) add(l *listener) error {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.closed {
-		return redisconn.ErrClosed
-	}
-	s.mu.Lock()
-	s.listeners[l] = true
-	for _, t := range l.topics {
-		s.topics[t] = append(slices.Clip(s.topics[t]), l)
-	}
-	start := s.stop == nil
-	var ctx context.Context
-	if start {
-		ctx, s.stop = context.WithCancel(context.Background())
-		s.done = make(chan struct{})
-	}
-	done := s.done
-	s.mu.Unlock()
-	if start {
-		go s.run(ctx, done)
-		return nil
-	}
-	s.send(l.subscriptions())
-	return nil
-}
-
-// subscriptions are the requests for the listener's topics.
-func (l *listener) subscriptions() []request {
-	rs := make([]request, len(l.topics))
-	for i, t := range l.topics {
-		rs[i] = request{command: t.command("SUBSCRIBE"), topic: t, of: l}
-	}
-	return rs
-}
-
-// command is the one for channels, or the one for patterns.
-func (t topic) command(name string) string {
-	if t.pattern {
-		return "P" + name
-	}
-	return name
-}
-
-// close ends the connection and all listeners, and has add fail from now on.
-func (s *subscriber) close() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.closed = true
-	s.mu.Lock()
-	listeners := s.listeners
-	s.listeners, s.topics = map[*listener]bool{}, map[topic][]*listener{}
-	s.mu.Unlock()
-	s.end()
-	for l := range listeners {
-		if l.closed != nil {
-			l.closed()
-		}
-	}
-}
-
-// remove ends the subscriptions of the listener, and waits for the connection's
-// goroutine to end if it was the last.
-func (s *subscriber) remove(l *listener) {
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.mu.Lock()
-	if !s.listeners[l] {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.listeners, l)
-	var over []request
-	for _, t := range l.topics {
-		// A copy, since dispatch may be going through the old one.
-		rest := slices.DeleteFunc(slices.Clone(s.topics[t]), func(o *listener) bool { return o == l })
-		if s.topics[t] = rest; len(rest) == 0 {
-			delete(s.topics, t)
-			delete(s.refused, t)
-			over = append(over, request{command: t.command("UNSUBSCRIBE"), topic: t})
-		}
-	}
-	last := len(s.listeners) == 0
-	s.mu.Unlock()
-	if last {
-		s.end()
-		return
-	}
-	s.send(over)
-}
-
-// end ends the connection's goroutine and waits for it. s.life is held.
-func (s *subscriber) end() {
-	s.mu.Lock()
-	stop, done := s.stop, s.done
-	s.stop = nil
-	s.mu.Unlock()
-	if stop == nil {
-		return
-	}
-	stop()
-	s.send([]request{{command: "PING"}}) // has the receiver look up
-	s.write.Lock()
-	conn := s.conn
-	s.write.Unlock()
-	if conn != nil {
-		redisconn.Interrupt(conn)
-	}
-	<-done
-}
-
-// send makes requests on the connection. Without one there is nothing to do: the next
-// asks for all topics. When sending fails, the receiver notices.
-func (s *subscriber) send(rs []request) {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if s.conn == nil || len(rs) == 0 {
-		return
-	}
-	s.mu.Lock()
-	s.asked = append(s.asked, rs...)
-	s.mu.Unlock()
-	for _, r := range rs {
-		args := []any{r.topic.name}
-		if r.command == "PING" {
-			args = nil
-		}
-		if s.conn.Send(r.command, args...) != nil {
+// The loop ends when ctx ends. After Close it ends, too; the last error it yields is
+// then ErrShutdown.
+//
+// A channel that Redis does not allow the user to subscribe to is yielded as an error.
+// Its events are missing then, and the others come. The peer asks for it every 10 s;
+// once it is allowed, EventSync follows.
+//
+// Events are hints for people and tools: they are not stored, and one that is
+// missed does not come again.
+func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		l, inbox, err := p.subscription(queues)
+		if err != nil {
+			yield(Event{}, wrap("events", err))
 			return
 		}
-	}
-	_ = s.conn.Flush()
-}
-
-// run keeps a connection until ctx ends.
-func (s *subscriber) run(ctx context.Context, done chan struct{}) {
-	defer close(done)
-	retry := newBackoff()
-	for {
-		began := time.Now()
-		err := s.session(ctx)
-		if ctx.Err() != nil {
+		if err := p.sub.Add(l); err != nil {
+			yield(Event{}, wrap("events", err))
 			return
 		}
-		s.upset.Note(s.log, saysUnsubscribed, err)
-		for _, l := range s.all() {
-			if l.failed != nil {
-				l.failed(err)
+		defer p.sub.Remove(l)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-inbox.some:
+			}
+			for _, e := range inbox.take() {
+				if ctx.Err() != nil || !yield(e.event, wrap("events", e.err)) || e.last {
+					return
+				}
 			}
 		}
-		pause := retry.next()
-		if redisconn.Refused(err) {
-			pause = loginAgain
-		} else if time.Since(began) > deadAfter {
-			retry.reset()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 	}
 }
 
-func (s *subscriber) all() []*listener {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ls := make([]*listener, 0, len(s.listeners))
-	for l := range s.listeners {
-		ls = append(ls, l)
+// subscription returns one for all events of the queues, and its inbox.
+func (p *Peer) subscription(queues []string) (*redisconn.Subscription, *inbox, error) {
+	if p.bad != nil {
+		return nil, nil, p.bad
 	}
-	return ls
-}
-
-// session is the life of one connection. It always ends with an error.
-func (s *subscriber) session(ctx context.Context) error {
-	dialing, cancel := context.WithTimeout(ctx, deadAfter)
-	defer cancel()
-	c, err := s.dial(dialing)
-	if err != nil {
-		return err
-	}
-	s.write.Lock()
-	s.mu.Lock()
-	s.asked = nil // before anybody can ask on this one
-	s.mu.Unlock()
-	s.conn = c
-	s.write.Unlock()
-	for _, l := range s.all() {
-		s.send(l.subscriptions())
-	}
-	pinging := make(chan struct{})
-	defer func() {
-		close(pinging)
-		s.write.Lock()
-		s.conn = nil
-		s.write.Unlock()
-		_ = c.Close() // nothing is expected of it any more
-	}()
-	go s.ping(c, pinging)
-	for ctx.Err() == nil {
-		reply, err := redis.ReceiveWithTimeout(c, deadAfter)
-		if err := s.receive(reply, redisconn.Discreet(err)); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// ping has a dead connection noticed, and asks for refused topics once in a while.
-func (s *subscriber) ping(conn redis.Conn, over <-chan struct{}) {
-	asked := time.Now()
-	for {
-		select {
-		case <-over:
-			return
-		case <-time.After(pingEvery):
-		}
-		requests := []request{{command: "PING"}}
-		if time.Since(asked) >= askAgain {
-			asked = time.Now()
-			s.mu.Lock()
-			for t := range s.refused {
-				requests = append(requests, request{command: t.command("SUBSCRIBE"), topic: t, again: true})
+	in := &inbox{some: make(chan struct{}, 1)}
+	told := "" // of what failed since the last sync; one goroutine calls both
+	l := &redisconn.Subscription{
+		Synced: func() {
+			told = ""
+			in.put(item{event: Event{Kind: EventSync}})
+		},
+		Failed: func(err error) {
+			is := logs.Gist(err)
+			if refused, ok := errors.AsType[*redisconn.RefusalError](err); ok {
+				is = logs.Gist(refused.Err)
 			}
-			s.mu.Unlock()
+			if is != told {
+				told = is
+				in.put(item{err: err})
+			}
+		},
+		Closed: func() { in.put(item{err: redisconn.ErrClosed, last: true}) },
+		Message: func(channel string, data []byte) {
+			if e, ok := p.event(channel, data); ok {
+				in.put(item{event: e})
+			}
+		},
+	}
+	kinds := []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(queues))) {
+		q := p.Queue(name)
+		if q.bad != nil {
+			return nil, nil, q.bad
 		}
-		s.write.Lock()
-		current := s.conn == conn
-		s.write.Unlock()
-		if current {
-			s.send(requests)
+		for _, k := range kinds {
+			l.Topics = append(l.Topics, redisconn.Topic{Name: q.keys.Channel(k)})
 		}
 	}
+	if len(queues) == 0 {
+		for _, k := range kinds {
+			l.Topics = append(l.Topics, redisconn.Topic{Name: p.space.Pattern(k), Pattern: true})
+		}
+	}
+	return l, in, nil
 }
 
-var errBabble = errors.New("what answers a subscription is no Redis")
+// event reads a message. Producers in other languages publish too, so what
+// cannot be read is passed over.
+func (p *Peer) event(channel string, data []byte) (Event, bool) {
+	queue, kind, ok := p.space.ParseChannel(channel)
+	e := Event{Queue: queue}
+	switch kind {
+	case keys.KindWork, keys.KindEnqueue:
+		e.Kind = EventWork
+		n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		e.Count = n
+		ok = ok && err == nil
+	case keys.KindDone:
+		e.Kind = EventDone
+		var err error
+		err = e.readDone(data)
+		ok = ok && err == nil
+	case keys.KindCancel:
+		e.Kind = EventCancel
+		payload, digest, size := script.ReadCancel(data)
+		if e.Payload, e.PayloadSize = payload, size; payload == nil {
+			e.PayloadDigest = digest
+		}
+	case keys.KindDelete:
+		e.Kind = EventDelete
+	default:
+		ok = false
+	}
+	return e, ok
+}
 
-// receive takes in what Redis says. It fails when the connection is of no more use.
-func (s *subscriber) receive(reply any, err error) error {
-	if refusal, ok := errors.AsType[redis.Error](err); ok {
-		r, asked := s.answered()
-		switch {
-		case !asked:
-			return refusal
-		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
-			return nil // it is alive
-		case redisconn.Denied(refusal), redisconn.UnknownCommand(refusal):
-			s.deny(r, refusal)
-			return nil
+// readDone reads the message of a finished task. Redis writes the bytes of a
+// payload into it as they are, so where they are not UTF-8, neither is the
+// message: then each byte is read as the character of the same number.
+func (e *Event) readDone(data []byte) error {
+	var m struct {
+		WorkerID     string  `json:"workerId"`
+		Task         *string `json:"task"`
+		TaskSize     int     `json:"taskSize"`
+		TaskDigest   string  `json:"taskDigest"`
+		Result       *string `json:"result"`
+		ResultSize   int     `json:"resultSize"`
+		ResultDigest string  `json:"resultDigest"`
+	}
+	bytesOf := func(s string) []byte { return []byte(s) }
+	if !utf8.Valid(data) {
+		var wide bytes.Buffer
+		for _, b := range data {
+			wide.WriteRune(rune(b))
 		}
-		return refusal
-	}
-	if err != nil {
-		return err
-	}
-	parts, ok := reply.([]any)
-	if !ok { // of a PING, with no subscription
-		if r, asked := s.answered(); !asked || r.command != "PING" {
-			return errBabble
+		data = wide.Bytes()
+		bytesOf = func(s string) []byte {
+			narrow := make([]byte, 0, len(s))
+			for _, r := range s {
+				narrow = append(narrow, byte(r))
+			}
+			return narrow
 		}
-		return nil
 	}
-	words := make([][]byte, len(parts))
-	for i, p := range parts {
-		words[i], _ = p.([]byte)
+	if err := json.Unmarshal(data, &m); err != nil {
+		return fmt.Errorf("a done message cannot be read: %w", err)
 	}
-	switch {
-	case len(words) == 3 && string(words[0]) == "message":
-		s.dispatch(topic{string(words[1]), false}, string(words[1]), words[2])
-		return nil
-	case len(words) == 4 && string(words[0]) == "pmessage":
-		s.dispatch(topic{string(words[1]), true}, string(words[2]), words[3])
-		return nil
+	e.Worker, e.PayloadSize, e.PayloadDigest = m.WorkerID, m.TaskSize, m.TaskDigest
+	if m.Task != nil {
+		e.Payload = bytesOf(*m.Task)
+		e.PayloadSize = len(e.Payload)
 	}
-	r, asked := s.answered()
-	switch {
-	case !asked || len(words) == 0:
-		return errBabble
-	case r.command == r.topic.command("SUBSCRIBE"):
-		s.confirm(r)
+	e.ResultSize, e.ResultDigest = m.ResultSize, m.ResultDigest
+	if m.Result != nil {
+		e.Result = bytesOf(*m.Result)
+		e.ResultSize = len(e.Result)
 	}
 	return nil
 }
 
-// answered returns the request that an answer is for.
-func (s *subscriber) answered() (r request, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.asked) == 0 {
-		return request{}, false
-	}
-	r, s.asked = s.asked[0], s.asked[1:]
-	return r, true
+// An inbox holds what a reader has still to read.
+type inbox struct {
+	some chan struct{} // has an element when there are items
+
+	mu    sync.Mutex // protects the fields below
+	items []item
+	bytes int // of them
 }
 
-const (
-	saysUnsubscribed = "not subscribed; work and cancels are noticed with the next beat"
-	saysRefused      = "Redis refuses a subscription"
-)
-
-// of returns the listeners of a topic.
-func (s *subscriber) of(t topic) []*listener {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.topics[t]
-}
-
-func (s *subscriber) dispatch(t topic, channel string, data []byte) {
-	for _, l := range s.of(t) {
-		l.message(channel, data)
-	}
-}
-
-// confirm takes in that a topic is subscribed.
-func (s *subscriber) confirm(r request) {
-	s.mu.Lock()
-	delete(s.refused, r.topic)
-	none := len(s.refused) == 0
-	s.mu.Unlock()
-	s.upset.Note(s.log, saysUnsubscribed, nil)
-	if none {
-		s.refusals.Note(s.log, saysRefused, nil)
-	}
-	s.settle(r, true)
-}
-
-// deny takes in that a topic is refused. It is told to its listeners unless they know.
-func (s *subscriber) deny(r request, err error) {
-	is := logs.Gist(err)
-	s.mu.Lock()
-	ls := s.topics[r.topic]
-	known := s.refused[r.topic] == is
-	if len(ls) > 0 {
-		s.refused[r.topic] = is
-	}
-	s.mu.Unlock()
-	s.upset.Note(s.log, saysUnsubscribed, nil)
-	if !known {
-		s.refusals.Note(s.log, saysRefused, err, "channel", r.topic.name)
-	}
-	if !known || !r.again {
-		for _, l := range ls {
-			if l.failed != nil {
-				l.failed(&refusalError{r.topic, err})
-			}
-		}
-	}
-	s.settle(r, false)
-}
-
-// A refusalError is that of one topic. The others of a listener are often refused alike.
-type refusalError struct {
-	topic topic
+type item struct {
+	event Event
 	err   error
+	last  bool
 }
 
-func (e *refusalError) Error() string { return fmt.Sprintf("subscribe to %s: %v", e.topic.name, e.err) }
-func (e *refusalError) Unwrap() error { return e.err }
+func (i *item) size() int {
+	e := &i.event
+	return len(e.Payload) + len(e.Result) + len(e.Worker) + len(e.PayloadDigest) + len(e.ResultDigest)
+}
 
-// settle tells a listener whose last topic is answered that it is subscribed, as
-// far as Redis allows it: it answers in the order of the requests. A topic that was
-// refused before, and is not any more, ends a gap.
-func (s *subscriber) settle(r request, confirmed bool) {
-	for _, l := range s.of(r.topic) {
-		if r.again && confirmed || l == r.of && r.topic == l.topics[len(l.topics)-1] && s.some(l) {
-			l.synced()
-		}
+func (in *inbox) put(i item) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case i.err != nil && len(in.items) > 0 && in.items[len(in.items)-1].err != nil:
+		in.items[len(in.items)-1] = i
+	case len(in.items) >= eventBuffer, len(in.items) > 0 && in.bytes+i.size() > eventBytes:
+		in.items = append(in.items[:0:0], item{event: Event{Kind: EventSync}}, i)
+		in.bytes = i.size()
+	default:
+		in.items = append(in.items, i)
+		in.bytes += i.size()
+	}
+	select {
+	case in.some <- struct{}{}:
+	default:
 	}
 }
 
-// some reports whether any topic of the listener is not refused.
-func (s *subscriber) some(l *listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(l.topics, func(t topic) bool { return s.refused[t] == "" })
+func (in *inbox) take() []item {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	items := in.items
+	in.items, in.bytes = nil, 0
+	return items
 }
 
 // listen has the rounds hear of work and cancels.
 func (r *rounds) listen() {
 	k := r.queue.keys
 	wake, work, cancel := k.Wake(r.worker), k.Channel(keys.KindWork), k.Channel(keys.KindCancel)
-	r.ear = &listener{
-		topics: []topic{{name: work}, {name: cancel}, {name: wake}},
-		synced: r.resync,
-		message: func(channel string, data []byte) {
+	r.ear = &redisconn.Subscription{
+		Topics: []redisconn.Topic{{Name: work}, {Name: cancel}, {Name: wake}},
+		Synced: r.resync,
+		Message: func(channel string, data []byte) {
 			switch channel {
 			case wake:
 				r.hear("wake", data)
@@ -475,12 +294,12 @@ func (r *rounds) listen() {
 			}
 		},
 	}
-	_ = r.queue.peer.sub.add(r.ear) // a closed peer has no worker
+	_ = r.queue.peer.sub.Add(r.ear) // a closed peer has no worker
 }
 
 func (r *rounds) unlisten() {
 	if r.ear != nil {
-		r.queue.peer.sub.remove(r.ear)
+		r.queue.peer.sub.Remove(r.ear)
 	}
 }
 

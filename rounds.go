@@ -42,12 +42,12 @@ type rounds struct {
 	serve   *service        // takes tasks on its own; nil when the queue is not handled
 	ctx     context.Context // ends with the rounds
 	stop    context.CancelFunc
-	asked   int64       // the token that the join named
-	hauling atomic.Bool // a batch is being moved to the queue
-	batch   string      // what the last beat was told of the next one; for beats only
-	ear     *listener   // set by listen
-	upset   logs.Outage // about rounds
-	odd     logs.Outage // about a queue that cannot be read
+	asked   int64                   // the token that the join named
+	hauling atomic.Bool             // a batch is being moved to the queue
+	batch   string                  // what the last beat was told of the next one; for beats only
+	ear     *redisconn.Subscription // set by listen
+	upset   logs.Outage             // about rounds
+	odd     logs.Outage             // about a queue that cannot be read
 
 	mu        sync.Mutex    // protects the fields below
 	silence   chan struct{} // closed when there is nothing more to say; nil while silent

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // Run joins the queues that have handlers, serves them, looks after the other
@@ -112,7 +113,7 @@ func (p *Peer) persist(ctx context.Context) error {
 	var upset logs.Outage
 	began := time.Now()
 	said := began
-	for retry := newBackoff(); ; {
+	for retry := redisconn.NewBackoff(); ; {
 		err := p.StartWorker(ctx)
 		if err == nil {
 			upset.Note(p.log, "cannot start", nil)
@@ -129,7 +130,7 @@ func (p *Peer) persist(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(retry.next()):
+		case <-time.After(retry.Next()):
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
 
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/script"
@@ -267,9 +268,9 @@ func (r *rounds) desert() {
 // insist repeats an end that was refused until it is stored or the task is no
 // longer ours.
 func (s *service) insist(t *Task, o script.Outcome) {
-	for retry := newBackoff(); ; {
+	for retry := redisconn.NewBackoff(); ; {
 		select {
-		case <-time.After(retry.next()):
+		case <-time.After(retry.Next()):
 		case <-t.rounds.ctx.Done():
 		}
 		err := t.settle(context.Background(), o)

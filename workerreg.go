@@ -290,7 +290,7 @@ func (w *worker) leave(ctx context.Context) error {
 func (w *worker) keep() {
 	w.repeat(0, w.peer.opts.beat()/4, nil, &w.upset, "heartbeats fail; retrying", func(ctx context.Context) (next time.Duration, err error) {
 		at, err := w.beat(ctx)
-		return min(jitter(w.peer.opts.beat()/5)+w.peer.opts.beat()*4/5, at), err
+		return min(redisconn.Jitter(w.peer.opts.beat()/5)+w.peer.opts.beat()*4/5, at), err
 	})
 }
 
@@ -298,7 +298,7 @@ func (w *worker) keep() {
 // has told to, sooner where it fails, and whenever there is a turn. Where it fails it
 // waits for most, at most.
 func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error)) {
-	retry := newBackoff()
+	retry := redisconn.NewBackoff()
 	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
@@ -315,9 +315,9 @@ func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *
 		case w.ctx.Err() != nil:
 			return
 		case err != nil:
-			next = min(retry.next(), most, next)
+			next = min(retry.Next(), most, next)
 		default:
-			retry.reset()
+			retry.Reset()
 		}
 		upset.Note(w.peer.log, says, err, "worker", w.peer.ID())
 		timer.Reset(next)

@@ -307,7 +307,7 @@ type Peer struct {
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
 	link     link               // what the rounds tell of the way to Redis
 	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
-	sub      *subscriber
+	sub      *redisconn.Subscriber
 	counts   counters
 	failures *failures
 	damage   logs.Limiter // about batches
@@ -392,7 +392,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
-	p.sub = newSubscriber(dial, p.log)
+	p.sub = redisconn.NewSubscriber(dial, p.log)
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
 }
@@ -428,7 +428,7 @@ func (p *Peer) Close() error {
 	if errors.Is(err, ErrNotStarted) {
 		err = nil
 	}
-	p.sub.close()
+	p.sub.Close()
 	p.calls.Close()
 	for _, l := range p.work {
 		l.Close()
