@@ -113,12 +113,13 @@ type HandleOptions struct {
 	// Prefetch is how many tasks a peer may hold beyond those that run, so that a
 	// handler that returns need not wait for the next one. 0 adapts: as many as
 	// the handlers begin at their measured pace within 3 ms and two round trips to
-	// Redis, none while they are slow or slow ones are among them. These go back to
-	// the front when none was begun for 5/3 of that time, or when another peer is
-	// idle and nothing waits. A positive
-	// number, at most 100,000, always holds so many, and keeps them: they wait for
-	// this peer even when others have become idle, and later tasks may start
-	// before them. Set it only where all tasks are short. Negative is none.
+	// Redis, none while they are slow or slow ones are among them, and to begin
+	// with at most one for eight that were fast. These go back to the front when
+	// none was begun for 5/3 of that time, or when another peer is idle and nothing
+	// waits. A positive number, at most 100,000, always holds so many, and keeps
+	// them: they wait for this peer even when others have become idle, and later
+	// tasks may start before them. Set it only where all tasks are short. Negative
+	// is none.
 	//
 	// No more is taken ahead while another peer is idle, while a task is suspected
 	// of killing its workers, or with MaxCrashes 1; with an Options.Capacity none

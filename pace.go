@@ -18,6 +18,7 @@ const (
 	firstTrust = 100
 	nextTrust  = 1000
 	lastTrust  = 64_000
+	proven     = 8 // fast tasks for each one that is prefetched, before the first that has to go back
 )
 
 // A pace is how fast the handlers of a queue get through tasks, as moving
@@ -30,6 +31,7 @@ type pace struct {
 	busy  bool          // all have been since
 	calm  int           // handlers that have returned since one was slow
 	trust int           // how many there have to be; 0 is firstTrust
+	fast  int           // handlers that have returned before one was stuck
 	stuck bool          // none has returned since what was prefetched was recalled
 	trip  time.Duration // to Redis and back; 0 while nothing is known
 	late  time.Duration // by which trips take longer at present
@@ -54,6 +56,9 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 	run, gap := max(now.Sub(began), 1), max(now.Sub(p.last), 1)
 	p.last = now
 	p.calm++
+	if p.trust == 0 {
+		p.fast++
+	}
 	if run > p.stale() {
 		p.calm = 0
 		if p.stuck { // it was not the machine that held things up
@@ -93,5 +98,9 @@ func (p *pace) ahead(handlers int) int {
 	}
 	each := max(p.gap, p.run/time.Duration(handlers), quickest)
 	window := p.window() + min(p.late, p.trip)*3 // else a busy machine would make a near peer hoard
-	return min(int(window/each), mostAhead, aheadBytes/max(p.size, 1))
+	n := min(int(window/each), mostAhead, aheadBytes/max(p.size, 1))
+	if p.trust == 0 { // nobody knows whether slow ones are among them
+		n = min(n, p.fast/proven)
+	}
+	return n
 }

@@ -60,7 +60,7 @@ func TestAheadOverAWay(t *testing.T) {
 			t.Parallel()
 			p, now := &pace{trip: c.trip}, time.Unix(1, 0)
 			p.began(now, true)
-			for range 1000 {
+			for range proven * mostAhead {
 				now = now.Add(c.gap)
 				p.freed(now, now.Add(-c.run), c.size, 64)
 			}
@@ -69,6 +69,45 @@ func TestAheadOverAWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Before any slow task has been met, what is prefetched is a share of those that were fast:
+// it may have to go back. Afterwards there have to be more of these in a row instead.
+func TestAheadIsProven(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, now := &pace{trip: 10 * time.Millisecond}, time.Unix(1, 0)
+	p.began(now, true)
+	fast := func(n int) {
+		for range n {
+			now = now.Add(time.Microsecond)
+			p.freed(now, now.Add(-time.Microsecond), 10, 1)
+		}
+	}
+	slow := func() {
+		now = now.Add(time.Second)
+		p.freed(now, now.Add(-time.Second), 10, 1)
+		is.Equal(p.ahead(1), 0)
+		p.run, p.gap = time.Microsecond, time.Microsecond
+	}
+	fast(firstTrust - 1)
+	is.Equal(p.ahead(1), 0)
+	fast(1)
+	is.Equal(p.ahead(1), firstTrust/proven)
+	fast(firstTrust)
+	is.Equal(p.ahead(1), 2*firstTrust/proven)
+	fast(proven * mostAhead)
+	most := p.ahead(1)
+	is.True(most > 2000) // as many as they begin within the window
+	slow()               // perhaps the machine was: nothing had to go back
+	fast(firstTrust)
+	is.Equal(p.ahead(1), most)
+	p.stuck = true
+	slow()
+	fast(nextTrust - 1)
+	is.Equal(p.ahead(1), 0)
+	fast(1)
+	is.Equal(p.ahead(1), most)
 }
 
 // While all handlers are at work and none returns, nobody knows when one will. Where some

@@ -308,7 +308,9 @@ func TestSlowAmongFast(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d tasks started far too late", late, n)
-	if late > n/3 { // up to a sixth on a machine that does nothing else, and a quarter on a busy one
+	// None, as a rule: before the first slow one, 31 are prefetched, and afterwards none, since
+	// a thousand would have to be fast in a row. The rest is for a busy machine.
+	if late > n/5 {
 		t.Errorf("%d of %d tasks started far too late", late, n)
 	}
 }
