@@ -80,21 +80,32 @@ func TestEnqueueAfterLongQueue(t *testing.T) {
 type heldConn struct {
 	redis.Conn
 	holds func(command string, args []any) <-chan struct{} // until when a reply is kept; nil: not at all
-	until []<-chan struct{}                                // for each reply to come
+
+	mu    sync.Mutex        // subscriptions are read and written at once
+	until []<-chan struct{} // for each reply to come
 }
 
 func (c *heldConn) Send(command string, args ...any) error {
-	c.until = append(c.until, c.holds(command, args))
+	until := c.holds(command, args)
+	c.mu.Lock()
+	c.until = append(c.until, until)
+	c.mu.Unlock()
 	return c.Conn.Send(command, args...)
 }
 
-func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
+// next is until when the next reply is kept; nil: not at all.
+func (c *heldConn) next() (until <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.until) > 0 { // else it's a message
-		until := c.until[0]
-		c.until = c.until[1:]
-		if until != nil {
-			<-until
-		}
+		until, c.until = c.until[0], c.until[1:]
+	}
+	return until
+}
+
+func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
+	if until := c.next(); until != nil {
+		<-until
 	}
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
