@@ -1,0 +1,387 @@
+// Package walls checks what docs/architecture.md says of the code: which package may know
+// which, what may not happen under a lock, and how large things get.
+//
+// A rule that is not kept everywhere yet has a number of breaches, which may only fall.
+package walls
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/worqr/worqr"
+
+// below are the packages of ours that each one may import, beside itself. Arrows point
+// down: nothing below knows what is above.
+var below = map[string][]string{
+	"":                     {"internal/capacity", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/script"},
+	"internal/capacity":    {},
+	"internal/keys":        {},
+	"internal/logs":        {},
+	"internal/program":     {},
+	"internal/redisconn":   {"internal/logs"},
+	"internal/redisserver": {},
+	"internal/redistest":   {"internal/redisserver"},
+	"internal/script":      {"internal/keys", "internal/redisconn"},
+}
+
+// knowRedis are the packages that may name commands, keys and the driver.
+var knowRedis = []string{"internal/redisconn", "internal/script", "internal/keys", "internal/redistest", "internal/redisserver"}
+
+// breaches is how many there are of each rule. When you mend one, lower its number.
+var breaches = map[string]int{
+	"Redis":     123,
+	"file":      5,
+	"function":  4,
+	"lock":      0,
+	"log":       6,
+	"test name": 2,
+}
+
+// How large the root may be: in the end 30 files and 4,000 lines.
+const (
+	rootFiles = 115
+	rootLines = 10_400
+)
+
+// A source is a Go file of the root module.
+type source struct {
+	dir, name string
+	lines     int
+	file      *ast.File
+}
+
+func (s *source) isTest() bool { return strings.HasSuffix(s.name, "_test.go") }
+
+var fset = token.NewFileSet()
+
+func sources(t *testing.T) (all []*source) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if _, err := fs.Stat(root, path.Join(name, "go.mod")); err == nil && name != "." || strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "examples" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(name)
+		if dir == "." {
+			dir = ""
+		}
+		all = append(all, &source{dir: dir, name: path.Base(name), lines: strings.Count(string(text), "\n"), file: f})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatal("these are not the sources:", len(all))
+	}
+	return all
+}
+
+// A ledger counts breaches, and compares them with how many there may be.
+type ledger struct {
+	t     *testing.T
+	found map[string][]string
+}
+
+func (l *ledger) breach(rule string, at token.Pos, format string, args ...any) {
+	p := fset.Position(at)
+	l.found[rule] = append(l.found[rule], fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) judge(rule string) {
+	l.t.Helper()
+	found := l.found[rule]
+	switch n := len(found); {
+	case n > breaches[rule]:
+		l.t.Errorf("%d breaches of the rule %q, and there may be %d:\n%s", n, rule, breaches[rule], strings.Join(found, "\n"))
+	case n < breaches[rule]:
+		l.t.Errorf("only %d breaches of the rule %q are left of %d: lower the number", n, rule, breaches[rule])
+	}
+}
+
+func newLedger(t *testing.T) *ledger { return &ledger{t, map[string][]string{}} }
+
+// Arrows point down. There is no allowance.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	for _, s := range sources(t) {
+		may, known := below[s.dir]
+		if s.dir == "internal/walls" || s.isTest() {
+			continue
+		}
+		if !known {
+			t.Errorf("%s is a new package: say in internal/walls what it may import", s.dir)
+			continue
+		}
+		for _, i := range s.file.Imports {
+			of, ours := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module)
+			of = strings.TrimPrefix(of, "/")
+			if ours && !slices.Contains(may, of) {
+				t.Errorf("%s imports %s, which is not below it", fset.Position(i.Pos()), of)
+			}
+		}
+	}
+}
+
+// Only some packages know Redis. Elsewhere neither its driver nor a command is named.
+func TestOnlyStoreKnowsRedis(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for _, s := range sources(t) {
+		if s.isTest() || slices.Contains(knowRedis, s.dir) {
+			continue
+		}
+		for _, i := range s.file.Imports {
+			if p := strings.Trim(i.Path.Value, `"`); strings.Contains(p, "redigo") || strings.HasSuffix(p, "internal/redisconn") || strings.HasSuffix(p, "internal/keys") {
+				l.breach("Redis", i.Pos(), "imports %s", p)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			c, ok := n.(*ast.CallExpr)
+			if !ok || len(c.Args) == 0 {
+				return true
+			}
+			f, _ := c.Fun.(*ast.SelectorExpr)
+			if f == nil || f.Sel.Name != "Command" && f.Sel.Name != "Do" && f.Sel.Name != "Send" {
+				return true
+			}
+			for _, a := range c.Args {
+				if b, ok := a.(*ast.BasicLit); ok && b.Kind == token.STRING {
+					if w, _ := strconv.Unquote(b.Value); w != "" && w == strings.ToUpper(w) {
+						l.breach("Redis", b.Pos(), "names the command %s", w)
+					}
+				}
+			}
+			return true
+		})
+	}
+	l.judge("Redis")
+}
+
+// Files and functions stay small, and the root is thin.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	files, lines := 0, 0
+	for _, s := range sources(t) {
+		if s.dir == "" {
+			files++
+		}
+		if s.isTest() {
+			continue
+		}
+		if s.dir == "" {
+			lines += s.lines
+		}
+		if s.lines > 500 {
+			l.breach("file", s.file.Pos(), "%d lines", s.lines)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			if n := fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1; n > 60 {
+				l.breach("function", f.Pos(), "%s has %d lines", f.Name.Name, n)
+			}
+		}
+	}
+	if files > rootFiles || lines > rootLines {
+		t.Errorf("the root has %d files and %d lines of source; it may have %d and %d", files, lines, rootFiles, rootLines)
+	}
+	l.judge("file")
+	l.judge("function")
+}
+
+// A function whose name ends in Locked is called with the lock held: by another such, or
+// after the lock was taken.
+func TestLocked(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for _, s := range sources(t) {
+		if s.isTest() {
+			continue
+		}
+		for name, body := range functions(s.file) {
+			if strings.HasSuffix(name, "Locked") {
+				continue
+			}
+			locked := false
+			ast.Inspect(body, func(n ast.Node) bool {
+				c, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				switch called := called(c); {
+				case called == "Lock" || called == "RLock":
+					locked = true
+				case strings.HasSuffix(called, "Locked") && !locked:
+					l.breach("lock", c.Pos(), "%s calls %s without having taken a lock", name, called)
+				}
+				return true
+			})
+		}
+	}
+	l.judge("lock")
+}
+
+// While a lock is held nobody logs: what is to be said is said after the unlock.
+func TestNoLogUnderLock(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for _, s := range sources(t) {
+		if s.isTest() || s.dir == "internal/logs" {
+			continue
+		}
+		for name, body := range functions(s.file) {
+			held := strings.HasSuffix(name, "Locked")
+			var statements func(list []ast.Stmt, held bool) bool
+			statements = func(list []ast.Stmt, held bool) bool {
+				for _, st := range list {
+					switch st := st.(type) {
+					case *ast.DeferStmt:
+						continue
+					case *ast.ExprStmt:
+						if c, ok := st.X.(*ast.CallExpr); ok {
+							switch called(c) {
+							case "Lock", "RLock":
+								held = true
+								continue
+							case "Unlock", "RUnlock":
+								held = false
+								continue
+							}
+						}
+					}
+					if held {
+						ast.Inspect(st, func(n ast.Node) bool {
+							if _, ok := n.(*ast.FuncLit); ok {
+								return false
+							}
+							if c, ok := n.(*ast.CallExpr); ok && logs(c) {
+								l.breach("log", c.Pos(), "%s logs under a lock", name)
+							}
+							return true
+						})
+						// A branch that unlocks and returns does not unlock for what follows.
+						continue
+					}
+					ast.Inspect(st, func(n ast.Node) bool {
+						if b, ok := n.(*ast.BlockStmt); ok {
+							statements(b.List, held)
+							return false
+						}
+						return true
+					})
+				}
+				return held
+			}
+			statements(body.List, held)
+		}
+	}
+	l.judge("log")
+}
+
+// functions are those of a file, and the function literals in them, by name.
+func functions(f *ast.File) map[string]*ast.BlockStmt {
+	all := map[string]*ast.BlockStmt{}
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		name := fn.Name.Name
+		if fn.Recv != nil {
+			name = receiver(fn.Recv.List[0].Type) + "." + name
+		}
+		all[name] = fn.Body
+	}
+	return all
+}
+
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// called is the name of what is called.
+func called(c *ast.CallExpr) string {
+	switch f := c.Fun.(type) {
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	case *ast.Ident:
+		return f.Name
+	}
+	return ""
+}
+
+// logs reports whether a call is one of a log: x.log.Info(…), or of an outage or limiter.
+func logs(c *ast.CallExpr) bool {
+	f, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	switch f.Sel.Name {
+	case "Debug", "Info", "Warn", "Error":
+		of, ok := f.X.(*ast.SelectorExpr)
+		return ok && of.Sel.Name == "log" || isIdent(f.X, "log")
+	case "Note":
+		return true
+	}
+	return false
+}
+
+func isIdent(e ast.Expr, name string) bool {
+	i, ok := e.(*ast.Ident)
+	return ok && i.Name == name
+}
+
+// The test of a thing has its name; no test has that of another product.
+func TestTestNames(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for _, s := range sources(t) {
+		if s.isTest() {
+			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull"} {
+				if strings.Contains(s.name, product) {
+					l.breach("test name", s.file.Pos(), "it has the name of another product")
+				}
+			}
+		}
+	}
+	l.judge("test name")
+}
