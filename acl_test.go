@@ -53,9 +53,19 @@ func TestProducerRule(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	worker := as(t, server, "worker")
+	q := as(t, server, "producer").Queue(letters)
+	for range 2 { // where nobody is, and where the queue has been deleted
+		enqueue(t, q, "first")
+		listed, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
+		is.NoErr(err)
+		is.Equal(listed, []string{letters})
+		is.NoErr(worker.Queue(letters).Delete(t.Context()))
+		listed, err = redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
+		is.NoErr(err)
+		is.Equal(listed, []string{})
+	}
 	starts, _ := counting(t, worker, letters, nil)
 	idle(t, worker.Queue(letters), 1)
-	q := as(t, server, "producer").Queue(letters)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
 	idle(t, worker.Queue(letters), 1)
@@ -191,6 +201,8 @@ func TestDenials(t *testing.T) {
 			LPUSH worqr:process:{emails}:id task
 			LPUSH worqr:idle:{emails} x
 			ZPOPMIN worqr:workers:{emails}
+			ZRANGE worqr:workers:{emails} 0 -1
+			ZREM worqr:workers:{emails} x
 			ZADD worqr:idle:{emails} 1 x
 			HGETALL worqr:keyed:{emails}:k:ann
 			SREM worqr:registry emails

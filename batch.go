@@ -30,15 +30,15 @@ func (q *Queue) enqueueBatch(ctx context.Context, batch script.Batch, payloads [
 
 // behind sends what goes to the back of the queue. Batches that were accepted before are
 // moved there first.
-func (q *Queue) behind(ctx context.Context, send func() error) error {
+func (q *Queue) behind(ctx context.Context, send func() (alone bool, err error)) (alone bool, err error) {
 	b := q.back()
 	for {
 		if err := q.catchUp(ctx, b); err != nil {
-			return script.NotEnqueued(err)
+			return false, script.NotEnqueued(err)
 		}
-		err := send()
+		alone, err := send()
 		if !errors.Is(err, script.ErrUnmoved) {
-			return err
+			return alone, err
 		}
 		b.unmoved.Add(1)
 	}

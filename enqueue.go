@@ -2,6 +2,7 @@ package worqr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -49,13 +50,13 @@ const (
 // there are more than MaxBatch or one is larger than Options.MaxPayload; then none
 // was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	return q.wrap("enqueue", q.produce(ctx, payloads, func() error {
+	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
 		if script.Spans(payloads) {
 			_, err := q.enqueueBatch(ctx, script.Batch{ID: newID()}, payloads)
-			return err
+			return true, err
 		}
 		copied := redisconn.Copy(payloads)
-		return q.behind(ctx, func() error { return q.back().Enqueue(ctx, q.peer.calls, copied) })
+		return q.behind(ctx, func() (bool, error) { return q.back().Enqueue(ctx, q.peer.calls, copied) })
 	}))
 }
 
@@ -69,15 +70,15 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKey:
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
 	}
-	err = q.produce(ctx, payloads, func() (err error) {
+	err = q.produce(ctx, payloads, func() (alone bool, err error) {
 		if script.Spans(payloads) {
 			fresh, err = q.enqueueBatch(ctx, script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
-			return err
+			return fresh, err
 		}
 		copied := redisconn.Copy(payloads)
-		return q.behind(ctx, func() (err error) {
-			fresh, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
-			return err
+		return q.behind(ctx, func() (alone bool, err error) {
+			fresh, alone, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
+			return alone, err
 		})
 	})
 	return fresh, q.wrap("enqueue once", err)
@@ -88,16 +89,17 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // or runs. Copies added by Enqueue neither lock nor are locked out.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
-	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() error {
+	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() (alone bool, err error) {
 		copied := redisconn.Copy(payloads)
-		return q.behind(ctx, func() error { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
+		return q.behind(ctx, func() (bool, error) { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
 	}))
 }
 
 // produce checks the payloads, has them sent, and makes sure that the queue is
-// listed. What is sent must be copies: the connection may read the bytes after a
-// call that was cut short has returned, when they are the caller's again.
-func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() error) error {
+// listed; send tells whether nothing else is there of it. What is sent must be copies: the
+// connection may read the bytes after a call that was cut short has returned, when they
+// are the caller's again.
+func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alone bool, err error)) error {
 	switch {
 	case q.bad != nil:
 		return q.bad
@@ -115,10 +117,14 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() erro
 			return tooLarge("%s has %d bytes; at most %d, so store it elsewhere and enqueue where", which, len(p), most)
 		}
 	}
-	if err := send(); err != nil {
+	alone, err := send()
+	if err != nil {
+		if errors.Is(err, redisconn.ErrUnknown) {
+			q.back().listed.Store(0) // nobody knows whether it was alone
+		}
 		return err
 	}
-	q.list(ctx)
+	q.list(ctx, alone)
 	return nil
 }
 
@@ -133,7 +139,8 @@ const mostBacks = 1000
 // A back is where a peer adds payloads to a queue.
 type back struct {
 	*script.Back
-	listed  atomic.Bool   // the queue is in the registry
+	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
+	denied  atomic.Bool   // this user may not do that
 	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
 	hauls   logs.Outage   // about moving them
 	turn    chan struct{} // holds one: who moves them
@@ -161,19 +168,29 @@ func (q *Queue) back() *back {
 	return b
 }
 
-// list puts the queue's name into the registry, once for each peer. Whoever
-// serves the queue does so too, so nothing is lost when this fails or ctx ends, and a
-// user who may not is not denied it again. It is a plain command, so that a user can be
-// allowed it and nothing else.
-func (q *Queue) list(ctx context.Context) {
-	b := q.back()
-	if b.listed.Swap(true) {
+// relist is how often a peer lists a queue that it adds to, should its name have been lost.
+const relist = time.Minute
+
+// list puts the queue's name into the registry: where the queue is alone, since a Delete may
+// just have taken it off, and else once a minute for each peer. Whoever serves the queue
+// lists it, too, so nothing is lost when this fails or ctx ends, and a user who may not is
+// not denied it again. It is a plain command, so that a user can be allowed it and nothing else.
+func (q *Queue) list(ctx context.Context, alone bool) {
+	b, now := q.back(), time.Now().UnixNano()
+	last := b.listed.Load()
+	recent := last != 0 && now-last < int64(relist)
+	first := !recent && b.listed.CompareAndSwap(last, now) // of those who find it late
+	if b.denied.Load() || !alone && !first {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name))
-	if err != nil && !redisconn.Denied(err) {
-		b.listed.Store(false)
+	switch {
+	case err == nil:
+	case redisconn.Denied(err):
+		b.denied.Store(true)
+	default:
+		b.listed.Store(0)
 	}
 }

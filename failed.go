@@ -152,7 +152,7 @@ func (q *Queue) requeue(ctx context.Context, entries []ranked) (int, error) {
 	}
 	n, err := script.Requeue(ctx, q.peer.calls, q.keys, names)
 	if n > 0 {
-		q.list(ctx)
+		q.list(ctx, false)
 	}
 	return n, err
 }

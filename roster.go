@@ -232,8 +232,8 @@ func (p *Peer) registrations(ctx context.Context, ids []string) (workers []Worke
 	return workers, nil
 }
 
-// Queues yields the names of the queues that were ever served or filled by
-// this library, in no order. It ends after the first error.
+// Queues yields the names of the queues that were served or filled by this library, and
+// not deleted since, in no order. It ends after the first error.
 func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for name, err := range p.scan(ctx, p.space.Registry()) {

@@ -2,6 +2,10 @@ package worqr_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -111,5 +116,174 @@ func TestRegistrationIsCompleted(t *testing.T) {
 			there, err := redis.Bool(conn.Do("SISMEMBER", lists[i], member))
 			return err == nil && there
 		})
+	}
+}
+
+// A player makes calls one after the other, by a peer of its own, and each of them only
+// when it is told to.
+type player struct {
+	peer   *worqr.Peer
+	script []func(*worqr.Queue) error
+	acts   atomic.Bool   // its calls wait
+	stands chan bool     // it has come to a call, or, when false, to its end
+	goes   chan struct{} // the call is to be made
+}
+
+// A turnstile is a connection of a player, which waits there before each call.
+type turnstile struct {
+	redis.Conn
+	of    *player
+	calls bool
+}
+
+func (s *turnstile) Send(command string, args ...any) error {
+	s.calls = s.calls || !slices.Contains([]string{"PING", "INFO", "SUBSCRIBE", "UNSUBSCRIBE"}, command)
+	return s.Conn.Send(command, args...)
+}
+
+func (s *turnstile) Flush() error {
+	if s.calls && s.of.acts.Load() {
+		s.of.stands <- true
+		<-s.of.goes
+	}
+	s.calls = false
+	return s.Conn.Flush()
+}
+
+func (s *turnstile) ReceiveWithTimeout(d time.Duration) (any, error) {
+	return redis.ReceiveWithTimeout(s.Conn, d)
+}
+
+func (s *turnstile) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
+	return redis.DoWithTimeout(s.Conn, d, command, args...)
+}
+
+// playerOf returns a player with a peer that is connected.
+func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *player {
+	t.Helper()
+	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	a.peer = worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, url)
+		return &turnstile{Conn: c, of: a}, err
+	}}, &worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = a.peer.Close() })
+	_, err := a.peer.Queue("q").Len(t.Context())
+	must(t, err)
+	return a
+}
+
+// play has players make their calls, in an order that is drawn, and returns that.
+func play(t *testing.T, dice *rand.Rand, players ...*player) (order []int) {
+	t.Helper()
+	var waiting []int
+	step := func(i int) {
+		if <-players[i].stands {
+			waiting = append(waiting, i)
+		}
+	}
+	for i, a := range players {
+		a.acts.Store(true)
+		go func() {
+			for _, act := range a.script {
+				if err := act(a.peer.Queue("q")); err != nil && !is_(err, worqr.ErrDuplicate) {
+					t.Errorf("player %d: %v", i, err)
+				}
+			}
+			a.acts.Store(false)
+			a.stands <- false
+		}()
+		step(i)
+	}
+	for len(waiting) > 0 {
+		n := dice.IntN(len(waiting))
+		i := waiting[n]
+		waiting = slices.Delete(waiting, n, n+1)
+		order = append(order, i)
+		players[i].goes <- struct{}{}
+		step(i)
+	}
+	return order
+}
+
+// Whatever is enqueued, served and deleted, and in whatever order the calls of the peers
+// come to Redis: a queue of which something is there is on the list of queues. One that
+// was deleted, and of which nothing is there, is not. The order follows from the seed, as
+// long as Redis knows the scripts.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	const seeds = 60
+	ctx, c := t.Context(), redistest.Conn(t)
+	many := make([][]byte, 5001) // a batch
+	for i := range many {
+		many[i] = []byte("b")
+	}
+	a := []byte("a")
+	var nonces atomic.Int64
+	adds := []func(*worqr.Queue) error{
+		func(q *worqr.Queue) error { return q.Enqueue(ctx, a) },
+		func(q *worqr.Queue) error { return q.EnqueueUnique(ctx, a) },
+		func(q *worqr.Queue) error { _, err := q.EnqueueOnce(ctx, fmt.Sprint(nonces.Add(1)), a); return err },
+		func(q *worqr.Queue) error { return q.Enqueue(ctx, many...) },
+		func(q *worqr.Queue) error { return q.Put(ctx, "key", a, nil) },
+		func(q *worqr.Queue) error { _, err := q.EnqueueAt(ctx, time.Now().Add(time.Hour), a); return err },
+	}
+	empties := func(q *worqr.Queue) error { return q.Delete(ctx) }
+	serves := func(q *worqr.Queue) error { return q.StartWork(ctx) }
+	leaves := func(q *worqr.Queue) error { return q.StopWork(ctx) }
+	trial := func(seed uint64) (slow bool) {
+		prefix := redistest.Prefix(t)
+		q := keys.NewSpace(prefix).Queue("q")
+		dice := rand.New(rand.NewPCG(seed, 0))
+		some := func(of []func(*worqr.Queue) error, n int) (script []func(*worqr.Queue) error) {
+			for range 1 + dice.IntN(n) {
+				script = append(script, of[dice.IntN(len(of))])
+			}
+			return script
+		}
+		one := adds[seed%uint64(len(adds))] // so that a peer does again what it did before the queue was deleted
+		deleting := []func(*worqr.Queue) error{empties, empties, empties, adds[0], adds[4]}
+		cast := []*player{playerOf(t, prefix, some([]func(*worqr.Queue) error{one}, 6)...), playerOf(t, prefix, some(deleting, 6)...)}
+		if dice.IntN(2) == 0 {
+			cast = append(cast, playerOf(t, prefix, some(append(slices.Clone(adds), empties), 3)...))
+		}
+		if dice.IntN(2) == 0 {
+			worker := playerOf(t, prefix, [][]func(*worqr.Queue) error{{serves}, {serves, leaves}}[dice.IntN(2)]...)
+			must(t, worker.peer.StartWorker(ctx))
+			cast = append(cast, worker)
+		}
+		began := time.Now()
+		order := play(t, dice, cast...)
+		slow = time.Since(began) > time.Second/2 // a call waits for a second at most
+		listed := func() bool {
+			on, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
+			must(t, err)
+			return on
+		}
+		there := func() int {
+			n, err := redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Batches(), q.Workers()))
+			must(t, err)
+			return n
+		}
+		if n := there(); n > 0 && !listed() && !slow {
+			t.Errorf("seed %d: the queue is not on the list, and %d keys of it are there; the order was %v", seed, n, order)
+		}
+		for _, a := range cast {
+			must(t, a.peer.Close()) // the worker leaves
+		}
+		must(t, open(t, worqr.Options{Prefix: prefix}).Queue("q").Delete(ctx))
+		if n := there(); n > 0 || listed() {
+			t.Errorf("seed %d: the queue was deleted, and %d keys of it are there; it is on the list: %v", seed, n, listed())
+		}
+		return slow
+	}
+	slow := 0
+	for seed := range uint64(seeds) {
+		if trial(seed) {
+			slow++
+		}
+	}
+	if slow == seeds {
+		t.Skip("the machine is too busy")
 	}
 }

@@ -96,7 +96,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if err != nil {
 		return err
 	}
-	return q.produce(ctx, [][]byte{payload}, func() error {
+	return q.produce(ctx, [][]byte{payload}, func() (alone bool, err error) {
 		return script.Put(ctx, q.peer.calls, q.keys, keyMark+key,
 			script.Change{Payload: slices.Clone(payload), At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
 	})

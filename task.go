@@ -520,11 +520,22 @@ func (q *Queue) Resume(ctx context.Context) error {
 // crashes, and publishes the event "delete". What runs is not touched: it
 // finishes, or is put back. A pause stays, and so do failed tasks; DeleteFailed
 // drops those.
+//
+// If nobody serves the queue, it isn't paused and no task of it has failed, Delete also takes
+// its name off the list that Queues reads. Whoever serves or fills it again lists it.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
-	return q.wrap("delete", script.Delete(ctx, q.peer.calls, q.keys))
+	if err := script.Delete(ctx, q.peer.calls, q.keys); err != nil {
+		return q.wrap("delete", err)
+	}
+	q.back().listed.Store(0)
+	err := script.Unlist(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
+	if foreignType(err) || redisconn.Denied(err) {
+		return nil // who can't list can't unlist
+	}
+	return q.wrap("delete", err)
 }
 
 // read makes one plain call.

@@ -63,11 +63,11 @@ func (d *drawing) draw(s *scene) request {
 		if d.IntN(2) == 0 {
 			args = append(args, d.payload(), d.payload())
 		}
-		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle(), q.Batches()}, args}
+		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle(), q.Batches(), q.Workers()}, args}
 	case n < 16:
-		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
+		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
 	case n < 18:
-		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2")), q.Batches()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
+		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2")), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
 	case n < 26:
 		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, []any{d.worker(), d.IntN(3) * 2000, d.IntN(20), 1 + d.IntN(2)*d.IntN(4)}}
 	case n < 56:
@@ -94,7 +94,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 97:
 		return on("resume")
 	case n < 98:
-		return on("delete", q.Channel(keys.KindDelete), 0, 1, q.Batch(""))
+		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(3), q.Batch(""))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
 }

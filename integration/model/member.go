@@ -232,17 +232,29 @@ func enlist(s *store, keys, args []string, _ time.Time) any {
 	return bit(!was)
 }
 
+// unlist takes a queue off the list unless something is there of it.
+func unlist(s *store, keys, args []string, _ time.Time) any {
+	if slices.ContainsFunc(keys[1:], s.exists) {
+		return 0
+	}
+	return bit(s.strike(keys[0], args[0]))
+}
+
 // delist takes a worker off the list unless its registration is there.
 func delist(s *store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[1]) {
 		return 0
 	}
-	listed := false
-	s.change(keys[0], "set", func(v *value) {
-		listed = v.set[args[0]]
-		delete(v.set, args[0])
+	return bit(s.strike(keys[0], args[0]))
+}
+
+// strike takes a name off a list, and tells whether it was there.
+func (s *store) strike(list, name string) (listed bool) {
+	s.change(list, "set", func(v *value) {
+		listed = v.set[name]
+		delete(v.set, name)
 	})
-	return bit(listed)
+	return listed
 }
 
 func bit(on bool) int {

@@ -7,18 +7,23 @@ import (
 	"time"
 )
 
-// pushAll adds payloads to the back and wakes as many workers.
-func (s *store) pushAll(waiting, idle, wake, observers string, payloads []string) int {
-	before := s.length(waiting)
+// pushAll adds payloads to the back and wakes as many workers. It tells how many waited
+// before, and whether nothing did and nobody is there.
+func (s *store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {
+	before = s.length(waiting)
 	s.push(waiting, payloads...)
-	s.wakes(idle, wake, len(payloads))
+	woken := s.wakes(idle, wake, len(payloads))
 	s.publish(observers, text(len(payloads)))
-	return before
+	return before, before+woken == 0 && !s.exists(workers)
 }
 
 func enqueue(s *store, keys, args []string, _ time.Time) any {
 	s.behind(keys[2])
-	return s.pushAll(keys[0], keys[1], args[0], args[1], args[2:])
+	before, alone := s.pushAll(keys[0], keys[1], keys[3], args[0], args[1], args[2:])
+	if alone {
+		return -1
+	}
+	return before
 }
 
 func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
@@ -26,10 +31,10 @@ func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
 		return 0
 	}
 	s.behind(keys[3])
-	s.pushAll(keys[0], keys[1], args[0], args[1], args[3:])
+	_, alone := s.pushAll(keys[0], keys[1], keys[4], args[0], args[1], args[3:])
 	s.put(keys[2], "1")
 	s.expire(keys[2], number(args[2]))
-	return 1
+	return 1 + bit(alone)
 }
 
 func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
@@ -54,9 +59,9 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 			return refusal("DUPLICATE an equal unique task waits or runs")
 		}
 	}
-	s.pushAll(waiting, keys[1], args[0], args[1], args[2:])
+	_, alone := s.pushAll(waiting, keys[1], keys[5], args[0], args[1], args[2:])
 	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
-	return 1
+	return 1 + bit(alone)
 }
 
 func rouse(s *store, keys, args []string, _ time.Time) any {
@@ -310,7 +315,7 @@ func put(q *queue, args []string) any {
 		return 0
 	}
 	q.publish(args[6], "1")
-	return 1
+	return 1 + bit(!q.exists(q.waiting) && !q.exists(q.workers) && q.size(q.contents) == 1)
 }
 
 func requeue(q *queue, args []string) any {
@@ -357,7 +362,7 @@ func requeue(q *queue, args []string) any {
 // deleteQueue drops what waits, with the locks on it. The model needs no pages of locks.
 func deleteQueue(q *queue, args []string) any {
 	q.whole()
-	if args[2] == "1" {
+	if args[2] != "0" {
 		if q.locks {
 			q.offset += int64(q.length(q.waiting) + q.size(q.gaps))
 			q.del(q.gaps)
@@ -367,6 +372,8 @@ func deleteQueue(q *queue, args []string) any {
 		if q.locks {
 			q.set(q.unique, "offset", q.offset)
 		}
+	}
+	if args[2] == "1" {
 		q.publish(args[0], "")
 	}
 	members := q.all(q.contents)
@@ -386,7 +393,8 @@ func deleteQueue(q *queue, args []string) any {
 			q.unset(q.unique, of)
 		}
 	}
-	left := q.size(q.contents) + q.dropBatches(args[3])
+	batches := q.dropBatches(args[3])
+	left := q.size(q.contents) + batches
 	if q.locks {
 		q.change(q.unique, "hash", func(v *value) {
 			for of, where := range v.hash {
@@ -400,5 +408,5 @@ func deleteQueue(q *queue, args []string) any {
 			q.del(q.gaps)
 		}
 	}
-	return []any{"0", left}
+	return []any{"0", left, batches}
 }

@@ -41,7 +41,7 @@ func of(f func(*queue, []string) any) verb {
 
 var verbs = map[string]verb{
 	"enqueue": enqueue, "enqueue_once": enqueueOnce, "enqueue_unique": enqueueUnique, "rouse": rouse, "stage": stage, "commit": commit, "haul": haul, "pause": pause, "join": join,
-	"register": register, "enlist": enlist, "delist": delist,
+	"register": register, "enlist": enlist, "unlist": unlist, "delist": delist,
 	"step": of(step), "beat": of(beat), "sweep": of(sweep), "leave": of(leave), "fail": of(fail),
 	"put": of(put), "remove": of(remove), "cancel": of(cancel), "cancel_key": of(cancelKey),
 	"requeue": of(requeue), "resume": of(resume), "delete": of(deleteQueue),

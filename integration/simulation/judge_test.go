@@ -68,10 +68,12 @@ func TestTwinsAreCounted(t *testing.T) {
 				must(line.Do(ctx, script.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
 				// One fails, another takes its place, and the one comes back.
-				must(script.EnqueueUnique(ctx, line, q, []any{payload}))
+				_, err = script.EnqueueUnique(ctx, line, q, []any{payload})
+				must(err)
 				started := round(nil, "a")
 				round([]script.Outcome{{Process: "a", Token: started[0].Token, Verb: script.Fail, Kind: script.Failed}})
-				must(script.EnqueueUnique(ctx, line, q, []any{payload}))
+				_, err = script.EnqueueUnique(ctx, line, q, []any{payload})
+				must(err)
 				_, err = script.Requeue(ctx, line, q, []string{"k:a"})
 				must(err)
 				started = round(nil, "b", "c")

@@ -30,7 +30,7 @@
 //	worqr:paused:{q}                string              present while the queue is paused
 //	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
 //	worqr:workers                   set                 the ids of registered peers
-//	worqr:registry                  set                 names of queues ever served or filled
+//	worqr:registry                  set                 names of queues that were served or filled, and not deleted since
 //
 // The failed queue of q is a queue of the same kind: its keys are these with
 // "worqr:failed" for "worqr". So no prefix may end in ":failed". Nor may one have

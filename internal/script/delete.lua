@@ -1,21 +1,23 @@
 -- delete: drop what waits, in both lanes and in committed batches, and the locks on it.
 -- What runs and what has failed is not touched. The first call (cursor 0) does all that
 -- takes one command; then one page of locks, one of batches, and one of entries a call:
--- 100, or 1 MiB of payloads. Of a batch the key goes, whatever somebody has put there.
+-- 100, or 1 MiB of payloads. Of a batch the key goes, whatever somebody has put there. As
+-- long as batches are left, others may move them to the list, so the next call drops that
+-- again, and begins with the locks anew.
 --
 -- KEYS[17] batches zset    ids of batches that are committed, in their order
 -- ARGV[6] delete   channel  told that the queue was deleted
--- ARGV[7] cursor   of the page
--- ARGV[8] first    1 on the first call
+-- ARGV[7] cursor   of the page of locks
+-- ARGV[8] list     1 on the first call; 2 if the one before left batches; else 0: the list stays
 -- ARGV[9] batch    key prefix of a batch, with its id appended
 -- Uses lib_queue, lib_wake, lib_entry.
 --
--- Returns the next cursor and how many entries and batches are left; "0" and 0 after
--- the last page.
+-- Returns the next cursor, how many entries and batches are left, and how many of these
+-- are batches; "0", 0 and 0 after the last page.
 if broken then
   return broken
 end
-if ARGV[8] == '1' then
+if ARGV[8] ~= '0' then
   local length = redis.call('LLEN', q.waiting)
   redis.call('UNLINK', q.waiting, q.ledger)
   if offset then
@@ -23,7 +25,17 @@ if ARGV[8] == '1' then
     redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)
   end
+end
+if ARGV[8] == '1' then
   redis.pcall('PUBLISH', ARGV[6], '')
+end
+local batches = redis.pcall('ZRANGE', KEYS[17], 0, 99)
+if batches.err then
+  redis.call('UNLINK', KEYS[17])
+end
+for _, id in ipairs(batches) do
+  redis.call('UNLINK', ARGV[9] .. id)
+  redis.call('ZREM', KEYS[17], id)
 end
 local bytes = 0
 for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
@@ -37,17 +49,10 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
     redis.call('HDEL', q.unique, digest)
   end
 end
-local batches = redis.pcall('ZRANGE', KEYS[17], 0, 99)
-if batches.err then
-  redis.call('UNLINK', KEYS[17])
-end
-for _, id in ipairs(batches) do
-  redis.call('UNLINK', ARGV[9] .. id)
-  redis.call('ZREM', KEYS[17], id)
-end
-local left = redis.call('ZCARD', q.contents) + redis.call('ZCARD', KEYS[17])
+local others = redis.call('ZCARD', KEYS[17])
+local left = redis.call('ZCARD', q.contents) + others
 if not offset then
-  return { '0', left }
+  return { '0', left, others }
 end
 local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 500)
 local locks = page[2]
@@ -60,4 +65,4 @@ end
 if redis.call('HLEN', q.unique) == 1 then
   redis.call('UNLINK', q.unique, q.gaps)
 end
-return { page[1], left }
+return { page[1], left, others }

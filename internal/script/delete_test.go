@@ -1,11 +1,13 @@
 package script
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -27,7 +29,7 @@ func TestDeleteIsBounded(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			for i := range c.entries {
 				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
-				e.must(nil, Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
 			}
 			d := decode(do(e.ctx, e.line, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 1, e.q.Batch(""))...)))
 			if _, left := d.string(), d.int(); d.err != nil || left != c.left {
@@ -39,4 +41,75 @@ func TestDeleteIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Batches go a hundred a call, and the list with each page of them: between two calls,
+// others may move what is left of them there, and lock what they enqueue behind it.
+func TestDeleteOfManyBatches(t *testing.T) {
+	t.Parallel()
+	const batches = 350
+	for name, between := range map[string]func(e *env, call int){
+		"nobody comes": func(*env, int) {},
+		"others move one": func(e *env, _ int) {
+			e.must(nil, haulOne(e))
+		},
+		"others move all": func(e *env, _ int) {
+			e.must(Haul(e.ctx, e.line, e.q))
+		},
+		"others enqueue behind them": func(e *env, call int) {
+			e.must(Haul(e.ctx, e.line, e.q))
+			e.must(EnqueueUnique(e.ctx, e.line, e.q, []any{fmt.Sprint("u", call)}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range batches {
+				id := fmt.Sprintf("b%03d", i)
+				e.must(nil, e.conn.Send("LPUSH", e.q.Batch(id), "t"))
+				e.must(nil, e.conn.Send("ZADD", e.q.Batches(), i+1, id))
+			}
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
+			e.must(nil, List(e.ctx, e.line, keys.NewSpace(e.prefix), "q"))
+			calls, before := 0, batches
+			e.must(nil, Delete(e.ctx, beforehand{e.line, func() {
+				left := e.count("ZCARD", "batches")
+				if n := len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Batch(""), ":"))); n != left || before-left > 100 {
+					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", calls, left, before, n)
+				}
+				if calls > 0 {
+					between(e, calls)
+				}
+				calls, before = calls+1, e.count("ZCARD", "batches")
+			}}, e.q))
+			if calls < 2 || calls > batches/100+2 {
+				t.Errorf("it took %d calls", calls)
+			}
+			if heard := strings.Count(strings.Join(e.heard(), ","), "delete "); heard != 1 {
+				t.Errorf("%d deletes were published", heard)
+			}
+			for _, key := range redistest.Keys(t, e.conn, e.prefix) {
+				if key != e.prefix+":registry" {
+					t.Errorf("%s is left", key)
+				}
+			}
+		})
+	}
+}
+
+// haulOne moves a batch to the list, as far as one call does.
+func haulOne(e *env) error {
+	_, err := e.line.One(e.ctx, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch("")))
+	return err
+}
+
+// A beforehand is a Runner that lets something happen before each call.
+type beforehand struct {
+	Runner
+	before func()
+}
+
+func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
+	b.before()
+	return b.Runner.One(ctx, c)
 }

@@ -4,14 +4,18 @@
 -- KEYS[1] waiting  list     payloads; the tail is the front
 -- KEYS[2] idle     zset     worker → idle since, ms
 -- KEYS[3] batches  zset     ids of batches that are committed, in their order
+-- KEYS[4] workers  zset     worker → lease deadline, ms
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  the first of one or more
 -- Uses lib_wake, lib_push, lib_batch.
 --
--- Returns how many waited before. Fails with UNMOVED when a batch is to be moved first.
+-- Returns how many waited before; -1 where nothing did and nobody serves the queue. Fails
+-- with UNMOVED when a batch is to be moved first.
 local refusal = behind(KEYS[3])
 if refusal then
   return refusal
 end
-return push(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)
+local at = 3
+local before, alone = push(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], at)
+return alone and -1 or before

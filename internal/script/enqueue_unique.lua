@@ -6,12 +6,14 @@
 -- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[4] gaps     zset     positions from which a cancel removed a payload
 -- KEYS[5] batches  zset     ids of batches that are committed, in their order
+-- KEYS[6] workers  zset     worker → lease deadline, ms
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  one
 -- Uses lib_place, lib_wake, lib_push, lib_batch.
 --
--- Fails with DUPLICATE, and with UNMOVED when a batch is to be moved first.
+-- Returns 1, or 2 where nothing waited and nobody serves the queue. Fails with DUPLICATE,
+-- and with UNMOVED when a batch is to be moved first.
 local refusal = behind(KEYS[5])
 if refusal then
   return refusal
@@ -43,6 +45,7 @@ if where then
     return redis.error_reply('DUPLICATE an equal unique task waits or runs')
   end
 end
-push(waiting, KEYS[2], ARGV[1], ARGV[2], 3)
+local at = 3
+local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at)
 redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
-return 1
+return alone and 2 or 1

@@ -56,7 +56,7 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
-	is.New(t).Equal(verbs, 26)
+	is.New(t).Equal(verbs, 27)
 }
 
 // StepFixed is where the lists begin in step.

@@ -86,7 +86,7 @@ func TestInstant(t *testing.T) {
 	idle := one("k:y", at(0)).with("idle", "(w3=clock:now)")
 	sets := func(due int64) func(*env) string {
 		return func(e *env) string {
-			if err := Put(e.ctx, e.line, e.q, "k:x", Change{Payload: []byte("b"), At: due, When: Always}); err != nil {
+			if _, err := Put(e.ctx, e.line, e.q, "k:x", Change{Payload: []byte("b"), At: due, When: Always}); err != nil {
 				return refused(err)
 			}
 			return "ok"

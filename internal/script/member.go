@@ -24,7 +24,6 @@ var (
 	fail  = load("fail")
 
 	register = load("register")
-	enlist   = load("enlist")
 	delist   = load("delist")
 )
 
@@ -599,20 +598,6 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	calls := make([]redisconn.Call, len(workers))
 	for i, w := range workers {
 		calls[i] = delist.Call([]string{s.Workers(), s.Worker(w)}, w)
-	}
-	for _, reply := range r.Do(ctx, calls...) {
-		if reply.Err != nil {
-			return reply.Err
-		}
-	}
-	return nil
-}
-
-// List puts names of queues into the registry.
-func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
-	calls := make([]redisconn.Call, len(queues))
-	for i, q := range queues {
-		calls[i] = enlist.Call([]string{s.Registry()}, q)
 	}
 	for _, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil {

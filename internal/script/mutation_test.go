@@ -26,7 +26,7 @@ var mutation = os.Getenv("WORQR_MUTATION")
 // scripts are all there are, by their verbs.
 var scripts = map[string]**redisconn.Script{
 	"join": &join, "step": &step, "beat": &beat, "sweep": &sweep, "leave": &leave, "fail": &fail,
-	"register": &register, "enlist": &enlist,
+	"register": &register, "enlist": &enlist, "unlist": &unlist,
 	"enqueue": &enqueue, "enqueue_once": &enqueueOnce, "enqueue_unique": &enqueueUnique, "rouse": &rouse,
 	"cancel": &cancel, "pause": &pause, "resume": &resume, "delete": &deleteQueue,
 	"put": &put, "remove": &removeEntry, "cancel_key": &cancelKey, "requeue": &requeue,

@@ -105,19 +105,20 @@ func TestAnswers(t *testing.T) {
 		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
-		{"put, new", nil, putCall, "1"},
+		{"put, new", member, putCall, "1"},
+		{"put, alone", nil, putCall, "2"},
 		{"put, changed", keyX, putCall, "0"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
 		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.Call(shared(e.q), prefixes(e.q, "k:x")...) }, "[1 0 0 0]"},
 		{"register", nil, func(e *env) redisconn.Call {
 			return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]", 0, 0)
 		}, "1"},
-		{"enqueue_once", nil, func(e *env) redisconn.Call {
-			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n"), e.q.Batches()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
-		}, "1"},
-		{"enqueue_unique", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
-		}, "1"},
+		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
+			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n"), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
+		}, "2"},
+		{"enqueue_unique, alone", nil, func(e *env) redisconn.Call {
+			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
+		}, "2"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
 		{"leave, nothing to read", member.with("working:w1", "=foreign"), leaveCall(4), "[0 1]"},
@@ -177,7 +178,7 @@ func sweepCall(e *env) redisconn.Call { return sweep.Call(shared(e.q), prefixes(
 func TestEverything(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{"remove": true, "register": true, "enlist": true, "rouse": true, "pause": true,
-		"check": true, "explain": true, "delist": true, "stage": true, "commit": true, "haul": true}
+		"check": true, "explain": true, "delist": true, "unlist": true, "stage": true, "commit": true, "haul": true}
 	for name := range maps.Keys(everything()) {
 		_, verb, _ := strings.Cut(name, "/")
 		verb, _, _ = strings.Cut(verb, " ")

@@ -44,7 +44,7 @@ const long = 100
 func NewBack(q keys.Queue) *Back {
 	channel := q.Channel(keys.KindEnqueue)
 	return &Back{
-		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle(), q.Batches()}, q.Wake(""), channel),
+		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle(), q.Batches(), q.Workers()}, q.Wake(""), channel),
 		push:    redisconn.Command("LPUSH", q.Waiting()),
 		rouse:   rouse.Call([]string{q.Idle()}, q.Wake("")),
 		channel: channel,
@@ -54,25 +54,28 @@ func NewBack(q keys.Queue) *Back {
 // Enqueue adds payloads to the back of the queue, all or none. The call may
 // become one with those of others. While the queue is long it does what a
 // producer in any language would: nobody needs to be woken. It fails with ErrUnmoved
-// where a batch is to be moved to the queue first, if the script looks for one.
-func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) error {
+// where a batch is to be moved to the queue first, if the script looks for one. Alone
+// tells, here and below, that nothing waited and nobody serves the queue: it may have been
+// deleted, and its name taken off the list of queues.
+func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) (alone bool, err error) {
 	if !b.long.Load() || !l.Free() {
 		before, err := redis.Int(do(ctx, l, b.enqueue.Call(payloads)))
 		if err == nil {
 			b.long.Store(before >= long)
 		}
-		return err
+		return before < 0, err
 	}
 	count := len(payloads)
 	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.channel, count))))
 	if err != nil {
 		b.long.Store(false) // observers are not told again of what was refused
-		return err
+		return false, err
 	}
 	if b.long.Store(size-count >= long); size == count {
-		_, _ = do(ctx, l, b.rouse.With([]any{count})) // else the next beats find the tasks
+		woken, _ := redis.Int(do(ctx, l, b.rouse.With([]any{count}))) // else the next beats find the tasks
+		alone = woken == 0
 	}
-	return nil
+	return alone, nil
 }
 
 // first is the first of replies; the others are of no importance.
@@ -80,18 +83,19 @@ func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Re
 
 // EnqueueOnce is Enqueue unless it has been done with this nonce within the
 // window; fresh tells. It always looks for a batch.
-func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh bool, err error) {
-	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce), q.Batches()},
+func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh, alone bool, err error) {
+	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce), q.Batches(), q.Workers()},
 		q.Wake(""), q.Channel(keys.KindEnqueue), window.Milliseconds())
-	return redis.Bool(do(ctx, r, call.With(payloads)))
+	n, err := redis.Int(do(ctx, r, call.With(payloads)))
+	return n > 0, n == 2, err
 }
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
 // then it fails with ErrDuplicate. It always looks for a batch.
-func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) error {
-	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches()}, q.Wake(""), q.Channel(keys.KindEnqueue))
-	_, err := do(ctx, r, call.With(payload))
-	return err
+func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) (alone bool, err error) {
+	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, q.Wake(""), q.Channel(keys.KindEnqueue))
+	n, err := redis.Int(do(ctx, r, call.With(payload)))
+	return n == 2, err
 }
 
 // Pause keeps every worker from starting tasks.
@@ -108,15 +112,22 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 
 // Delete drops what waits, in batches, too, and the locks on it.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
-	cursor, first, before := "0", 1, int64(math.MaxInt64)
+	cursor, list, before := "0", 1, int64(math.MaxInt64)
 	for {
-		d := decode(do(ctx, r, deleteQueue.Call(append(shared(q), q.Batches()), prefixes(q, q.Channel(keys.KindDelete), cursor, first, q.Batch(""))...)))
-		next, left := d.string(), d.int()
-		// It also ends when others put as fast as this deletes.
-		if d.err != nil || next == "0" && (left == 0 || left >= before) {
+		d := decode(do(ctx, r, deleteQueue.Call(append(shared(q), q.Batches()), prefixes(q, q.Channel(keys.KindDelete), cursor, list, q.Batch(""))...)))
+		next, left, batches := d.string(), d.int(), d.int()
+		endless := left >= before // others put as fast as this deletes
+		switch {
+		case d.err != nil:
 			return d.err
+		case batches > 0 && !endless:
+			cursor, list = "0", 2
+		case next == "0" && (left == 0 || endless):
+			return nil
+		default:
+			cursor, list = next, 0
 		}
-		cursor, first, before = next, 0, left
+		before = left
 	}
 }
 
@@ -141,10 +152,10 @@ type Change struct {
 }
 
 // Put gives the entry something to do, or changes what waits there.
-func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) error {
-	_, err := do(ctx, r, put.Call(shared(q), prefixes(q, entry, c.Payload, c.At, string(c.When),
-		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue))...))
-	return err
+func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (alone bool, err error) {
+	n, err := redis.Int(do(ctx, r, put.Call(shared(q), prefixes(q, entry, c.Payload, c.At, string(c.When),
+		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue))...)))
+	return n == 2, err
 }
 
 func flag(on bool) int {

@@ -10,7 +10,8 @@
 -- ARGV[12] enqueue channel told the count, for observers
 -- Uses lib_queue, lib_wake, lib_entry.
 --
--- Returns 1 when there is something new to do, 0 when what waited was changed.
+-- Returns 1 when there is something new to do, or 2 where nothing else waits and nobody
+-- serves the queue; 0 when what waited was changed.
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts = ARGV[10] == '1', ARGV[11] == '1'
 local key = q.keyed .. entry
@@ -64,4 +65,7 @@ end
 if not waiting then
   redis.pcall('PUBLISH', ARGV[12], 1)
 end
-return waiting and 0 or 1
+if waiting then
+  return 0
+end
+return redis.call('EXISTS', q.waiting, q.workers) == 0 and redis.call('ZCARD', q.contents) == 1 and 2 or 1

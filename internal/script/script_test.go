@@ -661,7 +661,7 @@ func enqueues(p ...string) func(*env) string {
 		if e.back == nil {
 			e.back = NewBack(e.q)
 		}
-		if err := e.back.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(p...))); err != nil {
+		if _, err := e.back.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(p...))); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -670,7 +670,7 @@ func enqueues(p ...string) func(*env) string {
 
 func enqueuesOnce(nonce string, p ...string) func(*env) string {
 	return func(e *env) string {
-		fresh, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, redisconn.Copy(payloads(p...)))
+		fresh, _, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, redisconn.Copy(payloads(p...)))
 		switch {
 		case err != nil:
 			return refused(err)
@@ -683,7 +683,7 @@ func enqueuesOnce(nonce string, p ...string) func(*env) string {
 
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		if err := EnqueueUnique(e.ctx, e.line, e.q, redisconn.Copy(payloads(p))); err != nil {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, redisconn.Copy(payloads(p))); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -822,7 +822,7 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 				c.When = When(h)
 			}
 		}
-		if err := Put(e.ctx, e.line, e.q, "k:"+key, c); err != nil {
+		if _, err := Put(e.ctx, e.line, e.q, "k:"+key, c); err != nil {
 			return refused(err)
 		}
 		return "ok"
