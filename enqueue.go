@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
 	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() (alone bool, err error) {
-		copied := redisconn.Copy(payloads)
+		copied := bytes.Clone(payload)
 		return q.behind(ctx, func() (bool, error) { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
 	}))
 }

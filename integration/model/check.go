@@ -9,7 +9,6 @@ type examination struct {
 	served   bool   // by somebody who has been heard of
 	back     int    // tasks put to the front of the list
 	gaveBack bool   // something was
-	hashed   int    // bytes of payloads
 	tries    int    // entries that wait to be retried
 	flaws    []any
 }
@@ -44,10 +43,14 @@ func check(q *queue, args []string) any {
 	return []any{x.flaws, judged, x.tries}
 }
 
-// sum is the digest of a payload. Its bytes count.
-func (x *examination) sum(payload string) string {
-	x.hashed += len(payload)
-	return digest(payload)
+// sum is the digest of what waits in an entry. What an entry says of it is believed of
+// more than a mebibyte only.
+func (x *examination) sum(payload, entry string) string {
+	x.forget()
+	if len(payload) > 1<<20 && entry != "" {
+		x.named(&x.lane, entry, payload)
+	}
+	return x.digest(payload)
 }
 
 func (x *examination) tell(kind, name string, mended bool, detail string) {
@@ -118,7 +121,11 @@ func (x *examination) lock(of string) {
 		}
 		flaw = "stale"
 	}
-	if seen == missing || seen == there && x.sum(payload) != of {
+	entry := place
+	if kind != "e:" {
+		entry = ""
+	}
+	if seen == missing || seen == there && x.sum(payload, entry) != of {
 		x.flaw(flaw, of, func() { x.unset(x.unique, of) })
 	}
 }

@@ -93,7 +93,8 @@ func (d *drawing) explain() []any {
 		entry = d.entry()
 	}
 	head, tail := queue_.Failed().Around()
-	return []any{entry, d.payload(), 1 + d.IntN(3), 1 + d.IntN(4), head, tail, queue_.Batch("")}
+	p := d.payload()
+	return []any{entry, p, 1 + d.IntN(3), 1 + d.IntN(4), head, tail, queue_.Batch(""), d.named(p)}
 }
 
 // damage draws what Redis may lose, and what people may write.

@@ -19,14 +19,26 @@ type drawing struct {
 	now   int64
 	ids   int
 	round map[string]int
-	doubt int // for how long there is something to check
+	doubt int  // for how long there is something to check
+	large bool // one of the payloads is
 }
 
 func (d *drawing) of(words ...string) string { return words[d.IntN(len(words))] }
 
 func (d *drawing) worker() string  { return d.of(workers...) }
-func (d *drawing) payload() string { return d.of("a", "b", "c", "d") }
+func (d *drawing) payload() string { return d.of("a", "b", "c", last[d.large]) }
 func (d *drawing) entry() string   { return d.of("k:x", "k:y", "k:z") }
+
+// last is the last of the payloads. Of a large one the digest is named, and kept.
+var last = map[bool]string{false: "d", true: strings.Repeat("d", namedFrom+1)}
+
+// named is the digest of a large payload, as it is named, or left to be computed.
+func (d *drawing) named(payload string) string {
+	if len(payload) <= namedFrom || d.IntN(4) == 0 {
+		return ""
+	}
+	return digest(payload)
+}
 
 // draw draws a request, odd ones too: of who is no member, of old rounds, with wrong
 // tokens, twice.
@@ -65,7 +77,8 @@ func (d *drawing) draw(s *scene) request {
 		}
 		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle(), q.Batches(), q.Workers()}, args}
 	case n < 16:
-		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}}
+		p := d.payload()
+		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), p, d.named(p)}}
 	case n < 18:
 		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2")), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
 	case n < 26:
@@ -81,12 +94,13 @@ func (d *drawing) draw(s *scene) request {
 	case n < 72:
 		return on("fail", d.worker(), d.of("0", "1"))
 	case n < 78:
-		return on("cancel", q.Channel(keys.KindCancel), d.payload(), []int{-1, -1, -1, 2, 1, 0}[d.IntN(6)], d.IntN(20), d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"))
+		p := d.payload()
+		return on("cancel", q.Channel(keys.KindCancel), p, []int{-1, -1, -1, 2, 1, 0}[d.IntN(6)], d.IntN(20), d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"), d.named(p))
 	case n < 81:
 		return on("cancel_key", d.entry())
 	case n < 92:
-		at := d.now + int64(d.IntN(5)-2)*700
-		return on("put", d.entry(), d.payload(), at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue))
+		at, p := d.now+int64(d.IntN(5)-2)*700, d.payload()
+		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.named(p))
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:

@@ -98,7 +98,7 @@ func (x *examination) agrees(entry string) {
 		amiss(func() { x.set(key, "due", int64(planned)) })
 	}
 	if waits {
-		content := x.sum(payload) + ":" + entry
+		content := x.sum(payload, entry) + ":" + entry
 		if _, ok := x.score(x.contents, content); !ok {
 			amiss(func() { x.add(x.contents, content, 0) })
 		}
@@ -128,7 +128,7 @@ func (x *examination) planned(entry string) {
 func (x *examination) content(member string) {
 	of, entry := member[:min(40, len(member))], member[min(41, len(member)):]
 	payload, seen := x.part(entry, "payload")
-	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.sum(payload) != of) {
+	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.sum(payload, entry) != of) {
 		x.flaw("entry", entry, func() { x.remove(x.contents, member) })
 	}
 }

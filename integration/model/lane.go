@@ -82,13 +82,31 @@ func (q *queue) plan(l *lane, entry string, due int64) {
 // await gives an entry a waiting part.
 func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int64) {
 	q.set(l.entry+entry, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
-	q.add(l.contents, digest(payload)+":"+entry, 0)
+	q.keepDigest(l.entry+entry, payload)
+	q.add(l.contents, q.digest(payload)+":"+entry, 0)
+}
+
+// keepDigest has an entry name the digest of what waits, if it is large.
+func (q *queue) keepDigest(key, payload string) {
+	if len(payload) > namedFrom {
+		q.set(key, "digest", q.digest(payload))
+	}
+}
+
+// named takes in the digest that an entry names of what waits: it counts where contents
+// has it, too.
+func (q *queue) named(l *lane, entry, payload string) {
+	d, ok := q.field(l.entry+entry, "digest")
+	if _, waits := q.score(l.contents, d+":"+entry); ok && waits {
+		q.name(payload, d)
+	}
 }
 
 var rules = []string{"keep", "counts", "low", "high"}
 
 // unwait removes the waiting part of an entry, and with it the entry unless it runs.
 func (q *queue) unwait(l *lane, entry string) bool {
+	q.forget()
 	key := l.entry + entry
 	var payload string
 	var waits, runs bool
@@ -100,9 +118,10 @@ func (q *queue) unwait(l *lane, entry string) bool {
 	if !waits {
 		return false
 	}
-	q.remove(l.contents, digest(payload)+":"+entry)
+	q.named(l, entry, payload)
+	q.remove(l.contents, q.digest(payload)+":"+entry)
 	if runs {
-		q.unset(key, append([]string{"payload", "due", "retries", "crashes"}, rules...)...)
+		q.unset(key, append([]string{"payload", "due", "retries", "crashes", "digest"}, rules...)...)
 	} else {
 		q.del(key)
 	}
@@ -113,9 +132,12 @@ func (q *queue) unwait(l *lane, entry string) bool {
 func (q *queue) started(entry, id, payload, worker string, retries, crashes int64) {
 	key := q.entry + entry
 	q.remove(q.schedule, entry)
-	q.remove(q.contents, digest(payload)+":"+entry)
-	q.unset(key, "payload", "due", "retries", "crashes")
+	q.remove(q.contents, q.digest(payload)+":"+entry)
+	q.unset(key, "payload", "due", "retries", "crashes", "digest")
 	q.set(key, "process", id, "tried", retries, "died", crashes, "holder", worker)
+	if len(payload) > namedFrom {
+		q.set(key, "sum", id+":"+q.digest(payload))
+	}
 	q.set(q.entries, id, entry)
 	q.push(q.process+id, payload)
 }
@@ -125,7 +147,7 @@ func (q *queue) ended(entry, id string) {
 	key := q.entry + entry
 	q.unset(q.entries, id)
 	if due, ok := q.field(key, "due"); ok {
-		q.unset(key, append([]string{"process", "tried", "died", "holder"}, rules...)...)
+		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum"}, rules...)...)
 		q.plan(&q.lane, entry, number(due))
 	} else {
 		q.del(key)
@@ -148,8 +170,10 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64)
 		return f
 	}
 	q.unset(q.entries, id)
-	q.unset(key, "process", "tried", "died", "holder")
+	q.unset(key, "process", "tried", "died", "holder", "sum")
 	if put {
+		q.named(&q.lane, entry, newer)
+		q.unset(key, "digest")
 		due = min(max(due, number(rule("low"))), number(rule("high")))
 		if rule("counts") != "1" {
 			retries, crashes = 0, 0
@@ -157,7 +181,7 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64)
 		if rule("keep") != "1" {
 			payload = newer
 		} else if newer != payload {
-			q.remove(q.contents, digest(newer)+":"+entry)
+			q.remove(q.contents, q.digest(newer)+":"+entry)
 		}
 		q.unset(key, rules...)
 	}

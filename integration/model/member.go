@@ -105,9 +105,9 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b held) int { return int(b.token - a.token) })
-	enough := q.carried + atOnceBytes
+	enough, hashes := q.carried+atOnceBytes, q.hashed+atOnceBytes/4
 	for _, h := range all[:min(len(all), atOnce)] {
-		if q.carried >= enough {
+		if q.carried >= enough || q.hashed >= hashes {
 			break
 		}
 		switch q.giveBack(h.working, h.id, h.token, h.died, q.keyed) {

@@ -59,7 +59,7 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 			return refusal("DUPLICATE an equal unique task waits or runs")
 		}
 	}
-	_, alone := s.pushAll(waiting, keys[1], keys[5], args[0], args[1], args[2:])
+	_, alone := s.pushAll(waiting, keys[1], keys[5], args[0], args[1], args[2:3])
 	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
 	return 1 + bit(alone)
 }
@@ -296,11 +296,14 @@ func put(q *queue, args []string) any {
 		keep = keep && stored("keep") == "1"
 	}
 	if waits && payload != waiting {
-		q.remove(q.contents, digest(waiting)+":"+entry)
+		q.named(&q.lane, entry, waiting)
+		q.remove(q.contents, q.digest(waiting)+":"+entry)
+		q.unset(key, "digest")
 	}
 	q.set(key, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
 	if !waits || payload != waiting {
-		q.add(q.contents, digest(payload)+":"+entry, 0)
+		q.keepDigest(key, payload)
+		q.add(q.contents, q.digest(payload)+":"+entry, 0)
 	}
 	switch {
 	case runs:

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type queue struct {
 	scheduled bool  // something waits there, or has when this call began
 	broken    bool  // a key of the second lane is of another type
 	carried   int   // bytes of the payloads that were given back
+	digests
 }
 
 // A lane is where tasks wait that have a time or a key: the second lane of a queue, or
@@ -254,6 +256,50 @@ func number(s string) int64 {
 		return 0
 	}
 	return int64(f)
+}
+
+// digests are those of large payloads that an entry has named, of the task that is being
+// looked at, or that were computed; and how many bytes it took to compute them. What callers
+// name is right here: nobody lies to the model.
+type digests struct {
+	names    map[string]string
+	computed map[string]bool
+	hashed   int
+}
+
+const namedFrom = 64 << 10 // bytes of a payload above which its digest is named
+
+// digest is that of a payload; it costs what has to be hashed.
+func (d *digests) digest(payload string) string {
+	if name, ok := d.names[payload]; ok {
+		return name
+	}
+	if !d.computed[payload] {
+		d.hashed += len(payload)
+		if len(payload) > namedFrom {
+			if d.computed == nil {
+				d.computed = map[string]bool{}
+			}
+			d.computed[payload] = true
+		}
+	}
+	return digest(payload)
+}
+
+// forget is where the next task is looked at.
+func (d *digests) forget() { d.names = nil }
+
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// name notes the digest of a payload, if it is one.
+func (d *digests) name(payload, as string) {
+	if _, ok := d.names[payload]; ok || !hexDigest.MatchString(as) {
+		return
+	}
+	if d.names == nil {
+		d.names = map[string]string{}
+	}
+	d.names[payload] = as
 }
 
 func digest(payload string) string {

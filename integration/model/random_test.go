@@ -28,7 +28,7 @@ func TestRandom(t *testing.T) {
 	steps, refused := 0, 0
 	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences); seed++ {
 		// The Lua of miniredis cannot read times that end in many zeros.
-		d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), now: 1_000_000_007}
+		d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), now: 1_000_000_007, large: seed%8 == 0}
 		b.clear(t)
 		var made []request
 		wrong := ""
@@ -66,7 +66,9 @@ type request struct {
 	args []any
 }
 
-func (r request) String() string { return fmt.Sprintf("at %d: %s %v", r.now, r.verb, r.args) }
+func (r request) String() string {
+	return strings.ReplaceAll(fmt.Sprintf("at %d: %s %v", r.now, r.verb, r.args), last[true], "large")
+}
 
 // A bench has the three side by side, the first of which is Redis.
 type bench struct {

@@ -15,10 +15,12 @@ const (
 type run struct {
 	entry       string
 	tried, died int64
+	sum         string // the digest of its payload, if it names one
 }
 
 // runs tells what a process runs, unless that cannot be read.
 func (q *queue) runs(id string, keyed bool) (run, bool) {
+	q.forget()
 	if !keyed {
 		return run{}, true
 	}
@@ -36,7 +38,12 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 	}
 	tried, _ := q.field(key, "tried")
 	died, _ := q.field(key, "died")
-	return run{entry, number(tried), number(died)}, true
+	sum, _ := q.field(key, "sum")
+	of, sum, _ := strings.Cut(sum, ":")
+	if of != id {
+		sum = ""
+	}
+	return run{entry, number(tried), number(died), sum}, true
 }
 
 // crashes is how many workers died holding what is not under a key.
@@ -44,14 +51,14 @@ func (q *queue) crashes(payload string) int64 {
 	if !q.counting {
 		return 0
 	}
-	n, _ := q.field(q.ledger, digest(payload))
+	n, _ := q.field(q.ledger, q.digest(payload))
 	crashes, _ := integer(n)
 	return crashes
 }
 
 func (q *queue) forgetCrashes(payload string) {
 	if q.counting {
-		q.unset(q.ledger, digest(payload))
+		q.unset(q.ledger, q.digest(payload))
 	}
 }
 
@@ -60,21 +67,21 @@ func (q *queue) moveLock(payload, from, to string) {
 	if !q.locks {
 		return
 	}
-	if where, ok := q.field(q.unique, digest(payload)); !ok || where != from {
+	if where, ok := q.field(q.unique, q.digest(payload)); !ok || where != from {
 		return
 	}
 	if to == "" {
-		q.unset(q.unique, digest(payload))
+		q.unset(q.unique, q.digest(payload))
 	} else {
-		q.set(q.unique, digest(payload), to)
+		q.set(q.unique, q.digest(payload), to)
 	}
 }
 
 // takeLock follows a payload from the front of the list into a process.
 func (q *queue) takeLock(payload, id string) {
-	where, _ := q.field(q.unique, digest(payload))
+	where, _ := q.field(q.unique, q.digest(payload))
 	if place, ok := position(where); ok && q.ahead(place) <= 0 {
-		q.set(q.unique, digest(payload), "p:"+id)
+		q.set(q.unique, q.digest(payload), "p:"+id)
 	}
 	q.offset++
 }
@@ -143,7 +150,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 	if !q.canceling {
 		return false
 	}
-	names := []string{digest(payload)}
+	names := []string{q.digest(payload)}
 	if isKey(entry) {
 		names = append(names, entry)
 	}
@@ -179,6 +186,7 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	if !ok {
 		return "", r, gone
 	}
+	q.name(payload, r.sum)
 	return payload, r, done
 }
 
@@ -228,6 +236,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	}
 	// Of a list of several, the library reads one end and moves the other.
 	payload := held[len(held)-1]
+	q.name(payload, r.sum)
 	if q.covered(payload, r.entry, id, token, "stopped") {
 		q.carried += len(payload)
 		q.del(key)
@@ -255,9 +264,9 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		}
 	}
 	if died > 0 && !isKey(r.entry) {
-		was, _ := q.field(q.ledger, digest(payload))
+		was, _ := q.field(q.ledger, q.digest(payload))
 		n, _ := integer(was)
-		q.set(q.ledger, digest(payload), n+died)
+		q.set(q.ledger, q.digest(payload), n+died)
 		q.counting = true
 	}
 	q.carried += len(payload)

@@ -193,6 +193,10 @@ func (r *round) startEntry(entry string) int {
 	} else {
 		r.trouble = string(wrongType)
 	}
+	r.forget()
+	if waits {
+		r.named(&r.lane, entry, payload)
+	}
 	if waits && !isKey(entry) {
 		crashes = r.crashes(payload)
 	}
@@ -247,6 +251,7 @@ func (r *round) fromList() {
 			r.plain = append(r.plain, payload)
 			continue
 		}
+		r.forget()
 		crashes := r.crashes(payload)
 		if r.locks {
 			r.takeLock(payload, id)

@@ -373,6 +373,7 @@ func (r *round) repeat() {
 		}
 		held := r.items(r.process + id)
 		payload := held[len(held)-1]
+		r.name(payload, run.sum)
 		if !isKey(run.entry) {
 			run.died = r.crashes(payload)
 		}

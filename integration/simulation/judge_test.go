@@ -68,11 +68,11 @@ func TestTwinsAreCounted(t *testing.T) {
 				must(line.Do(ctx, script.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
 				// One fails, another takes its place, and the one comes back.
-				_, err = script.EnqueueUnique(ctx, line, q, []any{payload})
+				_, err = script.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				started := round(nil, "a")
 				round([]script.Outcome{{Process: "a", Token: started[0].Token, Verb: script.Fail, Kind: script.Failed}})
-				_, err = script.EnqueueUnique(ctx, line, q, []any{payload})
+				_, err = script.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				_, err = script.Requeue(ctx, line, q, []string{"k:a"})
 				must(err)

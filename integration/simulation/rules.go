@@ -63,8 +63,10 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 // carried is what a request hands in.
 func carried(r *request) []string {
 	switch r.verb {
-	case "enqueue", "enqueue_unique":
+	case "enqueue":
 		return r.args[2:]
+	case "enqueue_unique":
+		return r.args[2:3]
 	case "enqueue_once":
 		return r.args[3:]
 	case "put":

@@ -43,7 +43,7 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 	left, since, after, until := int64(-1), int64(0), "", ""
 	least, stalls := int64(math.MaxInt64), 0
 	for {
-		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, since, after, until)...)))
+		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, since, after, until, c.Name)...)))
 		c.add(d)
 		at := after
 		left, since, after, until = d.int(), d.int(), d.string(), d.string()

@@ -11,6 +11,7 @@
 -- ARGV[9]  since    the last token given when the call before ended; 0 on the first call
 -- ARGV[10] after    of contents, the last one of the page before, or ""
 -- ARGV[11] until    of contents, the last one that waited when the list was done, or ""
+-- ARGV[12] digest   of the payload; "", or left out: it is computed
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
@@ -32,6 +33,7 @@ end
 if broken then
   return broken
 end
+digests.name(payload, ARGV[12])
 local digest = digest_of(payload)
 redis.call('HLEN', q.cancel .. digest) -- of another type: fail before anything changes
 redis.call('ZCARD', q.workers)
@@ -101,7 +103,7 @@ if last ~= '' and removed < 100 then
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
     if redis.pcall('HGET', q.keyed .. entry, 'payload') == payload then
-      unwait(q, entry)
+      unwait(q, entry, digest)
       removed = removed + 1
     else
       redis.call('ZREM', q.contents, member) -- Redis has lost it

@@ -66,7 +66,7 @@ func TestCancelAtScale(t *testing.T) {
 	calls := map[string]func(e *env, r Runner) error{
 		"cancel":         func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
 		"cancel_key":     func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
-		"enqueue_unique": func(e *env, r Runner) error { _, err := EnqueueUnique(e.ctx, r, e.q, []any{"new"}); return err },
+		"enqueue_unique": func(e *env, r Runner) error { _, err := EnqueueUnique(e.ctx, r, e.q, []byte("new")); return err },
 	}
 	for name, seeds := range map[string][]func(*env){
 		"locks": {locks, func(e *env) { e.must(e.conn.Do("LPUSH", e.q.Waiting(), "a", "b", "a")) }}, "locks and equal ones among others": {locks, among},
@@ -118,7 +118,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 				e := newEnv(t, redistest.URL(), nil)
 				payload := strings.Repeat("x", c.size)
 				if locked {
-					e.must(EnqueueUnique(e.ctx, e.line, e.q, []any{payload}))
+					e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
 				}
 				for i := range copies {
 					if !locked || i > 0 {
@@ -278,7 +278,7 @@ func TestGapsClose(t *testing.T) {
 	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
 	e.push(700, "a")
 	for _, p := range []string{"b", "c"} {
-		e.must(EnqueueUnique(e.ctx, e.line, e.q, []any{p}))
+		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
 	}
 	_, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
 	e.must(nil, err)
@@ -298,7 +298,7 @@ func TestGapsClose(t *testing.T) {
 		e.must(nil, err)
 	}
 	for _, p := range []string{"b", "c"} {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []any{p}); refused(err) != "DUPLICATE" {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
 			t.Errorf("%s: %v", p, err)
 		}
 	}

@@ -38,11 +38,15 @@ local function is_returning(id)
   return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
 end
 
--- The digest of a payload. That takes time by its length, so the bytes are counted.
-local BYTES, hashed = 1048576, 0
-local function digest(payload)
-  hashed = hashed + #payload
-  return redis.sha1hex(payload)
+-- The digest of a payload. One that an entry names is believed of a very large payload
+-- only: that would hold up Redis.
+local BYTES = 1048576
+local function digest(payload, entry, named)
+  digests.forget()
+  if #payload > BYTES then
+    digests.of_entry(q, entry, payload, named)
+  end
+  return digest_of(payload)
 end
 
 -- Whether a process has its list; nil when its key is of another type.
@@ -253,11 +257,11 @@ end
 -- An entry: what it says of itself, the others say too.
 function judges.entry(entry)
   local key = q.keyed .. entry
-  local fields = redis.pcall('HMGET', key, 'payload', 'due', 'process')
+  local fields = redis.pcall('HMGET', key, 'payload', 'due', 'process', 'digest')
   if fields.err or redis.call('EXISTS', key) == 0 then
     return
   end
-  local payload, due, process = unpack(fields)
+  local payload, due, process, named = unpack(fields)
   local wrong, mended = not payload and not process, mend
   if wrong and mend then
     redis.call('DEL', key)
@@ -296,7 +300,7 @@ function judges.entry(entry)
     end
   end
   if payload then
-    local member = digest(payload) .. ':' .. entry
+    local member = digest(payload, entry, named) .. ':' .. entry
     if not redis.call('ZSCORE', q.contents, member) then
       wrong = true
       if mend then
@@ -329,7 +333,7 @@ end
 function judges.content(member)
   local of, entry = string.sub(member, 1, 40), string.sub(member, 42)
   local payload = field(entry, 'payload')
-  if payload ~= nil and (not payload or digest(payload) ~= of) and redis.call('ZSCORE', q.contents, member) then
+  if payload ~= nil and (not payload or digest(payload, entry, field(entry, 'digest')) ~= of) and redis.call('ZSCORE', q.contents, member) then
     if mend then
       redis.call('ZREM', q.contents, member)
     end
@@ -345,18 +349,18 @@ function judges.lock(of)
     return
   end
   local kind, place = string.match(where, '^(%a):(.*)$')
-  local payload, wrong = false, 'lock'
+  local payload, wrong, named = false, 'lock', nil
   if kind == 'p' then
     payload = payload_of(place)
   elseif kind == 'e' then
-    payload = field(place, 'payload')
+    payload, named = field(place, 'payload'), field(place, 'digest')
   elseif kind == 'w' then
     if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
     wrong = 'stale'
   end
-  if payload == nil or payload and digest(payload) == of then
+  if payload == nil or payload and digest(payload, place, named) == of then
     return
   end
   if mend then
@@ -482,7 +486,7 @@ function judges.queue(name)
 end
 
 local judged = 0
-while at + judged <= #ARGV and hashed < BYTES do
+while at + judged <= #ARGV and digests.hashed < BYTES do
   judges[what](ARGV[at + judged])
   judged = judged + 1
 end

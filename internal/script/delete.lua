@@ -43,7 +43,7 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
     break
   end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
-  bytes = bytes + #(unwait(q, entry) or '')
+  bytes = bytes + #(unwait(q, entry, digest) or '')
   redis.call('ZREM', q.contents, member)
   if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then
     redis.call('HDEL', q.unique, digest)

@@ -58,7 +58,7 @@ func TestDeleteOfManyBatches(t *testing.T) {
 		},
 		"others enqueue behind them": func(e *env, call int) {
 			e.must(Haul(e.ctx, e.line, e.q))
-			e.must(EnqueueUnique(e.ctx, e.line, e.q, []any{fmt.Sprint("u", call)}))
+			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("u", call))))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

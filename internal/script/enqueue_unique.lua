@@ -10,6 +10,7 @@
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  told the count, for observers
 -- ARGV[3] payload  one
+-- ARGV[4] digest   of a large payload; "", or left out: it is computed
 -- Uses lib_place, lib_wake, lib_push, lib_batch.
 --
 -- Returns 1, or 2 where nothing waited and nobody serves the queue. Fails with DUPLICATE,
@@ -19,7 +20,10 @@ if refusal then
   return refusal
 end
 local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
-local digest = redis.sha1hex(payload)
+local digest = ARGV[4]
+if not digest or #digest ~= 40 or string.find(digest, '[^0-9a-f]') then
+  digest = redis.sha1hex(payload)
+end
 local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0
 local removed = redis.call('ZCARD', KEYS[4])
 local gaps = removed > 0 and KEYS[4]
@@ -46,6 +50,6 @@ if where then
   end
 end
 local at = 3
-local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at)
+local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at, at)
 redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
 return alone and 2 or 1

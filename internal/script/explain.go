@@ -39,7 +39,7 @@ type Entry struct {
 // most of each kind, and so deep into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
-	d := decode(do(ctx, r, explain.Call(append(shared(q), q.Batches()), prefixes(q, entry, payload, most, depth, head, tail, q.Batch(""))...)))
+	d := decode(do(ctx, r, explain.Call(append(shared(q), q.Batches()), prefixes(q, entry, payload, most, depth, head, tail, q.Batch(""), named(payload))...)))
 	p := &Place{Now: d.int(), Paused: d.int() == 1, Workers: int(d.int()), Idle: int(d.int()), Ready: int(d.int()), Length: int(d.int())}
 	places, entries, graves := d.list(), d.list(), d.list()
 	places.each(func() { p.Before = append(p.Before, int(places.int())) })

@@ -9,6 +9,7 @@
 -- ARGV[10] head    of the keys of the failed queue
 -- ARGV[11] tail    likewise
 -- ARGV[12] batch   key prefix of a batch, with its id appended
+-- ARGV[13] digest  of a large payload; "", or left out: it is computed
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
 -- Returns {now, paused, workers, idle, ready, length, places, entries, graves}: how many
@@ -22,6 +23,7 @@ if broken then
   return broken
 end
 local failed = failed_queue(ARGV[10], ARGV[11])
+digests.name(payload, ARGV[13])
 local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
 local idlers = redis.pcall('ZCARD', q.idle)
 local lists = first_batches(KEYS[17], ARGV[12])
@@ -30,7 +32,7 @@ table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and 
 
 -- The entries of a lane in which the payload waits.
 local function entries_of(lane)
-  local digest, names = redis.sha1hex(payload), {}
+  local digest, names = digest_of(payload), {}
   local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most)
   for i, member in ipairs(members) do
     names[i] = string.sub(member, 42)

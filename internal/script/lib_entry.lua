@@ -2,7 +2,9 @@
 -- "r:" and the process whose task is to be tried again. It is a hash:
 --
 --   payload, due, retries, crashes  what waits
+--   digest                          of that, if it is large
 --   process, tried, died, holder    what runs; its retries and crashes, and its worker
+--   sum                             if that is large, process:digest
 --   keep, counts, low, high         what the waiting part does to the running one
 --                                   should that come back (put)
 --
@@ -30,10 +32,54 @@ local function number(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0
 end
 
--- Digests that are known: that of a large payload takes long.
-local known = {}
+-- Digests of payloads. To compute one takes 2.5 ms for each MiB, so that of a large payload
+-- is named by whoever sends it, and by its entry. What is named of one task says nothing
+-- of another one with that payload: whoever names a wrong one harms the own task only.
+local digests = {
+  large = 65536, -- bytes of a payload above which it is
+  hashed = 0, -- bytes of which a digest was computed
+  named = {}, -- of the task that is being looked at
+  computed = {},
+}
+
 local function digest_of(payload)
-  return known[payload] or redis.sha1hex(payload)
+  local digest = digests.named[payload] or digests.computed[payload]
+  if not digest then
+    digest, digests.hashed = redis.sha1hex(payload), digests.hashed + #payload
+    if #payload > digests.large then
+      digests.computed[payload] = digest
+    end
+  end
+  return digest
+end
+
+-- The next task is looked at.
+function digests.forget()
+  if next(digests.named) then
+    digests.named = {}
+  end
+end
+
+-- Somebody names the digest of a payload, if it is one: the first who does is believed.
+function digests.name(payload, digest)
+  if payload and digest and #digest == 40 and not string.find(digest, '[^0-9a-f]') then
+    digests.named[payload] = digests.named[payload] or digest
+  end
+end
+
+-- An entry names the digest of what waits there. Somebody who does not know of that
+-- changes the payload alone; so contents must have it, too.
+function digests.of_entry(lane, entry, payload, digest)
+  if payload and digest and #digest == 40 and redis.call('ZSCORE', lane.contents, digest .. ':' .. entry) then
+    digests.name(payload, digest)
+  end
+end
+
+-- Has an entry name the digest of what waits, if it is large.
+function digests.keep(key, payload)
+  if #payload > digests.large then
+    redis.call('HSET', key, 'digest', digest_of(payload))
+  end
 end
 
 -- What waits is to start when it is due.
@@ -49,22 +95,30 @@ end
 
 -- An entry gets a waiting part.
 local function await(lane, entry, payload, due, retries, crashes)
-  redis.call('HSET', lane.keyed .. entry, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
+  local key = lane.keyed .. entry
+  redis.call('HSET', key, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
+  digests.keep(key, payload)
   redis.call('ZADD', lane.contents, 0, digest_of(payload) .. ':' .. entry)
 end
 
 -- The waiting part of an entry goes, and with it the entry unless it runs. Returns
--- the payload, or nil if there is none.
-local function unwait(lane, entry)
+-- the payload, or nil if there is none. The digest is given if contents has told it.
+local function unwait(lane, entry, told)
+  digests.forget()
   local key = lane.keyed .. entry
-  local payload, process = unpack(redis.pcall('HMGET', key, 'payload', 'process')) -- of another type: it is lost
+  local payload, process, digest = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest')) -- of another type: it is lost
   redis.call('ZREM', lane.schedule, entry)
   if not payload then
     return nil
   end
+  if told then
+    digests.name(payload, told)
+  else
+    digests.of_entry(lane, entry, payload, digest)
+  end
   redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   if process then
-    redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high')
+    redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'keep', 'counts', 'low', 'high')
   else
     redis.call('DEL', key)
   end
@@ -76,8 +130,11 @@ local function entry_started(entry, id, payload, retries, crashes, worker)
   local key = q.keyed .. entry
   redis.call('ZREM', q.schedule, entry)
   redis.call('ZREM', q.contents, digest_of(payload) .. ':' .. entry)
-  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes')
+  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest')
   redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes, 'holder', worker)
+  if #payload > digests.large then
+    redis.call('HSET', key, 'sum', id .. ':' .. digest_of(payload))
+  end
   redis.call('HSET', q.entries, id, entry)
   redis.call('LPUSH', q.process .. id, payload)
 end
@@ -88,7 +145,7 @@ local function entry_ended(entry, id)
   redis.call('HDEL', q.entries, id)
   local due = redis.call('HGET', key, 'due')
   if due then
-    redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'keep', 'counts', 'low', 'high')
+    redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'keep', 'counts', 'low', 'high')
     plan(q, entry, number(due))
   else
     redis.call('DEL', key)
@@ -99,15 +156,16 @@ end
 -- of it, as it would have said of something that waits.
 local function entry_returned(entry, id, payload, due, retries, crashes)
   local key = q.keyed .. entry
-  local newer, planned, keep, counts, low, high
+  local newer, planned, keep, counts, low, high, digest
   if is_key(entry) then -- nobody puts anything under the others
-    newer, planned, keep, counts, low, high = unpack(redis.call('HMGET', key,
-      'payload', 'due', 'keep', 'counts', 'low', 'high'))
+    newer, planned, keep, counts, low, high, digest = unpack(redis.call('HMGET', key,
+      'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest'))
   end
   redis.call('HDEL', q.entries, id)
-  redis.call('HDEL', key, 'process', 'tried', 'died', 'holder')
+  redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum')
   if newer then
-    redis.call('HDEL', key, 'keep', 'counts', 'low', 'high')
+    digests.of_entry(q, entry, newer, digest)
+    redis.call('HDEL', key, 'digest', 'keep', 'counts', 'low', 'high')
     -- Without bounds it was put when Redis had lost what runs.
     due = math.min(math.max(due, number(low or planned)), number(high or planned))
     if counts ~= '1' then

@@ -1,10 +1,12 @@
--- lib_push: add ARGV[from] and what follows to the back of a queue. Returns how
--- many waited before, and whether the queue is alone: nothing waited and nobody serves it,
--- so somebody may just have deleted it, and its name may be on no list.
-local function push(waiting, idle, workers, channel, observers, from)
-  local count, size = #ARGV - from + 1, 0
-  for i = from, #ARGV, 5000 do -- unpack has a limit
-    size = redis.call('LPUSH', waiting, unpack(ARGV, i, math.min(i + 4999, #ARGV)))
+-- lib_push: add ARGV[from] to ARGV[to], which is the last one if it is not given, to the
+-- back of a queue. Returns how many waited before, and whether the queue is alone: nothing
+-- waited and nobody serves it, so somebody may just have deleted it, and its name may be on
+-- no list.
+local function push(waiting, idle, workers, channel, observers, from, to)
+  to = to or #ARGV
+  local count, size = to - from + 1, 0
+  for i = from, to, 5000 do -- unpack has a limit
+    size = redis.call('LPUSH', waiting, unpack(ARGV, i, math.min(i + 4999, to)))
   end
   local woken = wake(idle, channel, count)
   redis.pcall('PUBLISH', observers, count)

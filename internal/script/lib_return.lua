@@ -43,7 +43,7 @@ end
 
 -- What one call does at most, so that it takes far less than 5 ms.
 local AT_ONCE = 100 -- tasks given back
-local BYTES = 4194304 -- of their payloads, unless the first one has more
+local BYTES = 4194304 -- of their payloads, unless the first one has more; a quarter of those that it hashes
 local RETURNS = 500 -- workers whose tasks it compares
 local SUSPECTS = 1000 -- workers noted as lapsed
 local FENCES = 200 -- workers failed
@@ -96,9 +96,9 @@ end
 local function take_back(workers)
   local held, over = newest(workers, AT_ONCE)
   local returned, handled, left = 0, 0, #workers - #over
-  local dead, gone, touched, enough = {}, {}, {}, carried + BYTES
+  local dead, gone, touched, enough, hashes = {}, {}, {}, carried + BYTES, digests.hashed + BYTES / 4
   for _, task in ipairs(held) do
-    if carried >= enough then
+    if carried >= enough or digests.hashed >= hashes then
       break
     end
     local worker = task.worker

@@ -73,14 +73,16 @@ local function keep_offset()
   end
 end
 
--- The entry that a process runs, if it runs one, with its retries and crashes;
--- false when it cannot be read, and then nothing may happen to the process.
+-- The entry that a process runs, if it runs one, with its retries, its crashes and the
+-- digest that it names; false when it cannot be read, and then nothing may happen to the
+-- process.
 local function entry_of(id)
+  digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
   if not entry then
     return nil, 0, 0
   end
-  local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died')
+  local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died', 'sum')
   if runs.err then
     return false
   end
@@ -88,7 +90,8 @@ local function entry_of(id)
     redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
     return nil, 0, 0
   end
-  return entry, number(runs[2]), number(runs[3])
+  local of, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
+  return entry, number(runs[2]), number(runs[3]), of == id and digest or nil
 end
 
 -- How many workers died holding what is not under a key.
@@ -185,14 +188,12 @@ end
 -- Takes out of a process what it runs: the payload as pop does, the entry, its
 -- retries and its crashes. The digest is given where it is known.
 local function take_out(id, digest)
-  local entry, tried, crashes = entry_of(id)
+  local entry, tried, crashes, named = entry_of(id)
   if entry == false then
     return nil
   end
   local payload = pop(id)
-  if digest and payload then
-    known[payload] = digest
-  end
+  digests.name(payload, digest or named)
   return payload, entry, tried, crashes
 end
 
@@ -216,9 +217,7 @@ local function throw_out(id, digest)
   end
   redis.call('UNLINK', q.process .. id)
   local payload = n > 0 and {}
-  if payload then
-    known[payload] = digest
-  end
+  digests.name(payload, digest)
   return payload, entry
 end
 
@@ -255,7 +254,7 @@ local carried = 0 -- bytes of the payloads that were given back
 -- (false). When a key is of another type, nothing happens (nil). If its worker
 -- died (1), that is counted. The digest is given where it is known.
 local function give_back(working, id, token, died, later, digest)
-  local entry, tried, crashes = entry_of(id)
+  local entry, tried, crashes, named = entry_of(id)
   if entry == false then
     return nil
   end
@@ -272,9 +271,7 @@ local function give_back(working, id, token, died, later, digest)
     if type(payload) == 'table' then
       return nil
     end
-    if digest and payload then
-      known[payload] = digest
-    end
+    digests.name(payload, digest or named)
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false
@@ -303,9 +300,7 @@ local function give_back(working, id, token, died, later, digest)
       return false -- Redis has lost it
     end
     payload = moved
-    if digest then
-      known[payload] = digest
-    end
+    digests.name(payload, digest)
     if offset then
       lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
     end

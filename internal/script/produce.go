@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -92,10 +94,20 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
 // then it fails with ErrDuplicate. It always looks for a batch.
-func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []any) (alone bool, err error) {
-	call := enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, q.Wake(""), q.Channel(keys.KindEnqueue))
-	n, err := redis.Int(do(ctx, r, call.With(payload)))
+func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
+	n, err := redis.Int(do(ctx, r, enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()},
+		q.Wake(""), q.Channel(keys.KindEnqueue), payload, named(payload))))
 	return n == 2, err
+}
+
+// named is the digest of a large payload, to be said to a script, which would take long to
+// compute it. That of a small one would cost more to say.
+func named(payload []byte) string {
+	if len(payload) <= Large {
+		return ""
+	}
+	sum := sha1.Sum(payload)
+	return hex.EncodeToString(sum[:])
 }
 
 // Pause keeps every worker from starting tasks.
@@ -154,7 +166,7 @@ type Change struct {
 // Put gives the entry something to do, or changes what waits there.
 func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (alone bool, err error) {
 	n, err := redis.Int(do(ctx, r, put.Call(shared(q), prefixes(q, entry, c.Payload, c.At, string(c.When),
-		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue))...)))
+		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue), named(c.Payload))...)))
 	return n == 2, err
 }
 

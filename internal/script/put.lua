@@ -8,6 +8,7 @@
 -- ARGV[10] keep    1: the payload of what waits stays
 -- ARGV[11] counts  1: its counts stay
 -- ARGV[12] enqueue channel told the count, for observers
+-- ARGV[13] digest  of a large payload; "", or left out: it is computed
 -- Uses lib_queue, lib_wake, lib_entry.
 --
 -- Returns 1 when there is something new to do, or 2 where nothing else waits and nobody
@@ -15,14 +16,16 @@
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts = ARGV[10] == '1', ARGV[11] == '1'
 local key = q.keyed .. entry
-local process, waiting, due, retries, crashes, kept, counted, low, high = unpack(redis.call('HMGET', key,
-  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high'))
+local process, waiting, due, retries, crashes, kept, counted, low, high, digest = unpack(redis.call('HMGET', key,
+  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest'))
 if broken then
   return broken
 end
 if at == 0 then
   at = now
 end
+digests.of_entry(q, entry, waiting, digest)
+digests.name(payload, ARGV[13])
 
 -- A rule bounds the time of what waits; two in a row are one such rule again.
 local bounds = { always = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }
@@ -50,9 +53,11 @@ end
 redis.call('HSET', key, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
 if payload ~= waiting then
   if waiting then
-    redis.call('ZREM', q.contents, redis.sha1hex(waiting) .. ':' .. entry)
+    redis.call('ZREM', q.contents, digest_of(waiting) .. ':' .. entry)
+    redis.call('HDEL', key, 'digest')
   end
-  redis.call('ZADD', q.contents, 0, redis.sha1hex(payload) .. ':' .. entry)
+  digests.keep(key, payload)
+  redis.call('ZADD', q.contents, 0, digest_of(payload) .. ':' .. entry)
 end
 if process then
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)

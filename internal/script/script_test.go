@@ -683,7 +683,7 @@ func enqueuesOnce(nonce string, p ...string) func(*env) string {
 
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, redisconn.Copy(payloads(p))); err != nil {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
 			return refused(err)
 		}
 		return "ok"

@@ -436,10 +436,11 @@ if round <= last then
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then
       local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
-      local entry, tried, died = entry_of(ARGV[i])
+      local entry, tried, died, digest = entry_of(ARGV[i])
       if type(payload) ~= 'string' or entry == false then
         break -- it is lost, and the others would not be in their places
       end
+      digests.name(payload, digest)
       if not is_key(entry) then
         died = crashes_of(payload)
       end
@@ -479,11 +480,13 @@ elseif open and wanted > 0 and not brief then
     end
     next_one = next_one + 2
     local key = q.keyed .. entry
-    local waits = redis.pcall('HMGET', key, 'payload', 'retries', 'crashes')
+    local waits = redis.pcall('HMGET', key, 'payload', 'retries', 'crashes', 'digest')
     if waits.err then
       trouble, waits = waits.err, {}
     end
     local payload, retries, crashes = waits[1], number(waits[2]), number(waits[3])
+    digests.forget()
+    digests.of_entry(q, entry, payload, waits[4])
     if payload and not is_key(entry) then
       crashes = crashes_of(payload)
     end
@@ -547,6 +550,7 @@ elseif open and wanted > 0 and not brief then
         empty = true
         break
       end
+      digests.forget()
       local crashes = crashes_of(payload)
       if offset then
         lock_taken(payload, id)
