@@ -36,7 +36,7 @@ const (
 // within each call and for each goroutine; if the one call is refused or its reply is
 // lost, all of them fail.
 //
-// More than 5,000 payloads, or than two mebibytes of them, are a batch: they're sent page by
+// More than 2,500 payloads, or than two mebibytes of them, are a batch: they're sent page by
 // page and accepted in one step behind the last page; until then nobody sees any. Then they
 // are moved to the queue, in order, a page at a time. What is enqueued later goes behind
 // them; a producer in another language, and a peer that knows the queue to be long, may

@@ -217,7 +217,7 @@ func (s *stage) payloads(n int) [][]byte {
 
 func (s *stage) enqueue(ctx context.Context, n int) error {
 	for ; n > 0; n -= 5000 {
-		if err := s.queue.Enqueue(ctx, s.payloads(min(n, 5000))...); err != nil {
+		if err := s.queue.Enqueue(ctx, s.payloads(min(n, 2500))...); err != nil {
 			return err
 		}
 	}

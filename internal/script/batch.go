@@ -30,7 +30,7 @@ var (
 
 // PageLength is how many payloads one call enqueues at most. It's a variable because
 // simulations of batches need small ones; nothing else changes it.
-var PageLength = 5000
+var PageLength = 2500
 
 const (
 	pageSize = 2 << 20 // bytes of a page, unless it is one payload
