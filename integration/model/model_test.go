@@ -14,7 +14,7 @@ var ofModel = []difference{
 		request: []any{"ACL", "SETUSER", "somebody"},
 		redis:   "OK",
 		other:   "ERR unknown command 'ACL'",
-		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestGuardLook$|^TestGuardObserved/unknown$|^TestHintsOnly/.*/channels$`),
+		tests:   regexp.MustCompile(`^TestMute$|^TestMute/|^TestGuardLook$|^TestGuardAlone$|^TestGuardObserved/unknown$|^TestHintsOnly/.*/channels$`),
 	},
 	{
 		what:    "nobody can subscribe to a pattern",

@@ -170,6 +170,19 @@ func TestGuardLook(t *testing.T) {
 	}}, nil)
 }
 
+// Who may not look whether somebody serves the queue adds to it all the same.
+func TestGuardAlone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-exists"))
+	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+	e.must(nil, err)
+	e.line = redisconn.NewLine(dial, 0)
+	t.Cleanup(e.line.Close)
+	e.play(scenario{steps: []when{{call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]"}}}}, nil)
+}
+
 // One call judges payloads up to a mebibyte, and one in any case.
 func TestGuardCheckBytes(t *testing.T) {
 	t.Parallel()
@@ -218,6 +231,8 @@ func TestGuardExplain(t *testing.T) {
 		{name: "others hold something", seed: other, steps: []when{{call: explains("k:x", ""), want: "workers=3 entries=k:x@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "an entry that has lost its time and its counts", seed: keyX.with("keyed:k:x", "{payload=a}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
 		{name: "an entry into which others have written", seed: keyX.with("keyed:k:x", "{crashes=-1 payload=a retries=x}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
+		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
+			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !3 w1 "k:x" -9m`}}},
 		{name: "failed, and nothing is known", seed: failed.with("failed:keyed:k:g1", "{payload=a}"), steps: []when{{call: explains("", "a"), want: `graves=k:g1  "" ~0 !0  "" 0`}}},
 		{name: "failed, of another type", seed: failed.with("failed:keyed:k:g1", "=foreign"), steps: []when{{call: explains("", "a")}}},

@@ -91,7 +91,7 @@ local function entry_of(id)
     return nil, 0, 0
   end
   local of, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
-  return entry, number(runs[2]), number(runs[3]), of == id and digest or nil
+  return entry, number(runs[2]), number(runs[3]), of == id and digest
 end
 
 -- How many workers died holding what is not under a key.
