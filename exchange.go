@@ -120,8 +120,9 @@ func (r *rounds) compose(behind ...*exchange) *exchange {
 	budget := int(r.flow.budget(r.far.way()).Microseconds())
 	said := r.gather(e, budget-min(r.wanted()*int(startTime.Microseconds()), budget/2))
 	starts := 0
-	// What is still to go back starts before all else.
-	back := goBack(r.outcomes)
+	// What is still to go back starts before all else. Nor does anything start while more ends
+	// wait than another round takes: they may cost more than starts, and would pile up.
+	back := goBack(r.outcomes) || len(r.outcomes) > len(e.outcomes)
 	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
@@ -150,7 +151,7 @@ func (r *rounds) compose(behind ...*exchange) *exchange {
 		r.passed, r.passing = script.Passed{}, time.Now() // some may start by now: their counts were reset
 	}
 	e.Passed = r.passed
-	r.look = false
+	r.look = r.look && back
 	r.talked = time.Now()
 	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
 	e.Results = r.queue.peer.opts.MaxResult

@@ -2,6 +2,7 @@ package worqr_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -331,4 +332,32 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "a", "b", "c")
 	run(t, p)
 	receive(t, done, 3)
+}
+
+// Ends that take longer than starts don't pile up: what a handler is done with, but Redis
+// doesn't know of, runs again if the peer dies.
+func TestEndsKeepUpWithStarts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const n, handlers = 40_000, 64
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	for page := range slices.Chunk(numbers("", n), 2500) {
+		enqueue(t, q, page...)
+	}
+	var handled atomic.Int64
+	q.Handle(func(context.Context, *worqr.Task) error {
+		handled.Add(1)
+		return worqr.Broken(errors.New("no"))
+	}, &worqr.HandleOptions{Concurrency: handlers, KeepFailed: n})
+	stop := run(t, p)
+	most := int64(0)
+	eventually(t, "all have failed", func() bool {
+		failed := p.Stats().Failed
+		most = max(most, handled.Load()-failed)
+		return failed == n
+	})
+	stop()
+	t.Logf("%d ends waited at most", most)
+	is.True(most < 6000) // what is prefetched, and a round or two
 }

@@ -216,8 +216,9 @@ func (s *stage) payloads(n int) [][]byte {
 }
 
 func (s *stage) enqueue(ctx context.Context, n int) error {
-	for ; n > 0; n -= 5000 {
-		if err := s.queue.Enqueue(ctx, s.payloads(min(n, 2500))...); err != nil {
+	const page = 2500
+	for ; n > 0; n -= page {
+		if err := s.queue.Enqueue(ctx, s.payloads(min(n, page))...); err != nil {
 			return err
 		}
 	}
