@@ -84,7 +84,7 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if crowd <= 1 {
 		return 0
 	}
-	rest := time.Duration(float64(took-way) * (math.Cbrt(crowd*crowd) - 1))
+	rest := time.Duration(float64(took-way) * (math.Pow(crowd, 0.85) - 1))
 	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
 }
 
