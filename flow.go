@@ -21,6 +21,7 @@ const (
 	rivalry     = 1.25                 // peers; with fewer, ours is alone
 	stretch     = 2                    // by how much rests make rounds rarer than Redis needs, at most
 	longestRest = 100 * time.Millisecond
+	restPower   = 0.75 // of the crowd, by which rests grow; with more, who has much keeps it
 )
 
 // A flow says how much a peer has Redis do for a queue at once. Where many peers serve a
@@ -84,7 +85,7 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if crowd <= 1 {
 		return 0
 	}
-	rest := time.Duration(float64(took-way) * (math.Pow(crowd, 0.85) - 1))
+	rest := time.Duration(float64(took-way) * (math.Pow(crowd, restPower) - 1))
 	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
 }
 
