@@ -13,19 +13,23 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// repeater is the actor that plans its next run for tomorrow, as the README says, and
-// then does what it is told.
+// planTomorrow is what handlers and replicas do by the recipe.
+func planTomorrow(ctx context.Context, jobs *worqr.Queue) error {
+	next := time.Now().Truncate(24 * time.Hour).Add(48 * time.Hour)
+	return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true})
+}
+
+// repeater is the actor that plans its next run, and then does what it is told.
 func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 	told := make(chan string)
 	return actor{
 		handler: func(ctx context.Context, t *worqr.Task) error {
-			tomorrow := time.Now().Add(24 * time.Hour)
-			err := p.Queue(c.Queue).Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: tomorrow, When: worqr.Never, KeepPayload: true})
 			say(report{What: "start", Payload: string(t.Payload), Err: fmt.Sprint(t.Retries)})
-			if err != nil {
+			line := <-told
+			if err := planTomorrow(ctx, p.Queue(c.Queue)); err != nil {
 				return err
 			}
-			switch line := <-told; line {
+			switch line {
 			case "panic":
 				panic(line)
 			case "fail":
@@ -47,9 +51,8 @@ func TestRecurrence(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "jobs", Mode: "repeater"}
 	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")
-	plan := func() { // as each replica does when it starts
-		must(t, jobs.Put(t.Context(), "cleanup", []byte("clean up"), &worqr.PutOptions{When: worqr.Never, KeepPayload: true}))
-	}
+	plan := func() { must(t, planTomorrow(t.Context(), jobs)) } // as each replica does
+	due := func() { must(t, jobs.Put(t.Context(), "cleanup", []byte("clean up"), nil)) }
 	starts := func(p *process, retries string) {
 		t.Helper()
 		is.Helper()
@@ -80,10 +83,10 @@ func TestRecurrence(t *testing.T) {
 		})
 	}
 
-	plan()
+	due()
 	first := launch(t, c)
 	starts(first, "0")
-	plan() // another replica starts meanwhile
+	plan() // another replica, while this one has not planned yet
 	first.kill()
 	second := launch(t, c)
 	starts(second, "0") // not tomorrow
@@ -95,8 +98,9 @@ func TestRecurrence(t *testing.T) {
 	planned()
 	is.Equal(stats(t, jobs).Failed, 0)
 
-	must(t, jobs.Put(t.Context(), "cleanup", []byte("clean up"), nil)) // now
+	due()
 	starts(second, "0")
+	plan() // nor does it run once more now
 	tell(second, "fail for good")
 	planned()
 	is.Equal(stats(t, jobs).Failed, 1)

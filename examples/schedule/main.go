@@ -1,4 +1,4 @@
-// Command schedule has one task done at a time, and another again and again.
+// Command schedule runs one task later, and another every second.
 package main
 
 import (
@@ -12,19 +12,24 @@ import (
 	"github.com/worqr/worqr"
 )
 
+const period = time.Second
+
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
 	jobs, runs := peer.Queue("jobs"), 0
+
+	// What is planned already stays as it is. So does the retry of a run that has failed.
+	plan := func(ctx context.Context) error {
+		next := time.Now().Truncate(period).Add(period)
+		return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true})
+	}
 	jobs.Handle(func(ctx context.Context, t *worqr.Task) error {
 		if t.Key != "cleanup" {
 			fmt.Printf("%s\n", t.Payload)
 			return nil
 		}
-		// Plan the next run first, then work. Should this run have to be repeated, since
-		// it fails or its process dies, these options leave its retry as it is.
-		next := time.Now().Add(time.Second)
-		if err := jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true}); err != nil {
+		if err := plan(ctx); err != nil { // the next run first, then this one
 			return err
 		}
 		fmt.Printf("%s\n", t.Payload)
@@ -33,10 +38,16 @@ func main() {
 		}
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 1})
+	// Every replica may do this. The job is back within a minute if Redis has lost it.
+	go func() {
+		for ; ; time.Sleep(time.Minute) {
+			if err := plan(ctx); err != nil {
+				log.Print(err)
+			}
+		}
+	}()
 
 	must(jobs.EnqueueAt(ctx, time.Now().Add(time.Second/2), []byte("remind")))
-	// At once, unless it is planned: every replica may do this when it starts.
-	check(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{When: worqr.Never, KeepPayload: true}))
 	check(peer.Run(ctx))
 }
 
