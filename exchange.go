@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -56,7 +55,7 @@ type want struct {
 // others count it as a crash: the caller is told that it may have happened.
 func (w *want) lose(err error) {
 	if (w.begun || len(w.have) > 0) && !errors.Is(err, redisconn.ErrUnknown) {
-		err = fmt.Errorf("%w: %w", err, redisconn.ErrUnknown)
+		err = &pair{err, redisconn.ErrUnknown}
 	}
 	w.have = nil
 	w.tell(err)

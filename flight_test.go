@@ -1,8 +1,10 @@
 package worqr
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +87,74 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 		waiting = append(waiting, string(payload))
 	}
 	is.Equal(waiting, []string{"a"})
+}
+
+// A nosy is an error whose methods use the peer.
+type nosy struct{ ask func() }
+
+func (n *nosy) Error() string { n.ask(); return "nosy" }
+
+func (n *nosy) Is(error) bool { n.ask(); return false }
+
+// The cause with which a context ends is user code. Its methods may use the peer and the
+// task, so nobody asks them anything under a lock: whether the end was said or not.
+func TestCauseUsesPeer(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string]bool{"said": true, "not said": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			link := redistest.NewLink(t, server.Addr())
+			p, err := Open(redistest.Worker(t, link.URL(), "p"), &Options{Prefix: "p", Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+			is.NoErr(err)
+			t.Cleanup(func() { _ = p.Close() })
+			q := p.Queue("q")
+			is.NoErr(p.StartWorker(t.Context()))
+			is.NoErr(q.StartWork(t.Context()))
+			is.NoErr(q.Enqueue(t.Context(), []byte("a")))
+			task, err := q.StartTask(t.Context())
+			is.NoErr(err)
+			r, err := q.rounds()
+			is.NoErr(err)
+			hushed(r)
+			if !said {
+				r.mu.Lock()
+				r.silent = true
+				r.mu.Unlock()
+			}
+			link.Deafen(true)
+			defer link.Deafen(false)
+			over, end := context.WithCancel(t.Context())
+			end()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			asked := false
+			gone := make(chan error)
+			go func() { gone <- task.Finish(ctx) }()
+			for left := said; left; { // until it is said
+				r.mu.Lock()
+				left = len(r.outcomes) > 0 || r.silence == nil
+				r.mu.Unlock()
+			}
+			cancel(&nosy{func() {
+				if !asked {
+					asked = true
+					_ = task.Finish(over)
+				}
+			}})
+			select {
+			case err = <-gone:
+			case <-time.After(time.Minute):
+				t.Fatal("it hangs")
+			}
+			is.Equal(errors.Is(err, ErrUnknown), said)
+			is.True(strings.Contains(err.Error(), "nosy"))
+			is.True(asked)
+			r.mu.Lock()
+			r.silent = false
+			r.mu.Unlock()
+		})
+	}
 }
 
 // hushed waits until there is nothing more to say.

@@ -182,18 +182,26 @@ func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) settled 
 	if cause == nil {
 		return d
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := slices.Index(r.outcomes, s); i >= 0 { // not said yet
-		r.outcomes = slices.Delete(r.outcomes, i, i+1)
+	if r.unsay(s) {
 		return settled{err: cause}
 	}
 	select {
 	case d := <-s.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause)}
+		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause)} // not under r.mu: it calls the cause
 	}
+}
+
+// unsay takes back a settlement, and tells whether it was not said yet.
+func (r *rounds) unsay(s *settlement) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.outcomes, s)
+	if i >= 0 {
+		r.outcomes = slices.Delete(r.outcomes, i, i+1)
+	}
+	return i >= 0
 }
 
 // say has a settlement be part of the next round.
@@ -220,8 +228,15 @@ func lost(err error) error {
 	if errors.Is(err, ErrLost) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
+	return &pair{ErrLost, err}
 }
+
+// A pair is two errors in one. Its text is made when somebody asks for it, since pairs are
+// made under locks: the error of a Pool is user code, which may use the peer.
+type pair struct{ first, second error }
+
+func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
+func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 
 // poke has the worker look at the queue, and tells whether it will.
 func (r *rounds) poke() bool {

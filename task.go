@@ -226,10 +226,11 @@ func (t *Task) try(verb script.Verb) (before script.Verb) {
 
 // conclude makes what became of the wish to end the process an error.
 func (t *Task) conclude(verb, before script.Verb, d settled) error {
+	unknown := errors.Is(d.err, redisconn.ErrUnknown) // it may be the cause of a context, whose methods may use the task
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case errors.Is(d.err, redisconn.ErrUnknown):
+	case unknown:
 		return d.err
 	case d.err != nil:
 		if before == "" && t.tried == verb {

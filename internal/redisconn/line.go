@@ -268,22 +268,34 @@ func (l *Line) isSent(b *bundle) bool {
 }
 
 // quit has nobody wait for the bundle any more. What was not sent is not kept, however
-// long the exchange under way takes.
+// long the exchange under way takes. The cause is user code where it is that of a context:
+// its methods may use the line, so they aren't called under the lock.
 func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
+	over, sent := l.leave(b, done)
+	switch {
+	case over:
+		return nil
+	case !sent:
+		return cause
+	}
+	time.AfterFunc(l.timeout, func() { l.forsake(b) })
+	return fmt.Errorf("%w: %w", ErrUnknown, cause)
+}
+
+// leave notes that nobody waits for the bundle, unless it is answered.
+func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-done: // both were ready
-		return nil
+		return true, b.sent
 	default:
 	}
 	b.gone = true
 	if !b.sent {
 		b.calls = nil
-		return cause
 	}
-	time.AfterFunc(l.timeout, func() { l.forsake(b) })
-	return fmt.Errorf("%w: %w", ErrUnknown, cause)
+	return false, b.sent
 }
 
 // A life notes when Redis last gave a sign of life.

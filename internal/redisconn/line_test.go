@@ -136,6 +136,39 @@ func TestContext(t *testing.T) {
 	is.Equal(n, 1)
 }
 
+// A nosy is an error whose methods make calls on the line.
+type nosy struct{ ask func() }
+
+func (n *nosy) Error() string { n.ask(); return "nosy" }
+
+// The cause with which a context ends is user code. Its methods may use the line, so
+// nobody asks them anything under its lock.
+func TestCauseUsesLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
+	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
+	for blocked := ""; !strings.Contains(blocked, "blocked_clients:1"); { // until it is sent
+		var err error
+		blocked, err = redis.String(c.Do("INFO", "clients"))
+		is.NoErr(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asked := false
+	cancel(&nosy{func() {
+		asked = true
+		_, err := c.Do("LPUSH", "list", "x")
+		is.NoErr(err)
+		_, err = l.One(t.Context(), redisconn.Command("PING"))
+		is.NoErr(err)
+	}})
+	err := sent.Wait(ctx)[0].Err
+	is.True(errors.Is(err, redisconn.ErrUnknown))
+	is.Equal(err.Error(), "the reply was lost: nosy")
+	is.True(asked)
+}
+
 // A lost reply is unknown, what was behind it too, and the next call works.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
