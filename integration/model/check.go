@@ -27,7 +27,7 @@ func check(q *queue, args []string) any {
 	x := &examination{queue: q, mend: args[0] == "1", worker: args[2], prefix: args[3], served: q.alive() > 0, flaws: []any{}}
 	judged := 0
 	for _, name := range args[4:] {
-		if x.hashed >= 1<<20 {
+		if max(x.carried, x.hashed) >= 1<<20 {
 			break
 		}
 		judges[args[1]](x, name)
@@ -44,12 +44,16 @@ func check(q *queue, args []string) any {
 }
 
 // sum is the digest of what waits in an entry. What an entry says of it is believed of
-// more than a mebibyte only.
+// more than a mebibyte only, which is then not read.
 func (x *examination) sum(payload, entry string) string {
 	x.forget()
 	if len(payload) > 1<<20 && entry != "" {
 		x.named(&x.lane, entry, payload)
+		if said, ok := x.names[payload]; ok {
+			return said
+		}
 	}
+	x.carried += len(payload)
 	return x.digest(payload)
 }
 

@@ -15,11 +15,12 @@ func explain(q *queue, args []string) any {
 	}
 	places, entries, graves := []any{}, []any{}, []any{}
 	if entry != "" {
-		entries = q.appendEntry(entries, entry)
+		stored, _ := q.part(entry, "payload")
+		entries = q.appendEntry(entries, entry, stored)
 	} else {
 		places = q.places(payload, most, depth, args[6])
 		for _, e := range q.copies(&q.lane, payload, most) {
-			entries = q.appendEntry(entries, e)
+			entries = q.appendEntry(entries, e, payload)
 		}
 		failed := failedQueue(args[4], args[5], "")
 		for _, e := range q.copies(failed, payload, most) {
@@ -58,14 +59,15 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 	return entries
 }
 
-// appendEntry tells of an entry in which something waits or runs.
-func (q *queue) appendEntry(entries []any, entry string) []any {
+// appendEntry tells of an entry in which something waits, this payload as contents has it, or
+// runs.
+func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 	key := q.entry + entry
 	if !q.is(key, "hash") {
 		return entries
 	}
 	stored := func(name string) int64 { f, _ := q.field(key, name); return number(f) }
-	payload, waits := q.field(key, "payload")
+	_, waits := q.field(key, "payload")
 	process, runs := q.field(key, "process")
 	if !waits && !runs {
 		return entries

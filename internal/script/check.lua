@@ -11,7 +11,7 @@
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
 --
 -- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong; how
--- many names were judged, from the first: all, unless hashing their payloads takes too
+-- many names were judged, from the first: all, unless reading their payloads takes too
 -- long for one call; and how many of the entries judged wait to be retried.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 10
@@ -38,14 +38,11 @@ local function is_returning(id)
   return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
 end
 
--- The digest of a payload. One that an entry names is believed of a very large payload
--- only: that would hold up Redis.
+-- What a call reads of payloads, or hashes, before it leaves the other names to the next.
 local BYTES = 1048576
-local function digest(payload, entry, named)
+local function digest(payload)
   digests.forget()
-  if #payload > BYTES then
-    digests.of_entry(q, entry, payload, named)
-  end
+  carried = carried + #payload
   return digest_of(payload)
 end
 
@@ -57,14 +54,14 @@ local function has_list(id)
   end
 end
 
--- The payload of a process; false when it is not there, nil when its key is of
--- another type.
-local function payload_of(id)
+-- The digest of what runs in a process; false when that is not there, nil when its key is
+-- of another type.
+local function digest_at(id)
   local payload = redis.pcall('LINDEX', q.process .. id, 0)
   if type(payload) == 'table' then
     return nil
   end
-  return payload
+  return payload and digest(payload)
 end
 
 -- Those who may hold something: members, and those being returned.
@@ -103,10 +100,27 @@ local function field(entry, name)
   return value
 end
 
+-- The digest of what waits in an entry; false when nothing does, nil when its key is of
+-- another type. What the entry says of a very large payload is believed: to read and hash
+-- that would hold up Redis.
+local function digest_in(entry)
+  local key = q.keyed .. entry
+  local size = redis.pcall('HSTRLEN', key, 'payload')
+  if type(size) ~= 'number' then
+    return nil
+  end
+  local named = size > BYTES and redis.call('HGET', key, 'digest')
+  if digests.is_kept(q, entry, named) then
+    return named
+  end
+  local payload = redis.call('HGET', key, 'payload')
+  return payload and digest(payload)
+end
+
 -- A process that is not there has ended; what was blocked by it is not lost for
 -- want of a time.
 local function end_entry(entry, id)
-  if field(entry, 'payload') and not tonumber(field(entry, 'due')) then
+  if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then
     redis.call('HSET', q.keyed .. entry, 'due', now)
   end
   entry_ended(entry, id)
@@ -257,17 +271,18 @@ end
 -- An entry: what it says of itself, the others say too.
 function judges.entry(entry)
   local key = q.keyed .. entry
-  local fields = redis.pcall('HMGET', key, 'payload', 'due', 'process', 'digest')
+  local fields = redis.pcall('HMGET', key, 'due', 'process')
   if fields.err or redis.call('EXISTS', key) == 0 then
     return
   end
-  local payload, due, process, named = unpack(fields)
-  local wrong, mended = not payload and not process, mend
+  local due, process = unpack(fields)
+  local waits = redis.call('HEXISTS', key, 'payload') == 1
+  local wrong, mended = not waits and not process, mend
   if wrong and mend then
     redis.call('DEL', key)
     redis.call('ZREM', q.schedule, entry)
   end
-  if payload and not tonumber(due) then
+  if waits and not tonumber(due) then
     wrong, due = true, redis.call('ZSCORE', q.schedule, entry) or now
     if mend then
       redis.call('HSET', key, 'due', due)
@@ -291,7 +306,7 @@ function judges.entry(entry)
     if mend then
       redis.call('ZREM', q.schedule, entry)
     end
-  elseif payload and not process and tonumber(planned) ~= tonumber(due) then
+  elseif waits and not process and tonumber(planned) ~= tonumber(due) then
     wrong = true
     if mend and planned then
       redis.call('HSET', key, 'due', planned)
@@ -299,8 +314,8 @@ function judges.entry(entry)
       plan(q, entry, tonumber(due))
     end
   end
-  if payload then
-    local member = digest(payload, entry, named) .. ':' .. entry
+  if waits then
+    local member = digest_in(entry) .. ':' .. entry
     if not redis.call('ZSCORE', q.contents, member) then
       wrong = true
       if mend then
@@ -332,8 +347,11 @@ end
 -- What is in contents waits.
 function judges.content(member)
   local of, entry = string.sub(member, 1, 40), string.sub(member, 42)
-  local payload = field(entry, 'payload')
-  if payload ~= nil and (not payload or digest(payload, entry, field(entry, 'digest')) ~= of) and redis.call('ZSCORE', q.contents, member) then
+  if not redis.call('ZSCORE', q.contents, member) then
+    return
+  end
+  local is = digest_in(entry)
+  if is ~= nil and is ~= of then
     if mend then
       redis.call('ZREM', q.contents, member)
     end
@@ -349,18 +367,18 @@ function judges.lock(of)
     return
   end
   local kind, place = string.match(where, '^(%a):(.*)$')
-  local payload, wrong, named = false, 'lock', nil
+  local is, wrong = false, 'lock'
   if kind == 'p' then
-    payload = payload_of(place)
+    is = digest_at(place)
   elseif kind == 'e' then
-    payload, named = field(place, 'payload'), field(place, 'digest')
+    is = digest_in(place)
   elseif kind == 'w' then
     if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
     wrong = 'stale'
   end
-  if payload == nil or payload and digest(payload, place, named) == of then
+  if is == nil or is == of then
     return
   end
   if mend then
@@ -392,7 +410,7 @@ end
 -- What is said to be stopping runs: its end takes it off.
 function judges.stopping(member)
   local id = string.sub(member, 60)
-  if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and payload_of(id) == false then
+  if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and has_list(id) == false then
     if mend then
       redis.call('ZREM', q.stopping, member)
     end
@@ -486,7 +504,7 @@ function judges.queue(name)
 end
 
 local judged = 0
-while at + judged <= #ARGV and digests.hashed < BYTES do
+while at + judged <= #ARGV and math.max(carried, digests.hashed) < BYTES do
   judges[what](ARGV[at + judged])
   judged = judged + 1
 end

@@ -14,31 +14,53 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// counting has a script add up the bytes of large payloads that it hashes, in a hash
-// beside the queue.
+// counting has a script add up the bytes of large payloads that it hashes, and of those
+// that it reads, in a hash beside the queue.
 const counting = `local plain, redis = redis, nil
-redis = setmetatable({ sha1hex = function(s)
-  if #s > 65536 then
-    plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':hashed', 'bytes', #s)
+local function count(what, s)
+  if type(s) == 'string' and #s > 65536 then
+    plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':counted', what, #s)
   end
-  return plain.sha1hex(s)
-end }, { __index = plain })
+end
+local function counted(reply)
+  count('read', reply)
+  for _, s in ipairs(type(reply) == 'table' and reply or {}) do
+    count('read', s)
+  end
+  return reply
+end
+redis = setmetatable({
+  sha1hex = function(s)
+    count('hashed', s)
+    return plain.sha1hex(s)
+  end,
+  call = function(...) return counted(plain.call(...)) end,
+  pcall = function(...) return counted(plain.pcall(...)) end,
+}, { __index = plain })
 `
+
+// count has all scripts count. The test must not run beside others, which wait until it is
+// over.
+func count(t *testing.T) {
+	for verb, script := range scripts {
+		was := *script
+		*script = redisconn.NewScript(counting + current(verb))
+		t.Cleanup(func() { *script = was })
+	}
+}
 
 // large is a payload that takes long to hash, by name.
 func large(name string) string { return strings.Repeat(name, Large+1) }
 
-// hashed tells how many bytes of large payloads the scripts have hashed since it was
-// asked last.
-func (e *env) hashed() (n int64) {
+// counted tells how many bytes of large payloads the scripts have hashed and read since it
+// was asked last.
+func (e *env) counted() (hashed, read int) {
 	e.t.Helper()
-	key := e.q.Once("hashed")
-	bytes, err := redis.Int64(e.conn.Do("HGET", key, "bytes"))
-	if err != redis.ErrNil {
-		e.must(bytes, err)
-	}
+	key := e.q.Once("counted")
+	bytes, err := redis.IntMap(e.conn.Do("HGETALL", key))
+	e.must(nil, err)
 	e.must(e.conn.Do("DEL", key))
-	return bytes
+	return bytes["hashed"], bytes["read"]
 }
 
 // contents is what contents has, in its order.
@@ -52,12 +74,7 @@ func (e *env) contents() string {
 // Whoever sends a large payload says its digest, and an entry keeps it as long as the task
 // is in the second lane: no script computes it.
 func TestDigestsAreKnown(t *testing.T) {
-	// Not beside others, which wait until it is over.
-	for verb, script := range scripts {
-		was := *script
-		*script = redisconn.NewScript(counting + current(verb))
-		t.Cleanup(func() { *script = was })
-	}
+	count(t)
 	a, b := large("a"), large("b")
 	far, lease := time.Now().Add(time.Hour).UnixMilli(), time.Hour
 	type step struct {
@@ -118,9 +135,109 @@ func TestDigestsAreKnown(t *testing.T) {
 			e.seed(state{"workers": "(w1=+60m)"})
 			for i, s := range steps {
 				e.must(nil, s.do(e))
-				if n := e.hashed(); n > 0 {
+				if n, _ := e.counted(); n > 0 {
 					t.Errorf("call %d, %s: %d bytes were hashed", i+1, s.what, n)
 				}
+			}
+		})
+	}
+}
+
+// Who only wants to know that a large payload is there, or what its digest is, doesn't read
+// it: Redis copies a mebibyte in milliseconds.
+func TestLargePayloadsAreNotRead(t *testing.T) {
+	count(t)
+	a := strings.Repeat("a", 2<<20)
+	w := member.with("token", "=9")
+	waiting := w.with("keyed:k:x", h("payload="+a+" due=1 retries=0 crashes=0 digest="+digest(a)), "schedule", "(k:x=1)", "contents", "(#"+a+":k:x=0)")
+	retried := w.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0 digest="+digest(a)), "schedule", "(r:p0=1)", "contents", "(#"+a+":r:p0=0)", "ledger", "{#"+a+"=2}")
+	explained := func(entry, payload string, crashes int) func(e *env) error {
+		return func(e *env) error {
+			p, err := Explain(e.ctx, e.line, e.q, entry, []byte(payload), 10, 10)
+			if err == nil && (len(p.Entries) != 1 || p.Entries[0].Crashes != crashes) {
+				err = fmt.Errorf("%+v", p.Entries)
+			}
+			return err
+		}
+	}
+	checked := func(what What, want string, names ...string) func(e *env) error {
+		return func(e *env) error {
+			if got := checks(true, what, names...)(e); got != want {
+				return fmt.Errorf("%q", got)
+			}
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		seed state
+		do   func(e *env) error
+	}{
+		"entry":                   {waiting, checked(CheckEntries, "", "k:x")},
+		"in contents":             {waiting, checked(CheckContents, "", "#"+a+":k:x")},
+		"in schedule":             {waiting, checked(CheckScheduled, "", "k:x")},
+		"lock":                    {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
+		"stopping":                {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
+		"blocked by what is gone": {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "entry p1 mended", "p1")},
+		"explained":               {waiting, explained("", a, 0)},
+		"explained, by its key":   {waiting, explained("k:x", "", 0)},
+		"explained, tried again":  {retried, explained("", a, 2)},
+		"explained, by its retry": {retried, explained("r:p0", "", 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			if err := c.do(e); err != nil {
+				t.Error(err)
+			}
+			if _, n := e.counted(); n > 0 {
+				t.Errorf("%d bytes were read", n)
+			}
+		})
+	}
+}
+
+// A call of check ends when it has read a mebibyte, also of payloads whose digest it knows.
+func TestCheckReadsAMebibyte(t *testing.T) {
+	t.Parallel()
+	payload := strings.Repeat("x", 300<<10)
+	for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
+		e := newEnv(t, redistest.URL(), nil)
+		var names []string
+		for i := range 20 {
+			entry := fmt.Sprint("k:", i)
+			e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
+			names = append(names, name+entry)
+		}
+		v, err := Check(e.ctx, e.line, e.q, what, "", false, names)
+		if err != nil || v.Judged != 4 || len(v.Flaws) > 0 {
+			t.Errorf("%s: %d were judged, not 4: %v, %v", what, v.Judged, v.Flaws, err)
+		}
+	}
+}
+
+// It also ends when it has moved a mebibyte, or hashed one for what it moves.
+func TestMendingIsBounded(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 1<<20)
+	for name, c := range map[string]struct{ held, blocked string }{
+		"moved":  {held: large},
+		"hashed": {held: "a", blocked: large},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			seed := member.with("token", "=9", "entries", "{p8=k:8 p9=k:9}")
+			for _, n := range []string{"8", "9"} {
+				entry := h(runs("p"+n, 0, 0))
+				if c.blocked != "" {
+					entry = h(runs("p"+n, 0, 0), "payload="+n+c.blocked+" due=1 retries=0 crashes=0 keep=1 counts=1 low=1 high=1")
+				}
+				seed = seed.with("working:w"+n, "(p"+n+"="+n+")", "process:p"+n, "["+c.held+"]", "keyed:k:"+n, entry)
+			}
+			e.seed(seed)
+			v, err := Check(e.ctx, e.line, e.q, CheckHolders, "", true, []string{"w8", "w9"})
+			if err != nil || v.Judged != 1 || len(v.Flaws) != 1 {
+				t.Errorf("%d were judged: %v, %v", v.Judged, v.Flaws, err)
 			}
 		})
 	}

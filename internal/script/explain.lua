@@ -40,6 +40,20 @@ local function entries_of(lane)
   return names
 end
 
+-- How often the task of an entry that is no key has crashed. Its payload may be large, so it
+-- is read only if nobody has named its digest.
+local function crashes_in(entry, named)
+  if not counting then
+    return 0
+  end
+  if by == '' then
+    named = digest_of(payload)
+  elseif not digests.is_kept(q, entry, named) then
+    named = digest_of(redis.call('HGET', q.keyed .. entry, 'payload'))
+  end
+  return tonumber(redis.call('HGET', q.ledger, named)) or 0
+end
+
 local places, total = {}, 0
 for _, list in ipairs(lists) do
   if by == '' and list.length > 0 and #places < most and total < depth then
@@ -53,17 +67,18 @@ end
 
 local entries = {}
 for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
-  local fields = redis.pcall('HMGET', q.keyed .. entry, 'payload', 'due', 'retries', 'crashes', 'process', 'holder')
-  if fields[1] or fields[5] then -- an error has no elements
-    local process, holder, token = fields[5] or '', '', 0
-    local score = fields[5] and fields[6] and redis.pcall('ZSCORE', q.working .. fields[6], process)
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'digest')
+  local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
+  if waits or fields[4] then -- an error has no elements
+    local process, holder, token = fields[4] or '', '', 0
+    local score = fields[4] and fields[5] and redis.pcall('ZSCORE', q.working .. fields[5], process)
     if type(score) == 'string' then
-      holder, token = fields[6], tonumber(score)
+      holder, token = fields[5], tonumber(score)
     end
-    local waits = fields[1] and number(fields[2]) or -1
-    local crashes = fields[1] and not is_key(entry) and crashes_of(fields[1]) or number(fields[4])
+    local due = waits and number(fields[1]) or -1
+    local crashes = waits and not is_key(entry) and crashes_in(entry, fields[6]) or number(fields[3])
     local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1
-    entries[#entries + 1] = { entry, waits, planned, number(fields[3]), crashes,
+    entries[#entries + 1] = { entry, due, planned, number(fields[2]), crashes,
       redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token }
   end
 end

@@ -49,7 +49,8 @@ func TestExplain(t *testing.T) {
 			{call: explains("", "a"), want: "workers=1 ready=2 entries=k:x@-1m/-1m~2!1#1<  0>,r:p9@+9m/+9m~1!0#2<  0>"},
 			{call: explains("k:y", ""), want: "workers=1 ready=2 entries=k:y@-2m/-2m~0!0#0<  0>"}}},
 		{name: "died of before", seed: member.with("ledger", "{#a=2}", "schedule", "(r:p9=-9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "-9m", 0, 0)), steps: []when{
-			{call: explains("", "a"), want: "workers=1 ready=1 entries=r:p9@-9m/-9m~0!2#0<  0>"}}},
+			{call: explains("", "a"), want: "workers=1 ready=1 entries=r:p9@-9m/-9m~0!2#0<  0>"},
+			{call: explains("r:p9", ""), want: "workers=1 ready=1 entries=r:p9@-9m/-9m~0!2#0<  0>"}}},
 		{name: "blocked", seed: blockedX, steps: []when{
 			{call: explains("", "b"), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"},
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"}}},

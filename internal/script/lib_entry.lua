@@ -42,6 +42,10 @@ local digests = {
   computed = {},
 }
 
+local function is_digest(s)
+  return s and #s == 40 and not string.find(s, '[^0-9a-f]')
+end
+
 local function digest_of(payload)
   local digest = digests.named[payload] or digests.computed[payload]
   if not digest then
@@ -62,15 +66,19 @@ end
 
 -- Somebody names the digest of a payload, if it is one: the first who does is believed.
 function digests.name(payload, digest)
-  if payload and digest and #digest == 40 and not string.find(digest, '[^0-9a-f]') then
+  if payload and is_digest(digest) then
     digests.named[payload] = digests.named[payload] or digest
   end
 end
 
--- An entry names the digest of what waits there. Somebody who does not know of that
--- changes the payload alone; so contents must have it, too.
+-- Whether an entry has what waits there under the digest that it names. Somebody who does
+-- not know of that changes the payload alone; so contents must have it, too.
+function digests.is_kept(lane, entry, digest)
+  return is_digest(digest) and redis.call('ZSCORE', lane.contents, digest .. ':' .. entry)
+end
+
 function digests.of_entry(lane, entry, payload, digest)
-  if payload and digest and #digest == 40 and redis.call('ZSCORE', lane.contents, digest .. ':' .. entry) then
+  if payload and digests.is_kept(lane, entry, digest) then
     digests.name(payload, digest)
   end
 end
