@@ -270,7 +270,7 @@ func TestDocsExamples(t *testing.T) {
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
 		"retry": "attempt 1\nattempt 2\nattempt 3\nfailed after 2 retries: to bob, no such mailbox\n" +
 			"the mailbox is there now\nattempt 1\n",
-		"schedule":  "clean up\nremind\nclean up\nclean up\n",
+		"schedule":  "remind\nclean up\nclean up\nclean up\n",
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +
 			"broken, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",

@@ -15,7 +15,7 @@ import (
 
 // planTomorrow is what handlers and replicas do by the recipe.
 func planTomorrow(ctx context.Context, jobs *worqr.Queue) error {
-	next := time.Now().Truncate(24 * time.Hour).Add(48 * time.Hour)
+	next := time.Now().Add(24 * time.Hour)
 	return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true})
 }
 
