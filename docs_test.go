@@ -274,9 +274,9 @@ func TestDocsExamples(t *testing.T) {
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +
 			"broken, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
-		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nwell: false\n" +
+		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nok: false\n" +
 			"orphan on scans: A task is in a processing list, and no worker holds it. Returned to the front of the queue.\n" +
-			"well: true\nwaiting: 1\n",
+			"ok: true\nwaiting: 1\n",
 		"commands": "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",
 	}
 	bin := t.TempDir()

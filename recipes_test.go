@@ -94,7 +94,7 @@ func recipeCancel(ctx context.Context, reports *worqr.Queue) error {
 	if err != nil {
 		return err
 	}
-	return report.Wait(ctx) // until no copy runs any more
+	return report.Wait(ctx) // until no copy is running
 }
 
 func recipeEvents(ctx context.Context, peer *worqr.Peer) {

@@ -100,7 +100,7 @@ import (
 )
 
 // Version is the version of this library, as shown in a worker's registration.
-const Version = "0.1.0"
+const Version = "0.2.0-dev"
 
 // The errors to be matched with errors.Is. Errors of Redis itself are wrapped
 // as they are.

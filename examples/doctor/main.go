@@ -32,14 +32,14 @@ func main() {
 	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.ID())) // as if Redis had lost it
 
 	report := must(peer.Check(ctx, nil)) // changes nothing
-	fmt.Println("well:", report.OK())
+	fmt.Println("ok:", report.OK())
 	report = must(peer.Repair(ctx, nil))
 	for _, f := range report.Findings {
 		if f.Severity == worqr.SeverityBroken {
 			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)
 		}
 	}
-	fmt.Println("well:", report.OK())
+	fmt.Println("ok:", report.OK())
 	fmt.Println("waiting:", must(scans.Len(ctx)))
 	check(scans.Delete(ctx)) // so that the next time is like this one
 }

@@ -1,5 +1,5 @@
-// Command retry has a task fail in every way, looks at it in the failed queue,
-// and has it done after all.
+// Command retry shows retries, a permanent failure, and requeueing a failed
+// task.
 package main
 
 import (

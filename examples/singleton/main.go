@@ -1,4 +1,4 @@
-// Command singleton has a key put many times while it runs: it never runs twice
+// Command singleton puts a key many times while it runs: it never runs twice
 // at once, and what was put last is done.
 package main
 

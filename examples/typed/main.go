@@ -1,5 +1,5 @@
-// Command typed has values for tasks, and shows what becomes of bytes that are
-// none.
+// Command typed uses JSON payloads, and shows what happens to a payload that isn't
+// valid.
 package main
 
 import (

@@ -17,8 +17,8 @@ func main() {
 	photos := peer.Queue("photos")
 	check(photos.Enqueue(ctx, []byte("cat"), []byte("dog")))
 
-	check(peer.StartWorker(ctx)) // from here on the peer beats
-	check(photos.StartWork(ctx)) // and serves the queue
+	check(peer.StartWorker(ctx)) // registers the peer and starts heartbeats
+	check(photos.StartWork(ctx)) // serves the queue
 
 	task := must(photos.StartTask(ctx))
 	fmt.Printf("stop %s\n", task.Payload)
@@ -29,7 +29,7 @@ func main() {
 		check(task.Finish(ctx))
 	}
 	fmt.Println("wait:", must(photos.Len(ctx)))
-	check(peer.StopWorker(ctx)) // what we still hold goes back, and we leave
+	check(peer.StopWorker(ctx)) // returns unfinished tasks and leaves the fleet
 }
 
 func must[T any](v T, err error) T {
