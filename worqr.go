@@ -407,9 +407,9 @@ func (p *Peer) ID() string {
 
 // Close stops the worker if StartWorker has started it, as StopWorker does, and
 // closes the connections that the peer has opened; a Pool that was given stays
-// open. Calls that need Redis fail with ErrShutdown afterwards. It blocks until what
-// is under way has ended. While Run has not returned it does nothing and fails: end
-// Run's context, or call Shutdown, first.
+// open. Calls that need Redis fail with ErrShutdown afterwards. It blocks until what is
+// under way has ended: up to twice CallTimeout where Redis doesn't answer. While Run has
+// not returned it does nothing and fails: end Run's context, or call Shutdown, first.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
