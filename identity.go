@@ -30,7 +30,8 @@ func readHash(digest string) (h hash, ok bool) {
 // it is kept until it is known.
 type identity struct {
 	digest hash          // once it is known
-	known  chan struct{} // closed when the digest is known; nil if it was from the beginning
+	known  chan struct{} // closed when the digest is known; nil if it was from the beginning, or never will be
+	never  bool          // since the payload has not come
 
 	// Until it is known, of cancels; protected by rounds.mu:
 	logged   []script.Cancellation // entries of the log
@@ -42,7 +43,7 @@ type identity struct {
 // with more, the token of its cancel is asked for without having heard of one.
 const maxUnmatched = 1000
 
-// isKnown reports whether the digest is known, without waiting.
+// isKnown reports whether the digest is known, or never will be, without waiting.
 func (i *identity) isKnown() bool {
 	if i.known == nil {
 		return true
@@ -55,7 +56,7 @@ func (i *identity) isKnown() bool {
 	}
 }
 
-// wait waits until the digest is known. From then on the payload may change.
+// wait waits until the digest is known, if it will be. From then on the payload may change.
 func (i *identity) wait() {
 	if i.known != nil {
 		<-i.known

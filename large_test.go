@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"math"
 	"strings"
@@ -179,4 +180,64 @@ func TestLargestTask(t *testing.T) {
 	entries, err := redis.Strings(c.Do("KEYS", "p:process:*"))
 	is.NoErr(err)
 	is.Equal(len(entries), 0)
+}
+
+// A brittle is a connection that ends instead of a reply which tells of more than its
+// limit, as some proxies do.
+type brittle struct {
+	redis.Conn
+	limit int
+}
+
+func (b brittle) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(b.Conn, d)
+	if err == nil && weightOf(v) > b.limit {
+		_ = b.Conn.Close()
+		return nil, io.EOF
+	}
+	return v, err
+}
+
+func (b brittle) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	return redis.DoWithTimeout(b.Conn, d, name, args...)
+}
+
+// weightOf is how many bytes of strings a reply has.
+func weightOf(reply any) (n int) {
+	switch v := reply.(type) {
+	case []byte:
+		return len(v)
+	case []any:
+		for _, e := range v {
+			n += weightOf(e)
+		}
+	}
+	return n
+}
+
+// A task whose payload does not reach its worker is to fail, and Redis refuses that. It
+// goes back then, and stays what it was to a cancel and to its lock.
+func TestPayloadDoesNotReachWorker(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	is.NoErr(q.EnqueueUnique(t.Context(), payload))
+	put(t, q, "k", string(payload)+"k", nil)
+	_, err := redistest.Conn(t).Do("SET", prefix+":failed:schedule:{q}", "foreign")
+	is.NoErr(err)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, url)
+		return brittle{c, 256 << 10}, err
+	}}, &worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = p.Close() })
+	worker := working(t, p, "q")
+	_, err = worker.StartTasks(t.Context(), 2)
+	is.True(err != nil)
+	eventually(t, "they are back", func() bool { s := stats(t, q); return s.Running == 0 && s.Waiting+s.Scheduled == 2 })
+	is.True(is_(q.EnqueueUnique(t.Context(), payload), worqr.ErrDuplicate))
+	is.Equal(cancel(t, q, string(payload)+"k").Removed, 1)
+	is.Equal(cancel(t, q, string(payload)).Removed, 1)
+	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // no lock is left
 }

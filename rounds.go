@@ -327,7 +327,6 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		if s.Bytes > 0 {
 			o := t.outcome(script.Outcome{Verb: script.Fail, Kind: script.Broken,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
-			o.Digest = "" // nobody knows it
 			r.outcomes = append(r.outcomes, &settlement{Outcome: o, ours: true})
 			continue
 		}

@@ -63,9 +63,12 @@ func newTask(r *rounds, id string, s script.Start) *Task {
 		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
 		start: &start{rounds: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == ""},
 	}
-	if len(s.Payload) > script.Large {
+	switch {
+	case s.Bytes > 0:
+		t.never = true // else it would go back under the digest of nothing
+	case len(s.Payload) > script.Large:
 		t.known = make(chan struct{})
-	} else {
+	default:
 		t.digest = hashOf(s.Payload)
 	}
 	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
@@ -204,9 +207,9 @@ func (t *Task) outcome(o script.Outcome) script.Outcome {
 	return o
 }
 
-// sum is the digest, or "" as long as it is not known.
+// sum is the digest, or "" where it is not known.
 func (t *Task) sum() string {
-	if t.isKnown() {
+	if t.isKnown() && !t.never {
 		return t.digest.String()
 	}
 	return ""
