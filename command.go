@@ -54,7 +54,7 @@ func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }
 
-// CommandOptions are what CommandWith can be told.
+// CommandOptions configure CommandWith. The zero value is valid.
 type CommandOptions struct {
 	// Env is what the program's environment holds besides: NAME passes the peer's
 	// variable on, if it is set when the program starts, and NAME=value sets one.

@@ -41,7 +41,7 @@ const (
 	ReasonBehind   Reason = "behind"   // others start before it
 	ReasonBlocked  Reason = "blocked"  // its key runs
 	ReasonSuspect  Reason = "suspect"  // workers died holding it: if one more crash would fail it, it waits until its peer runs no other such task
-	ReasonLapsed   Reason = "lapsed"   // its worker's beats have stopped: it is failed soon, unless it is heard of
+	ReasonLapsed   Reason = "lapsed"   // its worker's heartbeats have stopped: it's evicted soon unless they resume
 	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
 	ReasonFailed   Reason = "failed"   // it is in the failed queue
 )
@@ -79,7 +79,7 @@ type Explanation struct {
 	At      time.Time // by the clock of Redis
 	Unknown bool      // nothing is there of a queue of that name, so the name may be wrong
 	Paused  bool
-	Workers int // that serve the queue and were heard of
+	Workers int // that serve the queue, with an unexpired lease
 	Idle    int // of these, with free slots and nothing to do
 	Unread  int // tasks of the list that were not looked at, since too many are before them
 	Copies  []TaskCopy

@@ -17,14 +17,14 @@ import (
 
 // A FailedTask is a task in the failed queue.
 type FailedTask struct {
-	ID      string // for RequeueFailed and DeleteFailed: of the process that failed; of kind crashed, a name of its own
+	ID      string // for RequeueFailed and DeleteFailed: of the attempt that failed; for KindCrashed, a generated id
 	Payload []byte
 	Key     string // "" if it was on the list
 	Kind    FailureKind
 	Reason  string    // the text of the last error, of which the first 4,096 bytes are kept
 	Retries int       // attempts that failed before the last
 	Crashes int       // workers that died holding it
-	Worker  string    // that had it last; of kind crashed, the one that found it so
+	Worker  string    // that had it last; for KindCrashed, the one that found it so
 	At      time.Time // when it failed, by the clock of Redis
 }
 
@@ -42,11 +42,12 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first. Those that OnFailed retries no more
-// come before the others, then those that it is to try again, latest first; those
-// that it works on are left out. It reads a page at a time, about a mebibyte of payloads,
-// so it is no snapshot: each task that stays where it is comes once, and tasks that fail
-// meanwhile don't come. It ends after the first error.
+// Failed yields the failed tasks, newest first. With OnFailed, those that it no longer
+// retries come first. Those that it will retry come last, in order of their retry,
+// latest first. Those that it's working on are left out. Failed reads a page at a time,
+// about a mebibyte of payloads, so it's no snapshot: each task that stays where it is
+// comes once, and tasks that fail in the meantime don't come. It ends after the first
+// error.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return func(yield func(FailedTask, error) bool) {
 		if q.bad != nil {

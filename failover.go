@@ -38,11 +38,11 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", joined(append(errs, p.unregister(ctx, worker))))
 }
 
-// Sweep looks at every queue now, once, and returns the workers that it has
-// failed: those that had lapsed when somebody looked at least a third of a
-// lease earlier, and still have. Peers that run do this with every beat; it is
-// for tools, and for fleets of which nobody else is left. A queue that can't be looked
-// at doesn't stop it: the error names each of these.
+// Sweep looks at every queue now, once. It evicts workers whose lease had already
+// expired at an earlier look, at least a third of a lease ago, and returns their ids.
+// Running peers do this with every heartbeat; Sweep is for tools, and for fleets of
+// which no peer is left. A queue that can't be looked at doesn't stop it: the error
+// names each of these.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	dead := obituaries{}
 	errs := p.eachQueue(ctx, func(q *Queue) error {

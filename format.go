@@ -33,7 +33,7 @@ func (q Queue) LogValue() slog.Value {
 // Format prints what the task is, without payload, key and result.
 func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 
-// LogValue is what a log is told of the task, without payload, key and result.
+// LogValue implements slog.LogValuer, without payload, key and result.
 func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("queue", t.Queue), slog.String("process", t.ID), slog.Int("bytes", len(t.Payload)),
@@ -43,7 +43,7 @@ func (t Task) LogValue() slog.Value {
 // Format prints what the task is, without payload and key.
 func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
 
-// LogValue is what a log is told of the task, without payload and key.
+// LogValue implements slog.LogValuer, without payload and key.
 func (t RunningTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("process", t.Process), slog.String("worker", t.Worker), slog.Int("bytes", len(t.Payload)),
@@ -53,7 +53,7 @@ func (t RunningTask) LogValue() slog.Value {
 // Format prints what the task is, without payload and key.
 func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
 
-// LogValue is what a log is told of the task, without payload and key.
+// LogValue implements slog.LogValuer, without payload and key.
 func (t ScheduledTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("at", t.At.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
@@ -64,7 +64,7 @@ func (t ScheduledTask) LogValue() slog.Value {
 // your own error.
 func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 
-// LogValue is what a log is told of the task, without payload and key. The reason is
+// LogValue implements slog.LogValuer, without payload and key. The reason is
 // the text of your own error.
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
@@ -84,7 +84,7 @@ func (c CancelReport) LogValue() slog.Value {
 // Format prints what has happened, without payload and result.
 func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 
-// LogValue is what a log is told of what has happened, without payload and result.
+// LogValue implements slog.LogValuer, without payload and result.
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.Worker),

@@ -14,71 +14,69 @@ import (
 // A Handler works on one task. What it returns says what becomes of the task:
 //
 //	nil                  finished
-//	an error             tried again after Backoff; after MaxRetries, failed
-//	RetryAfter(err, d)   tried again after d; after MaxRetries, failed
+//	an error             retried after Backoff; after MaxRetries, failed
+//	RetryAfter(err, d)   retried after d; after MaxRetries, failed
 //	Permanent(err)       failed
 //	Broken(err)          failed, as a payload that cannot be decoded
-//	a panic              by OnPanic; it does not harm the peer
+//	a panic              see OnPanic; the peer survives
 //
-// A failed task is in the failed queue of its queue (Queue.Failed), with the
-// reason. A task that is tried again waits in the second lane and holds up
-// nothing.
+// A failed task moves to the queue's failed queue (Queue.Failed), with the
+// reason. A task that is retried waits in the second lane and doesn't block others.
 //
-// The context ends when the task is no longer to be worked on, and
-// context.Cause tells why: ErrCanceled, the task was canceled and will not run
-// again; ErrTimeout, it took too long and is tried again; ErrEvicted, this peer
-// was evicted and others may be running the task now; ErrLeaseExpired, Redis didn't
-// answer in time, so that others might; ErrShutdown, the
-// time to drain is over and the task goes back to the front. Then what the
-// handler returns matters only if it is nil (finished after all) or, after a
-// timeout, one of the verdicts above. The context carries the values of Run's
-// context.
+// The context ends when the handler should stop, and context.Cause says why:
+//
+//	ErrCanceled       the task was canceled and will not run again
+//	ErrTimeout        the attempt exceeded Timeout; the task is retried
+//	ErrEvicted        this peer was evicted; another may be running the task
+//	ErrLeaseExpired   Redis didn't answer in time, so another peer might run it
+//	ErrShutdown       Options.Drain is over; the task returns to the front
+//
+// Then what the handler returns matters only if it is nil (finished after all) or,
+// after a timeout, one of the verdicts above. The context carries the values of
+// Run's context.
 //
 // A handler that does not return within Grace after its context has ended is
 // disowned: its task ends as if it had returned the cause, another task gets its
 // slot, and its goroutine is counted in Stats.Stuck until it returns. That is
 // logged with its stack, one line a second, and then how many more there were. The
-// task, if it is to be tried again, may run beside it, also when it has a key.
+// task, if it is retried, may run beside it, even when it has a key.
 //
-// A handler must be prepared for a task that has run before, in part or in
-// whole: delivery is at least once. Where that matters beyond what the handler
-// can see, hand t.Token to the system that it changes and have that refuse
-// lower tokens.
+// Handlers must be idempotent: a task may have run before, partly or completely.
+// If that matters in another system, pass it t.Token and let it refuse lower tokens.
 type Handler func(ctx context.Context, t *Task) error
 
-// HandleOptions are what a handler can be told. Nil and the zero value are
-// valid. All of it applies when a task is taken, or ends: a change needs no
-// migration of what waits.
+// HandleOptions configure a handler. Nil means the defaults, and so does a zero
+// field. Options apply when a task starts or ends, so waiting tasks need no migration.
 type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS,
-	// which is little for handlers that mostly wait.
+	// which is low for handlers that mostly wait.
 	Concurrency int
 	// Timeout is how long an attempt may take before its context ends with
-	// ErrTimeout; 0 is for ever.
+	// ErrTimeout; 0 means no timeout.
 	Timeout time.Duration
 	// Grace is how long a handler may go on after its context has ended before
 	// it is disowned; 0 is 10 s. It is also how long Run waits for handlers
 	// after the time to drain.
 	Grace time.Duration
-	// MaxRetries is how often a task is tried again after its handler failed,
+	// MaxRetries is how often a task is retried after its handler failed,
 	// before it goes to the failed queue; 0 is 10, negative is never.
 	MaxRetries int
 	// MaxCrashes is how many workers may die holding a task. Then it goes to
 	// the failed queue, with kind crashed, instead of being started again. 0 is
 	// 3, negative is any number. Stops, cancels and drains that end do not count;
 	// a process that is killed while it drains has died like any other, so give
-	// it Options.Drain, Grace and 5 s more. A death counts for all that the
-	// worker held. But of tasks that one more death would bury, a peer runs only
-	// one at a time. So an innocent task is rarely buried: it is when one more death
-	// would bury it, and a killer runs beside it that is not yet in this position.
-	// With 1 there is no such protection: all that a dead worker held has failed.
+	// it Options.Drain, Grace and 5 s more. A death counts for every task that the
+	// worker held. But a peer runs tasks that are one crash short of the limit one at
+	// a time, so an innocent task rarely fails: only if it's one crash short itself,
+	// beside a killer that has fewer crashes. With 1 there is no such protection:
+	// every task of a dead worker fails.
 	// A pause of the process that is longer than the lease, and FailWorker, count
 	// as deaths, too.
 	MaxCrashes int
 	// Backoff is the time to wait before each retry: retry counts from 1, and a
 	// negative time is none. Nil is 2 s, doubling to 5 min, a quarter more or
-	// less. It must be safe for concurrent use. Where it panics, calls runtime.Goexit
-	// or takes longer than Grace, the default is used, which is logged.
+	// less. It must be safe for concurrent use. If it panics, calls runtime.Goexit
+	// or takes longer than Grace, the default is used and a warning logged.
 	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before any other peer can start the task,
 	// whether Redis can be reached or not, unless its own process stands still
@@ -86,10 +84,10 @@ type HandleOptions struct {
 	// Token tells a late writer. Without it, handlers go on through an outage of
 	// Redis.
 	Exclusive bool
-	// OnPanic says what becomes of a task whose handler panics.
+	// OnPanic decides what happens to a task whose handler panics.
 	OnPanic PanicPolicy
-	// KeepFailed is how many failed tasks are kept, the newest; 0 is 1000. What is
-	// dropped is counted in Stats.Dropped, and logged, once a minute at most. With
+	// KeepFailed is how many failed tasks the queue keeps; 0 is 1000. The oldest are
+	// dropped, counted in Stats.Dropped, and logged, once a minute at most. With
 	// OnFailed it is how many are kept that OnFailed retries no more; others are
 	// not dropped while any peer with OnFailed serves the queue.
 	KeepFailed int
@@ -112,12 +110,12 @@ type HandleOptions struct {
 	Weight int
 	// Prefetch is how many tasks a peer may hold beyond those that run, so that a
 	// handler that returns need not wait for the next one. 0 adapts: as many as
-	// the handlers begin at their measured pace within 3 ms and two round trips to
+	// the handlers begin at their measured pace within 3 ms and three round trips to
 	// Redis, none while they are slow or slow ones are among them, and to begin
 	// with at most one for eight that were fast. These go back to the front when
 	// none was begun for 5/3 of that time, or when another peer is idle and nothing
-	// waits. A positive number, at most 100,000, always holds so many, and keeps
-	// them: they wait for this peer even when others have become idle, and later
+	// waits. A positive number, at most 100,000, always keeps that many: they
+	// wait for this peer even when others have become idle, and later
 	// tasks may start before them. Set it only where all tasks are short. Negative
 	// is none.
 	//
@@ -192,9 +190,9 @@ func (o *HandleOptions) check(capacity int) error {
 	case o.Prefetch > maxPrefetch:
 		return fmt.Errorf("%w: Prefetch is %d, and %d the most", ErrBadOption, o.Prefetch, maxPrefetch)
 	case o.Prefetch > 0 && capacity > 0:
-		return fmt.Errorf("%w: Prefetch holds nothing with an Options.Capacity; leave one of them out", ErrBadOption)
+		return fmt.Errorf("%w: Prefetch can't be combined with Options.Capacity; remove one of them", ErrBadOption)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
-		return fmt.Errorf("%w: OnPanic is %d, which is no policy", ErrBadOption, o.OnPanic)
+		return fmt.Errorf("%w: unknown OnPanic %d", ErrBadOption, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:
 		return fmt.Errorf("%w: a task of Weight %d does not fit into a Capacity of %d", ErrBadOption, o.Weight, capacity)
 	case f != nil && (f.OnFailed != nil || f.FailedOptions != nil || f.KeepFailed != 0):
@@ -206,7 +204,7 @@ func (o *HandleOptions) check(capacity int) error {
 	return nil
 }
 
-// Handle has Run serve the queue with h, Concurrency tasks at a time. It is
+// Handle registers h as the queue's handler, for Concurrency tasks at a time. It is
 // called before Run, once for each queue. It panics if h is nil, an option makes
 // no sense, the queue has a handler, Run was called, or the peer works on the queue
 // since StartWork. With a name that is not allowed it is Run that fails, with

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// CheckOptions are what Check and Repair can be told. Nil and the zero value are valid.
+// CheckOptions configure Check and Repair. Nil means the defaults.
 //
 // What exceeds a limit that is set here is a danger. Without limits, Check goes by
 // defaults, and what exceeds these is a notice: only you know how long your tasks take
@@ -22,8 +22,8 @@ type CheckOptions struct {
 	// MaxRun is how long a task may run; the default is an hour.
 	MaxRun time.Duration
 	// MaxAge is how long a task that is due may wait, and how long a queue may start
-	// nothing while tasks wait; the default is ten minutes. When a task was put on the
-	// list is not known; when one with a time was due is.
+	// nothing while tasks wait; the default is ten minutes. The age of a task on the
+	// list isn't known, only how late a scheduled one is.
 	MaxAge time.Duration
 	// MaxWaiting is how many tasks may wait on a queue that are due; 0 sets no
 	// limit, and a negative number allows none.

@@ -112,7 +112,7 @@ func TestExceptions(t *testing.T) {
 		"Permanent of RetryAfter":  {func() error { return worqr.Permanent(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 1, "no"},
 		"RetryAfter of Permanent":  {func() error { return worqr.RetryAfter(worqr.Permanent(no), 0) }, worqr.RetryOnPanic, 3, "no"},
 		"canceled by a subcontext": {func() error { return context.Canceled }, worqr.RetryOnPanic, 3, "context canceled"},
-		"not ours":                 {func() error { return worqr.ErrLost }, worqr.RetryOnPanic, 3, "worqr: the task is no longer ours"},
+		"not ours":                 {func() error { return worqr.ErrLost }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

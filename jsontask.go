@@ -14,8 +14,8 @@ import (
 // JSON returns a Handler that decodes the payload into a T, as json.Unmarshal
 // does, and calls h with it. A payload that does not decode, or has anything
 // but space after its value, is Broken: it would not decode the next time
-// either. Then h is not called. As there, null leaves v as it is, zero, and
-// fields that T does not have are passed over. Panics if h is nil.
+// either. Then h is not called. As with json.Unmarshal, null leaves v at its zero
+// value, and unknown fields are ignored. Panics if h is nil.
 //
 // The error tells where the trouble is and of what kind. It holds nothing of
 // the payload, and so does not unwrap to the error of encoding/json, which

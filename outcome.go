@@ -12,17 +12,17 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// A PanicPolicy says what becomes of a task whose handler panics. A panic with the
+// A PanicPolicy decides what happens to a task whose handler panics. A panic with the
 // error of Permanent or Broken fails at once under either, as that error does when it
 // is returned. A handler that ends its goroutine with runtime.Goexit, as t.FailNow
-// does, has not panicked: under either, that is an error, and the task is tried again.
+// does, hasn't panicked: under either, that is an error, and the task is retried.
 type PanicPolicy int
 
 const (
-	// RetryOnPanic takes a panic for an error: the task is tried again. After a panic
+	// RetryOnPanic treats a panic as an error: the task is retried. After a panic
 	// with the error of RetryAfter, that says when.
 	RetryOnPanic PanicPolicy = iota
-	// FailOnPanic takes a panic for a Permanent error, also one with the error of
+	// FailOnPanic treats a panic as a Permanent error, even one with the error of
 	// RetryAfter.
 	FailOnPanic
 )
@@ -32,8 +32,8 @@ type FailureKind string
 
 // The kinds of failure.
 const (
-	// KindFailed: its retries were used up, or it was failed for good by Permanent or
-	// Task.Fail.
+	// KindFailed: its retries were used up, or Permanent or Task.Fail failed it for
+	// good.
 	KindFailed = FailureKind(script.Failed)
 	// KindBroken: its payload cannot be decoded.
 	KindBroken = FailureKind(script.Broken)

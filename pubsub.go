@@ -27,16 +27,17 @@ type EventKind string
 // The kinds of event.
 const (
 	// EventSync: from here on no event is missed, until the next EventSync. It
-	// comes first, and after any gap; look for yourself what you have missed.
+	// comes first, and after any gap; check the queue for what you missed.
 	EventSync EventKind = "sync"
 	// EventWork: Count tasks were enqueued, by one call or by several that
 	// travelled together.
 	EventWork EventKind = "work"
-	// EventDone: Worker has finished a task. An observer that is connected to a
-	// replica may miss all but the first of those that end together.
+	// EventDone: Worker has finished a task. The event doesn't have the task's key, and
+	// retries and failures publish nothing. An observer that is connected to a replica
+	// may miss all but the first of those that end together.
 	EventDone EventKind = "done"
 	// EventCancel: a payload was canceled. One of more than 1 KiB doesn't travel: the
-	// event has its PayloadDigest and PayloadSize instead.
+	// event has its PayloadDigest and PayloadSize instead. CancelKey publishes none.
 	EventCancel EventKind = "cancel"
 	// EventDelete: the queue was deleted.
 	EventDelete EventKind = "delete"

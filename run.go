@@ -11,22 +11,22 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Run joins the queues that have handlers, serves them, looks after the other
-// peers, and blocks until ctx ends or Shutdown is called. Then it drains: it
-// takes no more tasks, lets handlers go on for Options.Drain while it still
-// beats, ends the contexts of those that are left with ErrShutdown, puts what
-// remains back to the front, and leaves. After it has returned no goroutine of
-// the peer exists, except of handlers that ignore their context for longer than
-// their Grace; then it returns an error.
+// Run joins the queues that have handlers, serves them, watches the other peers, and
+// blocks until ctx ends or Shutdown is called. Then it drains: it takes no more tasks,
+// lets handlers run for Options.Drain while it still sends heartbeats, ends the
+// contexts of the remaining ones with ErrShutdown, returns their tasks to the front,
+// and leaves. After it has returned no goroutine of the peer exists, except of
+// handlers that ignore their context for longer than their Grace; then it returns an
+// error.
 //
-// It outlives every failure of Redis: it keeps trying, and logs the first and
+// It survives every failure of Redis: it keeps trying, and logs the first and
 // each changed error once; while it cannot start, also once a minute. From the end
 // of its context it takes at most Options.Drain, Grace and 5 s more. It returns nil
 // after a clean end, and an error when it could not leave cleanly (then peers
 // return its tasks once its lease has lapsed), when it has never reached Redis, or
 // was called before; and before it starts, ErrPolicy where a full Redis would evict
 // tasks, and an error where Redis is older than 6.2. After Shutdown it returns
-// ErrShutdown at once. It is made of StartWorker, StartWork, StartTasks, Finish,
+// ErrShutdown at once. It's built from StartWorker, StartWork, StartTasks, Finish,
 // Stop, Retry, Fail and StopWorker.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {

@@ -29,8 +29,8 @@ const (
 
 var rules = map[When]script.When{Always: script.Always, Never: script.Never, IfLater: script.Later, IfEarlier: script.Earlier}
 
-// PutOptions are what a Put can be told. Nil and the zero value are valid. All
-// but At is about a task that waits under the key already.
+// PutOptions configure a Put. Nil means the defaults, and so does a zero field. All
+// but At is about a task that already waits under the key.
 type PutOptions struct {
 	At          time.Time // when to start; zero is now
 	KeepPayload bool      // leave its payload, and its counts, as they are
@@ -50,18 +50,18 @@ const keyMark = "k:"
 // year10000 is beyond every time that can be asked for.
 var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Put has the payload done under a key, which is any bytes from 1 to MaxKey of
-// them. At most one task waits under a key, and at most one runs:
+// Put schedules payload under key. At most one task with a given key waits, and at
+// most one runs. A key has 1 to MaxKey bytes, of any value.
 //
 //   - When nothing waits, the task waits until its time.
-//   - When one waits, the options say what becomes of its payload, its time and
+//   - When one waits, the options decide what happens to its payload, its time and
 //     its counts. The default replaces all three.
-//   - When one runs, what is put waits until that has ended, whatever way it
-//     ends, and until its own time. Should what runs come back to wait, because
-//     it is to be retried, was stopped, or its worker died, then the options say
-//     what becomes of that. By default, what was put replaces the retry.
+//   - When one runs, the new task waits until that run has ended, however it
+//     ends, and until its own time. If the run returns to wait, because it is
+//     retried or was stopped, or its worker died, the options decide what happens
+//     to it. By default, the new task replaces the retry.
 //
-// A handler repeats by putting its own key before it works, with When Never and
+// To recur, a handler puts its own key before it does its work, with When Never and
 // KeepPayload: then a run that fails or is killed keeps its retry, its time and its
 // counts. With the default it would wait for the next run instead, and its failures
 // would not be counted.
@@ -90,7 +90,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	}
 	when, ok := rules[o.When]
 	if !ok {
-		return fmt.Errorf("%w: When is %d, which is no rule", ErrBadOption, o.When)
+		return fmt.Errorf("%w: unknown When %d", ErrBadOption, o.When)
 	}
 	at, err := millis(o.At)
 	if err != nil {
@@ -130,9 +130,9 @@ func millis(t time.Time) (int64, error) {
 	return max(ms, 1), nil
 }
 
-// EnqueueAt has the payload done at a time, under a new key, which it returns
-// for Remove and CancelKey. Otherwise it is like Put, whose limits of the time
-// hold; but if it is repeated, the task is there twice.
+// EnqueueAt schedules payload for at under a new key, which it returns for Remove
+// and CancelKey. Otherwise it's like Put, with the same limits of the time; but if
+// you repeat it, the task is there twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = newID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
@@ -141,8 +141,8 @@ func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (ke
 	return key, nil
 }
 
-// Remove drops what waits under a key, and tells whether something did. What
-// runs is not touched; CancelKey stops that as well.
+// Remove drops the task that waits under key, and reports whether one was waiting.
+// It doesn't touch a running task; CancelKey stops that as well.
 func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
 	if q.bad != nil {
 		return false, q.wrap("remove", q.bad)

@@ -20,9 +20,9 @@ import (
 
 const page = 100 // items read at a time
 
-// A Task is one start of a task: a process. Finish, Stop, Retry and Fail end it.
+// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it.
 type Task struct {
-	ID      string // of the process, a UUIDv7
+	ID      string // of the attempt, a UUIDv7
 	Queue   string
 	Payload []byte      // raw; yours to change
 	Key     string      // "" for a task from the list
@@ -146,8 +146,8 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 }
 
 // Finish ends the task for good, and publishes the event "done". It fails with
-// ErrLost when the task is no longer ours; then others may be running it. When
-// it fails otherwise it may be repeated, also after ErrUnknown: a finish that
+// ErrLost if this worker no longer holds the task; then another one may be running
+// it. After any other error, ErrUnknown included, you may repeat it: a finish that
 // was carried out and is repeated succeeds.
 func (t *Task) Finish(ctx context.Context) error {
 	return t.wrap("finish task", t.settle(ctx, script.Outcome{Verb: script.Finish}))
@@ -159,9 +159,9 @@ func (t *Task) Stop(ctx context.Context) error {
 	return t.wrap("stop task", t.settle(ctx, script.Outcome{Verb: script.Stop}))
 }
 
-// Retry ends this attempt as failed and has the task tried again after delay, at
-// once if that is 0, unless it has been canceled meanwhile. Until then it waits
-// in the second lane. It does not ask whether retries are left; t.Retries tells.
+// Retry ends this attempt as failed and retries the task after delay, at once if
+// that is 0, unless it was canceled in the meantime. Until then it waits in the
+// second lane. Retry doesn't check MaxRetries; look at t.Retries.
 // It fails with ErrBadOption when delay is negative or more than a century; other
 // errors are those of Finish.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {

@@ -15,17 +15,16 @@ import (
 	"github.com/worqr/worqr/internal/script"
 )
 
-// StartWorker registers the peer, has it beat and listen: for use without Run, or
-// before Run, which keeps trying, to hear why that cannot start. Whether
-// this fails or not, Run may be called afterwards.
-// It returns once the registration is stored; when it fails, nothing has been
-// started. It does nothing when the worker is started. It fails with ErrPolicy
-// where a full Redis would evict tasks, and warns where that might be; it fails, too,
-// where Redis is older than 6.2. Both as far as it is allowed to ask (INFO memory and
-// server).
+// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or
+// before Run to fail fast: Run keeps trying. Whether this fails or not, you may call
+// Run afterwards. It returns once the registration is stored; when it fails, nothing
+// has been started. It does nothing if the worker is started already. It fails with
+// ErrPolicy where a full Redis would evict tasks, and warns where that might be. It
+// also fails where Redis is older than 6.2. It checks both only if it may ask (INFO
+// memory and server).
 //
-// From then on the worker outlives every outage of Redis. When it was evicted
-// it comes back under a new id, and works on the same queues.
+// From then on the worker survives every outage of Redis. If it is evicted, it comes
+// back under a new id and works on the same queues.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()

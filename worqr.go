@@ -3,18 +3,18 @@
 //
 // # Terms
 //
-// A task is something to be done: raw bytes, never wrapped. A queue is a first
-// in, first out list of tasks. A worker, or peer, is one registered member of
-// the fleet, normally one for each replica of a service. It beats: it renews its
-// lease with a heartbeat every third of it. A worker whose lease expires is evicted,
-// and its tasks return to the front of their queues.
+// A task is a unit of work. Its payload is raw bytes. A queue is a first in, first
+// out list of tasks. A worker, or peer, is one registered member of the fleet,
+// normally one for each replica of a service. It renews its lease with a heartbeat
+// every third of the lease. A worker whose lease expires is evicted, and its tasks
+// return to the front of their queues.
 //
 // A queue has two lanes. The list has what Enqueue adds. The second lane, or schedule,
 // has tasks with a key or a time, and those that wait to be retried. When due, they
 // start before the list.
 //
-// A process is one run of a task, unless the text says that it is the operating
-// system's. Logs have its id as process, a Task as ID.
+// An attempt, or run, is one start of a task until its end. Its id is the ID of a Task.
+// Logs have it as process, which is also its name in Redis.
 //
 // # Quick start
 //
@@ -31,24 +31,24 @@
 //
 // Delivery is at least once. A task runs again if its worker died, or was cut
 // off, before the task's end was stored. Each start of a task has a token, and
-// for each token at most one end is ever accepted: a worker that was
-// evicted changes nothing any more, and its calls fail.
+// for each token at most one end is ever accepted: the calls of an evicted worker
+// fail and have no effect.
 //
 // Tasks start in the order in which they were enqueued. Tasks of a worker that
 // died, left or stopped them go back to the front, in the order in which they
 // had been started.
 //
-// A task whose handler fails is tried again later, and holds up nothing
-// meanwhile; once its retries are used up, or if workers keep dying with it, it
-// is in the failed queue, with the reason. A task may have a key: then at most
-// one runs under it at any time, and what is put meanwhile runs afterwards.
+// A task whose handler fails is retried later and doesn't block other tasks. After
+// MaxRetries, or if workers keep dying while they hold it, it moves to the failed
+// queue, with the reason. A task may have a key: then at most one runs under it at
+// any time, and what is put in the meantime runs afterwards.
 //
 // A worker is evicted when it was silent for two thirds of its lease, and still is a
 // third of a lease later, while Redis answered others all the time. An outage of Redis
 // evicts nobody. Tasks of a killed process start again within 4.5 s at the defaults, if
-// Redis answers within half a second, and if a peer of the queue lives on that has
-// been there for a lease. While connections keep being cut, about every 2 s, it
-// takes up to three leases.
+// Redis answers within half a second, and if another peer of the queue survives and has
+// been running for at least one lease. While connections keep being cut, about every
+// 2 s, it takes up to three leases.
 //
 // When Redis doesn't answer for nine tenths of the lease, Exclusive handlers are
 // stopped (ErrLeaseExpired), though nobody may have been evicted, and their tasks start
@@ -71,7 +71,7 @@
 //
 // # Redis
 //
-// Redis 6.2 or later; Valkey should do, and is not yet tested. All keys and
+// Redis 6.2 or later. Valkey should work but isn't tested. All keys and
 // channels begin with the prefix; docs/protocol.md describes them, and how other
 // languages take part.
 package worqr
@@ -102,8 +102,7 @@ import (
 // Version is the version of this library, as shown in a worker's registration.
 const Version = "0.2.0-dev"
 
-// The errors to be matched with errors.Is. Errors of Redis itself are wrapped
-// as they are.
+// The errors to match with errors.Is. Redis's own errors are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty, or paused.
 	ErrNoTask = errors.New("worqr: no task")
@@ -113,9 +112,9 @@ var (
 	ErrNotStarted = errors.New("worqr: the worker is not started")
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
 	ErrNotWorking = errors.New("worqr: not working on the queue")
-	// ErrLost: the task is no longer ours; others may be running it.
-	ErrLost = errors.New("worqr: the task is no longer ours")
-	// ErrEvicted: another peer, or FailWorker, has failed this worker, and others run
+	// ErrLost: this worker no longer holds the task; another one may be running it.
+	ErrLost = errors.New("worqr: task lost: another worker may be running it")
+	// ErrEvicted: another peer, or FailWorker, has evicted this worker, and others run
 	// its tasks. It comes back by itself under a new id.
 	ErrEvicted = errors.New("worqr: worker evicted")
 	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
@@ -170,13 +169,13 @@ type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// Options are what a peer can be told. Nil and the zero value are valid.
+// Options configure a Peer. Nil means the defaults, and so does a zero field.
 type Options struct {
-	// Prefix is the namespace of every key and channel; "" is "worqr". Channels know
-	// no databases: fleets in several databases of one Redis need a prefix each, or
+	// Prefix is the namespace of every key and channel; "" is "worqr". Channels aren't
+	// per database: fleets in several databases of one Redis need a prefix each, or
 	// a cancel in one stops equal tasks in the other.
 	Prefix string
-	// Name is for people: it is shown beside the worker's id. "" is host:pid.
+	// Name is a human-readable name, shown next to the worker's id. "" is host:pid.
 	Name string
 	// Lease is the silence after which other peers take our tasks; 0 is 3 s,
 	// and at least 150 ms. A beat is sent every third of it. A peer that dies
@@ -190,7 +189,7 @@ type Options struct {
 	// negative is not at all.
 	Drain time.Duration
 	// Capacity is how many units all handlers together may occupy, each task as
-	// many as the Weight of its queue; 0 is no common bound. Priority says which
+	// many as the Weight of its queue; 0 means no limit. Priority says which
 	// queue goes first. SetCapacity changes it.
 	Capacity int
 	// CallTimeout is how long a call waits for a sign of life from Redis before it
@@ -206,7 +205,7 @@ type Options struct {
 	// is 1 MiB, and the constant MaxPayload is the most. A task with a larger result
 	// finishes all the same, and EventDone has the result's length and digest.
 	MaxResult int
-	// TLS is what Open is to know for rediss://; New's pool has its own. Nil, and
+	// TLS configures rediss:// connections of Open; New's pool has its own. Nil, and
 	// each field that is not set, is the default: to trust the authorities of the
 	// system (RootCAs), to want a certificate for the host of the URL (ServerName),
 	// TLS 1.2 or later (MinVersion), and to show none (Certificates). It must not
@@ -253,22 +252,22 @@ func (o *Options) check() error {
 		return badName("prefix", o.Prefix, err)
 	}
 	if o.Lease > 0 && o.Lease < shortest {
-		return fmt.Errorf("%w: a lease of %v is too short; the least is %v", ErrBadOption, o.Lease, shortest)
+		return fmt.Errorf("%w: Lease %v is below the minimum of %v", ErrBadOption, o.Lease, shortest)
 	}
 	if o.CallTimeout < shortestCall {
-		return fmt.Errorf("%w: a CallTimeout of %v is too short; the least is %v", ErrBadOption, o.CallTimeout, shortestCall)
+		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrBadOption, o.CallTimeout, shortestCall)
 	}
 	if o.Capacity < 0 {
-		return fmt.Errorf("%w: a Capacity of %d units; 0 sets no bound", ErrBadOption, o.Capacity)
+		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrBadOption, o.Capacity)
 	}
 	if o.MaxPayload < 0 || o.MaxPayload > MaxPayload {
-		return fmt.Errorf("%w: a MaxPayload of %d bytes; from 1 to %d, or 0 for %d", ErrBadOption, o.MaxPayload, MaxPayload, DefaultMaxPayload)
+		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrBadOption, o.MaxPayload, MaxPayload, DefaultMaxPayload)
 	}
 	if o.MaxResult < 0 || o.MaxResult > MaxPayload {
-		return fmt.Errorf("%w: a MaxResult of %d bytes; from 1 to %d, or 0 for %d", ErrBadOption, o.MaxResult, MaxPayload, defaultMaxResult)
+		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrBadOption, o.MaxResult, MaxPayload, defaultMaxResult)
 	}
 	if o.FailureLog < LogLimited || o.FailureLog > LogPanics {
-		return fmt.Errorf("%w: FailureLog is %d, which is no choice", ErrBadOption, o.FailureLog)
+		return fmt.Errorf("%w: unknown FailureLog %d", ErrBadOption, o.FailureLog)
 	}
 	return nil
 }
