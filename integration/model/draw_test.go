@@ -175,7 +175,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
 		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
 		[]int{0, 0, 1, 10, 30}[d.IntN(5)], d.IntN(3), max(d.IntN(12)-10, 0),
-		200 * d.IntN(2), d.entry(), d.IntN(2) * int(d.now),
+		[]int{0, 1, 200}[d.IntN(3)], d.entry(), d.IntN(2) * int(d.now),
 	}
 	for _, more := range [][]any{outcomes, ends, said, heard, starts} {
 		all = append(all, more...)

@@ -46,8 +46,9 @@ func (r *round) otherID() string {
 }
 
 // risky reports whether a task is left to others: one more death would bury it, and
-// another such task may run.
-func (r *round) risky(crashes int64) bool {
+// another such task may run. Read is how many bytes of its payload had to be read and
+// hashed.
+func (r *round) risky(crashes int64, read int) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
 		return false
 	}
@@ -56,7 +57,8 @@ func (r *round) risky(crashes int64) bool {
 		return false
 	}
 	r.skipped++
-	r.spent += costPassed
+	r.passing += costPassed + int64(2*read/bytesOfMicro)
+	r.spent += costPassed + int64(2*read/bytesOfMicro)
 	return true
 }
 
@@ -121,12 +123,16 @@ func (r *round) begin(payload, entry string, retries, crashes int64) {
 	r.tell(payload, r.token, entry, retries, crashes)
 }
 
-// passAtMost is how many entries a round passes over.
-const passAtMost = 200
+// passAtMost is how many entries a round passes over. Where that takes so many μs, the next
+// one goes on behind them.
+const (
+	passAtMost = 200
+	remembered = 200
+)
 
 // knows takes in what earlier rounds have passed over, if nothing came before it.
 func (r *round) knows(passed int, last string, first int64) {
-	if !r.scheduled || passed < passAtMost {
+	if !r.scheduled || passed == 0 {
 		return
 	}
 	all := r.all(r.schedule)
@@ -172,9 +178,10 @@ func (r *round) fromEntries(wanted int) {
 			break
 		}
 	}
-	r.prefix = []any{r.known + r.skipped, "", "0"}
-	if all := r.all(r.schedule); r.known+r.skipped > 0 && r.known+r.skipped <= len(all) {
-		r.prefix[1], r.prefix[2] = all[r.known+r.skipped-1].name, text(int64(all[0].score))
+	r.prefix = []any{0, "", "0"}
+	worth := r.known > 0 || r.passing >= remembered || r.skipped > 0 && r.spent >= r.budget
+	if all := r.all(r.schedule); worth && r.known+r.skipped > 0 && r.known+r.skipped <= len(all) {
+		r.prefix = []any{r.known + r.skipped, all[r.known+r.skipped-1].name, text(int64(all[0].score))}
 	}
 }
 
@@ -197,7 +204,11 @@ func (r *round) startEntry(entry string) int {
 	if waits {
 		r.named(&r.lane, entry, payload)
 	}
+	read := 0
 	if waits && !isKey(entry) {
+		if _, named := r.names[payload]; !named && r.counting {
+			read = len(payload)
+		}
 		crashes = r.crashes(payload)
 	}
 	switch {
@@ -208,11 +219,11 @@ func (r *round) startEntry(entry string) int {
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
 		r.putAside(entry, payload, retries, crashes)
 		r.gaveUp = true
-		r.spent += costBuried
+		r.spent += costBuried + int64(len(payload)/bytesOfMicro)
 		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // nor does it wait beside others
-	case r.risky(crashes):
+	case r.risky(crashes, read):
 	case r.deadly(payload, entry, retries, crashes):
 		r.unwait(&r.lane, entry)
 		if !isKey(entry) {
@@ -259,11 +270,12 @@ func (r *round) fromList() {
 		switch {
 		case crashes == 0:
 			r.begin(payload, "", 0, 0)
-		case r.risky(crashes):
+		case r.risky(crashes, len(payload)):
 			entry := "r:" + r.otherID()
 			r.del(r.process + id)
 			r.moveLock(payload, "p:"+id, "e:"+entry)
 			r.await(&r.lane, entry, payload, r.now, 0, 0)
+			r.set(r.lane.entry+entry, "digest", r.digest(payload))
 			r.plan(&r.lane, entry, r.now)
 			r.moved++
 			r.spent += costEntry

@@ -32,6 +32,7 @@ type round struct {
 	idlers                 int
 	final, first, others   int // places in ids: behind the last to start; the next; ids made of the last
 	skipped, buried, moved int
+	passing                int64 // what those passed over took
 	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
 	empty                  bool
 }

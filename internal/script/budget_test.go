@@ -19,6 +19,11 @@ func TestBudget(t *testing.T) {
 	two := one.with("token", "=2", "queues", "[c d]", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]")
 	locked := four.with("unique", "{#d=w:3 offset=0}")
 	lane := member.with("schedule", "(k:x=-2m k:y=-1m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:x", waits("a", "-2m", 0, 0), "keyed:k:y", waits("b", "-1m", 0, 0))
+	risky := member.with("schedule", "(r:1=-2m r:2=-1m)", "contents", "("+digest(big)+":r:1=0 "+digest(big+"y")+":r:2=0)", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}",
+		"keyed:r:1", waits(big, "-2m", 0, 0), "keyed:r:2", waits(big+"y", "-1m", 0, 0))
+	known := risky.with("keyed:r:1", h(waits(big, "-2m", 0, 0), "digest="+digest(big)), "keyed:r:2", h(waits(big+"y", "-1m", 0, 0), "digest="+digest(big+"y")))
+	failed := state{"failed:workers": member["workers"], "failed:schedule": "(k:x=-2m k:y=-1m)", "failed:contents": "(#b:k:y=0 " + digest(big) + ":k:x=0)",
+		"failed:keyed:k:x": waits(big, "-2m", 0, 3), "failed:keyed:k:y": waits("b", "-1m", 0, 3)}
 	run(t, []scenario{
 		{name: "the list", seed: four, steps: []when{
 			{call: take(1, 10, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two}}},
@@ -38,6 +43,15 @@ func TestBudget(t *testing.T) {
 				"keyed:k:x", runs("p1", 0, 0), "entries", "{p1=k:x}", "working:w1", "(p1=1)", "process:p1", "[a]")}}},
 		{name: "large payloads", seed: four.with("queues", "["+big+" b c]"), steps: []when{
 			{call: take(1, 14, 0, 0, "p1", "p2"), want: "started=" + big + "/1 again cut", state: one.with("queues", "[b c]", "process:p1", "["+big+"]")}}},
+		{name: "risky, and large", seed: member.with("queues", "["+big+" "+big+"y]", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}"), steps: []when{
+			{call: take(1, 49, 0, 0, "p1", "p2"), want: "again cut", state: member.with("rounds", "{w1=1}", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}", "queues", "["+big+"y]",
+				"schedule", "(r:p2.001=now)", "contents", "("+digest(big)+":r:p2.001=0)", "keyed:r:p2.001", h(waits(big, "now", 0, 0), "digest="+digest(big)))}}},
+		{name: "risky, in the second lane, and their digests are not known", seed: risky, steps: []when{
+			{call: take(1, 24, 0, 0, "p1", "p2"), want: "again cut", state: risky.with("rounds", "{w1=1}")}}},
+		{name: "risky, in the second lane", seed: known, steps: []when{
+			{call: take(1, 24, 0, 0, "p1"), want: "rank=0", state: known.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
+		{name: "put aside in a failed queue", seed: failed, steps: []when{
+			{call: inFailed(take(1, 59, 0, 0, "p1")), want: "again cut", state: failed.with("failed:rounds", "{w1=1}", "failed:schedule", "(k:y=-1m k:x=aside:now)", "failed:keyed:k:x", waits(big, "aside:now", 0, 3))}}},
 		{name: "room ahead", seed: four, steps: []when{
 			{call: take(1, 0, 1, 2, "p1", "p2", "p3"), want: "started=a/1,b/2", state: two}}},
 		{name: "room is for what is ahead", seed: four, steps: []when{

@@ -79,11 +79,11 @@ func TestGuardPassedOver(t *testing.T) {
 		{"all but the last have gone", riskyEntries(201), []func(*env, *Round){round(false, "p1"), goes(0, 199), round(true, "p1")},
 			[]string{"again 200", "", "k:t0199 0"}},
 		{"few are looked at again", riskyEntries(2), []func(*env, *Round){round(false, "p1", "p2"), comes("k:t0000", 7, 0), round(false, "p1", "p2")},
-			[]string{"2", "", "k:t0000 1"}},
+			[]string{"0", "", "k:t0000 0"}},
 		{"something comes before", riskyEntries(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), comes("k:t0299", 1, 1), round(false, "p1")},
 			[]string{"again 200", "300", "", "k:t0299 0"}},
 		{"something comes between", riskyEntries(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), comes("k:t0000x", 7, 0), round(false, "p1")},
-			[]string{"again 200", "300", "", "k:t0000x 1"}},
+			[]string{"again 200", "300", "", "k:t0000x 0"}},
 		{"others take the first", riskyEntries(300), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes(0, 1), round(false, "p1")},
 			[]string{"again 200", "300", "", "299"}},
 		{"others take the last", riskyEntries(201), []func(*env, *Round){round(false, "p1"), round(false, "p1"), goes(200, 201), round(false, "p1")},
@@ -134,7 +134,7 @@ func TestGuardPassedOver(t *testing.T) {
 }
 
 // A round that has looked at the schedule tells how many are passed over, the last of
-// them and the time of the first.
+// them and the time of the first, unless it takes no time to look again.
 func TestGuardTellsPassed(t *testing.T) {
 	t.Parallel()
 	one := Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}
@@ -148,7 +148,10 @@ func TestGuardTellsPassed(t *testing.T) {
 	}{
 		{"nothing is planned", member, one, "[]"},
 		{"nothing is due", keyX.with("schedule", "(k:x=+60m)"), one, "[0  0]"},
-		{"one is passed over", riskyEntries(1), one, "[1 k:t0000 7]"},
+		{"one is passed over", riskyEntries(1), one, "[0  0]"},
+		{"too few to be told of", riskyEntries(49), one, "[0  0]"},
+		{"as many as take 200 μs", riskyEntries(50), one, "[50 k:t0049 7]"},
+		{"the budget ends among few", riskyEntries(3), Round{Worker: "w1", Number: 1, Crashes: 3, Budget: 5, Start: []string{"p1"}}, "[2 k:t0001 7]"},
 		{"nothing is wanted", keyX, none, "[]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

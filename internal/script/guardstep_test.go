@@ -240,7 +240,7 @@ func TestGuardRisky(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Start: []string{"p1"}}), want: "started=a/1@k:x!3 trouble=WRONGTYPE", state: ran(3).merged(no).with("rounds", "{w1=2}")}}},
 		{name: "of the list, it is passed over", seed: member.with("queues", "[a b]", "ledger", "{#a=2}", "unique", "{#a=w:0 offset=0}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}", "unique", "{#a=e:r:p2.001 offset=2}",
-				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", waits("a", "now", 0, 0))}}},
+				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
 		{name: "the ledger of others stays where a key fails", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
 				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", `reason="3 workers died holding it"`)})}}},

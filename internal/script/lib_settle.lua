@@ -95,8 +95,12 @@ local function entry_of(id)
 end
 
 -- How many workers died holding what is not under a key.
+local function died_of(digest)
+  return tonumber(redis.call('HGET', q.ledger, digest)) or 0
+end
+
 local function crashes_of(payload)
-  return counting and tonumber(redis.call('HGET', q.ledger, digest_of(payload))) or 0
+  return counting and died_of(digest_of(payload)) or 0
 end
 
 local function forget_crashes(payload)

@@ -380,10 +380,11 @@ end
 
 -- A task that one more death would bury starts only where no other such task
 -- runs: so what merely ran beside one that kills its worker is told from it.
--- Whether this one is to be left to others.
-local PASS_AT_MOST = 200
-local skipped, before_it = 0, 0 -- by this round, and by those before
-local function risky(crashes)
+-- Whether this one is to be left to others. Of those, payloads that were read take as long
+-- as others, and as long again to be hashed.
+local PASS_AT_MOST, REMEMBERED = 200, 200
+local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took
+local function risky(crashes, payload)
   if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
     return false
   end
@@ -391,7 +392,8 @@ local function risky(crashes)
     solo = false
     return false
   end
-  skipped, spent = skipped + 1, spent + PASSED
+  local cost = PASSED + math.floor(2 * #(payload or '') / BYTES)
+  skipped, spent, passing = skipped + 1, spent + cost, passing + cost
   return true
 end
 
@@ -449,10 +451,10 @@ if round <= last then
   end
 elseif open and wanted > 0 and not brief then
   -- What is left to others stays at the head, so the next page begins behind it. Where
-  -- that is more than a round passes over, it goes on behind what earlier rounds have passed
-  -- over, if nothing came before it: its last is no further back, and its first no earlier.
+  -- earlier rounds have passed over some, this one goes on behind these if nothing came
+  -- before it: its last is no further back, and its first no earlier.
   -- That is not looked at again, but for the first when such a task may start.
-  if passed >= PASS_AT_MOST then
+  if passed > 0 then
     local place = redis.call('ZRANK', q.schedule, passed_last)
     local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
     if place and place < passed and tonumber(head[2]) >= passed_first then
@@ -480,26 +482,44 @@ elseif open and wanted > 0 and not brief then
     end
     next_one = next_one + 2
     local key = q.keyed .. entry
-    local waits = redis.pcall('HMGET', key, 'payload', 'retries', 'crashes', 'digest')
-    if waits.err then
-      trouble, waits = waits.err, {}
+    local about = redis.pcall('HMGET', key, 'retries', 'crashes', 'digest')
+    local legible = not about.err
+    if not legible then
+      trouble, about = about.err, {}
     end
-    local payload, retries, crashes = waits[1], number(waits[2]), number(waits[3])
-    digests.forget()
-    digests.of_entry(q, entry, payload, waits[4])
-    if payload and not is_key(entry) then
-      crashes = crashes_of(payload)
+    local retries, crashes = number(about[1]), number(about[2])
+    local digest = digests.is_kept(q, entry, about[3]) and about[3]
+    local payload
+    local function read()
+      payload = payload or legible and redis.call('HGET', key, 'payload')
+      digests.forget()
+      digests.name(payload, digest)
     end
-    if not payload then
+    -- The payload is read where its digest is asked for and not known, or once it starts.
+    if not is_key(entry) then
+      crashes = 0
+      if digest then
+        crashes = counting and died_of(digest) or 0
+      elseif counting then
+        read()
+        crashes = payload and crashes_of(payload) or 0
+      end
+    end
+    if crashes == 0 then
+      read()
+    end
+    if not payload and (crashes == 0 or redis.call('HEXISTS', key, 'payload') == 0) then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
       cleared, spent = cleared + 1, spent + PASSED
     elseif not failed and most > 0 and crashes >= most then
+      read()
       put_aside(entry, payload, retries, crashes)
       gave_up = true
-      cleared, spent = cleared + 1, spent + BURIED
+      cleared, spent = cleared + 1, spent + BURIED + math.floor(#payload / BYTES)
     elseif crashes > 0 and first > #ARGV - ahead then
       final = first - 1 -- nor does it wait beside others
-    elseif not risky(crashes) then
+    elseif not risky(crashes, payload) then
+      read()
       if deadly(payload, entry, retries, crashes) then
         unwait(q, entry)
         if not is_key(entry) then
@@ -514,8 +534,12 @@ elseif open and wanted > 0 and not brief then
       end
     end
   end
+  -- Few that take no time are looked at again: some of them may start by then.
   if looked then
-    prefix = { before_it + skipped, '', '0' }
+    prefix = { 0, '', '0' }
+    if before_it > 0 or passing >= REMEMBERED or skipped > 0 and spent >= budget then
+      prefix[1] = before_it + skipped
+    end
     if prefix[1] > 0 then
       prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
       prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
@@ -555,11 +579,13 @@ elseif open and wanted > 0 and not brief then
       if offset then
         lock_taken(payload, id)
       end
-      if risky(crashes) then
-        local entry = 'r:' .. other_id()
+      if risky(crashes, payload) then
+        local entry, digest = 'r:' .. other_id(), digest_of(payload)
+        digests.name(payload, digest)
         redis.call('DEL', q.process .. id)
         lock_moved(payload, 'p:' .. id, 'e:' .. entry)
         await(q, entry, payload, now, 0, 0)
+        redis.call('HSET', q.keyed .. entry, 'digest', digest) -- whoever passes over it need not read it
         plan(q, entry, now)
         moved, spent = true, spent + ENTRY
       elseif deadly(payload, nil, 0, crashes) then
