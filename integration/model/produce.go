@@ -367,7 +367,7 @@ func deleteQueue(q *queue, args []string) any {
 	q.whole()
 	if args[2] != "0" {
 		if q.locks {
-			q.offset += int64(q.length(q.waiting) + q.size(q.gaps))
+			q.offset += int64(q.length(q.waiting)+q.size(q.gaps)) + 1<<24
 			q.del(q.gaps)
 		}
 		q.del(q.waiting)

@@ -14,6 +14,7 @@
 --
 -- Returns the next cursor, how many entries and batches are left, and how many of these
 -- are batches; "0", 0 and 0 after the last page.
+local RUNNING = 16777216 -- more tasks than run at one time
 if broken then
   return broken
 end
@@ -21,7 +22,9 @@ if ARGV[8] ~= '0' then
   local length = redis.call('LLEN', q.waiting)
   redis.call('UNLINK', q.waiting, q.ledger)
   if offset then
-    offset = offset + length + redis.call('ZCARD', q.gaps) -- so every lock on a place in the list is stale
+    -- So every lock on a place in the list is stale, and stays it while what runs comes
+    -- back to the front, which takes the places below.
+    offset = offset + length + redis.call('ZCARD', q.gaps) + RUNNING
     redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)
   end

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -97,10 +98,79 @@ func TestDeleteOfManyBatches(t *testing.T) {
 	}
 }
 
+// What comes back to the list between two calls has its lock, and takes no place of a stale
+// one.
+func TestDeleteBesideReturns(t *testing.T) {
+	t.Parallel()
+	const unique, running = 2500, 50
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(member)
+	var list, held []any
+	where := []any{e.q.Unique(), "offset", running}
+	for i := range running {
+		id, task := fmt.Sprint("p", i), fmt.Sprint("running", i)
+		held = append(held, i+1, id)
+		e.must(nil, e.conn.Send("RPUSH", e.q.Process(id), task))
+		where = append(where, digest(task), "p:"+id)
+	}
+	for i := range unique {
+		task := fmt.Sprint("waiting", i)
+		list = append(list, task)
+		where = append(where, digest(task), fmt.Sprint("w:", running+i))
+	}
+	e.must(e.conn.Do("SET", e.q.Token(), running))
+	e.must(e.conn.Do("ZADD", append([]any{e.q.Working("w1")}, held...)...))
+	e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, list...)...))
+	e.must(e.conn.Do("HSET", where...))
+	var outcomes []Outcome
+	for i := range running {
+		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
+	}
+	round := func(n int64, r Round) *Answer {
+		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
+		answer, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(nil, err)
+		return answer
+	}
+	calls := 0
+	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {
+		if calls++; calls == 1 {
+			round(1, Round{Outcomes: outcomes})
+		}
+	}}, e.q))
+	if locks, waiting := e.count("HLEN", "unique")-1, e.count("LLEN", "queues"); locks != running || waiting != running {
+		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", calls, locks, waiting, running)
+	}
+	for i := range running {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("running", i))); refused(err) != "DUPLICATE" {
+			t.Errorf("task %d has lost its lock: %v", i, err)
+		}
+	}
+	outcomes = nil
+	for i, s := range round(2, Round{Start: seq("q", 0, running)}).Started {
+		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("q", i), Token: s.Token, Verb: Finish})
+	}
+	round(3, Round{Outcomes: outcomes})
+	if n := e.count("EXISTS", "unique"); n != 0 {
+		t.Error("in the end locks are left")
+	}
+}
+
 // haulOne moves a batch to the list, as far as one call does.
 func haulOne(e *env) error {
 	_, err := e.line.One(e.ctx, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch("")))
 	return err
+}
+
+// An afterwards is a Runner that lets something happen after each call.
+type afterwards struct {
+	Runner
+	after func()
+}
+
+func (a afterwards) One(ctx context.Context, c redisconn.Call) (any, error) {
+	defer a.after()
+	return a.Runner.One(ctx, c)
 }
 
 // A beforehand is a Runner that lets something happen before each call.

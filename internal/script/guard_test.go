@@ -106,9 +106,9 @@ func TestGuardDelete(t *testing.T) {
 	}
 	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
-		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=0}"}}}},
+		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
 		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=3}"}}}},
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
 		{name: "locks of later", seed: state{"queues": "[n m]", "unique": "{#m=w:6 #n=w:5 offset=5}"}, steps: []when{{call: page, want: "ok"}}},
 	})
 }

@@ -126,7 +126,7 @@ func TestFull(t *testing.T) {
 		"cancel": {want: "removed=0 token=5", heard: []string{"cancel a"},
 			state: open.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5} +1440m")},
 		"resume": {want: "ok", state: open.with("idle", "")},
-		"delete": {want: "ok", heard: []string{`delete ""`}, state: open.with("queues", "", "unique", "{#b=p:p2 offset=3}")},
+		"delete": {want: "ok", heard: []string{`delete ""`}, state: open.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")},
 		"join":   {want: "ok", state: open.with("workers", "(w2=-60m w1=+60m w4=+60m)", "rounds", "{fence=0 w1=4 w2=7 w4=1}")},
 		"step": {want: "settled=canceled,ok started=x/5 cancels=#a/4 seen=4", heard: []string{"done w1 b"},
 			state: open.with("working:w1", "(p4=5)", "process:p1", "", "process:p2", "", "process:p4", "[x]", "queues", "[y z]",
