@@ -172,16 +172,17 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 		seed state
 		do   func(e *env) error
 	}{
-		"entry":                   {waiting, checked(CheckEntries, "", "k:x")},
-		"in contents":             {waiting, checked(CheckContents, "", "#"+a+":k:x")},
-		"in schedule":             {waiting, checked(CheckScheduled, "", "k:x")},
-		"lock":                    {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
-		"stopping":                {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
-		"blocked by what is gone": {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "entry p1 mended", "p1")},
-		"explained":               {waiting, explained("", a, 0)},
-		"explained, by its key":   {waiting, explained("k:x", "", 0)},
-		"explained, tried again":  {retried, explained("", a, 2)},
-		"explained, by its retry": {retried, explained("r:p0", "", 2)},
+		"entry":                       {waiting, checked(CheckEntries, "", "k:x")},
+		"in contents":                 {waiting, checked(CheckContents, "", "#"+a+":k:x")},
+		"in schedule":                 {waiting, checked(CheckScheduled, "", "k:x")},
+		"lock":                        {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
+		"stopping":                    {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
+		"blocked by what is gone":     {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "entry p1 mended", "p1")},
+		"explained":                   {waiting, explained("", a, 0)},
+		"explained, by its key":       {waiting, explained("k:x", "", 0)},
+		"explained, tried again":      {retried, explained("", a, 2)},
+		"explained, only by contents": {retried.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0")), explained("", a, 2)},
+		"explained, by its retry":     {retried, explained("r:p0", "", 2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)

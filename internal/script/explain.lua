@@ -43,9 +43,6 @@ end
 -- How often the task of an entry that is no key has crashed. Its payload may be large, so it
 -- is read only if nobody has named its digest.
 local function crashes_in(entry, named)
-  if not counting then
-    return 0
-  end
   if by == '' then
     named = digest_of(payload)
   elseif not digests.is_kept(q, entry, named) then
