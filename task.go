@@ -525,6 +525,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 // finishes, or is put back. A pause stays, and so do failed tasks; DeleteFailed
 // drops those.
 //
+// What others add meanwhile may be dropped, too. If they add so fast that Delete gets nowhere,
+// it fails: stop them, and call it again.
+//
 // If nobody serves the queue, it isn't paused and no task of it has failed, Delete also takes
 // its name off the list that Queues reads. Whoever serves or fills it again lists it.
 func (q *Queue) Delete(ctx context.Context) error {

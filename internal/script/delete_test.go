@@ -44,6 +44,49 @@ func TestDeleteIsBounded(t *testing.T) {
 	}
 }
 
+// All that waited before is deleted, whatever others put meanwhile; or the caller learns that
+// it isn't.
+func TestDeleteWhileOthersPut(t *testing.T) {
+	t.Parallel()
+	const entries = 10
+	put := func(e *env, entry string, size int) {
+		e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(entry + strings.Repeat("x", size)), When: Always}))
+	}
+	for name, c := range map[string]struct {
+		size        int // of what is put between two calls
+		first, last int // the calls before which it is
+		gives       bool
+	}{
+		"once":                       {size: 1, first: 2, last: 2},
+		"once, as much as a page":    {size: 1 << 20, first: 2, last: 2},
+		"for a while, as it deletes": {size: 1 << 20, first: 3, last: 50},
+		"for ever, as it deletes":    {size: 1 << 20, first: 2, last: 1000, gives: true},
+		"for ever, less":             {size: 1, first: 2, last: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range entries {
+				put(e, fmt.Sprint("k:before", i), 1<<20)
+			}
+			calls := 0
+			err := Delete(e.ctx, beforehand{e.line, func() {
+				if calls++; c.first <= calls && calls <= c.last {
+					put(e, fmt.Sprint("k:new", calls), c.size)
+				}
+			}}, e.q)
+			left := strings.Count(e.contents(), "k:before")
+			if c.gives {
+				if err == nil || !strings.Contains(err.Error(), "call Delete again") {
+					t.Errorf("after %d calls it says %v", calls, err)
+				}
+			} else if err != nil || left > 0 {
+				t.Errorf("after %d calls, %d are left that waited before: %v", calls, left, err)
+			}
+		})
+	}
+}
+
 // Batches go a hundred a call, and the list with each page of them: between two calls,
 // others may move what is left of them there, and lock what they enqueue behind it.
 func TestDeleteOfManyBatches(t *testing.T) {

@@ -122,24 +122,33 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 	return err
 }
 
-// Delete drops what waits, in batches, too, and the locks on it.
+// stalls is how many calls in a row may fail to leave less than any before them. Then others
+// put as fast as these delete.
+const stalls = 100
+
+// Delete drops what waits, in batches, too, and the locks on it. What others put meanwhile
+// may go as well. If they put so fast that something of before may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
-	cursor, list, before := "0", 1, int64(math.MaxInt64)
+	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
 	for {
 		d := decode(do(ctx, r, deleteQueue.Call(append(shared(q), q.Batches()), prefixes(q, q.Channel(keys.KindDelete), cursor, list, q.Batch(""))...)))
 		next, left, batches := d.string(), d.int(), d.int()
-		endless := left >= before // others put as fast as this deletes
-		switch {
-		case d.err != nil:
+		if d.err != nil {
 			return d.err
-		case batches > 0 && !endless:
-			cursor, list = "0", 2
-		case next == "0" && (left == 0 || endless):
+		}
+		if left < least {
+			least, stalled = left, 0
+		} else if stalled++; least > 0 && stalled >= stalls {
+			return fmt.Errorf("others add tasks as fast as they are deleted, and %d still wait: stop them, and call Delete again", left)
+		}
+		switch {
+		case least == 0 && next == "0": // once nothing was left; what is there now is new
 			return nil
+		case least > 0 && batches > 0:
+			cursor, list = "0", 2
 		default:
 			cursor, list = next, 0
 		}
-		before = left
 	}
 }
 
