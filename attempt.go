@@ -121,7 +121,7 @@ func (a *attempt) watch() {
 	}
 }
 
-// disown ends the attempt in the place of its handler, whose slot goes to others.
+// disown ends the attempt instead of its handler, whose slot goes to others.
 func (a *attempt) disown(cause error) {
 	if a.forsake(cause) {
 		a.service.disown(a, cause) // last: it may take a while

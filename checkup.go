@@ -171,7 +171,7 @@ func (c *checkup) patient(k keys.Key) *patient {
 // foreign reports a key that holds something else.
 func (c *checkup) foreign(k keys.Key, is string) {
 	f := Finding{Kind: FindingType, Severity: SeverityBroken,
-		Text: fmt.Sprintf("Somebody has put a %s where a %s belongs. Move it away; nothing else here touches it, and what can be told of the queue without it is told.", shown(is), k.Type)}
+		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", shown(is), k.Type)}
 	if k.Queue == nil {
 		f.Key = clip(c.peer.space.Worker(k.Part))
 		if k.Kind != "worker" {
@@ -190,7 +190,7 @@ func (c *checkup) foreign(k keys.Key, is string) {
 	c.found(f)
 }
 
-// nonces looks for marks that would stay for ever.
+// nonces looks for marks that would stay forever.
 func (c *checkup) nonces(known []keys.Key) error {
 	known = slices.DeleteFunc(slices.Clone(known), func(k keys.Key) bool { return k.Kind != "once" })
 	ttls := make([]redisconn.Call, len(known))

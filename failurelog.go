@@ -62,7 +62,7 @@ func newFailures(log *logs.Log, policy FailureLog) *failures {
 		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
 		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
-		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers ignore that their context has ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
+		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
 	}
 }
 

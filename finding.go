@@ -39,7 +39,7 @@ const (
 // What is wrong with the service: nothing is broken, and it may not do its work.
 const (
 	FindingLong     FindingKind = "long"     // a task runs for long, or for far longer than others
-	FindingStuck    FindingKind = "stuck"    // handlers ignore that their context has ended
+	FindingStuck    FindingKind = "stuck"    // handlers that didn't return after their context ended
 	FindingStalled  FindingKind = "stalled"  // tasks wait, and none has started for long
 	FindingLate     FindingKind = "late"     // a task was due long ago
 	FindingBacklog  FindingKind = "backlog"  // more tasks wait than are allowed
@@ -205,7 +205,7 @@ var diagnoses = map[FindingKind]diagnosis{
 		cure: "Repair makes them agree.", cured: "They agree again."},
 	FindingLock: {severity: SeverityBroken, says: "A unique lock has no task, so EnqueueUnique refuses its payload forever.",
 		cure: "Repair removes the lock.", cured: "The lock was removed."},
-	FindingCancel: {severity: SeverityBroken, says: "What is recorded of cancels doesn't fit what runs: a cancel may never be over, or miss a task.",
+	FindingCancel: {severity: SeverityBroken, says: "Cancel records don't match the running tasks: a cancel may never end, or miss a task.",
 		cure: "Repair corrects the record.", cured: "The record was corrected."},
 	FindingAhead: {severity: SeverityBroken, says: "A cancel has a token that was never given, so it would stop tasks that start later.",
 		cure: "Repair removes it. Find out who writes to the cancel log.", cured: "It was removed. Find out who writes to the cancel log."},

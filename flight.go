@@ -109,7 +109,7 @@ const often = 3
 
 // fetch reads the payloads that a brief answer has left out, each alone. One that cannot
 // be read while other replies come stays without it, and fails: else it would be asked
-// for for ever, and nothing behind it would start.
+// for forever, and nothing behind it would start.
 func (r *rounds) fetch(e *exchange, a *script.Answer) error {
 	retry := redisconn.NewBackoff()
 	for i := range a.Started {

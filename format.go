@@ -91,7 +91,7 @@ func (e Event) LogValue() slog.Value {
 		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count))
 }
 
-// show prints what something is and what a log would be told of it.
+// show prints what something is and its LogValue.
 func show(s fmt.State, what string, of slog.LogValuer) {
 	_, _ = fmt.Fprint(s, what, of.LogValue())
 }

@@ -186,9 +186,9 @@ func (o *HandleOptions) check(capacity int) error {
 	f := o.FailedOptions
 	switch {
 	case o.Weight > maxUnits:
-		return fmt.Errorf("%w: Weight is %d, and %d the most", ErrBadOption, o.Weight, maxUnits)
+		return fmt.Errorf("%w: Weight %d is above the maximum of %d", ErrBadOption, o.Weight, maxUnits)
 	case o.Prefetch > maxPrefetch:
-		return fmt.Errorf("%w: Prefetch is %d, and %d the most", ErrBadOption, o.Prefetch, maxPrefetch)
+		return fmt.Errorf("%w: Prefetch %d is above the maximum of %d", ErrBadOption, o.Prefetch, maxPrefetch)
 	case o.Prefetch > 0 && capacity > 0:
 		return fmt.Errorf("%w: Prefetch can't be combined with Options.Capacity; remove one of them", ErrBadOption)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:

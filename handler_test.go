@@ -164,11 +164,11 @@ func TestStuckHandler(t *testing.T) {
 			receive(t, started, 1)
 			cancel()
 			err := receive(t, ran, 1)[0]
-			is.True(err != nil && strings.Contains(err.Error(), "a handler ignores that its context has ended"))
+			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
 			is.Equal(p.Stats().Stuck, int64(1))
 			is.Equal(p.Stats().Running, int64(0))
 			is.Equal(waiting(t, q), []string{"a"})
-			for _, want := range []string{"ignore that their context has ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
+			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
 				is.True(strings.Contains(d.String(), want))
 			}
 			close(release)

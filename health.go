@@ -132,11 +132,11 @@ func (c *checkup) health(pt *patient) error {
 	}
 	if most := c.opts.MaxWaiting; most != 0 && ready > max(most, 0) {
 		c.found(Finding{Kind: FindingBacklog, Severity: SeverityDanger, Queue: pt.queue.id, Key: q.Waiting(),
-			Text: fmt.Sprintf("%s waiting, and %d may be. Add workers, or find out what holds them up.", tasks(ready, "is", "are"), max(most, 0))})
+			Text: fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", tasks(ready, "is", "are"), max(most, 0))})
 	}
 	if most := max(cmp.Or(c.opts.MaxRetrying, defaultMaxRetrying), 0); pt.retries > most {
 		c.found(Finding{Kind: FindingRetrying, Severity: against(c.opts.MaxRetrying != 0), Queue: pt.queue.id, Key: q.Schedule(),
-			Text: fmt.Sprintf("%s waiting to be retried, and %d may be. The logs of the workers say why they fail.", tasks(pt.retries, "is", "are"), most)})
+			Text: fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", tasks(pt.retries, "is", "are"), most)})
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (c *checkup) unlisted(pt *patient) error {
 		return err
 	}
 	f := Finding{Kind: FindingRegistry, Severity: SeverityNotice, Queue: pt.queue.id, Key: registry,
-		Text: "The queue is not on the list of queues, so tools do not see it. Repair lists it."}
+		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
 	if c.mend {
 		if err := script.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !foreignType(err) {
 			return err
@@ -173,7 +173,7 @@ func (c *checkup) unregistered(w string) error {
 		deadline, err := c.asks(redisconn.Command("ZSCORE", q.Workers(), w))
 		if err == nil && deadline[0] > now {
 			c.found(Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: c.peer.space.Worker(clip(w)), Subject: clip(w),
-				Text: "A worker serves queues, and is not registered, so people do not see it. Its next beat registers it; if that does not help, look into its log."})
+				Text: "A worker serves queues but isn't registered, so Workers doesn't show it. Its next heartbeat registers it; if it doesn't, look at its log."})
 			return nil
 		}
 	}

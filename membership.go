@@ -28,7 +28,7 @@ type stay struct {
 	unsure       bool // the answer to the join was lost, and no round was made
 }
 
-// await waits until no join and no leave is under way, and holds up others until
+// await waits until no join and no leave is under way, and blocks others until
 // pass is called. It fails when ctx ends first: what is under way may take as long
 // as Redis does.
 func (w *worker) await(ctx context.Context) error {
@@ -56,7 +56,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 // when it was evicted, leaves and joins. Beats do not wait for that.
 func (w *worker) belong() {
 	beat := w.peer.opts.beat()
-	w.repeat(beat, beat, w.turn, &w.outside, "cannot join", func(ctx context.Context) (time.Duration, error) { return beat, w.look(ctx) })
+	w.repeat(beat, beat, w.turn, &w.outside, "cannot join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) { return beat, w.look(ctx) })
 }
 
 // look is one turn of belong.
@@ -362,7 +362,7 @@ func (w *worker) loosenAll(ctx context.Context) error {
 
 // part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	w.joining <- struct{}{} // also when ctx has ended: then it is left all the same
+	w.joining <- struct{}{} // also when ctx has ended: then the worker leaves anyway
 	defer w.pass()
 	w.mu.Lock()
 	r := w.members[queue]

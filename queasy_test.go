@@ -1281,7 +1281,7 @@ func TestTimeout(t *testing.T) {
 // changes nothing.
 func TestDisowned(t *testing.T) {
 	t.Parallel()
-	const ignores = "ignores that its context has ended"
+	const ignores = "a handler didn't return after its context ended"
 	for _, late := range []string{"nil", "error", "panic", "Finish"} {
 		t.Run(late, func(t *testing.T) {
 			t.Parallel()

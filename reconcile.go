@@ -69,7 +69,7 @@ func (r *rounds) reconcile() {
 		switch {
 		case r.held[id] != nil:
 		case again:
-			log.Warn("worqr: putting back a task whose start we do not know of", "queue", r.queue.id, "process", id)
+			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "process", id)
 			r.giveBack(&Task{ID: id, Token: token, start: new(start)})
 		default:
 			strangers[id] = token // or it has ended since

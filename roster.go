@@ -39,7 +39,7 @@ func (w *worker) register(ctx context.Context, by *redisconn.Line, id string) er
 	})
 }
 
-// outdate has the worker be announced anew, in its next turn.
+// outdate has the worker be announced again, in its next turn.
 func (w *worker) outdate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *Peer) outdate() {
 	}
 }
 
-// announce writes the registration anew, and lists the queues, if that is out of date.
+// announce rewrites the registration, and lists the queues, if that is out of date.
 // w.joining is held.
 func (w *worker) announce(ctx context.Context) error {
 	w.mu.Lock()
@@ -75,7 +75,7 @@ func (w *worker) announce(ctx context.Context) error {
 	return err
 }
 
-// ttl is how long the registration is there without a beat; 0 is for ever. It is there
+// ttl is how long the registration is there without a beat; 0 is forever. It is there
 // for longer than it takes to fail a worker, so that who does knows whom.
 func (w *worker) ttl() time.Duration {
 	if w.peer.opts.Lease < 0 {

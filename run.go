@@ -77,9 +77,9 @@ func (p *Peer) Run(ctx context.Context) error {
 	p.starting.Unlock()
 	switch stuck += p.counts.stuck.Load(); {
 	case stuck == 1:
-		err = errors.Join(err, errors.New("worqr: run: a handler ignores that its context has ended, and was left behind"))
+		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))
 	case stuck > 1:
-		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers ignore that their context has ended, and were left behind", stuck))
+		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers didn't return after their context ended and were abandoned", stuck))
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (p *Peer) begin(ctx context.Context) error {
 		return ErrShutdown
 	}
 	if p.ran {
-		return fmt.Errorf("%w: a peer runs once; make another", ErrBadOption)
+		return fmt.Errorf("%w: Run was already called; create another Peer", ErrBadOption)
 	}
 	for _, s := range p.services {
 		if s.queue.bad != nil {
@@ -116,16 +116,16 @@ func (p *Peer) persist(ctx context.Context) error {
 	for retry := redisconn.NewBackoff(); ; {
 		err := p.StartWorker(ctx)
 		if err == nil {
-			upset.Note(p.log, "cannot start", nil)
+			upset.Note(p.log, "cannot start the worker; retrying", nil)
 			return nil
 		}
 		if ctx.Err() != nil || errors.Is(err, ErrPolicy) || errors.Is(err, errOld) {
 			return err
 		}
-		upset.Note(p.log, "cannot start", err)
+		upset.Note(p.log, "cannot start the worker; retrying", err)
 		if time.Since(said) >= reminder {
 			said = time.Now()
-			p.log.Error("worqr: still cannot start", "for", said.Sub(began).Round(time.Second), "err", err)
+			p.log.Error("worqr: still cannot start the worker; retrying", "for", said.Sub(began).Round(time.Second), "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -239,7 +239,7 @@ func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
 // disown logs that a handler ignores its context, with its stack.
 func (s *service) disown(a *attempt, cause error) {
 	if s.queue.peer.failures.stuck.Allow(s.queue.id) {
-		s.queue.peer.log.Error("worqr: a handler ignores that its context has ended; its slot goes to other tasks",
+		s.queue.peer.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
 			"queue", s.queue.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
 	}
 }
@@ -260,7 +260,7 @@ func (r *rounds) desert() {
 		}
 	}
 	if one != nil {
-		r.queue.peer.log.Error("worqr: handlers ignore that their context has ended, and are left behind",
+		r.queue.peer.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
 			"queue", r.queue.id, "process", one.task.ID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
 	}
 }
@@ -275,9 +275,9 @@ func (s *service) insist(t *Task, o script.Outcome) {
 		}
 		err := t.settle(context.Background(), o)
 		if err == nil || errors.Is(err, ErrLost) {
-			s.upset.Note(s.queue.peer.log, "ends of tasks cannot be stored", nil, "queue", s.queue.id)
+			s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", nil, "queue", s.queue.id)
 			return
 		}
-		s.upset.Note(s.queue.peer.log, "ends of tasks cannot be stored", err, "queue", s.queue.id)
+		s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", err, "queue", s.queue.id)
 	}
 }

@@ -94,8 +94,8 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Second)
 		defer cancel()
 		is.True(p.Run(ctx) != nil)
-		is.Equal(len(told.lines("WARN msg=\"worqr: cannot start\"")), 1)
-		is.Equal(len(told.lines("ERROR msg=\"worqr: still cannot start\"")), 3)
+		is.Equal(len(told.lines("WARN msg=\"worqr: cannot start the worker; retrying\"")), 1)
+		is.Equal(len(told.lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
 		is.NoErr(p.Close())
 	})
 }

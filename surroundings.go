@@ -162,13 +162,13 @@ func (c *checkup) persistence(told, settings map[string]string) {
 	saves, asked := settings["save"]
 	switch {
 	case appends == "0" && asked && saves == "":
-		c.notice(FindingPersistence, SeverityDanger, "Redis persists nothing: with its process, all tasks are lost. Set appendonly yes.")
+		c.notice(FindingPersistence, SeverityDanger, "Persistence is off: if Redis stops, all tasks are lost. Set appendonly yes.")
 	case appends == "0":
-		c.notice(FindingPersistence, SeverityDanger, "Redis persists by snapshots: with its process, all since the last one is lost. Set appendonly yes.")
+		c.notice(FindingPersistence, SeverityDanger, "Redis persists only snapshots: if it crashes, everything since the last one is lost. Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		c.notice(FindingPersistence, SeverityNotice, "Redis writes its log to disk every second: when its machine fails, a second of what it has acknowledged is lost. With appendfsync always nothing is.")
+		c.notice(FindingPersistence, SeverityNotice, "appendfsync is everysec: if the machine of Redis fails, a second of acknowledged writes is lost. With appendfsync always nothing is.")
 	case settings["appendfsync"] == "no":
-		c.notice(FindingPersistence, SeverityDanger, "Redis leaves it to the system when its log is written to disk: when its machine fails, half a minute of what it has acknowledged may be lost. Set appendfsync everysec or always.")
+		c.notice(FindingPersistence, SeverityDanger, "appendfsync is no: if the machine of Redis fails, half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
 		c.notice(FindingPersistence, SeverityDanger, "Redis could not write its log the last time. Look at its disk.")

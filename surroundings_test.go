@@ -32,7 +32,7 @@ func TestCheckSurroundings(t *testing.T) {
 		{"everysec", []any{"appendfsync", "everysec"}, "persistence notice a second"},
 		{"no fsync", []any{"appendfsync", "no"}, "persistence danger half a minute"},
 		{"snapshots", []any{"appendonly", "no", "save", "3600 1"}, "persistence danger snapshots"},
-		{"nothing", []any{"appendonly", "no", "save", ""}, "persistence danger persists nothing"},
+		{"nothing", []any{"appendonly", "no", "save", ""}, "persistence danger Persistence is off"},
 	} {
 		t.Run(c.name, func(t *testing.T) { // one after the other: the server is shared
 			is := is.New(t)

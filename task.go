@@ -124,7 +124,7 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 }
 
 // StartTasks takes up to n tasks from the front of the queue, in their order, in
-// one call, or in several where one would hold up Redis. It returns at least one, or an error as StartTask does; and fails
+// one call, or in several if one would block Redis for too long. It returns at least one, or an error as StartTask does; and fails
 // with ErrBadOption when n is not from 1 to 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)

@@ -203,7 +203,7 @@ type Options struct {
 	MaxPayload int
 	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0
 	// is 1 MiB, and the constant MaxPayload is the most. A task with a larger result
-	// finishes all the same, and EventDone has the result's length and digest.
+	// still finishes, and EventDone has the result's length and digest.
 	MaxResult int
 	// TLS configures rediss:// connections of Open; New's pool has its own. Nil, and
 	// each field that is not set, is the default: to trust the authorities of the
@@ -287,7 +287,7 @@ func (o *Options) beat() time.Duration {
 	return o.Lease / 3
 }
 
-// granted is how long a beat keeps the lease from lapsing; 0 is for ever.
+// granted is how long a beat keeps the lease from lapsing; 0 is forever.
 func (o *Options) granted() time.Duration {
 	if o.Lease < 0 {
 		return 0

@@ -165,7 +165,7 @@ func (c *explainCommand) Run(ctx context.Context, k *kong.Context, in io.Reader,
 	}
 	switch {
 	case len(e.Copies) == 0 && e.Unread > 0:
-		return fmt.Errorf("there is more than was looked at: %d waiting tasks", e.Unread)
+		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.Unread)
 	case len(e.Copies) == 0:
 		return errTold
 	}

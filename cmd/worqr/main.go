@@ -1,12 +1,12 @@
-// Command worqr shows what the work queue worqr does, and what is wrong with a
-// fleet. With nothing but Go:
+// Command worqr demonstrates the work queue worqr and finds out what's wrong with a
+// fleet. The demo needs nothing but Go. In a clone of the repository:
 //
-//	go run github.com/worqr/worqr/cmd/worqr@latest demo
+//	go run ./cmd/worqr demo
 //
-// At the Redis that REDIS_URL says, while the fleet works:
+// The other commands examine the Redis of REDIS_URL, while the fleet works:
 //
-//	worqr check            # what is broken or in danger; --repair --lease 3s puts it right
-//	worqr explain emails   # where the task on standard input is, and why it does not run
+//	worqr check            # what is broken or in danger; --repair --lease 3s repairs it
+//	worqr explain emails   # where the task on standard input is, and why it doesn't run
 package main
 
 import (

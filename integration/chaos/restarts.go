@@ -73,7 +73,7 @@ var confessions = []string{
 	"Redis has lost writes",
 	"it comes back under a new id", // the membership is gone
 	"whose start Redis has lost",
-	"whose start we do not know of",
+	"that Redis says we hold but we don't",
 }
 
 // confessed returns when peers have said so.

@@ -63,7 +63,7 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 }
 
 // IsWorker reports whether a text may be the id of a worker. What others have
-// written in the place of one must not lead to the keys of a longer prefix.
+// written instead of one must not lead to the keys of a longer prefix.
 func IsWorker(id string) bool {
 	return len(id) <= maxID && CheckName(id) == nil && !strings.Contains(id, ":")
 }

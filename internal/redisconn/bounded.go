@@ -19,7 +19,7 @@ const (
 	maxLine  = 64 << 10  // bytes of a line that is no bulk
 )
 
-var errUnsound = errors.New("what answers is no Redis, or the link garbles")
+var errUnsound = errors.New("the server doesn't speak the Redis protocol, or the link corrupts it")
 
 // slowestReply is how many bytes a second are to come of a reply. It is far less than
 // slowestLink, on which silence has to wait: here what has come is known.

@@ -91,8 +91,8 @@ var (
 	errScheme   = bad("the URL does not begin with redis://, rediss:// or unix:///")
 	errLogin    = bad("a part of the user or the password, or of a path, is not escaped")
 	errFragment = bad("the URL has a #, which is not escaped or begins what has no meaning")
-	errHost     = bad("the host cannot be one")
-	errColons   = bad("the host or the port has a colon too many; an IPv6 address stands in brackets")
+	errHost     = bad("the host is invalid")
+	errColons   = bad("the host or the port has too many colons; put an IPv6 address in brackets")
 	errPort     = bad("the port is not a number from 1 to 65535")
 	errDatabase = bad("the database is not a number from 0")
 	errQuery    = bad("the URL has a query, but the database is written as /2")
@@ -106,7 +106,7 @@ var dialer = &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 // may hold a password.
 func FromURL(raw string) (Dial, error) { return FromURLWithTLS(raw, nil) }
 
-// FromURLWithTLS is FromURL with what rediss:// is to be told of TLS. Nil is the
+// FromURLWithTLS is FromURL with the TLS configuration of rediss://. Nil is the
 // defaults: the authorities that the system trusts, the host of the URL, and TLS 1.2
 // at least, which is also what is put where the config says nothing.
 func FromURLWithTLS(raw string, config *tls.Config) (Dial, error) {

@@ -305,7 +305,7 @@ var epoch = time.Now()
 
 func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
 
-// since is for how long there has been no sign; for ever if there was none yet.
+// since is for how long there has been no sign; forever if there was none yet.
 func (l *life) since() time.Duration {
 	last := l.last.Load()
 	if last == 0 {

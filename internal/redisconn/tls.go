@@ -70,7 +70,7 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	case n > 0:
 		c.heard = true
 	case err != nil && !errors.Is(err, net.ErrClosed) && !(network && of.Timeout()):
-		err = fmt.Errorf("%w (the server closes the connection without a word; if it wants TLS, try rediss://)", err)
+		err = fmt.Errorf("%w (the server closed the connection without a reply; if it wants TLS, try rediss://)", err)
 	}
 	return n, err
 }
@@ -84,7 +84,7 @@ const recordAlert = 21
 func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
 	if err == nil {
 		if _, err = redis.DoContext(conn, ctx, "PING"); err != nil {
-			_ = conn.Close() // it will be made anew
+			_ = conn.Close() // it will be made again
 		}
 	}
 	_, answered := errors.AsType[redis.Error](err)

@@ -40,7 +40,7 @@ const (
 	CheckQueue     What = "queue"
 )
 
-// A Flaw is something that no invariant allows, or that holds up tasks.
+// A Flaw is something that no invariant allows, or that blocks tasks.
 type Flaw struct {
 	Kind   string
 	Name   string

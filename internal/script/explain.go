@@ -13,7 +13,7 @@ var explain = load("explain")
 type Place struct {
 	Now     int64 // ms of Redis time
 	Paused  bool
-	Workers int // that serve the queue and have been heard of
+	Workers int // that serve the queue, with an unexpired lease
 	Idle    int
 	Ready   int // entries that are due
 	Length  int // of the list, and of the batches behind it

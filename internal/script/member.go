@@ -54,7 +54,7 @@ func ReadToken(reply redisconn.Reply) (int64, error) {
 	return int64(token), err
 }
 
-// JoinCall is the call that makes the worker a member for the lease (0: for ever).
+// JoinCall is the call that makes the worker a member for the lease (0: forever).
 // Several travel together. Asked is the token that the queue had before; the rounds
 // of the membership begin behind the given number.
 func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
