@@ -23,7 +23,7 @@ type CopyState string
 // The states.
 const (
 	CopyWaiting   CopyState = "waiting"   // on the list, or in an accepted batch on the way there
-	CopyScheduled CopyState = "scheduled" // in the second lane: under a key, or to be tried again
+	CopyScheduled CopyState = "scheduled" // in the second lane: under a key, or waiting for a retry
 	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
 	CopyRunning   CopyState = "running"   // held by a worker
 	CopyFailed    CopyState = "failed"    // in the failed queue

@@ -311,7 +311,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	p.capacity.Pass()
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
 	if err := w.loosenAll(ctx); err != nil {
-		p.log.Debug("worqr: leaving under the old id", "err", err) // tried again
+		p.log.Debug("worqr: leaving under the old id", "err", err) // retried
 	}
 	if err := p.unregister(ctx, old); err != nil {
 		p.log.Debug("worqr: removing the old registration", "err", err)

@@ -66,7 +66,7 @@ func newFailures(log *logs.Log, policy FailureLog) *failures {
 	}
 }
 
-// retried logs a failure after which the task is tried again.
+// retried logs a failure after which the task is retried.
 func (f *failures) retried(t *Task, text string, in time.Duration) {
 	if f.policy == LogPanics {
 		return
@@ -86,7 +86,7 @@ func (f *failures) final(t *Task, kind script.Kind, text string) {
 	}
 }
 
-// panicked logs a panic with its stack, and when the task is tried again.
+// panicked logs a panic with its stack, and when the task is retried.
 func (f *failures) panicked(t *Task, j judgement) {
 	queue := t.rounds.queue.id
 	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {

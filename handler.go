@@ -207,8 +207,7 @@ func (o *HandleOptions) check(capacity int) error {
 // Handle registers h as the queue's handler, for Concurrency tasks at a time. It is
 // called before Run, once for each queue. It panics if h is nil, an option makes
 // no sense, the queue has a handler, Run was called, or the peer works on the queue
-// since StartWork. With a name that is not allowed it is Run that fails, with
-// ErrBadName.
+// since StartWork. With a name that isn't allowed, Run fails with ErrBadName.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	p := q.peer
 	err := opts.check(p.capacity.Total())

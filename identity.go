@@ -40,7 +40,7 @@ type identity struct {
 }
 
 // maxUnmatched is how many cancel messages are kept until a digest is known. Of a task
-// with more, the token of its cancel is asked for without having heard of one.
+// with more, the token of its cancel is asked for without any message.
 const maxUnmatched = 1000
 
 // isKnown reports whether the digest is known, or never will be, without waiting.
@@ -64,7 +64,7 @@ func (i *identity) wait() {
 }
 
 // identify computes the digest of a task that has just been taken, if that takes long, and
-// then applies the cancels that were told of meanwhile. It takes the lock of the rounds.
+// then applies the cancels that came meanwhile. It takes the lock of the rounds.
 func (r *rounds) identify(t *Task) {
 	if before := r.queue.peer.beforeDigest; before != nil {
 		before(t.Payload)

@@ -123,7 +123,7 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 	r.kick()
 }
 
-// abandoned reports whether nobody moves the batch that a beat was told of: it is as it
+// abandoned reports whether nobody moves the batch that a beat saw: it is as it
 // was a beat ago. Else all who serve the queue would do it beside its producer.
 func (r *rounds) abandoned(batch string) bool {
 	was := r.batch

@@ -45,14 +45,14 @@ const (
 // whatever retries it has left. It is nil if err is.
 //
 // Of Permanent, Broken and RetryAfter the outermost holds: Permanent(RetryAfter(err, d))
-// is final, and RetryAfter(Permanent(err), d) is tried again.
+// is final, and RetryAfter(Permanent(err), d) is retried.
 func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}) }
 
 // Broken is Permanent for a payload that cannot be decoded. It is kept apart
 // from other failures by its kind. It is nil if err is.
 func Broken(err error) error { return judge(err, verdict{kind: script.Broken}) }
 
-// RetryAfter has the task tried again in d, whatever Backoff says; at once if d
+// RetryAfter retries the task in d, whatever Backoff says; at once if d
 // is negative, and in 100 years if d is longer, so that no task is lost by it. It
 // counts as a retry, and MaxRetries holds, also where err is Permanent or Broken: the
 // outermost holds. It is nil if err is.

@@ -44,7 +44,7 @@ type rounds struct {
 	stop    context.CancelFunc
 	asked   int64                   // the token that the join named
 	hauling atomic.Bool             // a batch is being moved to the queue
-	batch   string                  // what the last beat was told of the next one; for beats only
+	batch   string                  // the next one, as the last beat saw it; for beats only
 	ear     *redisconn.Subscription // set by listen
 	upset   logs.Outage             // about rounds
 	odd     logs.Outage             // about a queue that cannot be read
@@ -61,9 +61,9 @@ type rounds struct {
 	look      bool          // ask for tasks, or pass the wake-up on
 	number    int64
 	talked    time.Time // when a round was last made or answered
-	seen      int64     // the last cancel that we were told of
+	seen      int64     // the last cancel that an answer brought
 	said      int64     // the last cancel of which we have said what it covers of what we hold
-	unmatched int       // tasks held of which it isn't known yet what cancels that we were told of cover them
+	unmatched int       // tasks held of which it isn't known yet which of the known cancels cover them
 	answered  int64     // the last round that was
 	token     int64     // the highest that was seen, of the queue
 	granted   int64     // ms of Redis time: the lease holds until then, by the last answered beat

@@ -154,9 +154,9 @@ func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
 	return removed, q.wrap("remove", err)
 }
 
-// A ScheduledTask waits in the second lane: under a key, or to be tried again.
+// A ScheduledTask waits in the second lane: under a key, or waiting for a retry.
 type ScheduledTask struct {
-	Key     string // "" if it is to be tried again and has none
+	Key     string // "" if it waits for a retry and has none
 	Payload []byte
 	At      time.Time // when it starts, by the clock of Redis; the time of the listing if it went back to the front
 	Retries int

@@ -536,7 +536,7 @@ type Stats struct {
 	Finished int64
 	Stopped  int64 // put back to the front after they were started
 	Canceled int64 // ended because they were canceled
-	Retried  int64 // ended to be tried again
+	Retried  int64 // attempts that ended with a retry
 	Failed   int64 // put into the failed queue
 	Dropped  int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
 	Lost     int64 // taken away from us, or ended by us too late

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// When things happen, in parts of the whole time. A peer that dies is given up
+// When things happen, in parts of the whole time. A peer that dies is evicted
 // after one and a half leases at the latest.
 const (
 	mailAt    = 0.04

@@ -25,7 +25,7 @@ func newCrew(size int) *crew {
 	return &crew{seats: make([]seat, size), ids: map[string]int{}}
 }
 
-// is notes the number of the peer with a worker's id. A peer that was given up
+// is notes the number of the peer with a worker's id. A peer that was evicted
 // and has come back has another id.
 func (c *crew) is(worker string, number int) {
 	c.mu.Lock()

@@ -180,7 +180,7 @@ func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, in io.Read
 		return q.Explain(ctx, []byte(*c.Payload))
 	}
 	if f, ok := in.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(errs, "worqr: waiting for the payload, to the byte; Ctrl-D ends it") // who does not see it types all the same
+		fmt.Fprintln(errs, "worqr: waiting for the payload, to the byte; Ctrl-D ends it") // who does not see it types anyway
 	}
 	payload, err := io.ReadAll(in)
 	switch {

@@ -167,7 +167,7 @@ func TestExplainWaits(t *testing.T) {
 }
 
 // To repair, the lease of the fleet has to be said: by a shorter one the living may be
-// given up.
+// evicted.
 func TestRepairNeedsTheLease(t *testing.T) {
 	t.Parallel()
 	if out, status := command(t, "", "check", "--repair"); status != exitFailed || !strings.Contains(out, "--lease") {

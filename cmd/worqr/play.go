@@ -36,7 +36,7 @@ type play struct {
 	crew    *crew
 	journal *journal
 	stage   stage
-	fenced  chan struct{} // closed when the fence was heard of
+	fenced  chan struct{} // closed when the eviction was noticed
 	ahead   time.Duration // is the clock of Redis
 	address string        // a file that is missing until the invoice is repaired
 	fail    context.CancelCauseFunc

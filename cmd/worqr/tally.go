@@ -90,7 +90,7 @@ func (t *tally) tried(id int, at time.Time) { t.note(id, func(f *fate) { f.tried
 func (t *tally) failed(id int) { t.note(id, func(f *fate) { f.failed = true }) }
 
 // fixed: the task is about to be requeued from there, with counts that begin
-// anew.
+// at 0.
 func (t *tally) fixed(id int) {
 	t.note(id, func(f *fate) { f.fixed, f.again, f.retries, f.peer = true, f.retried(), 0, 0 })
 }
@@ -253,7 +253,7 @@ func (s summary) print(out io.Writer, st style) error {
 		row(s.Failed, "failed", fmt.Sprintf("went to the failed queue, with the reason; %d requeued", s.Fixed)) +
 		row(s.OnTime, "on time", fmt.Sprintf("of %d scheduled, %v after its time", s.Scheduled, ms(s.Late)))
 	if s.Other > 0 {
-		text += row(s.Other, "more", "because a peer that lived was given up: this machine is busy")
+		text += row(s.Other, "more", "because a living peer was evicted: this machine is busy")
 	}
 	if s.Gaps > 0 {
 		text += "\n  Some of what Redis said was missed, so finished may be too low.\n"

@@ -196,13 +196,13 @@ type Round struct {
 	Worker   string
 	Number   int64 // rises by one; the same again repeats the last
 	Lease    time.Duration
-	Seen     int64 // the last cancel told of
+	Seen     int64 // the last cancel that the worker knows
 	Idle     bool  // wait to be woken when the answer comes back short
 	Crashes  int   // as many dead workers, and a task fails instead of starting; 0: never
 	Solo     bool  // may start one task whose next death would be its last
 	Keep     int   // failed tasks
 	Outcomes []Outcome
-	Stopping []Stopping // what runs of the cancels told of
+	Stopping []Stopping // what runs of the cancels up to Said
 	Said     int64      // the last cancel of which Stopping has told all
 	Heard    []string   // digests of which a cancel message came
 	Start    []string   // ids of the processes to start
@@ -315,7 +315,7 @@ type Answer struct {
 	Rank    int           // place among the idle workers; -1 when not among them
 	Again   bool          // there is more to do at once
 	Trouble string        // why nothing could be started
-	Tokens  []int64       // of the cancels heard of; 0 when not on record
+	Tokens  []int64       // of the cancels in Heard; 0 when not on record
 	Due     time.Duration // until the worker is to look; negative when it is not
 	Buried  int           // tasks that failed because workers had died holding them
 	Last    int64         // the number of the round before, as Redis knows it
