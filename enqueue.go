@@ -142,6 +142,7 @@ type back struct {
 	*script.Back
 	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
 	denied  atomic.Bool   // this user may not do that
+	foreign atomic.Int64  // when something else was in the place of the registry, in ns; 0 is never
 	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
 	hauls   logs.Outage   // about moving them
 	turn    chan struct{} // holds one: who moves them
@@ -174,14 +175,15 @@ const relist = time.Minute
 
 // list puts the queue's name into the registry: where the queue is alone, since a Delete may
 // just have taken it off, and else once a minute for each peer. Whoever serves the queue
-// lists it, too, so nothing is lost when this fails or ctx ends, and a user who may not is
-// not denied it again. It is a plain command, so that a user can be allowed it and nothing else.
+// lists it, too, so nothing is lost when this fails or ctx ends. A user who may not is
+// not denied it again, and where something else is in the registry's place, it is tried again
+// in a minute. It is a plain command, so that a user can be allowed it and nothing else.
 func (q *Queue) list(ctx context.Context, alone bool) {
 	b, now := q.back(), time.Now().UnixNano()
+	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
 	last := b.listed.Load()
-	recent := last != 0 && now-last < int64(relist)
-	first := !recent && b.listed.CompareAndSwap(last, now) // of those who find it late
-	if b.denied.Load() || !alone && !first {
+	first := !recent(last) && b.listed.CompareAndSwap(last, now) // of those who find it late
+	if b.denied.Load() || recent(b.foreign.Load()) || !alone && !first {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -191,6 +193,8 @@ func (q *Queue) list(ctx context.Context, alone bool) {
 	case err == nil:
 	case redisconn.Denied(err):
 		b.denied.Store(true)
+	case foreignType(err):
+		b.foreign.Store(now)
 	default:
 		b.listed.Store(0)
 	}

@@ -151,3 +151,21 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 		is.Equal(time.Since(began), time.Duration(0)) // the time of a bubble: nothing has waited for a timer
 	})
 }
+
+// Where the list of queues is something else, a peer doesn't try again with each enqueue.
+func TestEnqueueBesideForeignRegistry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	_, err := c.Do("SET", "p:registry", "foreign")
+	is.NoErr(err)
+	before := redistest.Calls(t, c, "sadd")
+	for range 5 {
+		enqueue(t, q, "a")
+		_, err := c.Do("DEL", "p:queues:{q}") // so the queue is alone
+		is.NoErr(err)
+	}
+	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
+}

@@ -126,3 +126,15 @@ func TestPaceSlow(t *testing.T) {
 	p.busy = false
 	is.True(!p.slow(now.Add(time.Hour)))
 }
+
+// How large payloads are is told by those that were taken, whatever handlers do to them.
+func TestPaceOfPayloadsAsTaken(t *testing.T) {
+	t.Parallel()
+	s := &service{queue: &Queue{peer: &Peer{}}, opts: &HandleOptions{Concurrency: 1}}
+	s.ready = []*Task{{start: &start{}}} // for the slot
+	task := &Task{Payload: make([]byte, 1<<20), start: &start{size: 10}}
+	s.freed(&attempt{task: task, ended: time.Now()})
+	if s.pace.size != 10 {
+		t.Error(s.pace.size)
+	}
+}

@@ -137,7 +137,7 @@ func (s *service) work(t *Task, of slot, ready bool) {
 // returns, or is given back when there is none.
 func (s *service) freed(a *attempt) *Task {
 	s.mu.Lock()
-	s.pace.freed(a.ended, a.began, len(a.task.Payload), s.opts.Concurrency)
+	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
 	t := s.vacant(a.slot)
 	s.mu.Unlock()
 	return t

@@ -10,7 +10,7 @@ import (
 
 // Bounds of what calls that travel as one may add up to.
 const (
-	joinArgs = 5000
+	joinArgs = 2500 // as many payloads as a page of a batch has
 	joinSize = 256 << 10
 	lookBack = 16 // commands of a pipeline that are looked at for one to join
 )

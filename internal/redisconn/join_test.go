@@ -168,8 +168,9 @@ func TestJoinBounds(t *testing.T) {
 		calls []redisconn.Call // of one caller each
 		want  int
 	}{
-		"few":             {[]redisconn.Call{many(1000, 1), many(4000, 1)}, 1},
-		"many":            {[]redisconn.Call{many(2001, 1), many(2001, 1), many(2001, 1)}, 2},
+		"few":             {[]redisconn.Call{many(500, 1), many(2000, 1)}, 1},
+		"one more":        {[]redisconn.Call{many(500, 1), many(2001, 1)}, 2},
+		"many":            {[]redisconn.Call{many(1001, 1), many(1001, 1), many(1001, 1)}, 2},
 		"small":           {[]redisconn.Call{many(1, 60<<10), many(1, 60<<10), many(1, 60<<10), many(1, 60<<10)}, 1},
 		"large":           {[]redisconn.Call{many(1, 200<<10), many(1, 200<<10), many(1, 200<<10)}, 3},
 		"alone":           {[]redisconn.Call{many(1, 1<<20), many(1, 1)}, 2},

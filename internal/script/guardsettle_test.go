@@ -48,6 +48,8 @@ func TestGuardTrim(t *testing.T) {
 	}
 	stop := ends(2, "p1", 1, Stop, Outcome{})
 	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true}
+	short, upper, foreign := large, large, large
+	short.Digest, upper.Digest, foreign.Digest = "ab", strings.ToUpper(digest("a")), strings.Repeat("z", 40)
 	key := large
 	key.Plain = false
 	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
@@ -73,6 +75,9 @@ func TestGuardTrim(t *testing.T) {
 			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
 		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
+		{name: "a digest that is too short", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, short), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "a digest in capitals", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, upper), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "a digest that is none", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, foreign), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
 		{name: "a large one that is lost, and others died", seed: rawP.with("process:p1", "", "ledger", "{#a=1}"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("ledger", "{#a=1}")}}},
 	})

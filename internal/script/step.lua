@@ -220,11 +220,12 @@ local function give_up(id, started, kind, reason, digest)
 end
 
 local settled, trouble = {}, ''
+local LARGE_ONE = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain ones cost nothing more
   local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local digest = string.match(large, '^%d+:(%x+)$')
+  local digest = string.match(large, LARGE_ONE)
   at = at + 5
   if i > 1 then
     score = redis.call('ZSCORE', working, id)
