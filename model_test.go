@@ -34,8 +34,8 @@ type item struct {
 
 // entry is what waits and what runs under one name.
 type entry struct {
-	waits            bool
-	item             // what waits
+	waits, apart     bool // apart: as risky, so that it names its digest
+	item                  // what waits
 	due              int64
 	retries, crashes int
 	process          string // what runs; "" is nothing
@@ -202,7 +202,7 @@ func (m *model) start(worker string, n int, tasks []*worqr.Task, graves, moved [
 				graves = graves[1:]
 			case m.risky(worker, r) && len(moved) > 0:
 				m.take(r)
-				m.entries[moved[0]] = entry{waits: true, item: r.item, due: at("keyed:"+moved[0], "due")}
+				m.entries[moved[0]] = entry{waits: true, apart: true, item: r.item, due: at("keyed:"+moved[0], "due")}
 				passed[moved[0]] = true
 				moved = moved[1:]
 			case r.died < deadly && !m.risky(worker, r) && len(tasks) > 0:

@@ -111,6 +111,9 @@ func (m *model) state() state {
 		where[e.item] = "e:" + name
 		contents = append(contents, e.payload+":"+name)
 		fields := fmt.Sprintf("payload=%s due=%d retries=%d crashes=%s", e.payload, e.due, e.retries, countOf(name, decimal(e.crashes)))
+		if e.apart {
+			fields += " and digest=" + digestOf(e.payload)
+		}
 		if e.process != "" {
 			s["keyed:"+name] += " " + fields + " " + rulesOf(e.blocked)
 		} else {
