@@ -74,9 +74,8 @@ type CancelReport struct {
 // Wait blocks until nothing that ran when the task was canceled still runs, and then
 // fills in Stopped and Finished. Later cancels don't prolong it. It fails when ctx ends
 // or Redis can't be reached; then you may call it again. If a worker died, it waits until
-// another one has returned its tasks; without a deadline it blocks as long as no peer is
-// left. It fails with ErrUnknown when Redis has lost the keys that tell whether anything
-// still runs, as after a flush.
+// another has returned its tasks, without a deadline forever if no peer is left. It fails
+// with ErrUnknown when Redis has lost the keys that tell whether anything still runs.
 //
 // The figures are kept for a minute after the last copy has ended. They include what
 // later cancels of the same payload stopped until then.

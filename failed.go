@@ -46,8 +46,7 @@ func (q *Queue) failed() *Queue {
 // retries come first. Those that it will retry come last, in order of their retry,
 // latest first. Those that it's working on are left out. Failed reads a page at a time,
 // about a mebibyte of payloads, so it's no snapshot: each task that stays where it is
-// comes once, and tasks that fail in the meantime don't come. It ends after the first
-// error.
+// comes once, and tasks that fail meanwhile don't. It ends after the first error.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return func(yield func(FailedTask, error) bool) {
 		if q.bad != nil {

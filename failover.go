@@ -40,9 +40,8 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 
 // Sweep looks at every queue now, once. It evicts workers whose lease had already
 // expired at an earlier look, at least a third of a lease ago, and returns their ids.
-// Running peers do this with every heartbeat; Sweep is for tools, and for fleets of
-// which no peer is left. A queue that can't be looked at doesn't stop it: the error
-// names each of these.
+// Running peers do this with every heartbeat; Sweep is for tools, and for fleets without
+// a peer. It goes on after a queue that can't be looked at; the error names each.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	dead := obituaries{}
 	errs := p.eachQueue(ctx, func(q *Queue) error {

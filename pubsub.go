@@ -32,9 +32,8 @@ const (
 	// EventWork: Count tasks were enqueued, by one call or by several that
 	// travelled together.
 	EventWork EventKind = "work"
-	// EventDone: Worker has finished a task. The event doesn't have the task's key, and
-	// retries and failures publish nothing. An observer that is connected to a replica
-	// may miss all but the first of those that end together.
+	// EventDone: Worker has finished a task; retries and failures publish nothing. An
+	// observer connected to a replica may miss all but the first that end together.
 	EventDone EventKind = "done"
 	// EventCancel: a payload was canceled. One of more than 1 KiB doesn't travel: the
 	// event has its PayloadDigest and PayloadSize instead. CancelKey publishes none.

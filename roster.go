@@ -144,9 +144,8 @@ const mostRegistered = 1 << 20
 // registered are the fields of a registration.
 var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"}
 
-// Workers yields the registered peers. It leaves out those that were silent for two
-// leases, malformed entries, and registrations of more than a mebibyte. It ends after
-// the first error.
+// Workers yields the registered peers, but not those that were silent for two leases,
+// malformed entries, or registrations above a mebibyte. It ends after the first error.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
 	return func(yield func(Worker, error) bool) {
 		var ids []string

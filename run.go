@@ -15,9 +15,8 @@ import (
 // blocks until ctx ends or Shutdown is called. Then it drains: it takes no more tasks,
 // lets handlers run for Options.Drain while it still sends heartbeats, ends the
 // contexts of the remaining ones with ErrShutdown, returns their tasks to the front,
-// and leaves. After it has returned no goroutine of the peer exists, except of
-// handlers that ignore their context for longer than their Grace; then it returns an
-// error.
+// and leaves. After it has returned no goroutine of the peer exists, except of handlers
+// that ignore their context for longer than their Grace; then it returns an error.
 //
 // It survives every failure of Redis: it keeps trying, and logs the first and
 // each changed error once; while it cannot start, also once a minute. From the end
