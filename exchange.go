@@ -172,7 +172,7 @@ func (r *rounds) wanted() (n int) {
 // what they take of it: one in any case. r.mu is held.
 func (r *rounds) fit(budget int) (n, cost int) {
 	for _, s := range r.outcomes[:min(len(r.outcomes), maxOutcomes)] {
-		c := s.Cost(r.heard)
+		c := s.Cost(r.heard, r.watched)
 		if n > 0 && cost+c > budget {
 			break
 		}

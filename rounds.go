@@ -78,6 +78,7 @@ type rounds struct {
 	passed    script.Passed
 	passing   time.Time  // when passed began
 	heard     bool       // observers hear of finished tasks, by the last answer
+	watched   bool       // there are locks, crashes or cancels, likewise
 	turned    *sync.Cond // told when a round was answered, and when a talk ends
 	flow      flow
 	far       distance // when the last round was answered
@@ -393,6 +394,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	if slices.ContainsFunc(e.Outcomes, func(o script.Outcome) bool { return o.Verb == script.Finish }) {
 		r.heard = a.Heard
 	}
+	r.watched = a.Watched
 	if a.Last < e.answered {
 		r.lostWrites("a round that was answered is not known")
 	}

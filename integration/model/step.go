@@ -79,6 +79,7 @@ func step(q *queue, rest []string) any {
 	}
 	r.token = q.givesTokens()
 	q.whole()
+	watched := q.canceling || q.counting || q.locks
 	q.size(r.working)
 
 	r.holds = q.size(r.working) > 0
@@ -194,7 +195,7 @@ func step(q *queue, rest []string) any {
 	if more {
 		hungry = 0
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed)}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
 }
 
 // bound is n, 0 being no bound.

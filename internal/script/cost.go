@@ -21,8 +21,10 @@ var costs = map[Verb]struct{ plain, entry, bytes int }{
 }
 
 // Cost is what the outcome takes of Redis's time, about, in μs. Heard tells that there are
-// observers: for them, payloads and results are encoded.
-func (o *Outcome) Cost(heard bool) int {
+// observers: for them, payloads and results are encoded. Watched tells that there are locks,
+// crashes or cancels: for them, the payload of an end is read and hashed, unless it is large,
+// so that its digest is said.
+func (o *Outcome) Cost(heard, watched bool) int {
 	cost := 2 + o.Size/20_000
 	if !o.simple() {
 		c := costs[o.Verb]
@@ -31,6 +33,12 @@ func (o *Outcome) Cost(heard bool) int {
 			cost = c.plain
 		}
 		cost += o.Size / c.bytes
+	}
+	if watched && (o.Verb == Finish || o.Verb == Drop) {
+		cost += looking
+		if o.Size <= Large {
+			cost += o.Size / bytesHashed
+		}
 	}
 	if o.Verb == Finish && heard {
 		cost += encoding
@@ -42,6 +50,13 @@ func (o *Outcome) Cost(heard bool) int {
 	}
 	return cost + len(o.Result)/1000
 }
+
+// What it takes to see to locks, crashes and cancels: for each end, and how many bytes of
+// payload take one more.
+const (
+	looking     = 6
+	bytesHashed = 400
+)
 
 // What it takes to tell observers: for each message, and how many bytes take one more.
 const (

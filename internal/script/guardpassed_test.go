@@ -161,7 +161,7 @@ func TestGuardTellsPassed(t *testing.T) {
 			v, err := do(e.ctx, e.line, StepCall(e.q, &c.round))
 			e.must(v, err)
 			all := v.([]any)
-			if got := text(all[len(all)-2]); got != c.want {
+			if got := text(all[len(all)-3]); got != c.want {
 				t.Errorf("told %s, want %s", got, c.want)
 			}
 		})

@@ -323,6 +323,7 @@ type Answer struct {
 	Dropped int           // failed tasks that were more than to be kept
 	Passed  *Passed       // nil when it was not looked
 	Heard   bool          // observers have, of a finished task
+	Watched bool          // there were locks, crashes or cancels, for which ends are hashed
 }
 
 // How many arguments step has before its lists, which are the outcomes, the ends, the
@@ -410,7 +411,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
 		d.join(passed)
 	}
-	a.Heard = d.int() == 1
+	a.Heard, a.Watched = d.int() == 1, d.int() == 1
 	if d.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		d.err = errors.New("the reply does not tell of what was asked")
 	}

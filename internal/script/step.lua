@@ -38,7 +38,7 @@
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, idle rank, hungry,
--- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard}: per
+-- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched}: per
 -- outcome ok, canceled (it was to go
 -- back, and a cancel had come), gone (it was settled before) or refused (a key is
 -- of another type); place and the same word of each end that was not ok; per
@@ -54,7 +54,8 @@
 -- has lost writes; 1 when the budget ended the starts though more could start; and how
 -- many failed tasks were dropped, since there were more than to be kept; how many entries
 -- at the head of the schedule were passed over by now, the last and the time of the
--- first, or nothing when it was not looked; and 1 when observers heard of a finished task.
+-- first, or nothing when it was not looked; 1 when observers heard of a finished task; and 1
+-- when there were locks, crashes or cancels, for which the payload of each end is hashed.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
@@ -86,6 +87,7 @@ end
 if broken then
   return broken
 end
+local watched = canceling or counting or offset
 
 -- The ids of a page of ends, from a place on, and their scores.
 local PAGE = 1000 -- unpack has a limit
@@ -701,4 +703,4 @@ elseif canceling and not overtaken then
   end
 end
 return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped,
-  prefix, observed and 1 or 0 }
+  prefix, observed and 1 or 0, watched and 1 or 0 }
