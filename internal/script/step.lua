@@ -143,7 +143,6 @@ end
 -- Tell observers of a finished task, or, where nobody hears of the first one, not
 -- of the others either. Of a large payload the message has the length and the digest:
 -- to encode it takes long, and much memory. Large is these two, as bytes:digest.
-local SHORT, LARGE = 1024, 65536
 local heeded, observed = true, false
 local function announce(payload, large, word)
   if not heeded then
@@ -154,9 +153,9 @@ local function announce(payload, large, word)
     local size, digest
     if about then
       size, digest = string.match(about, '^(%d+):(%x+)$')
-    elseif #value > LARGE then
+    elseif #value > digests.large then
       size = #value
-    elseif #value > SHORT and not listened() then
+    elseif #value > 1024 and not listened() then
       size, digest = #value, redis.sha1hex(value)
     else
       event[name] = value
@@ -222,12 +221,12 @@ local function give_up(id, started, kind, reason, digest)
 end
 
 local settled, trouble = {}, ''
-local LARGE_ONE = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
+digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain ones cost nothing more
   local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local digest = string.match(large, LARGE_ONE)
+  local digest = string.match(large, digests.large_one)
   at = at + 5
   if i > 1 then
     score = redis.call('ZSCORE', working, id)
@@ -260,8 +259,9 @@ end
 -- The ends: most of what a busy worker has to say. They are no entries, and where
 -- there is nothing else to see to, few commands do for all.
 keyed = false
-local odd, over, lists = {}, {}, {}
+local odd = {}
 for i = 1, ends, PAGE do
+  local over, lists = {}, {}
   if not page then
     page, held = ends_from(at, ends - i + 1)
   end
@@ -286,7 +286,6 @@ for i = 1, ends, PAGE do
   if #over > 0 then
     redis.call('DEL', unpack(lists))
     redis.call('ZREM', working, unpack(over))
-    over, lists = {}, {}
   end
   at, page = at + 2 * #page, nil
 end
@@ -385,7 +384,7 @@ end
 -- runs: so what merely ran beside one that kills its worker is told from it.
 -- Whether this one is to be left to others. Of those, payloads that were read take as long
 -- as others, and as long again to be hashed.
-local PASS_AT_MOST, REMEMBERED = 200, 200
+local PASS_AT_MOST = 200
 local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took
 local function risky(crashes, payload)
   if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
@@ -540,7 +539,7 @@ elseif open and wanted > 0 and not brief then
   -- Few that take no time are looked at again: some of them may start by then.
   if looked then
     prefix = { 0, '', '0' }
-    if before_it > 0 or passing >= REMEMBERED or skipped > 0 and spent >= budget then
+    if before_it > 0 or passing >= 50 * PASSED or skipped > 0 and spent >= budget then
       prefix[1] = before_it + skipped
     end
     if prefix[1] > 0 then
