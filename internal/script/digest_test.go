@@ -16,27 +16,28 @@ import (
 
 // counting has a script add up the bytes of large payloads that it hashes, and of those
 // that it reads, in a hash beside the queue.
-const counting = `local plain, redis = redis, nil
-local function count(what, s)
-  if type(s) == 'string' and #s > 65536 then
-    plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':counted', what, #s)
+const counting = `local redis = (function(plain)
+  local function count(what, s)
+    if type(s) == 'string' and #s > 65536 then
+      plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':counted', what, #s)
+    end
   end
-end
-local function counted(reply)
-  count('read', reply)
-  for _, s in ipairs(type(reply) == 'table' and reply or {}) do
-    count('read', s)
+  local function counted(reply)
+    count('read', reply)
+    for _, s in ipairs(type(reply) == 'table' and reply or {}) do
+      count('read', s)
+    end
+    return reply
   end
-  return reply
-end
-redis = setmetatable({
-  sha1hex = function(s)
-    count('hashed', s)
-    return plain.sha1hex(s)
-  end,
-  call = function(...) return counted(plain.call(...)) end,
-  pcall = function(...) return counted(plain.pcall(...)) end,
-}, { __index = plain })
+  return setmetatable({
+    sha1hex = function(s)
+      count('hashed', s)
+      return plain.sha1hex(s)
+    end,
+    call = function(...) return counted(plain.call(...)) end,
+    pcall = function(...) return counted(plain.pcall(...)) end,
+  }, { __index = plain })
+end)(redis)
 `
 
 // count has all scripts count. The test must not run beside others, which wait until it is
