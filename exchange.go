@@ -119,8 +119,7 @@ func (r *rounds) compose(behind ...*exchange) *exchange {
 	budget := int(r.flow.budget(r.far.way()).Microseconds())
 	said := r.gather(e, budget-min(r.wanted()*int(startTime.Microseconds()), budget/2))
 	starts := 0
-	// What is still to go back starts before all else. Nor does anything start while as many
-	// ends wait as may be prefetched: they may cost more than starts, and would pile up.
+	// What goes back starts before all else. And ends that cost more than starts don't pile up.
 	back := goBack(r.outcomes) || len(r.outcomes) > mostAhead
 	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
 		starts += r.wants[0].n

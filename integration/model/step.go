@@ -240,10 +240,16 @@ func (r *round) hold(before int64) {
 	}
 }
 
+// named is how a worker names the digest of a large payload.
+var named = regexp.MustCompile(`^\d+:[0-9a-f]{40}$`)
+
 // settle ends one process as the worker says.
 func (r *round) settle(id string, started int64, verb, word, large string, keyed bool) string {
 	if score, ok := r.score(r.working, id); !ok || score != float64(started) {
 		return "gone"
+	}
+	if !named.MatchString(large) {
+		large = ""
 	}
 	f := done
 	switch verb {
