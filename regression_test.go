@@ -302,7 +302,7 @@ func TestDisownMany(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const many = 100
-	log := newGate(func(line string) bool { return strings.Contains(line, "ignores") })
+	log := newGate(func(line string) bool { return strings.Contains(line, "didn't return") })
 	p := open(t, worqr.Options{Logger: slog.New(log)})
 	q := p.Queue("q")
 	release := make(chan struct{})

@@ -51,7 +51,7 @@ func TestCallTimeout(t *testing.T) {
 				}()
 			}
 			for _, f := range receive(t, failures, len(calls)) {
-				if f.err == nil || f.took > timeout*8/5 {
+				if f.err == nil || f.took > 3*timeout { // a busy machine may take as long again
 					t.Errorf("%s: %v after %v", f.name, f.err, f.took)
 				}
 				if !errors.Is(f.err, os.ErrDeadlineExceeded) && !errors.Is(f.err, context.DeadlineExceeded) {
