@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -58,27 +57,13 @@ func measureMassDeath(ctx context.Context, j job) (sample, error) {
 	return found, nil
 }
 
-// holdOneEach is workers that hold a task each, in a handler that does not return.
+// holdOneEach is workers that hold a task each.
 func holdOneEach(j job, say func(sample)) error {
 	s, _, err := j.open()
 	if err != nil {
 		return err
 	}
-	var held atomic.Int64
-	for range j.Peers {
-		err := s.work(1, func([]byte) {
-			held.Add(1)
-			select {}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if err := reaches("each worker holds a task", &held, j.Peers); err != nil {
-		return err
-	}
-	say(sample{})
-	select {}
+	return block(s, j.Peers, 1, say)
 }
 
 // measureStall stops Redis for longer than the lease of many memberships, and tells

@@ -67,15 +67,23 @@ func blockHandlers(j job, say func(sample)) error {
 	if err := preload(s, j.N, j.Size); err != nil {
 		return err
 	}
+	return block(s, 1, j.N, say)
+}
+
+// block has workers hold as many tasks as they have handlers, which do not return, and
+// says when they do.
+func block(s system, workers, handlers int, say func(sample)) error {
 	var held atomic.Int64
-	err = s.work(j.N, func([]byte) {
-		held.Add(1)
-		select {}
-	})
-	if err != nil {
-		return err
+	for range workers {
+		err := s.work(handlers, func([]byte) {
+			held.Add(1)
+			select {}
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if err := reaches("all tasks are held", &held, j.N); err != nil {
+	if err := reaches("all tasks are held", &held, workers*handlers); err != nil {
 		return err
 	}
 	say(sample{})

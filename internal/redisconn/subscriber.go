@@ -179,7 +179,7 @@ func (s *Subscriber) endLocked() {
 		return
 	}
 	stop()
-	s.send([]request{{command: "PING"}}) // has the receiver look up
+	s.send([]request{{command: "PING"}}) // wakes the receiver
 	s.write.Lock()
 	conn := s.conn
 	s.write.Unlock()
