@@ -44,7 +44,8 @@ func good() history {
 				"LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; " +
 				"ZREM chaos:working:{q}:w1 i2 i1 ; ZREM chaos:suspects:{q} w1",
 			"HDEL chaos:keyed:{q}:k:x payload due ; LPUSH chaos:process:{q}:i3 k ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i4 ; " +
-				"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i5 ; ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5 ; SET chaos:token:{q} 5",
+				"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i5 ; ZADD chaos:working:{q}:w2 0 " + passing + " ; " +
+				"ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5 ; ZREM chaos:working:{q}:w2 " + passing + " ; SET chaos:token:{q} 5",
 			"RPOP chaos:process:{q}:i3 ; ZREM chaos:working:{q}:w2 i3 ; DEL chaos:keyed:{q}:k:x",
 			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5",
 		},

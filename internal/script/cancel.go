@@ -94,6 +94,10 @@ func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 
 // isDigest reports whether a name is a digest; no entry is called like one.
 func isDigest(name string) bool {
-	_, err := hex.DecodeString(name)
-	return err == nil && len(name) == 2*sha1.Size
+	for i := range len(name) {
+		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(name) == 2*sha1.Size
 }
