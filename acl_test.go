@@ -148,7 +148,7 @@ func TestObserverRule(t *testing.T) {
 	}
 	for w, err := range p.Workers(t.Context()) {
 		is.NoErr(err)
-		is.Equal(w.ID, worker.ID())
+		is.Equal(w.ID, worker.WorkerID())
 	}
 	for name, err := range p.Queues(t.Context()) {
 		is.NoErr(err)
@@ -361,7 +361,7 @@ func TestSiblingFleets(t *testing.T) {
 		for _, command := range [][]any{
 			{"SUBSCRIBE", prefix + "_{emails}_done"}, {"PSUBSCRIBE", prefix + "_{*}_done"},
 			{"PUBLISH", prefix + "_{emails}_cancel", "task"}, {"LRANGE", prefix + ":queues:{emails}", 0, -1},
-			{"DEL", prefix + ":process:{emails}:" + held.ID}, {"HGETALL", prefix + ":worker:" + p.ID()}, {"SMEMBERS", prefix + ":workers"},
+			{"DEL", prefix + ":process:{emails}:" + held.AttemptID}, {"HGETALL", prefix + ":worker:" + p.WorkerID()}, {"SMEMBERS", prefix + ":workers"},
 			{"EVAL", "return redis.call('DEL', ARGV[1])", 0, prefix + ":queues:{emails}"},
 		} {
 			_, err := redistest.Dial(t, spy).Do(command[0].(string), command[1:]...)

@@ -129,7 +129,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	link.Cut()
 	eventually(t, "it is disowned, if it was begun", func() bool {
 		s := p.Stats()
-		return running.Load() == 1 && s.Stuck == 1 || running.Load() == 0 && s.Canceled == 1
+		return running.Load() == 1 && s.StuckHandlers == 1 || running.Load() == 0 && s.Canceled == 1
 	})
 	close(release)
 }
@@ -210,7 +210,7 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is.True(task.Finish(t.Context()) != nil) // refused
 	_, err = c.Do("DEL", "p:schedule:{q}")
 	is.NoErr(err)
-	lost := link.LoseReplyTo(task.ID)
+	lost := link.LoseReplyTo(task.AttemptID)
 	err = task.Finish(t.Context())
 	<-lost
 	if err != nil {
@@ -247,14 +247,14 @@ func TestInnocentKeyHeldAhead(t *testing.T) {
 		if i == 2 {
 			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // foremost
 		}
-		_, err := admin.FailWorker(t.Context(), p.ID())
+		_, err := admin.FailWorker(t.Context(), p.WorkerID())
 		must(t, err)
 	}
 	receive(t, started, 1)
 	for f, err := range q.Failed(t.Context()) {
 		must(t, err)
 		if string(f.Payload) == "innocent" {
-			t.Errorf("buried, and never begun: %s", f.Reason)
+			t.Errorf("buried, and never begun: %s", f.Error)
 		}
 	}
 }
@@ -273,7 +273,7 @@ func TestOneCrashBuriesAhead(t *testing.T) {
 	g.shut.Store(true)
 	enqueue(t, q, numbers("", 500)...)
 	receive(t, g.starts, 1)
-	_, err := admin.FailWorker(t.Context(), p.ID())
+	_, err := admin.FailWorker(t.Context(), p.WorkerID())
 	must(t, err)
 	g.shut.Store(false)
 	g.release <- struct{}{}

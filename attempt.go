@@ -204,7 +204,7 @@ func (a *attempt) say(o script.Outcome) {
 func (a *attempt) stored(s *settlement, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
-	if err == nil || errors.Is(err, ErrLost) {
+	if err == nil || errors.Is(err, ErrNotOwner) {
 		a.service.end()
 		return
 	}

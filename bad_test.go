@@ -59,14 +59,14 @@ func TestBadOptions(t *testing.T) {
 	_, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: "a{b}"})
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
-	is.True(is_(err, worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
 	for _, url := range []string{
 		"", "localhost:6379", "http://localhost", "redis://:hunter2@host:notaport", "redis://:hunter2@host/notadb",
 		"redis://:hunter2@%zz", "unix://", "unix:///path?db=x", "redis:hunter2",
 		"redis://:hunter2@host:99999", "redis://user:hunter2@localhost:7391:12",
 	} {
 		_, err := worqr.Open(url, nil)
-		if !is_(err, worqr.ErrBadOption) {
+		if !is_(err, worqr.ErrInvalid) {
 			t.Errorf("%s: %v", url, err)
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error shows a password: %v", err)
@@ -107,22 +107,22 @@ func TestMisuse(t *testing.T) {
 	panics(t, "second handler", func() { p.Queue("q").Handle(h, nil) })
 
 	ctx := t.Context()
-	is.True(is_(q.Enqueue(ctx), worqr.ErrBadOption))
+	is.True(is_(q.Enqueue(ctx), worqr.ErrInvalid))
 	_, err := q.EnqueueOnce(ctx, "", []byte("a"))
-	is.True(is_(err, worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
 	_, err = q.EnqueueOnce(ctx, "nonce")
-	is.True(is_(err, worqr.ErrBadOption))
-	is.True(is_(q.Enqueue(ctx, make([][]byte, worqr.MaxBatch+1)...), worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
+	is.True(is_(q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), worqr.ErrInvalid))
 	_, err = q.StartTasks(ctx, 0)
-	is.True(is_(err, worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
 	_, err = q.StartTasks(ctx, 1_000_000)
-	is.True(is_(err, worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
 	_, err = p.FailWorker(ctx, "")
-	is.True(is_(err, worqr.ErrBadOption))
+	is.True(is_(err, worqr.ErrInvalid))
 
 	run(t, p)
 	eventually(t, "it runs", func() bool { s, err := q.Stats(ctx); return err == nil && s.Workers == 1 })
-	is.True(is_(p.Run(ctx), worqr.ErrBadOption))
+	is.True(is_(p.Run(ctx), worqr.ErrInvalid))
 	panics(t, "handle after run", func() { p.Queue("other").Handle(h, nil) })
 
 	over, end := context.WithCancel(ctx)
@@ -217,7 +217,7 @@ func TestNoRedis(t *testing.T) {
 					t.Errorf("%s: %v", verb, err)
 				case strings.Contains(err.Error(), "hunter2"):
 					t.Errorf("%s shows the password: %v", verb, err)
-				case is_(err, worqr.ErrUnknown):
+				case is_(err, worqr.ErrUnknownOutcome):
 					t.Errorf("%s is not sure that nothing happened: %v", verb, err)
 				}
 			}
@@ -238,7 +238,7 @@ func TestReplica(t *testing.T) {
 	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
 	is.NoErr(err)
 	err = q.Enqueue(t.Context(), []byte("a"))
-	is.True(err != nil && strings.Contains(err.Error(), "READONLY") && !is_(err, worqr.ErrUnknown))
+	is.True(err != nil && strings.Contains(err.Error(), "READONLY") && !is_(err, worqr.ErrUnknownOutcome))
 	_, err = c.Do("REPLICAOF", "NO", "ONE")
 	is.NoErr(err)
 	is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // at once: the connection was dropped
@@ -270,7 +270,7 @@ func TestFullRedis(t *testing.T) {
 	is.Equal(cancel(t, q, "499").Removed, 1)
 	starts, _ := counting(t, p, "q", nil)
 	receive(t, starts, 489)
-	n, err := p.FailWorker(t.Context(), other.ID())
+	n, err := p.FailWorker(t.Context(), other.WorkerID())
 	is.NoErr(err)
 	is.Equal(n, 10)
 	receive(t, starts, 10)
@@ -418,7 +418,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "canary")
 	receive(t, started, 2)
-	_, err := p.FailWorker(t.Context(), p.ID())
+	_, err := p.FailWorker(t.Context(), p.WorkerID())
 	is.NoErr(err)
 	receive(t, started, 1)
 	server.Kill()

@@ -27,7 +27,7 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	c := redistest.Conn(t)
 	deadlines := map[string]bool{}
 	for end := time.Now().Add(20 * time.Second); len(deadlines) < 10; { // in far more than a lease
-		deadline, err := redis.String(c.Do("ZSCORE", prefix+":workers:{q}", p.ID()))
+		deadline, err := redis.String(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
 		is.NoErr(err)
 		deadlines[deadline] = true
 		if time.Now().After(end) {

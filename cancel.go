@@ -27,8 +27,8 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
 	}
-	if len(payload) > MaxPayload {
-		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayload))
+	if len(payload) > MaxPayloadSize {
+		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
 	}
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	// What was accepted is canceled, too. Where a key is of another type, it is not in a batch,
@@ -45,7 +45,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 
 // CancelKey removes what waits under the key and stops what runs of it, as Cancel does
 // for a payload. What is put under the key afterwards isn't touched. It fails with
-// ErrBadOption when the key makes no sense.
+// ErrInvalid when the key makes no sense.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -75,7 +75,7 @@ type CancelReport struct {
 // fills in Stopped and Finished. Later cancels don't prolong it. It fails when ctx ends
 // or Redis can't be reached; then you may call it again. If a worker died, it waits until
 // another has returned its tasks, without a deadline forever if no peer is left. It fails
-// with ErrUnknown when Redis has lost the keys that tell whether anything still runs.
+// with ErrUnknownOutcome when Redis has lost the keys that tell whether anything still runs.
 //
 // The figures are kept for a minute after the last copy has ended. They include what
 // later cancels of the same payload stopped until then.

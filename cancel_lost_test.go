@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A cancel whose keys Redis has lost ends with ErrUnknown, instead of waiting for what
+// A cancel whose keys Redis has lost ends with ErrUnknownOutcome, instead of waiting for what
 // nobody says any more.
 func TestCancelOfWhatRedisLost(t *testing.T) {
 	t.Parallel()
@@ -49,8 +49,8 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 				n, err := redis.Int(c.Do("ZCARD", prefix+":stopping:{q}"))
 				return err == nil && n == 1
 			})
-			is.NoErr(lose(c, prefix, task.ID))
-			is.True(is_(waitAll(t, report), worqr.ErrUnknown))
+			is.NoErr(lose(c, prefix, task.AttemptID))
+			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
 		})
 	}
 }
@@ -83,7 +83,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 			defer end()
 			is.True(is_(report.Wait(ctx), context.DeadlineExceeded)) // w1 may still say something
 			do(then)
-			is.True(is_(waitAll(t, report), worqr.ErrUnknown))
+			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
 		})
 	}
 }

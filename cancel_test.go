@@ -353,12 +353,12 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	run(t, p)
 	idle(t, p.Queue("q"), 1)
 	q := working(t, openAt(t, server.URL(), opts), "q") // who fails it
-	before := p.ID()
+	before := p.WorkerID()
 	enqueue(t, q, "x")
 	receiveClosed(t, started)
 	wait(t, cancel(t, q, "x"))
 	close(answered)
-	eventually(t, "it comes back", func() bool { return p.ID() != before })
+	eventually(t, "it comes back", func() bool { return p.WorkerID() != before })
 	enqueue(t, q, "y")
 	is.Equal(receive(t, began, 1), []string{"y"})
 }

@@ -162,7 +162,7 @@ func chaotic(c childConfig, p *worqr.Peer, say func(report)) actor {
 		if c.Explicit {
 			o.KeepPayload = rand.IntN(4) == 0
 			o.KeepCounts = rand.IntN(4) == 0
-			o.When = worqr.When(rand.IntN(4))
+			o.Reschedule = worqr.Reschedule(rand.IntN(4))
 		} else if rand.IntN(2) == 0 {
 			return nil
 		}
@@ -177,7 +177,7 @@ func chaotic(c childConfig, p *worqr.Peer, say func(report)) actor {
 				deadline = d.UnixMilli()
 			}
 			verdict, _ := redis.String(do(func(conn redis.Conn) (any, error) {
-				return enter.Do(conn, own+":inside:"+t.Key, own+":last", key("workers"), key("working"), t.ID, t.Token, deadline, t.Key)
+				return enter.Do(conn, own+":inside:"+t.Key, own+":last", key("workers"), key("working"), t.AttemptID, t.Token, deadline, t.Key)
 			}), nil)
 			switch verdict {
 			case "late":
@@ -189,7 +189,7 @@ func chaotic(c childConfig, p *worqr.Peer, say func(report)) actor {
 			}
 			defer func() {
 				verdict, _ := redis.String(do(func(conn redis.Conn) (any, error) {
-					return leave.Do(conn, own+":inside:"+t.Key, own+":last", key("workers"), t.ID, t.Token, t.Key)
+					return leave.Do(conn, own+":inside:"+t.Key, own+":last", key("workers"), t.AttemptID, t.Token, t.Key)
 				}), nil)
 				if verdict != "" {
 					say(report{What: "violation", Key: t.Key, Token: t.Token, Err: verdict})
@@ -277,7 +277,7 @@ func chaotic(c childConfig, p *worqr.Peer, say func(report)) actor {
 			})
 		default:
 			cut("remove", func() (int, error) {
-				removed, err := q.Remove(context.Background(), k)
+				removed, err := q.RemoveKey(context.Background(), k)
 				if removed {
 					return 1, err
 				}
@@ -309,7 +309,7 @@ func kindOf(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case is_(err, worqr.ErrUnknown):
+	case is_(err, worqr.ErrUnknownOutcome):
 		return "unknown"
 	}
 	return err.Error()
@@ -428,7 +428,7 @@ func (h *history) judge(t *testing.T, failed []worqr.FailedTask) (certain int) {
 		}
 	}
 	for _, f := range failed {
-		ends[f.Key] = append(ends[f.Key], end{string(f.Payload), 0, f.At.Add(time.Millisecond)})
+		ends[f.Key] = append(ends[f.Key], end{string(f.Payload), 0, f.FailedAt.Add(time.Millisecond)})
 	}
 	cuts := map[string][]*cutting{}
 	for _, c := range h.cuts {
@@ -636,8 +636,8 @@ func keysUnderFaults(t *testing.T, c childConfig, storm time.Duration) {
 			retries, crashes = 3, -1
 		}
 		switch {
-		case f.Kind == worqr.KindCrashed && f.Crashes == crashes:
-		case f.Kind == worqr.KindFailed && (f.Retries == retries || strings.Contains(f.Reason, "permanent")):
+		case f.Kind == worqr.FailureCrashed && f.Crashes == crashes:
+		case f.Kind == worqr.FailureError && (f.Retries == retries || strings.Contains(f.Error, "permanent")):
 		default:
 			t.Errorf("failed before its time: %+v", f)
 		}
@@ -778,7 +778,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		switch {
 		case string(f.Payload) != "deadly":
 			t.Errorf("failed, and innocent: %q %s, %d crashes", f.Payload, f.Kind, f.Crashes)
-		case f.Kind != worqr.KindCrashed || f.Crashes != 3:
+		case f.Kind != worqr.FailureCrashed || f.Crashes != 3:
 			t.Errorf("failed: %+v", f)
 		default:
 			found = true
@@ -966,7 +966,7 @@ func TestLastChanceBesideBusyQueue(t *testing.T) {
 		victim := open(t, worqr.Options{Prefix: prefix})
 		tasks, err := working(t, victim, "quiet").StartTasks(t.Context(), 3)
 		must(t, err)
-		n, err := p.FailWorker(t.Context(), victim.ID())
+		n, err := p.FailWorker(t.Context(), victim.WorkerID())
 		must(t, err)
 		if len(tasks) != 3 || n != 3 {
 			t.Fatalf("%d tasks, and %d returned", len(tasks), n)

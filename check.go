@@ -20,7 +20,7 @@ import (
 // run.
 //
 // OK of the report is about invariants only. For an alert, look at Findings with
-// SeverityDanger too: tasks that nobody works on, server settings that endanger them, and
+// SeverityWarning too: tasks that nobody works on, server settings that endanger them, and
 // what exceeds a limit that opts set. What exceeds a default limit is a notice. A service
 // that checks itself does so once Run has begun: before, its queues are unserved.
 //
@@ -28,7 +28,7 @@ import (
 // INFO and CONFIG GET about the server; where it may not, the report says so. Findings
 // name keys, workers and runs of tasks, never payloads; keys of tasks appear as digests.
 //
-// It fails with ErrBadOption when an option makes no sense, and with ErrDenied when the
+// It fails with ErrInvalid when an option makes no sense, and with ErrDenied when the
 // Redis user lacks a permission: a worker's don't suffice, the doctor's do (docs/security.md).
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.checkUp(ctx, opts, false)

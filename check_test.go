@@ -24,14 +24,14 @@ import (
 
 // around are the findings about the server, which tests share.
 var around = map[worqr.FindingKind]bool{
-	worqr.FindingPolicy: true, worqr.FindingPersistence: true, worqr.FindingReplication: true, worqr.FindingVersion: true,
-	worqr.FindingClock: true, worqr.FindingMemory: true, worqr.FindingUnreadable: true, worqr.FindingVulnerable: true,
+	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
+	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
 }
 
 // service are the findings about what tasks do, which damages nothing.
 var service = map[worqr.FindingKind]bool{
-	worqr.FindingLong: true, worqr.FindingStalled: true, worqr.FindingLate: true, worqr.FindingBacklog: true, worqr.FindingRetrying: true, worqr.FindingFailed: true,
-	worqr.FindingStuck: true,
+	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
+	"stuck-handler": true,
 }
 
 // ills are the other findings.
@@ -80,59 +80,59 @@ var (
 var member = []string{"ZADD p:workers:{q} " + far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
 
 var damages = []damage{
-	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true, tasks: []string{a, b}},
-	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: worqr.FindingOrphan, severity: worqr.SeverityBroken, heals: true},
-	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: worqr.FindingTwice, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: worqr.FindingLost, severity: worqr.SeverityBroken},
-	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: worqr.FindingStray, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "not planned", plant: []string{waitsK, holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "not in contents", plant: []string{waitsK, planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "planned, and not there", plant: []string{planK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
-	{name: "in contents, and not there", plant: []string{holdsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true},
-	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: worqr.FindingEntry, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
-	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: worqr.FindingLock, severity: worqr.SeverityBroken, heals: true},
-	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: worqr.FindingStale, severity: worqr.SeverityNotice, heals: true},
-	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
-	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
-	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
-	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true},
+	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: worqr.SeverityError, heals: true, tasks: []string{a, b}},
+	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: "orphan", severity: worqr.SeverityError, heals: true},
+	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "two-owners", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: "no-payload", severity: worqr.SeverityError},
+	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "non-member", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "not in contents", plant: []string{waitsK, planK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "planned, and not there", plant: []string{planK}, kind: "schedule", severity: worqr.SeverityError, heals: true},
+	{name: "in contents, and not there", plant: []string{holdsK}, kind: "schedule", severity: worqr.SeverityError, heals: true},
+	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
+	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
+	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale-lock", severity: worqr.SeverityNotice, heals: true},
+	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: worqr.SeverityError, heals: true},
+	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: worqr.SeverityError, heals: true},
+	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
+	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: "cancel", severity: worqr.SeverityError, heals: true},
 	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
-	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: worqr.FindingAhead, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: worqr.FindingCancel, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
-	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: worqr.FindingTTL, severity: worqr.SeverityBroken, heals: true},
-	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: worqr.FindingLeftover, severity: worqr.SeverityBroken, heals: true},
-	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: worqr.FindingToken, severity: worqr.SeverityBroken, heals: true, tasks: []string{a}},
-	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: worqr.FindingToken, severity: worqr.SeverityBroken},
-	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: worqr.FindingLedger, severity: worqr.SeverityNotice, heals: true},
-	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: worqr.FindingType, severity: worqr.SeverityBroken},
-	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: worqr.FindingUnknown, severity: worqr.SeverityNotice},
+	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "future-cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "leftover", severity: worqr.SeverityError, heals: true},
+	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
+	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
+	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
+	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
+	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
+	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
+	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: "token", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
+	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: "token", severity: worqr.SeverityError},
+	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: "crash-counts", severity: worqr.SeverityNotice, heals: true},
+	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: "wrong-type", severity: worqr.SeverityError},
+	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: "unknown-key", severity: worqr.SeverityNotice},
 	{name: "of another fleet", plant: []string{"SET p:x:queues:{q} x"}},
-	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
-	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
-	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice},
-	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice, heals: true},
-	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: worqr.FindingRoster, severity: worqr.SeverityNotice},
-	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: worqr.FindingRegistry, severity: worqr.SeverityNotice, heals: true},
-	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: worqr.FindingDead, severity: worqr.SeverityDanger, heals: true,
-		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
-	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: worqr.FindingUnfinished, severity: worqr.SeverityDanger, heals: true,
-		tasks: []string{a}, also: []worqr.FindingKind{worqr.FindingUnserved}},
-	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: worqr.FindingUnserved, severity: worqr.SeverityDanger, tasks: []string{a}},
+	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
+	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
+	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice},
+	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
+	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: "worker-list", severity: worqr.SeverityNotice},
+	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: "queue-list", severity: worqr.SeverityNotice, heals: true},
+	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: worqr.SeverityWarning, heals: true,
+		tasks: []string{a}, also: []worqr.FindingKind{"no-worker"}},
+	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "unfinished-return", severity: worqr.SeverityWarning, heals: true,
+		tasks: []string{a}, also: []worqr.FindingKind{"no-worker"}},
+	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: "no-worker", severity: worqr.SeverityWarning, tasks: []string{a}},
 	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
@@ -291,7 +291,7 @@ func TestCheckPaused(t *testing.T) {
 	enqueue(t, q, "a")
 	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice})
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice})
 	is.True(report.OK())
 
 	over, growing := make(chan struct{}), make(chan error, 1)
@@ -313,13 +313,13 @@ func TestCheckPaused(t *testing.T) {
 	close(over)
 	is.NoErr(<-growing)
 	is.NoErr(err)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityDanger})
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityWarning})
 	is.True(report.OK())
 
 	must(t, p.StopWorker(t.Context()))
 	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{worqr.FindingPaused: worqr.SeverityNotice, worqr.FindingUnserved: worqr.SeverityDanger})
+	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice, "no-worker": worqr.SeverityWarning})
 }
 
 // Many findings are counted, and none is forgotten.
@@ -328,7 +328,7 @@ func TestCheckMany(t *testing.T) {
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
-	for i := range worqr.MaxFindings + 500 {
+	for i := range 1000 + 500 {
 		is.NoErr(conn.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%05d", prefix, i), fmt.Sprint(i)))
 	}
 	_, err := conn.Do("")
@@ -337,12 +337,12 @@ func TestCheckMany(t *testing.T) {
 	report, err := doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(!report.OK())
-	is.Equal(len(report.Findings), worqr.MaxFindings)
+	is.Equal(len(report.Findings), 1000)
 	is.True(report.Omitted >= 500)
 	report, err = doctor.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
-	is.Equal(len(waiting(t, doctor.Queue("q"))), worqr.MaxFindings+500)
+	is.Equal(len(waiting(t, doctor.Queue("q"))), 1000+500)
 	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
@@ -470,7 +470,7 @@ func TestCheckBusyFleet(t *testing.T) {
 		report, err := doctor.Repair(t.Context(), nil)
 		is.NoErr(err)
 		is.True(report.OK())
-		dead += count(report, worqr.FindingDead)
+		dead += count(report, "expired-worker")
 		stats, err := doctor.Queue("q").Stats(t.Context())
 		is.NoErr(err)
 		return stats.Running == 0 && stats.Workers == 0
@@ -480,7 +480,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	is.NoErr(err)
 	is.True(report.OK())
 	for _, f := range ills(report) {
-		is.Equal(f.Kind, worqr.FindingUnserved) // that is all there is left to say
+		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say
 		unserved++
 	}
 	is.True(unserved <= 1)

@@ -95,7 +95,7 @@ func (c *checkup) walk() error {
 				known = append(known, k)
 				types = append(types, redisconn.Command("TYPE", key))
 			case !c.peer.space.Others(key):
-				c.found(Finding{Kind: FindingUnknown, Severity: SeverityNotice, Key: clip(key),
+				c.found(Finding{Kind: findingUnknown, Severity: SeverityNotice, Key: clip(key),
 					Text: "No key of a queue has this name. Whoever has put it there should use another prefix."})
 			}
 		}
@@ -170,7 +170,7 @@ func (c *checkup) patient(k keys.Key) *patient {
 
 // foreign reports a key that holds something else.
 func (c *checkup) foreign(k keys.Key, is string) {
-	f := Finding{Kind: FindingType, Severity: SeverityBroken,
+	f := Finding{Kind: findingType, Severity: SeverityError,
 		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", shown(is), k.Type)}
 	if k.Queue == nil {
 		f.Key = clip(c.peer.space.Worker(k.Part))
@@ -205,13 +205,13 @@ func (c *checkup) nonces(known []keys.Key) error {
 		if ttl != -1 {
 			continue
 		}
-		k, d := known[i], diagnoses[FindingTTL]
+		k, d := known[i], diagnoses[findingTTL]
 		if c.mend {
 			if _, err := c.peer.calls.One(c.ctx, redisconn.Command("PEXPIRE", k.Queue.Once(k.Part), nonceWindow.Milliseconds())); err != nil {
 				return err
 			}
 		}
-		c.found(d.finding(FindingTTL, c.patient(k).queue.id, k.Queue.Once(veil(k.Kind, k.Part)), "", "", c.mend))
+		c.found(d.finding(findingTTL, c.patient(k).queue.id, k.Queue.Once(veil(k.Kind, k.Part)), "", "", c.mend))
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func (c *checkup) doubt(again doubt) {
 func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Flaw) error {
 	kind := FindingKind(f.Kind)
 	d := diagnoses[kind]
-	if kind == FindingUnserved && pt.queue.keys.IsFailed() {
+	if kind == findingUnserved && pt.queue.keys.IsFailed() {
 		return nil // failed tasks may stay
 	}
 	if d.patience && !f.Mended {
@@ -373,7 +373,7 @@ func (c *checkup) secondLook(pt *patient, what script.What, before script.Flaw) 
 			continue
 		}
 		d := diagnoses[FindingKind(f.Kind)]
-		if FindingKind(f.Kind) == FindingPaused && grown(before.Detail, f.Detail) {
+		if FindingKind(f.Kind) == findingPaused && grown(before.Detail, f.Detail) {
 			d = gathering
 		}
 		if err := c.conclude(pt, what, "", f, d); err != nil {
@@ -391,8 +391,8 @@ func grown(before, now string) bool {
 // conclude reports what is wrong.
 func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw, d diagnosis) error {
 	kind := FindingKind(f.Kind)
-	if f.Mended && (kind == FindingStray || kind == FindingUnfinished || kind == FindingDead) {
-		err := c.goOn(pt, f.Name, kind == FindingDead)
+	if f.Mended && (kind == findingStray || kind == findingUnfinished || kind == findingDead) {
+		err := c.goOn(pt, f.Name, kind == findingDead)
 		if err != nil && !foreignType(err) {
 			return err
 		}
@@ -408,9 +408,9 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 	case script.CheckHolders:
 		key = q.Working(f.Name)
 		switch kind {
-		case FindingToken:
+		case findingToken:
 			key = q.Token()
-		case FindingCancel:
+		case findingCancel:
 			key = q.Holders()
 		}
 	case script.CheckMembers:
@@ -438,7 +438,7 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 	case script.CheckBatches:
 		key, subject = q.Batch(veil("batch", f.Name)), ""
 	case script.CheckQueue:
-		key, subject = map[FindingKind]string{FindingToken: q.Token(), FindingLedger: q.Ledger(), FindingUnserved: q.Waiting(), FindingPaused: q.Paused()}[kind], ""
+		key, subject = map[FindingKind]string{findingToken: q.Token(), findingLedger: q.Ledger(), findingUnserved: q.Waiting(), findingPaused: q.Paused()}[kind], ""
 		if key == "" {
 			key = q.Unique()
 		}
@@ -467,7 +467,7 @@ func (c *checkup) found(f Finding) {
 	if slices.Contains(c.opts.Ignore, f.Kind) || c.said[id] {
 		return
 	}
-	if len(c.said) < 10*MaxFindings { // beyond, those that are counted may be counted twice
+	if len(c.said) < 10*maxFindings { // beyond, those that are counted may be counted twice
 		c.said[id] = true
 	}
 	c.report.add(f)
@@ -479,7 +479,7 @@ func (c *checkup) again() error {
 		return nil
 	}
 	if c.skipped > 0 {
-		c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("%d more things look odd than Check looks at twice (%d). Repair what it reports, and check again.", c.skipped, maxDoubts))
+		c.notice(findingUnreadable, SeverityNotice, fmt.Sprintf("%d more things look odd than Check looks at twice (%d). Repair what it reports, and check again.", c.skipped, maxDoubts))
 	}
 	lease := c.peer.opts.Lease
 	if lease < 0 {

@@ -76,7 +76,7 @@ func child(config string) {
 	say := func(r report) {
 		mu.Lock()
 		defer mu.Unlock()
-		r.Worker, r.At = p.ID(), time.Now()
+		r.Worker, r.At = p.WorkerID(), time.Now()
 		_ = out.Encode(r) // the parent has gone
 	}
 	a := holder(c, p, say)
@@ -99,7 +99,7 @@ func child(config string) {
 			}
 			if err == nil && s.Workers > 0 {
 				for w := range p.Workers(ctx) {
-					if w.ID == p.ID() && len(w.Queues) > 0 {
+					if w.ID == p.WorkerID() && len(w.Queues) > 0 {
 						say(report{What: "ready"})
 						return
 					}
@@ -130,7 +130,7 @@ func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 			err := t.Finish(context.Background())
 			kind := "nil"
 			switch {
-			case is_(err, worqr.ErrLost):
+			case is_(err, worqr.ErrNotOwner):
 				kind = "lost"
 			case err != nil:
 				kind = err.Error()

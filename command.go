@@ -73,7 +73,7 @@ func CommandWith(o CommandOptions, name string, args ...string) Handler {
 		exit, exited := errors.AsType[*exec.ExitError](err)
 		err = wrap(fmt.Sprintf("run %q", name), err)
 		if exited && exit.ExitCode() == exitBroken {
-			return Broken(err)
+			return Malformed(err)
 		}
 		return err
 	}
@@ -84,7 +84,7 @@ func CommandWith(o CommandOptions, name string, args ...string) Handler {
 func environment(t *Task, more []string) []string {
 	return program.Environment(more, [][2]string{
 		{"WORQR_QUEUE", t.Queue},
-		{"WORQR_PROCESS", t.ID},
+		{"WORQR_PROCESS", t.AttemptID},
 		{"WORQR_TOKEN", strconv.FormatInt(t.Token, 10)},
 		{"WORQR_KEY", t.Key},
 		{"WORQR_RETRIES", strconv.Itoa(t.Retries)},

@@ -59,18 +59,18 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 			other := open(t, worqr.Options{Prefix: prefix})
 			is.NoErr(other.StartWorker(t.Context()))
 			c := redistest.Conn(t)
-			_, err := c.Do("SET", prefix+":worker:"+p.ID(), "of another type")
+			_, err := c.Do("SET", prefix+":worker:"+p.WorkerID(), "of another type")
 			is.NoErr(err)
 			var ids []string
 			for w, err := range other.Workers(t.Context()) {
 				is.NoErr(err)
 				ids = append(ids, w.ID)
 			}
-			is.Equal(ids, []string{other.ID()})
+			is.Equal(ids, []string{other.WorkerID()})
 
 			_, err = other.Sweep(t.Context())
 			named(err)
-			n, err := other.FailWorker(t.Context(), p.ID())
+			n, err := other.FailWorker(t.Context(), p.WorkerID())
 			named(err)
 			is.Equal(n, 4)
 			report, err := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Check(t.Context(), nil)
@@ -106,7 +106,7 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	err := receive(t, ended, 1)[0]
 	is.True(err != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
-	there, err := redis.Bool(redistest.Conn(t).Do("EXISTS", prefix+":worker:"+p.ID()))
+	there, err := redis.Bool(redistest.Conn(t).Do("EXISTS", prefix+":worker:"+p.WorkerID()))
 	is.NoErr(err)
 	is.True(!there)
 }
@@ -156,7 +156,7 @@ func TestDeathIsLoggedOnce(t *testing.T) {
 		_, err = c.Do("ZINCRBY", prefix+":workers:{c}", 300, fmt.Sprint("dead0000", i))
 		is.NoErr(err)
 	}
-	eventually(t, "both are failed", func() bool { return p.Stats().Swept == 2 })
+	eventually(t, "both are failed", func() bool { return p.Stats().WorkersEvicted == 2 })
 	eventually(t, "that is logged", func() bool { return len(j.about("dead0000")) >= 2 })
 	time.Sleep(time.Second) // in which more would be said
 	lines := j.about("dead0000")
@@ -196,7 +196,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	}
 	run(t, p)
 	receive(t, starts, 6)
-	before := p.ID()
+	before := p.WorkerID()
 	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), before)
 	is.NoErr(err)
 	is.Equal(n, 6)
@@ -207,7 +207,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 		t.Log(line)
 	}
 	is.Equal(len(lines), 1)
-	for _, want := range []string{"worker=" + before, "new=" + p.ID(), "name=api-7", fmt.Sprintf("queues=%q", fmt.Sprint(names))} {
+	for _, want := range []string{"worker=" + before, "new=" + p.WorkerID(), "name=api-7", fmt.Sprintf("queues=%q", fmt.Sprint(names))} {
 		if !strings.Contains(lines[0], want) {
 			t.Errorf("%q lacks %q", lines[0], want)
 		}

@@ -71,5 +71,5 @@ func TestThousandDie(t *testing.T) {
 	n := beats() - before
 	t.Logf("%d tasks ran elsewhere after %v and %d heartbeats", workers, took, n)
 	is.True(n <= 20) // 14 are usual; with pages of a hundred workers 27
-	is.Equal(p.Stats().Swept, int64(workers))
+	is.Equal(p.Stats().WorkersEvicted, int64(workers))
 }

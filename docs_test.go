@@ -240,7 +240,7 @@ func TestDocsProducer(t *testing.T) {
 				is.NoErr(err)
 				heard, err := redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work"))
 				is.NoErr(err)
-				return s.Idle == 1 && heard["worqr_{emails}_work"] == 1
+				return s.IdleWorkers == 1 && heard["worqr_{emails}_work"] == 1
 			})
 			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
 				words := strings.Fields(m[1])

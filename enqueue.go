@@ -16,14 +16,14 @@ import (
 
 // Limits of one call.
 const (
-	// MaxPayload is the largest that Options.MaxPayload may be, in bytes: the longest
+	// MaxPayloadSize is the largest that Options.MaxPayload may be, in bytes: the longest
 	// string that Redis takes as it is configured by default.
-	MaxPayload = 512 << 20
+	MaxPayloadSize = 512 << 20
 	// DefaultMaxPayload is Options.MaxPayload by default, in bytes. Redis copies a
 	// payload several times on its way through it, and does nothing else meanwhile.
 	DefaultMaxPayload = 64 << 20
-	// MaxBatch is how many payloads one call may enqueue.
-	MaxBatch = 100_000
+	// MaxBatchSize is how many payloads one call may enqueue.
+	MaxBatchSize = 100_000
 
 	nonceWindow = 10 * time.Minute
 )
@@ -42,13 +42,13 @@ const (
 // them; a producer in another language, and a peer that knows the queue to be long, may
 // get between the pages until Enqueue has returned. If this process dies
 // after the acceptance, or Redis refuses to move them, the rest is moved with the next
-// enqueue, or with the second heartbeat of a peer that serves the queue. Once ErrUnknown is
+// enqueue, or with the second heartbeat of a peer that serves the queue. Once ErrUnknownOutcome is
 // returned, they're all accepted or none is.
 //
 // It blocks until Redis has answered or ctx ends. When the reply was lost it
-// fails with ErrUnknown and must not blindly be repeated; EnqueueOnce may.
-// It fails with ErrBadOption when there is no payload, and with ErrTooLarge when
-// there are more than MaxBatch or one is larger than Options.MaxPayload; then none
+// fails with ErrUnknownOutcome and must not blindly be repeated; EnqueueOnce may.
+// It fails with ErrInvalid when there is no payload, and with ErrTooLarge when
+// there are more than MaxBatchSize or one is larger than Options.MaxPayload; then none
 // was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
@@ -62,14 +62,14 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 }
 
 // EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
-// first call with the nonce, from 1 to MaxKey bytes, enqueues, whatever it is
+// first call with the nonce, from 1 to MaxKeySize bytes, enqueues, whatever it is
 // given. Each queue has nonces of its own. Fresh is true for the call that did.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":
-		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrBadOption))
-	case len(nonce) > MaxKey:
-		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKey))
+		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrInvalid))
+	case len(nonce) > MaxKeySize:
+		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
 	}
 	err = q.produce(ctx, payloads, func() (alone bool, err error) {
 		if script.Spans(payloads) {
@@ -105,9 +105,9 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alo
 	case q.bad != nil:
 		return q.bad
 	case len(payloads) == 0:
-		return fmt.Errorf("%w: there is no payload", ErrBadOption)
-	case len(payloads) > MaxBatch:
-		return tooLarge("%d payloads at once; at most %d, so split them", len(payloads), MaxBatch)
+		return fmt.Errorf("%w: there is no payload", ErrInvalid)
+	case len(payloads) > MaxBatchSize:
+		return tooLarge("%d payloads at once; at most %d, so split them", len(payloads), MaxBatchSize)
 	}
 	for i, p := range payloads {
 		if most := q.peer.opts.MaxPayload; len(p) > most {
@@ -131,7 +131,7 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alo
 
 // tooLarge is the error of what is over a limit.
 func tooLarge(format string, args ...any) error {
-	return fmt.Errorf("%w: %w: "+format, append([]any{ErrBadOption, ErrTooLarge}, args...)...)
+	return fmt.Errorf("%w: %w: "+format, append([]any{ErrInvalid, ErrTooLarge}, args...)...)
 }
 
 // mostBacks is for how many queues a peer remembers what it knows of their back.

@@ -125,18 +125,18 @@ func TestCheckBesideBatch(t *testing.T) {
 		_, err := c.Do(cmd[0].(string), cmd[1:]...)
 		is.NoErr(err)
 	}
-	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{worqr.FindingPersistence, worqr.FindingReplication, worqr.FindingVulnerable}}
+	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
 	report, err := doctor.Repair(t.Context(), about)
 	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(report.Keys, 3)
 	kinds := map[worqr.FindingKind]bool{}
 	for _, f := range report.Findings {
-		if kinds[f.Kind] = true; f.Queue != "" && f.Kind != worqr.FindingRegistry && f.Kind != worqr.FindingUnserved || f.Kind == worqr.FindingUnknown {
+		if kinds[f.Kind] = true; f.Queue != "" && f.Kind != "queue-list" && f.Kind != "no-worker" || f.Kind == "unknown-key" {
 			t.Errorf("%+v", f)
 		}
 	}
-	is.True(kinds[worqr.FindingRegistry] && kinds[worqr.FindingUnserved])
+	is.True(kinds["queue-list"] && kinds["no-worker"])
 	listed, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
 	is.NoErr(err)
 	is.True(listed)
@@ -258,7 +258,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	enqueue(t, q, numbers("b", 6000)...)
 	for range 5 {
 		err := q.Enqueue(t.Context(), []byte("c"))
-		is.True(err != nil && !is_(err, worqr.ErrUnknown))
+		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 	}
 	n, err := q.Len(t.Context())
 	is.NoErr(err)
@@ -316,10 +316,10 @@ func TestDamagedBatch(t *testing.T) {
 		slices.Sort(keys)
 		return keys
 	}
-	is.Equal(found(doctor.Check, worqr.FindingBatch), []string{"gone", "overwritten"})
-	is.Equal(found(doctor.Check, worqr.FindingType), []string{"overwritten"})
-	is.Equal(found(doctor.Repair, worqr.FindingBatch), []string{"gone", "overwritten"})
-	is.Equal(found(doctor.Check, worqr.FindingBatch), []string{"overwritten"}) // nobody else's data is touched
+	is.Equal(found(doctor.Check, "batch"), []string{"gone", "overwritten"})
+	is.Equal(found(doctor.Check, "wrong-type"), []string{"overwritten"})
+	is.Equal(found(doctor.Repair, "batch"), []string{"gone", "overwritten"})
+	is.Equal(found(doctor.Check, "batch"), []string{"overwritten"}) // nobody else's data is touched
 	is.NoErr(q.Delete(t.Context()))
 	plant()
 	is.NoErr(q.Delete(t.Context()))

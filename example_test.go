@@ -107,7 +107,7 @@ func ExampleHandleOptions_onFailed() {
 		return worqr.Permanent(errors.New("no such mailbox"))
 	}, &worqr.HandleOptions{
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
-			fmt.Printf("%s: %s, %s\n", t.Failure.Kind, t.Payload, t.Failure.Reason)
+			fmt.Printf("%s: %s, %s\n", t.Failure.Kind, t.Payload, t.Failure.Error)
 			cancel()
 			return nil // then it is gone
 		},
@@ -134,7 +134,7 @@ func ExampleQueue_RequeueFailed() {
 
 	for t, err := range emails.Failed(ctx) {
 		noError(err)
-		fmt.Printf("%s: %s, %s\n", t.Kind, t.Payload, t.Reason)
+		fmt.Printf("%s: %s, %s\n", t.Kind, t.Payload, t.Error)
 		fmt.Println("requeued:", value(emails.RequeueFailed(ctx, t.ID)))
 	}
 	fmt.Printf("next: %s\n", value(emails.Peek(ctx)))
@@ -152,11 +152,11 @@ func ExampleQueue_Put() {
 	indexes := peer.Queue("indexes")
 
 	noError(indexes.Put(ctx, "manual", []byte("page 1"), nil)) // now
-	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), When: worqr.IfEarlier}
+	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier}
 	noError(indexes.Put(ctx, "manual", []byte("page 2"), later)) // another payload, the same time
 	for t, err := range indexes.Scheduled(ctx) {
 		noError(err)
-		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.At.Before(time.Now().Add(time.Minute)))
+		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.DueAt.Before(time.Now().Add(time.Minute)))
 	}
 	fmt.Println("waiting:", value(indexes.Len(ctx)))
 	// Output:
@@ -182,7 +182,7 @@ func ExampleQueue_Put_repeat() {
 	}, nil)
 
 	// Every replica does this when it starts: what is planned stays as it is.
-	noError(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{When: worqr.Never, KeepPayload: true}))
+	noError(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{Reschedule: worqr.RescheduleNever, KeepPayload: true}))
 	noError(peer.Run(ctx))
 	// Output:
 	// clean up, start 1
@@ -202,7 +202,7 @@ func ExampleQueue_EnqueueAt() {
 		noError(err)
 		fmt.Printf("%s\n", payload)
 	}
-	fmt.Println("removed:", value(emails.Remove(ctx, key)))
+	fmt.Println("removed:", value(emails.RemoveKey(ctx, key)))
 	// Output:
 	// hello
 	// remember
@@ -381,12 +381,12 @@ func ExamplePeer_FailWorker() {
 	noError(gone.Queue("photos").StartWork(ctx))
 	held := value(gone.Queue("photos").StartTasks(ctx, 2))
 
-	fmt.Println("returned:", value(peer.FailWorker(ctx, gone.ID())))
+	fmt.Println("returned:", value(peer.FailWorker(ctx, gone.WorkerID())))
 	for payload, err := range peer.Queue("photos").Tasks(ctx) {
 		noError(err)
 		fmt.Printf("%s\n", payload)
 	}
-	fmt.Println(errors.Is(held[0].Finish(ctx), worqr.ErrLost))
+	fmt.Println(errors.Is(held[0].Finish(ctx), worqr.ErrNotOwner))
 	// Output:
 	// returned: 2
 	// cat
@@ -409,7 +409,7 @@ func ExamplePeer_Repair() {
 
 	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
 	for _, f := range value(peer.Repair(ctx, nil)).Findings {
-		if f.Queue == "photos" && f.Repaired && f.Severity == worqr.SeverityBroken {
+		if f.Queue == "photos" && f.Repaired && f.Severity == worqr.SeverityError {
 			fmt.Println(f.Kind, "-", f.Text)
 		}
 	}
@@ -445,7 +445,7 @@ func ExampleOpen_tls() {
 	authorities.AppendCertsFromPEM(pem)
 	certificate, err := tls.LoadX509KeyPair("client.pem", "client.key")
 	noError(err)
-	peer, err := worqr.Open("rediss://redis.example:6380", &worqr.Options{TLS: &tls.Config{
+	peer, err := worqr.Open("rediss://redis.example:6380", &worqr.Options{TLSConfig: &tls.Config{
 		RootCAs:      authorities,                    // nil: those of the system
 		Certificates: []tls.Certificate{certificate}, // none unless the server wants one
 	}})

@@ -334,7 +334,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		c.stopped.Add(1)
 	}
 	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
-		delete(r.held, t.ID)
+		delete(r.held, t.AttemptID)
 		t.end(context.Canceled)
 		r.safe(t)
 	}

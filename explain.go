@@ -34,55 +34,55 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonPaused   Reason = "paused"   // the queue is
-	ReasonUnserved Reason = "unserved" // nobody serves the queue
-	ReasonBusy     Reason = "busy"     // no worker is idle
-	ReasonEarly    Reason = "early"    // its time has not come
-	ReasonBehind   Reason = "behind"   // others start before it
-	ReasonBlocked  Reason = "blocked"  // its key runs
-	ReasonSuspect  Reason = "suspect"  // workers died holding it: if one more crash would fail it, it waits until its peer runs no other such task
-	ReasonLapsed   Reason = "lapsed"   // its worker's heartbeats have stopped: it's evicted soon unless they resume
-	ReasonReturn   Reason = "return"   // its worker is gone, and it is being returned
-	ReasonFailed   Reason = "failed"   // it is in the failed queue
+	ReasonPaused       Reason = "paused"        // the queue is
+	ReasonNoWorker     Reason = "no-worker"     // nobody serves the queue
+	ReasonBusy         Reason = "busy"          // no worker is idle
+	ReasonNotDue       Reason = "not-due"       // its time has not come
+	ReasonBehind       Reason = "behind"        // others start before it
+	ReasonBlocked      Reason = "blocked"       // its key runs
+	ReasonSuspect      Reason = "suspect"       // workers died holding it: if one more crash would fail it, it waits until its peer runs no other such task
+	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped: it's evicted soon unless they resume
+	ReasonReturning    Reason = "returning"     // its worker is gone, and it is being returned
+	ReasonFailed       Reason = "failed"        // it is in the failed queue
 )
 
 // A TaskCopy is one place where a task is.
 type TaskCopy struct {
-	State  CopyState
-	Why    []Reason  // it does not run; none: it runs, or is about to
-	Before int       // tasks that start before it, of those that wait
-	Due    time.Time // of what is scheduled or blocked; zero for the list
+	State   CopyState
+	Reasons []Reason  // it does not run; none: it runs, or is about to
+	Before  int       // tasks that start before it, of those that wait
+	DueAt   time.Time // of what is scheduled or blocked; zero for the list
 
 	// Of what waits in the second lane, and of what has failed.
 	Retries int
 	Crashes int
 
 	// Of what runs.
-	Process string // the id of this run of the task
-	Token   int64
-	Since   time.Time // by the clock of the peer that took it
-	Worker  string    // that holds it; of what has failed, that had it last
-	Name    string    // of the worker; what follows, too. "" where it is not registered
-	Host    string
-	PID     int       // of the operating system's process
-	FailBy  time.Time // when the worker is evicted, if its lease has expired and somebody is there to judge
+	AttemptID  string // the id of this run of the task
+	Token      int64
+	StartedAt  time.Time // by the clock of the peer that took it
+	WorkerID   string    // that holds it; of what has failed, that had it last
+	WorkerName string    // of the worker; what follows, too. "" where it is not registered
+	Host       string
+	PID        int       // of the operating system's process
+	EvictAt    time.Time // when the worker is evicted, if its lease has expired and somebody is there to judge
 
 	// Of what has failed.
-	Kind   FailureKind
-	Reason string
-	At     time.Time
+	Kind     FailureKind
+	Error    string
+	FailedAt time.Time
 }
 
 // An Explanation tells where a task is and why it does not run.
 type Explanation struct {
-	Queue   string
-	At      time.Time // by the clock of Redis
-	Unknown bool      // nothing is there of a queue of that name, so the name may be wrong
-	Paused  bool
-	Workers int // that serve the queue, with an unexpired lease
-	Idle    int // of these, with free slots and nothing to do
-	Unread  int // tasks of the list that were not looked at, since too many are before them
-	Copies  []TaskCopy
+	Queue       string
+	At          time.Time // by the clock of Redis
+	NoSuchQueue bool      // nothing is there of a queue of that name, so the name may be wrong
+	Paused      bool
+	Workers     int // that serve the queue, with an unexpired lease
+	IdleWorkers int // of these, with free slots and nothing to do
+	NotSearched int // tasks of the list that were not looked at, since too many are before them
+	Copies      []TaskCopy
 
 	prefix string // under which nothing was found
 }
@@ -108,7 +108,7 @@ func (q *Queue) Explain(ctx context.Context, payload []byte) (*Explanation, erro
 
 // ExplainKey does the same for what is under a key: what waits and what runs, and
 // of the newest 1,000 failed tasks those that were under it. Its cost does not depend on
-// what else waits or runs. It fails with ErrBadOption when the key makes no sense.
+// what else waits or runs. It fails with ErrInvalid when the key makes no sense.
 func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error) {
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("explain", err)
@@ -129,7 +129,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		}
 		if tries == 1 {
 			e.prefix = q.peer.opts.Prefix
-			e.Unknown, err = q.unknown(ctx)
+			e.NoSuchQueue, err = q.unknown(ctx)
 			return e, err
 		}
 	}
@@ -160,9 +160,9 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Queue: q.name, At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, Idle: p.Idle}
+	e := &Explanation{Queue: q.name, At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, IdleWorkers: p.Idle}
 	if entry == "" {
-		e.Unread = max(p.Length-listDepth, 0)
+		e.NotSearched = max(p.Length-listDepth, 0)
 	}
 	for _, before := range p.Before {
 		e.Copies = append(e.Copies, e.waits(TaskCopy{State: CopyWaiting, Before: p.Ready + before}))
@@ -172,7 +172,7 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 			e.Copies = append(e.Copies, e.entry(p, x))
 		}
 		if entry != "" && x.Process != "" {
-			e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, Process: x.Process, Worker: x.Worker, Token: x.Token, Since: begun(x.Process)})
+			e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, AttemptID: x.Process, WorkerID: x.Worker, Token: x.Token, StartedAt: begun(x.Process)})
 		}
 	}
 	if entry == "" {
@@ -181,7 +181,7 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 				return nil, err
 			}
 			if bytes.Equal(t.Payload, payload) {
-				e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, Process: t.Process, Worker: t.Worker, Token: t.Token, Since: t.Since})
+				e.Copies = append(e.Copies, TaskCopy{State: CopyRunning, AttemptID: t.AttemptID, WorkerID: t.WorkerID, Token: t.Token, StartedAt: t.StartedAt})
 			}
 			if len(e.Copies) >= 3*mostCopies {
 				break
@@ -208,11 +208,11 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 
 // waits adds why something does not start that might.
 func (e *Explanation) waits(c TaskCopy) TaskCopy {
-	if c = e.halted(c); len(c.Why) == 0 && e.Idle == 0 {
-		c.Why = append(c.Why, ReasonBusy)
+	if c = e.halted(c); len(c.Reasons) == 0 && e.IdleWorkers == 0 {
+		c.Reasons = append(c.Reasons, ReasonBusy)
 	}
 	if c.Before > 0 {
-		c.Why = append(c.Why, ReasonBehind)
+		c.Reasons = append(c.Reasons, ReasonBehind)
 	}
 	return c
 }
@@ -221,35 +221,35 @@ func (e *Explanation) waits(c TaskCopy) TaskCopy {
 func (e *Explanation) halted(c TaskCopy) TaskCopy {
 	switch {
 	case e.Paused:
-		c.Why = append(c.Why, ReasonPaused)
+		c.Reasons = append(c.Reasons, ReasonPaused)
 	case e.Workers == 0:
-		c.Why = append(c.Why, ReasonUnserved)
+		c.Reasons = append(c.Reasons, ReasonNoWorker)
 	}
 	return c
 }
 
 // entry is what waits of an entry.
 func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
-	c := TaskCopy{State: CopyScheduled, Due: due(x.Due, p.Now), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	c := TaskCopy{State: CopyScheduled, DueAt: due(x.Due, p.Now), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > p.Now
 	if x.Process != "" {
-		c.State, c.Why = CopyBlocked, []Reason{ReasonBlocked}
+		c.State, c.Reasons = CopyBlocked, []Reason{ReasonBlocked}
 	}
 	switch {
 	case early:
-		c.Why = append(c.Why, ReasonEarly)
+		c.Reasons = append(c.Reasons, ReasonNotDue)
 		c = e.halted(c) // it would not start then either
 	case c.State == CopyScheduled:
 		c = e.waits(c)
 		if c.Crashes > 0 && !e.Paused && e.Workers > 0 {
-			c.Why = append(c.Why, ReasonSuspect) // only its peer knows MaxCrashes, and what else runs there
+			c.Reasons = append(c.Reasons, ReasonSuspect) // only its peer knows MaxCrashes, and what else runs there
 		}
 	}
 	return c
 }
 
 func buriedAs(f *FailedTask) TaskCopy {
-	return TaskCopy{State: CopyFailed, Why: []Reason{ReasonFailed}, Worker: f.Worker, Retries: f.Retries, Crashes: f.Crashes, Kind: f.Kind, Reason: f.Reason, At: f.At}
+	return TaskCopy{State: CopyFailed, Reasons: []Reason{ReasonFailed}, WorkerID: f.WorkerID, Retries: f.Retries, Crashes: f.Crashes, Kind: f.Kind, Error: f.Error, FailedAt: f.FailedAt}
 }
 
 // dig looks for a key in the failed queue.
@@ -272,9 +272,9 @@ func (e *Explanation) dig(ctx context.Context, q *Queue, key string) error {
 // holder tells of the worker that holds a copy.
 func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 	replies := q.peer.calls.Do(ctx,
-		redisconn.Command("HMGET", q.peer.space.Worker(c.Worker), "name", "host", "pid"),
-		redisconn.Command("ZSCORE", q.keys.Workers(), c.Worker),
-		redisconn.Command("ZSCORE", q.keys.Suspects(), c.Worker))
+		redisconn.Command("HMGET", q.peer.space.Worker(c.WorkerID), "name", "host", "pid"),
+		redisconn.Command("ZSCORE", q.keys.Workers(), c.WorkerID),
+		redisconn.Command("ZSCORE", q.keys.Suspects(), c.WorkerID))
 	var about []string
 	scores := make([]float64, 2)
 	there := make([]bool, 2)
@@ -295,25 +295,25 @@ func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 		}
 	}
 	if len(about) == 3 {
-		c.Name, c.Host = about[0], about[1]
+		c.WorkerName, c.Host = about[0], about[1]
 		c.PID, _ = strconv.Atoi(about[2]) // what people wrote there is 0
 	}
 	now := float64(e.At.UnixMilli())
 	switch {
 	case there[1] && scores[1] <= 0:
-		c.Why = append(c.Why, ReasonReturn)
+		c.Reasons = append(c.Reasons, ReasonReturning)
 		if e.Workers == 0 {
-			c.Why = append(c.Why, ReasonUnserved)
+			c.Reasons = append(c.Reasons, ReasonNoWorker)
 		}
 	case there[0] && scores[0] < now:
-		c.Why = append(c.Why, ReasonLapsed)
+		c.Reasons = append(c.Reasons, ReasonLeaseExpired)
 		switch {
 		case e.Workers == 0:
-			c.Why = append(c.Why, ReasonUnserved)
+			c.Reasons = append(c.Reasons, ReasonNoWorker)
 		case there[1]:
-			c.FailBy = time.UnixMilli(int64(scores[1])).Add(q.peer.opts.beat())
+			c.EvictAt = time.UnixMilli(int64(scores[1])).Add(q.peer.opts.beat())
 		default: // one looks with its next beat, and again a beat later
-			c.FailBy = e.At.Add(2 * q.peer.opts.beat())
+			c.EvictAt = e.At.Add(2 * q.peer.opts.beat())
 		}
 	}
 	return nil
@@ -322,9 +322,9 @@ func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 // String is a few sentences for people, without the payload and the key.
 func (e *Explanation) String() string {
 	switch {
-	case len(e.Copies) == 0 && e.Unread > 0:
-		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d that are waiting there, which weren't read.", e.Queue, e.Unread)
-	case e.Unknown:
+	case len(e.Copies) == 0 && e.NotSearched > 0:
+		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d that are waiting there, which weren't read.", e.Queue, e.NotSearched)
+	case e.NoSuchQueue:
 		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, cmp.Or(e.prefix, keys.DefaultPrefix))
 	case len(e.Copies) == 0:
 		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted.", e.Queue)
@@ -343,45 +343,45 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	case CopyWaiting:
 		fmt.Fprintf(&s, "Waiting on %q.", e.Queue)
 	case CopyScheduled:
-		fmt.Fprintf(&s, "Scheduled on %q for %s (%s).", e.Queue, clock(c.Due), counts)
+		fmt.Fprintf(&s, "Scheduled on %q for %s (%s).", e.Queue, clock(c.DueAt), counts)
 	case CopyBlocked:
 		fmt.Fprintf(&s, "Waiting on %q until the task that runs under its key has ended.", e.Queue)
 	case CopyRunning:
-		fmt.Fprintf(&s, "Running on worker %s", shown(c.Worker))
-		if c.Name != "" {
-			fmt.Fprintf(&s, " (%s, pid %d on %s)", shown(c.Name), c.PID, shown(c.Host))
+		fmt.Fprintf(&s, "Running on worker %s", shown(c.WorkerID))
+		if c.WorkerName != "" {
+			fmt.Fprintf(&s, " (%s, pid %d on %s)", shown(c.WorkerName), c.PID, shown(c.Host))
 		}
-		if !c.Since.IsZero() {
-			fmt.Fprintf(&s, " since %s", clock(c.Since))
+		if !c.StartedAt.IsZero() {
+			fmt.Fprintf(&s, " since %s", clock(c.StartedAt))
 		}
-		fmt.Fprintf(&s, ", as run %s with token %d.", shown(c.Process), c.Token)
+		fmt.Fprintf(&s, ", as run %s with token %d.", shown(c.AttemptID), c.Token)
 	case CopyFailed:
-		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, clock(c.At), shown(string(c.Kind)), counts, c.Reason)
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, clock(c.FailedAt), shown(string(c.Kind)), counts, c.Error)
 	}
-	for _, why := range c.Why {
+	for _, why := range c.Reasons {
 		switch why {
 		case ReasonPaused:
 			s.WriteString(" The queue is paused; Resume it.")
-		case ReasonUnserved:
+		case ReasonNoWorker:
 			s.WriteString(" No worker serves this queue; start a peer that handles it.")
 		case ReasonBusy:
 			fmt.Fprintf(&s, " All workers are busy (%d).", e.Workers)
-		case ReasonEarly:
-			fmt.Fprintf(&s, " Due in %v.", c.Due.Sub(e.At).Round(time.Millisecond))
+		case ReasonNotDue:
+			fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", tasks(c.Before, "starts", "start"))
 		case ReasonSuspect:
 			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", several(c.Crashes, "worker"))
-		case ReasonLapsed:
+		case ReasonLeaseExpired:
 			s.WriteString(" The worker's heartbeats have stopped.")
-			if !c.FailBy.IsZero() {
-				fmt.Fprintf(&s, " Unless they resume, it's evicted at about %s, and the task returns to the front.", clock(c.FailBy))
+			if !c.EvictAt.IsZero() {
+				fmt.Fprintf(&s, " Unless they resume, it's evicted at about %s, and the task returns to the front.", clock(c.EvictAt))
 			}
-		case ReasonReturn:
+		case ReasonReturning:
 			s.WriteString(" The worker is gone, and the task is being returned to the front.")
 		}
 	}
-	if len(c.Why) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
+	if len(c.Reasons) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
 		s.WriteString(" It's about to start.")
 	}
 	return s.String()

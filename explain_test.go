@@ -20,7 +20,7 @@ import (
 func told(e *worqr.Explanation) (all []string) {
 	for _, c := range e.Copies {
 		s := string(c.State)
-		for _, why := range c.Why {
+		for _, why := range c.Reasons {
 			s += " " + string(why)
 		}
 		all = append(all, s)
@@ -46,23 +46,23 @@ func TestExplain(t *testing.T) {
 		return e
 	}
 	e := explain()
-	is.True(e.Unknown)
+	is.True(e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" exists under the prefix %q", prefix)))
 	at := &worqr.PutOptions{At: time.Now().Add(time.Hour)}
 	is.NoErr(looker.Put(t.Context(), "key", payload, at))
-	e = explain("scheduled early unserved")
-	is.True(!e.Unknown)
+	e = explain("scheduled not-due no-worker")
+	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 	is.NoErr(looker.Pause(t.Context()))
-	explain("scheduled early paused")
+	explain("scheduled not-due paused")
 	is.NoErr(looker.Resume(t.Context()))
-	_, err := looker.Remove(t.Context(), "key")
+	_, err := looker.RemoveKey(t.Context(), "key")
 	is.NoErr(err)
 	e = explain() // there is no key of it any more, but its name
-	is.True(!e.Unknown)
+	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No copy"))
 	enqueue(t, looker, "first", canary)
-	e = explain("waiting unserved behind")
+	e = explain("waiting no-worker behind")
 	is.Equal(e.Copies[0].Before, 1)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 	is.NoErr(looker.Pause(t.Context()))
@@ -76,29 +76,29 @@ func TestExplain(t *testing.T) {
 	is.NoErr(err)
 	c := explain("running").Copies[0]
 	host, _ := os.Hostname()
-	is.Equal(c.Process, tasks[1].ID)
+	is.Equal(c.AttemptID, tasks[1].AttemptID)
 	is.Equal(c.Token, tasks[1].Token)
-	is.Equal(c.Worker, peer.ID())
-	is.Equal(c.Name, "the worker")
+	is.Equal(c.WorkerID, peer.WorkerID())
+	is.Equal(c.WorkerName, "the worker")
 	is.Equal(c.Host, host)
 	is.Equal(c.PID, os.Getpid())
-	is.True(time.Since(c.Since) < patience)
+	is.True(time.Since(c.StartedAt) < patience)
 	says := explain("running").String() // "process" is both a run of a task and what has a pid, so it is neither
 	is.True(strings.Contains(says, fmt.Sprintf("(the worker, pid %d on %s)", os.Getpid(), host)))
-	is.True(strings.Contains(says, fmt.Sprintf("as run %s with token %d.", c.Process, c.Token)))
+	is.True(strings.Contains(says, fmt.Sprintf("as run %s with token %d.", c.AttemptID, c.Token)))
 	is.True(!strings.Contains(says, "process"))
 	is.NoErr(tasks[1].Retry(t.Context(), time.Hour))
-	c = explain("scheduled early").Copies[0]
+	c = explain("scheduled not-due").Copies[0]
 	is.Equal(c.Retries, 1)
-	is.True(c.Due.After(time.Now().Add(50 * time.Minute)))
+	is.True(c.DueAt.After(time.Now().Add(50 * time.Minute)))
 	enqueue(t, looker, canary)
 	task, err := q.StartTask(t.Context())
 	is.NoErr(err)
-	explain("scheduled early", "running")
+	explain("scheduled not-due", "running")
 	is.NoErr(task.Fail(t.Context(), errors.New("a reason")))
-	e = explain("scheduled early", "failed failed")
-	is.Equal(e.Copies[1].Reason, "a reason")
-	is.Equal(e.Copies[1].Worker, peer.ID())
+	e = explain("scheduled not-due", "failed failed")
+	is.Equal(e.Copies[1].Error, "a reason")
+	is.Equal(e.Copies[1].WorkerID, peer.WorkerID())
 	is.True(strings.Contains(e.String(), `"a reason"`))
 	is.NoErr(tasks[0].Finish(t.Context()))
 }
@@ -116,7 +116,7 @@ func TestExplainSuspect(t *testing.T) {
 	tasks, err := q.StartTasks(t.Context(), 2)
 	is.NoErr(err)
 	is.Equal(len(tasks), 2)
-	_, err = other.FailWorker(t.Context(), first.ID())
+	_, err = other.FailWorker(t.Context(), first.WorkerID())
 	is.NoErr(err)
 	is.NoErr(first.StopWorker(t.Context()))
 
@@ -163,7 +163,7 @@ func TestExplainKey(t *testing.T) {
 	is.Equal(explain("scheduled busy behind").Copies[0].Before, 1)
 	tasks, err := q.StartTasks(t.Context(), 2)
 	is.NoErr(err)
-	is.Equal(explain("running").Copies[0].Process, tasks[1].ID)
+	is.Equal(explain("running").Copies[0].AttemptID, tasks[1].AttemptID)
 	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
 	explain("blocked blocked", "running")
 	e, err := q.Explain(t.Context(), []byte(canary))
@@ -172,7 +172,7 @@ func TestExplainKey(t *testing.T) {
 	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
 	explain("scheduled busy", "failed failed")
 	_, err = q.ExplainKey(t.Context(), "")
-	is.True(errors.Is(err, worqr.ErrBadOption))
+	is.True(errors.Is(err, worqr.ErrInvalid))
 	_, err = peer.Queue("").Explain(t.Context(), nil)
 	is.True(errors.Is(err, worqr.ErrBadName))
 }
@@ -196,15 +196,15 @@ func TestExplainDead(t *testing.T) {
 		is.NoErr(err)
 		return !slices.Equal(told(e), []string{"running"})
 	})
-	is.Equal(told(e), []string{"running lapsed unserved"})
-	is.True(e.Copies[0].FailBy.IsZero())
+	is.Equal(told(e), []string{"running lease-expired no-worker"})
+	is.True(e.Copies[0].EvictAt.IsZero())
 
 	looked := time.Now()
 	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
 	e, err := q.Explain(t.Context(), []byte("a"))
 	is.NoErr(err)
-	if got := told(e); slices.Equal(got, []string{"running lapsed"}) { // else it was returned meanwhile
-		is.True(e.Copies[0].FailBy.After(looked))
+	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // else it was returned meanwhile
+		is.True(e.Copies[0].EvictAt.After(looked))
 		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
 	eventually(t, "it waits again", func() bool {
@@ -231,7 +231,7 @@ func TestExplainMany(t *testing.T) {
 	e, err = q.Explain(t.Context(), []byte("last"))
 	is.NoErr(err)
 	is.Equal(len(e.Copies), 0) // too far behind, and it says so
-	is.Equal(e.Unread, 20_002)
+	is.Equal(e.NotSearched, 20_002)
 	is.True(strings.Contains(e.String(), "20002"))
 	for i := range 30 {
 		is.NoErr(q.Put(t.Context(), fmt.Sprint(i), []byte("b"), nil))

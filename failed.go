@@ -17,22 +17,22 @@ import (
 
 // A FailedTask is a task in the failed queue.
 type FailedTask struct {
-	ID      string // for RequeueFailed and DeleteFailed: of the attempt that failed; for KindCrashed, a generated id
-	Payload []byte
-	Key     string // "" if it was on the list
-	Kind    FailureKind
-	Reason  string    // the text of the last error, of which the first 4,096 bytes are kept
-	Retries int       // attempts that failed before the last
-	Crashes int       // workers that died holding it
-	Worker  string    // that had it last; for KindCrashed, the one that found it so
-	At      time.Time // when it failed, by the clock of Redis
+	ID       string // for RequeueFailed and DeleteFailed: of the attempt that failed; for FailureCrashed, a generated id
+	Payload  []byte
+	Key      string // "" if it was on the list
+	Kind     FailureKind
+	Error    string    // the text of the last error, of which the first 4,096 bytes are kept
+	Retries  int       // attempts that failed before the last
+	Crashes  int       // workers that died holding it
+	WorkerID string    // that had it last; for FailureCrashed, the one that found it so
+	FailedAt time.Time // when it failed, by the clock of Redis
 }
 
 func failure(g *script.Grave) *FailedTask {
 	return &FailedTask{
 		ID: strings.TrimPrefix(g.Entry, keyMark), Payload: g.Payload, Key: strings.TrimPrefix(g.From, keyMark),
-		Kind: FailureKind(g.Kind), Reason: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
-		Worker: g.Worker, At: time.UnixMilli(g.At),
+		Kind: FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
+		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At),
 	}
 }
 
@@ -173,8 +173,8 @@ func (q *Queue) exhume(ctx context.Context, ids []string, do func(context.Contex
 	if q.bad != nil {
 		return 0, q.bad
 	}
-	if len(ids) > MaxBatch {
-		return 0, tooLarge("%d ids at once; at most %d", len(ids), MaxBatch)
+	if len(ids) > MaxBatchSize {
+		return 0, tooLarge("%d ids at once; at most %d", len(ids), MaxBatchSize)
 	}
 	for some := range slices.Chunk(ids, page) {
 		entries := make([]ranked, len(some))

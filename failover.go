@@ -27,7 +27,7 @@ import (
 // each of these.
 func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
 	if worker == "" {
-		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrBadOption))
+		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrInvalid))
 	}
 	errs := p.eachQueue(ctx, func(q *Queue) error {
 		_, n, err := script.FailWorker(ctx, p.calls, q.keys, worker)

@@ -181,8 +181,8 @@ func TestRedisStall(t *testing.T) {
 	server.Signal(t, syscall.SIGCONT)
 	time.Sleep(recovery) // in which whoever were to be failed would be
 	for _, p := range peers {
-		is.Equal(p.Stats().Evicted, int64(0))
-		is.Equal(p.Stats().Swept, int64(0))
+		is.Equal(p.Stats().TimesEvicted, int64(0))
+		is.Equal(p.Stats().WorkersEvicted, int64(0))
 	}
 	close(finish)
 	eventually(t, "all are finished", func() bool {
@@ -257,7 +257,7 @@ func TestRedisRestart(t *testing.T) {
 	server.Restart(t)
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
 	is.Equal(len(starts), 0)
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
 // Exclusive handlers are stopped before anybody else may start their task,
@@ -307,7 +307,7 @@ func TestExclusive(t *testing.T) {
 	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
 		return len(told.lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.lines(`from="heartbeats fail; retrying" after=`)) > 0
 	})
-	id := p.ID()
+	id := p.WorkerID()
 	stop()
 	is.Equal(len(told.lines(`msg="worqr: stopped" worker=`+id)), 1)
 	is.True(strings.Contains(told.lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
@@ -324,13 +324,13 @@ func TestNegativeLease(t *testing.T) {
 	_, err := q.StartTask(t.Context())
 	is.NoErr(err)
 	c := redistest.Conn(t)
-	deadline, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.ID()))
+	deadline, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
 	is.NoErr(err)
 	is.True(deadline > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
 	failed, err := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context())
 	is.NoErr(err)
 	is.Equal(len(failed), 0)
-	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.ID())
+	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID())
 	is.NoErr(err)
 	is.Equal(n, 1)
 }
@@ -417,7 +417,7 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 		cut()
 	}
 	for _, p := range peers {
-		is.Equal(p.Stats().Evicted, int64(0))
+		is.Equal(p.Stats().TimesEvicted, int64(0))
 	}
 }
 
@@ -430,7 +430,7 @@ func TestExclusiveDuringStall(t *testing.T) {
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
 	starts, causes := make(chan string, 10), make(chan error, 10)
 	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- t.ID
+		starts <- t.AttemptID
 		if len(causes) > 0 {
 			return nil
 		}
@@ -448,5 +448,5 @@ func TestExclusiveDuringStall(t *testing.T) {
 	err := <-causes
 	is.True(is_(err, worqr.ErrLeaseExpired))
 	is.True(!is_(err, worqr.ErrEvicted))
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }

@@ -72,7 +72,7 @@ func (f *failures) retried(t *Task, text string, in time.Duration) {
 		return
 	}
 	if queue := t.rounds.queue.id; f.retries.Allow(queue) {
-		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.ID, "attempt", t.Retries+1, "retry_in", in, "err", text)
+		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.AttemptID, "attempt", t.Retries+1, "retry_in", in, "err", text)
 	}
 }
 
@@ -82,7 +82,7 @@ func (f *failures) final(t *Task, kind script.Kind, text string) {
 		return
 	}
 	if queue := t.rounds.queue.id; f.finals.Allow(queue) {
-		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.ID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
+		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.AttemptID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
 	}
 }
 
@@ -92,7 +92,7 @@ func (f *failures) panicked(t *Task, j judgement) {
 	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
 		return
 	}
-	attrs := []any{"queue", queue, "process", t.ID, "attempt", t.Retries + 1}
+	attrs := []any{"queue", queue, "process", t.AttemptID, "attempt", t.Retries + 1}
 	if j.Verb == script.Retry {
 		attrs = append(attrs, "retry_in", j.Delay)
 	}

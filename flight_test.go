@@ -147,7 +147,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("it hangs")
 			}
-			is.Equal(errors.Is(err, ErrUnknown), said)
+			is.Equal(errors.Is(err, ErrUnknownOutcome), said)
 			is.True(strings.Contains(err.Error(), "nosy"))
 			is.True(asked)
 			r.mu.Lock()

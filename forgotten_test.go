@@ -40,11 +40,11 @@ func TestLostWritesAreReported(t *testing.T) {
 
 			eventually(t, "the peer says so", func() bool {
 				if name == "a round" {
-					_, err := conn.Do("HSET", prefix+":rounds:{q}", p.ID(), 1)
+					_, err := conn.Do("HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
 					is.NoErr(err)
 					work()
 				} else {
-					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.ID())
+					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
 					is.NoErr(err)
 				}
 				return strings.Contains(said.all(), "Redis has lost writes")
@@ -67,16 +67,16 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			s.Restart(t)
 		}, true},
 		"tokens of before": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			has("ZREM p:workers:{q} "+p.ID(), "SET p:token:{q} 2")(t, s, nil)
+			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} 2")(t, s, nil)
 		}, true},
 		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			has("ZREM p:workers:{q} "+p.ID())(t, s, nil)
+			has("ZREM p:workers:{q} "+p.WorkerID())(t, s, nil)
 		}, false},
 		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			has("ZREM p:workers:{q} "+p.ID(), "SET p:token:{q} foreign")(t, s, nil)
+			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
 		}, false},
 		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.ID())
+			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID())
 			must(t, err)
 		}, false},
 	} {
@@ -91,11 +91,11 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			for range 3 {
 				is.NoErr(take(t, q).Finish(t.Context()))
 			}
-			before := p.ID()
+			before := p.WorkerID()
 			c.befalls(t, server, p)
 			look := redistest.Dial(t, server.URL())
 			eventually(t, "it has come back", func() bool {
-				id := p.ID()
+				id := p.WorkerID()
 				there, err := redis.Bool(look.Do("EXISTS", "p:worker:"+id))
 				return err == nil && there && id != before
 			})
@@ -103,9 +103,9 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			if c.lost {
 				lost = 1
 			}
-			is.Equal(len(said.lines("worker="+before+" new="+p.ID())), 1)
+			is.Equal(len(said.lines("worker="+before+" new="+p.WorkerID())), 1)
 			is.Equal(len(said.lines("Redis has lost writes")), lost) // once, however many queues
-			is.Equal(p.Stats().Evicted, int64(1))
+			is.Equal(p.Stats().TimesEvicted, int64(1))
 		})
 	}
 }

@@ -19,7 +19,7 @@ func (p *Peer) LogValue() slog.Value {
 	if p == nil {
 		return slog.Value{}
 	}
-	return slog.GroupValue(slog.String("id", p.ID()))
+	return slog.GroupValue(slog.String("id", p.WorkerID()))
 }
 
 // Format prints the queue's name. It may be printed while it is served.
@@ -36,7 +36,7 @@ func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 // LogValue implements slog.LogValuer, without payload, key and result.
 func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("queue", t.Queue), slog.String("process", t.ID), slog.Int("bytes", len(t.Payload)),
+		slog.String("queue", t.Queue), slog.String("process", t.AttemptID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
@@ -46,8 +46,8 @@ func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
 // LogValue implements slog.LogValuer, without payload and key.
 func (t RunningTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("process", t.Process), slog.String("worker", t.Worker), slog.Int("bytes", len(t.Payload)),
-		slog.Int64("token", t.Token), slog.String("since", t.Since.Format(time.RFC3339Nano)))
+		slog.String("process", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
+		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
 }
 
 // Format prints what the task is, without payload and key.
@@ -56,7 +56,7 @@ func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t
 // LogValue implements slog.LogValuer, without payload and key.
 func (t ScheduledTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("at", t.At.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
+		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
 		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
@@ -68,9 +68,9 @@ func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 // the text of your own error.
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Reason),
+		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Error),
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
-		slog.String("worker", t.Worker), slog.String("at", t.At.Format(time.RFC3339Nano)))
+		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }
 
 // Format prints the counts.
@@ -87,7 +87,7 @@ func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 // LogValue implements slog.LogValuer, without payload and result.
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.Worker),
+		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.WorkerID),
 		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count))
 }
 

@@ -172,7 +172,7 @@ func calls(p *worqr.Peer, q *worqr.Queue) map[string]func(ctx context.Context) {
 		"Queue.EnqueueUnique": func(ctx context.Context) { _ = q.EnqueueUnique(ctx, x) },
 		"Queue.EnqueueAt":     func(ctx context.Context) { _, _ = q.EnqueueAt(ctx, time.Now(), x) },
 		"Queue.Put":           func(ctx context.Context) { _ = q.Put(ctx, "x", x, nil) },
-		"Queue.Remove":        func(ctx context.Context) { _, _ = q.Remove(ctx, "x") },
+		"Queue.Remove":        func(ctx context.Context) { _, _ = q.RemoveKey(ctx, "x") },
 		"Queue.Cancel": func(ctx context.Context) {
 			if c, err := q.Cancel(ctx, x); err == nil {
 				_ = c.Wait(ctx)

@@ -37,7 +37,7 @@ import (
 //
 // A handler that does not return within Grace after its context has ended is
 // disowned: its task ends as if it had returned the cause, another task gets its
-// slot, and its goroutine is counted in Stats.Stuck until it returns. That is
+// slot, and its goroutine is counted in PeerStats.StuckHandlers until it returns. That is
 // logged with its stack, one line a second, and then how many more there were. The
 // task, if it is retried, may run beside it, even when it has a key.
 //
@@ -96,12 +96,12 @@ type HandleOptions struct {
 	// had, a task that it finishes is gone, and one with which it fails is tried
 	// again.
 	OnFailed Handler
-	// FailedOptions are the options of OnFailed; there, Concurrency 0 is 1,
+	// OnFailedOptions are the options of OnFailed; there, Concurrency 0 is 1,
 	// MaxRetries 0 is 100, and Backoff nil is 10 s, doubling to 15 min. What
 	// OnFailed retries no more stays in the failed queue, to be looked at, with the
 	// reason for which it had failed before. Neither KeepFailed nor OnFailed may
 	// be set in them.
-	FailedOptions *HandleOptions
+	OnFailedOptions *HandleOptions
 	// Priority says which of the peer's queues goes first when they compete for
 	// Options.Capacity: the higher. Every eighth task goes to the queue that has
 	// waited longest, so that none starves.
@@ -159,8 +159,8 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 // forFailed returns the options of OnFailed.
 func (o *HandleOptions) forFailed() HandleOptions {
 	var c HandleOptions
-	if o.FailedOptions != nil {
-		c = *o.FailedOptions
+	if o.OnFailedOptions != nil {
+		c = *o.OnFailedOptions
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
 	c.MaxRetries = cmp.Or(c.MaxRetries, failedRetries)
@@ -180,23 +180,23 @@ func (o *HandleOptions) check(capacity int) error {
 		"KeepFailed": int64(o.KeepFailed), "Weight": int64(o.Weight),
 	} {
 		if n < 0 {
-			return fmt.Errorf("%w: %s is negative", ErrBadOption, name)
+			return fmt.Errorf("%w: %s is negative", ErrInvalid, name)
 		}
 	}
-	f := o.FailedOptions
+	f := o.OnFailedOptions
 	switch {
 	case o.Weight > maxUnits:
-		return fmt.Errorf("%w: Weight %d is above the maximum of %d", ErrBadOption, o.Weight, maxUnits)
+		return fmt.Errorf("%w: Weight %d is above the maximum of %d", ErrInvalid, o.Weight, maxUnits)
 	case o.Prefetch > maxPrefetch:
-		return fmt.Errorf("%w: Prefetch %d is above the maximum of %d", ErrBadOption, o.Prefetch, maxPrefetch)
+		return fmt.Errorf("%w: Prefetch %d is above the maximum of %d", ErrInvalid, o.Prefetch, maxPrefetch)
 	case o.Prefetch > 0 && capacity > 0:
-		return fmt.Errorf("%w: Prefetch can't be combined with Options.Capacity; remove one of them", ErrBadOption)
+		return fmt.Errorf("%w: Prefetch can't be combined with Options.Capacity; remove one of them", ErrInvalid)
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
-		return fmt.Errorf("%w: unknown OnPanic %d", ErrBadOption, o.OnPanic)
+		return fmt.Errorf("%w: unknown OnPanic %d", ErrInvalid, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:
-		return fmt.Errorf("%w: a task of Weight %d does not fit into a Capacity of %d", ErrBadOption, o.Weight, capacity)
-	case f != nil && (f.OnFailed != nil || f.FailedOptions != nil || f.KeepFailed != 0):
-		return fmt.Errorf("%w: in FailedOptions, OnFailed, FailedOptions and KeepFailed must be left out", ErrBadOption)
+		return fmt.Errorf("%w: a task of Weight %d does not fit into a Capacity of %d", ErrInvalid, o.Weight, capacity)
+	case f != nil && (f.OnFailed != nil || f.OnFailedOptions != nil || f.KeepFailed != 0):
+		return fmt.Errorf("%w: in FailedOptions, OnFailed, FailedOptions and KeepFailed must be left out", ErrInvalid)
 	}
 	if err := f.check(capacity); err != nil {
 		return fmt.Errorf("options of OnFailed: %w", err)
@@ -216,7 +216,7 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 		panic(fmt.Sprintf("worqr: the handler of %q is nil", q.name))
 	case err != nil:
 		panic(wrap(fmt.Sprintf("options for the handler of %q", q.name), err).Error())
-	case opts != nil && opts.FailedOptions != nil && opts.OnFailed == nil:
+	case opts != nil && opts.OnFailedOptions != nil && opts.OnFailed == nil:
 		panic(fmt.Sprintf("worqr: options for the handler of %q: bad option: FailedOptions without OnFailed", q.name))
 	}
 	o := opts.withDefaults()
@@ -241,11 +241,11 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 }
 
 // SetOptions replaces the options of a handled queue, all of them: what is left
-// zero gets its default, in FailedOptions as well. They hold for what is taken
+// zero gets its default, in OnFailedOptions as well. They hold for what is taken
 // or ends from now on; nothing that waits is touched, and what runs keeps its
 // Timeout and its Grace. OnFailed must be nil: the handlers stay, and
-// FailedOptions are for the one given to Handle; Exclusive must be what it was.
-// It does not block, and fails with ErrBadOption when an option makes no sense
+// OnFailedOptions are for the one given to Handle; Exclusive must be what it was.
+// It does not block, and fails with ErrInvalid when an option makes no sense
 // or the queue has no handler. It may be called at any time.
 func (q *Queue) SetOptions(opts *HandleOptions) error {
 	p := q.peer
@@ -260,13 +260,13 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 		err = errors.New("the queue has no handler")
 	case o.OnFailed != nil:
 		err = errors.New("handlers cannot be changed; leave OnFailed nil")
-	case f == nil && o.FailedOptions != nil:
+	case f == nil && o.OnFailedOptions != nil:
 		err = errors.New("there are FailedOptions, but no OnFailed")
 	case o.Exclusive != s.options().Exclusive, f != nil && o.forFailed().Exclusive != f.options().Exclusive:
 		err = errors.New("whether it is Exclusive cannot be changed")
 	}
-	if err != nil && !errors.Is(err, ErrBadOption) {
-		err = fmt.Errorf("%w: %w", ErrBadOption, err)
+	if err != nil && !errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err != nil {
 		return q.wrap("set options", err)
@@ -302,11 +302,11 @@ func (s *service) set(o HandleOptions) {
 // SetCapacity changes Options.Capacity; 0 is no common bound. What runs is not
 // touched: above a lower bound, nothing is taken until enough has ended. A task
 // whose Weight is more than all of it runs alone, though Handle and SetOptions
-// refuse such a Weight. It does not block, and fails with ErrBadOption when units
+// refuse such a Weight. It does not block, and fails with ErrInvalid when units
 // is negative.
 func (p *Peer) SetCapacity(units int) error {
 	if units < 0 {
-		return wrap("set capacity", fmt.Errorf("%w: %d units", ErrBadOption, units))
+		return wrap("set capacity", fmt.Errorf("%w: %d units", ErrInvalid, units))
 	}
 	p.capacity.SetTotal(units)
 	p.capacity.Pass()

@@ -54,7 +54,7 @@ func TestHandlerFails(t *testing.T) {
 				is.Equal(receive(t, got, 3), []string{"a", "b", "a"})
 			}
 			stop()
-			is.Equal(p.Stats().Failures, int64(1))
+			is.Equal(p.Stats().HandlerErrors, int64(1))
 			is.Equal(p.Stats().Finished, int64(2))
 			nothingLeft(t, prefix, "q")
 		})
@@ -134,7 +134,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	starts, _ := held(t, other, "q", nil)
 	time.Sleep(time.Second) // several leases, in which nothing must happen
 	is.Equal(len(starts), 0)
-	is.Equal(other.Stats().Swept, int64(0))
+	is.Equal(other.Stats().WorkersEvicted, int64(0))
 	close(finish)
 	is.NoErr(receive(t, ran, 1)[0])
 	is.Equal(p.Stats().Finished, int64(1))
@@ -165,14 +165,14 @@ func TestStuckHandler(t *testing.T) {
 			cancel()
 			err := receive(t, ran, 1)[0]
 			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
-			is.Equal(p.Stats().Stuck, int64(1))
-			is.Equal(p.Stats().Running, int64(0))
+			is.Equal(p.Stats().StuckHandlers, int64(1))
+			is.Equal(p.Stats().RunningHandlers, int64(0))
 			is.Equal(waiting(t, q), []string{"a"})
 			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
 				is.True(strings.Contains(d.String(), want))
 			}
 			close(release)
-			eventually(t, "it has returned", func() bool { return p.Stats().Stuck == 0 })
+			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
 			is.Equal(p.Stats().Finished, int64(0))
 		})
 	}

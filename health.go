@@ -20,14 +20,14 @@ import (
 // and how many may fail.
 type CheckOptions struct {
 	// MaxRun is how long a task may run; the default is an hour.
-	MaxRun time.Duration
+	MaxRunTime time.Duration
 	// MaxAge is how long a task that is due may wait, and how long a queue may start
 	// nothing while tasks wait; the default is ten minutes. The age of a task on the
 	// list isn't known, only how late a scheduled one is.
-	MaxAge time.Duration
+	MaxWaitTime time.Duration
 	// MaxWaiting is how many tasks may wait on a queue that are due; 0 sets no
 	// limit, and a negative number allows none.
-	MaxWaiting int
+	MaxBacklog int
 	// MaxRetrying is how many tasks of a queue may wait to be retried; 0 is 10, and
 	// a negative number allows none.
 	MaxRetrying int
@@ -50,12 +50,12 @@ const (
 )
 
 func (o *CheckOptions) check() error {
-	if o.MaxRun < 0 || o.MaxAge < 0 {
-		return fmt.Errorf("%w: a MaxRun of %v and a MaxAge of %v; neither may be negative", ErrBadOption, o.MaxRun, o.MaxAge)
+	if o.MaxRunTime < 0 || o.MaxWaitTime < 0 {
+		return fmt.Errorf("%w: a MaxRun of %v and a MaxAge of %v; neither may be negative", ErrInvalid, o.MaxRunTime, o.MaxWaitTime)
 	}
 	for _, kind := range o.Ignore {
 		if !slices.Contains(findingKinds, kind) {
-			return fmt.Errorf("%w: there is no kind of finding that is called %s", ErrBadOption, shown(string(kind)))
+			return fmt.Errorf("%w: there is no kind of finding that is called %s", ErrInvalid, shown(string(kind)))
 		}
 	}
 	return nil
@@ -64,7 +64,7 @@ func (o *CheckOptions) check() error {
 // against tells how bad it is that a limit is exceeded: one that was set, or the default.
 func against(set bool) Severity {
 	if set {
-		return SeverityDanger
+		return SeverityWarning
 	}
 	return SeverityNotice
 }
@@ -91,7 +91,7 @@ func (r *runs) add(c *checkup, one run) {
 	if one.since.IsZero() {
 		return
 	}
-	if c.age(one.since) > cmp.Or(c.opts.MaxRun, defaultMaxRun) {
+	if c.age(one.since) > cmp.Or(c.opts.MaxRunTime, defaultMaxRun) {
 		r.long++
 	}
 	if r.oldest.process == "" || grown(one.token, r.oldest.token) {
@@ -130,12 +130,12 @@ func (c *checkup) health(pt *patient) error {
 			return err
 		}
 	}
-	if most := c.opts.MaxWaiting; most != 0 && ready > max(most, 0) {
-		c.found(Finding{Kind: FindingBacklog, Severity: SeverityDanger, Queue: pt.queue.id, Key: q.Waiting(),
+	if most := c.opts.MaxBacklog; most != 0 && ready > max(most, 0) {
+		c.found(Finding{Kind: findingBacklog, Severity: SeverityWarning, Queue: pt.queue.id, Key: q.Waiting(),
 			Text: fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", tasks(ready, "is", "are"), max(most, 0))})
 	}
 	if most := max(cmp.Or(c.opts.MaxRetrying, defaultMaxRetrying), 0); pt.retries > most {
-		c.found(Finding{Kind: FindingRetrying, Severity: against(c.opts.MaxRetrying != 0), Queue: pt.queue.id, Key: q.Schedule(),
+		c.found(Finding{Kind: findingRetrying, Severity: against(c.opts.MaxRetrying != 0), Queue: pt.queue.id, Key: q.Schedule(),
 			Text: fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", tasks(pt.retries, "is", "are"), most)})
 	}
 	return nil
@@ -148,13 +148,13 @@ func (c *checkup) long(pt *patient, token int64) {
 	if r.held == 0 || r.oldest.process == "" {
 		return
 	}
-	f := Finding{Kind: FindingLong, Queue: pt.queue.id, Key: clip(pt.queue.keys.Process(r.oldest.process)), Subject: clip(r.oldest.worker)}
+	f := Finding{Kind: findingLong, Queue: pt.queue.id, Key: clip(pt.queue.keys.Process(r.oldest.process)), Subject: clip(r.oldest.worker)}
 	which := fmt.Sprintf("the oldest has run for %v, since %s", c.age(r.oldest.since).Round(time.Second), clock(r.oldest.since))
 	const cure = "Its handler may be stuck: look at its worker, and set a Timeout."
 	first, _ := strconv.ParseInt(r.oldest.token, 10, 64)
 	if since := token - first; r.long > 0 {
-		f.Severity = against(c.opts.MaxRun > 0)
-		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", tasks(r.long, "has run", "have run"), cmp.Or(c.opts.MaxRun, defaultMaxRun), which, cure)
+		f.Severity = against(c.opts.MaxRunTime > 0)
+		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", tasks(r.long, "has run", "have run"), cmp.Or(c.opts.MaxRunTime, defaultMaxRun), which, cure)
 	} else if first > 0 && since > int64(overtakes*r.held) && c.age(r.oldest.since) > atLeast {
 		f.Severity = SeverityNotice
 		f.Text = fmt.Sprintf("A task runs far longer than the others: %s, and %d have started since. %s", which, since, cure)
@@ -173,10 +173,10 @@ func (c *checkup) stuck() error {
 			return err
 		}
 		for _, w := range workers {
-			if w.Stuck > 0 {
-				c.found(Finding{Kind: FindingStuck, Severity: SeverityDanger, Key: c.peer.space.Worker(clip(w.ID)), Subject: clip(w.ID),
+			if w.StuckHandlers > 0 {
+				c.found(Finding{Kind: findingStuck, Severity: SeverityWarning, Key: c.peer.space.Worker(clip(w.ID)), Subject: clip(w.ID),
 					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that didn't return after their context ended. Its log has their stacks; restart it.",
-						shown(w.Name), w.PID, shown(w.Host), several(w.Stuck, "handler"))})
+						shown(w.Name), w.PID, shown(w.Host), several(w.StuckHandlers, "handler"))})
 			}
 		}
 	}
@@ -186,8 +186,8 @@ func (c *checkup) stuck() error {
 // stalled reports that all handlers have been busy with the same tasks for long, while
 // others wait.
 func (c *checkup) stalled(pt *patient, ready int, idle bool) {
-	if limit := cmp.Or(c.opts.MaxAge, defaultMaxAge); ready > 0 && !idle && !pt.runs.newest.IsZero() && c.age(pt.runs.newest) > limit {
-		c.found(Finding{Kind: FindingStalled, Severity: against(c.opts.MaxAge > 0), Queue: pt.queue.id, Key: pt.queue.keys.Waiting(),
+	if limit := cmp.Or(c.opts.MaxWaitTime, defaultMaxAge); ready > 0 && !idle && !pt.runs.newest.IsZero() && c.age(pt.runs.newest) > limit {
+		c.found(Finding{Kind: findingStalled, Severity: against(c.opts.MaxWaitTime > 0), Queue: pt.queue.id, Key: pt.queue.keys.Waiting(),
 			Text: fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
 				tasks(ready, "is", "are"), c.age(pt.runs.newest).Round(time.Second))})
 	}
@@ -204,8 +204,8 @@ func (c *checkup) late(pt *patient, now string) error {
 	}
 	ms, _ := strconv.ParseFloat(first[1], 64) // scores are numbers
 	age := c.age(time.UnixMilli(int64(max(ms, 0))))
-	if limit := cmp.Or(c.opts.MaxAge, defaultMaxAge); age > limit && ms > 1 { // 0 and 1 are as soon as possible
-		c.found(Finding{Kind: FindingLate, Severity: against(c.opts.MaxAge > 0), Queue: pt.queue.id, Key: pt.queue.keys.Schedule(),
+	if limit := cmp.Or(c.opts.MaxWaitTime, defaultMaxAge); age > limit && ms > 1 { // 0 and 1 are as soon as possible
+		c.found(Finding{Kind: findingLate, Severity: against(c.opts.MaxWaitTime > 0), Queue: pt.queue.id, Key: pt.queue.keys.Schedule(),
 			Text: fmt.Sprintf("A task was due %v ago, and has not started. Add workers, or find out what keeps them busy.", age.Round(time.Second))})
 	}
 	return nil
@@ -221,7 +221,7 @@ func (c *checkup) failures(pt *patient, all, fresh int) {
 	if fresh > 0 {
 		when = fmt.Sprintf("%d of them in the last hour", fresh)
 	}
-	c.found(Finding{Kind: FindingFailed, Severity: against(c.opts.MaxFailed != 0), Queue: pt.queue.id, Key: pt.queue.keys.Schedule(),
+	c.found(Finding{Kind: findingFailed, Severity: against(c.opts.MaxFailed != 0), Queue: pt.queue.id, Key: pt.queue.keys.Schedule(),
 		Text: fmt.Sprintf("%s failed for good, %s. Failed lists them with their reasons; requeue or delete them.", tasks(all, "has", "have"), when)})
 }
 

@@ -75,29 +75,29 @@ func TestCheckHealth(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "a run of a while", plant: runs(1, 50*time.Minute)},
-		{name: "runs of hours", plant: runs(2, 2*hour, 3*hour), kind: worqr.FindingLong, says: "2 tasks have run for longer than 1h0m0s",
-			limit: worqr.CheckOptions{MaxRun: hour}, allowed: worqr.CheckOptions{MaxRun: 4 * hour}},
-		{name: "a run of minutes, with a limit", plant: runs(1, 5*time.Minute), kind: worqr.FindingLong, says: "1 task has run for longer than 1m0s",
-			limit: worqr.CheckOptions{MaxRun: time.Minute}, allowed: worqr.CheckOptions{MaxRun: 6 * time.Minute}},
-		{name: "a run of minutes among short ones", plant: runs(500, 5*time.Minute, time.Second), kind: worqr.FindingLong, says: "499 have started since"},
+		{name: "runs of hours", plant: runs(2, 2*hour, 3*hour), kind: "long-run", says: "2 tasks have run for longer than 1h0m0s",
+			limit: worqr.CheckOptions{MaxRunTime: hour}, allowed: worqr.CheckOptions{MaxRunTime: 4 * hour}},
+		{name: "a run of minutes, with a limit", plant: runs(1, 5*time.Minute), kind: "long-run", says: "1 task has run for longer than 1m0s",
+			limit: worqr.CheckOptions{MaxRunTime: time.Minute}, allowed: worqr.CheckOptions{MaxRunTime: 6 * time.Minute}},
+		{name: "a run of minutes among short ones", plant: runs(500, 5*time.Minute, time.Second), kind: "long-run", says: "499 have started since"},
 		{name: "runs of seconds among shorter ones", plant: runs(500, 20*time.Second, time.Second)},
 		{name: "runs of minutes like the others", plant: runs(200, 5*time.Minute, 4*time.Minute, 3*time.Minute)},
-		{name: "all handlers are stuck", plant: append(runs(4, 20*time.Minute, 20*time.Minute, 20*time.Minute, 20*time.Minute), waiting(3)), kind: worqr.FindingStalled,
-			says: "3 tasks are waiting, and none has started for 20m", limit: worqr.CheckOptions{MaxAge: time.Minute}, allowed: worqr.CheckOptions{MaxAge: hour}},
+		{name: "all handlers are stuck", plant: append(runs(4, 20*time.Minute, 20*time.Minute, 20*time.Minute, 20*time.Minute), waiting(3)), kind: "stalled",
+			says: "3 tasks are waiting, and none has started for 20m", limit: worqr.CheckOptions{MaxWaitTime: time.Minute}, allowed: worqr.CheckOptions{MaxWaitTime: hour}},
 		{name: "one of them is idle", plant: append(runs(1, 20*time.Minute), waiting(3), []any{"ZADD", ":idle:{q}", 1, "w1"})},
-		{name: "due long ago", plant: scheduled("", 1, 0, ms(20*time.Minute)), kind: worqr.FindingLate, says: "A task was due 20m",
-			limit: worqr.CheckOptions{MaxAge: time.Minute}, allowed: worqr.CheckOptions{MaxAge: hour}},
+		{name: "due long ago", plant: scheduled("", 1, 0, ms(20*time.Minute)), kind: "overdue", says: "A task was due 20m",
+			limit: worqr.CheckOptions{MaxWaitTime: time.Minute}, allowed: worqr.CheckOptions{MaxWaitTime: hour}},
 		{name: "due later", plant: scheduled("", 20, 0, ms(-hour))},
-		{name: "a backlog", plant: [][]any{waiting(30)}, kind: worqr.FindingBacklog, says: "30 tasks are waiting; the limit is 29",
-			limit: worqr.CheckOptions{MaxWaiting: 29}, allowed: worqr.CheckOptions{MaxWaiting: 30}},
-		{name: "one task too many", plant: [][]any{waiting(1)}, kind: worqr.FindingBacklog, says: "1 task is waiting; the limit is 0",
-			limit: worqr.CheckOptions{MaxWaiting: -1}, allowed: worqr.CheckOptions{MaxWaiting: 1}},
-		{name: "retries", plant: scheduled("", 30, 1, ms(-hour)), kind: worqr.FindingRetrying, says: "30 tasks are waiting to be retried; the limit is 10",
+		{name: "a backlog", plant: [][]any{waiting(30)}, kind: "backlog", says: "30 tasks are waiting; the limit is 29",
+			limit: worqr.CheckOptions{MaxBacklog: 29}, allowed: worqr.CheckOptions{MaxBacklog: 30}},
+		{name: "one task too many", plant: [][]any{waiting(1)}, kind: "backlog", says: "1 task is waiting; the limit is 0",
+			limit: worqr.CheckOptions{MaxBacklog: -1}, allowed: worqr.CheckOptions{MaxBacklog: 1}},
+		{name: "retries", plant: scheduled("", 30, 1, ms(-hour)), kind: "retrying", says: "30 tasks are waiting to be retried; the limit is 10",
 			limit: worqr.CheckOptions{MaxRetrying: 10}, allowed: worqr.CheckOptions{MaxRetrying: 30}},
 		{name: "a few retries", plant: scheduled("", 10, 1, ms(-hour))},
-		{name: "failed lately", plant: scheduled(":failed", 30, 1, ms(time.Minute)), kind: worqr.FindingFailed, says: "30 tasks have failed for good, 30 of them in the last hour",
+		{name: "failed lately", plant: scheduled(":failed", 30, 1, ms(time.Minute)), kind: "failed", says: "30 tasks have failed for good, 30 of them in the last hour",
 			limit: worqr.CheckOptions{MaxFailed: 29}, allowed: worqr.CheckOptions{MaxFailed: 30}},
-		{name: "failed long ago", plant: scheduled(":failed", 1, 1, ms(3*hour)), kind: worqr.FindingFailed, says: "1 task has failed for good, none of them in the last hour",
+		{name: "failed long ago", plant: scheduled(":failed", 1, 1, ms(3*hour)), kind: "failed", says: "1 task has failed for good, none of them in the last hour",
 			limit: worqr.CheckOptions{MaxFailed: -1}, allowed: worqr.CheckOptions{MaxFailed: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) { // in turn: what is planted ages
@@ -133,16 +133,16 @@ func TestCheckHealth(t *testing.T) {
 					t.Errorf("besides: %v", ill)
 				}
 			}
-			notice, danger := "notice "+string(c.kind), "danger "+string(c.kind)
+			notice, danger := "notice "+string(c.kind), "warning "+string(c.kind)
 			switch {
 			case c.kind == "":
 				look(nil)
 				return
-			case c.limit.MaxWaiting == 0 && c.limit.MaxRun != time.Minute:
+			case c.limit.MaxBacklog == 0 && c.limit.MaxRunTime != time.Minute:
 				look(nil, notice)
-				look(&worqr.CheckOptions{Ignore: []worqr.FindingKind{worqr.FindingType, c.kind}})
+				look(&worqr.CheckOptions{Ignore: []worqr.FindingKind{"wrong-type", c.kind}})
 			}
-			if c.limit.MaxRun+c.limit.MaxAge > 0 || c.limit.MaxWaiting != 0 || c.limit.MaxRetrying != 0 || c.limit.MaxFailed != 0 {
+			if c.limit.MaxRunTime+c.limit.MaxWaitTime > 0 || c.limit.MaxBacklog != 0 || c.limit.MaxRetrying != 0 || c.limit.MaxFailed != 0 {
 				look(&c.limit, danger)
 				look(&c.allowed)
 			}
@@ -194,14 +194,14 @@ func TestCheckStuck(t *testing.T) {
 	stuck := func() (n int) {
 		for w, err := range doctor.Workers(t.Context()) {
 			is.NoErr(err)
-			n += w.Stuck
+			n += w.StuckHandlers
 		}
 		return n
 	}
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
-	report, err := doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{worqr.FindingFailed}})
+	report, err := doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}})
 	is.NoErr(err)
-	is.Equal(health(report), []string{"danger stuck"})
+	is.Equal(health(report), []string{"warning stuck-handler"})
 	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
 	close(release)
 	eventually(t, "they have returned", func() bool { return stuck() == 0 })
@@ -212,8 +212,8 @@ func TestCheckOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := open(t, worqr.Options{})
-	for _, o := range []worqr.CheckOptions{{MaxRun: -1}, {MaxAge: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
+	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
 		_, err := p.Check(t.Context(), &o)
-		is.True(is_(err, worqr.ErrBadOption))
+		is.True(is_(err, worqr.ErrInvalid))
 	}
 }

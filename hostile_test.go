@@ -44,7 +44,7 @@ func TestHostileMessages(t *testing.T) {
 	for e, err := range look.Events(t.Context()) {
 		is.NoErr(err)
 		if e.Kind == worqr.EventSync {
-			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.ID(), "wake:nobody", "nonsense", ""} {
+			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.WorkerID(), "wake:nobody", "nonsense", ""} {
 				for _, m := range rubbish() {
 					for _, channel := range []string{"p_{q}_" + kind, "p_{}_" + kind, "p_{q\n}_" + kind, "p_{{q}_" + kind, "p_" + kind, "p:failed_{q}_" + kind} {
 						_, err := c.Do("PUBLISH", channel, m)
@@ -80,7 +80,7 @@ func TestHostileCounts(t *testing.T) {
 	idle(t, p.Queue("q"), 1)
 	_, err := c.Do("CONFIG", "RESETSTAT")
 	is.NoErr(err)
-	for _, channel := range []string{"p_{q}_work", "p_{q}_wake:" + p.ID()} {
+	for _, channel := range []string{"p_{q}_work", "p_{q}_wake:" + p.WorkerID()} {
 		_, err := c.Do("PUBLISH", channel, "999999999999")
 		is.NoErr(err)
 	}
@@ -158,7 +158,7 @@ func TestHostileEntries(t *testing.T) {
 				want[key] = counts[r]
 			}
 			if i%2 == 0 { // once more, over the rubbish
-				put(t, q, key, key, &worqr.PutOptions{When: worqr.IfEarlier, KeepCounts: true})
+				put(t, q, key, key, &worqr.PutOptions{Reschedule: worqr.RescheduleIfEarlier, KeepCounts: true})
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func TestHostileEntries(t *testing.T) {
 		got[s.key] = s.retries
 	}
 	is.Equal(got, want)
-	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, Idle: 1} })
+	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, IdleWorkers: 1} })
 	is.Equal(len(started), 0)
 	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round has failed
 }
@@ -251,7 +251,7 @@ func TestHostileRoster(t *testing.T) {
 		is.NoErr(err)
 		ids = append(ids, w.ID)
 	}
-	is.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values([]string{p.ID(), "w3"})))
+	is.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values([]string{p.WorkerID(), "w3"})))
 	sent := 0
 	_, err = fmt.Sscan(field(t, c, "stats", "total_net_output_bytes"), &sent)
 	is.NoErr(err)
@@ -267,7 +267,7 @@ func TestHostileRoster(t *testing.T) {
 	report, err := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil)
 	is.NoErr(err)
 	is.Equal(report.Queues, 1)
-	is.True(len(report.Findings) <= worqr.MaxFindings)
+	is.True(len(report.Findings) <= 1000)
 	is.True(strings.Contains(report.String(), "more things look odd"))
 }
 

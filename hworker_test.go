@@ -103,7 +103,7 @@ func TestExceptions(t *testing.T) {
 		"panic, retry, RetryAfter": {func() error { panic(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 3, "panic: no"},
 		"Goexit, fail":             {func() error { runtime.Goexit(); return nil }, worqr.FailOnPanic, 3, "the handler called runtime.Goexit"},
 		"panic nil, fail":          {func() error { panic(nil) }, worqr.FailOnPanic, 1, ""},
-		"nil dereference, fail":    {func() error { var p *worqr.Task; return errors.New(p.ID) }, worqr.FailOnPanic, 1, ""},
+		"nil dereference, fail":    {func() error { var p *worqr.Task; return errors.New(p.AttemptID) }, worqr.FailOnPanic, 1, ""},
 		"error, retry":             {func() error { return no }, worqr.RetryOnPanic, 3, "no"},
 		"error, fail":              {func() error { return no }, worqr.FailOnPanic, 3, "no"},
 		"Permanent, retry":         {func() error { return worqr.Permanent(no) }, worqr.RetryOnPanic, 1, "no"},
@@ -112,7 +112,7 @@ func TestExceptions(t *testing.T) {
 		"Permanent of RetryAfter":  {func() error { return worqr.Permanent(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 1, "no"},
 		"RetryAfter of Permanent":  {func() error { return worqr.RetryAfter(worqr.Permanent(no), 0) }, worqr.RetryOnPanic, 3, "no"},
 		"canceled by a subcontext": {func() error { return context.Canceled }, worqr.RetryOnPanic, 3, "context canceled"},
-		"not ours":                 {func() error { return worqr.ErrLost }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
+		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,12 +138,12 @@ func TestExceptions(t *testing.T) {
 			is.Equal(runs.Load(), int64(c.runs))
 			f := failed(t, q)[0]
 			is.Equal(string(f.Payload), "bad")
-			is.Equal(f.Kind, worqr.KindFailed)
+			is.Equal(f.Kind, worqr.FailureError)
 			is.Equal(f.Retries, c.runs-1)
 			if c.reason != "" {
-				is.Equal(f.Reason, c.reason)
+				is.Equal(f.Error, c.reason)
 			}
-			is.True(f.Reason != "")
+			is.True(f.Error != "")
 			is.Equal(p.Stats().Finished, int64(1))
 			is.Equal(p.Stats().Failed, int64(1))
 		})
@@ -201,8 +201,8 @@ func TestFailedIsBounded(t *testing.T) {
 	}
 	is.Equal(failedPayloads(t, q), []string{"4", "3", "2"})
 	for _, f := range failed(t, q) {
-		is.Equal(f.Reason, "no "+string(f.Payload))
-		is.True(near(f.At, time.Now()))
+		is.Equal(f.Error, "no "+string(f.Payload))
+		is.True(near(f.FailedAt, time.Now()))
 	}
 	is.Equal(stats(t, q).Failed, 3)
 	keys := left(t, prefix+":failed")
@@ -265,7 +265,7 @@ func TestLongJob(t *testing.T) {
 	time.Sleep(3 * time.Second) // several leases, in which nothing must happen
 	is.Equal(len(started), 0)
 	for _, p := range peers {
-		is.Equal(p.Stats().Evicted, int64(0))
+		is.Equal(p.Stats().TimesEvicted, int64(0))
 	}
 	close(release)
 	allDone(t, q)
@@ -308,7 +308,7 @@ func TestManyMonitors(t *testing.T) {
 	for i, stop := range stops {
 		stop()
 		s := peers[i].Stats()
-		swept, returned, finished = swept+s.Swept, returned+s.Returned, finished+s.Finished
+		swept, returned, finished = swept+s.WorkersEvicted, returned+s.TasksReturned, finished+s.Finished
 	}
 	is.Equal(len(got), 0)
 	is.Equal(swept, int64(1))
@@ -330,7 +330,7 @@ func TestBrokenJobs(t *testing.T) {
 	got := make(chan string, 10)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		if t.Payload[0] == '{' && !better.Load() {
-			return fmt.Errorf("decode: %w", worqr.Broken(errors.New("unexpected end")))
+			return fmt.Errorf("decode: %w", worqr.Malformed(errors.New("unexpected end")))
 		}
 		got <- string(t.Payload)
 		return nil
@@ -340,8 +340,8 @@ func TestBrokenJobs(t *testing.T) {
 	is.Equal(receive(t, got, 1), []string{"good"})
 	eventually(t, "both have failed", func() bool { return len(failed(t, q)) == 2 })
 	for _, f := range failed(t, q) {
-		is.Equal(f.Kind, worqr.KindBroken)
-		is.Equal(f.Reason, "decode: unexpected end")
+		is.Equal(f.Kind, worqr.FailureMalformed)
+		is.Equal(f.Error, "decode: unexpected end")
 		is.Equal(f.Retries, 0)
 	}
 	is.Equal(sorted(failedPayloads(t, q)), []string{"{1", "{2"})
@@ -505,7 +505,7 @@ func TestEmptyPolls(t *testing.T) {
 		noTask(t, qb)
 	}
 	is.Equal(left(t, prefix), before)
-	failWorker(t, b, a.ID(), 0)
+	failWorker(t, b, a.WorkerID(), 0)
 	noTask(t, qb)
 	_, err := b.Sweep(ctx)
 	is.NoErr(err)
@@ -524,13 +524,13 @@ func TestEmptyPolls(t *testing.T) {
 		return worqr.Permanent(errors.New("no"))
 	}, nil)
 	stop := run(t, p)
-	eventually(t, "it is idle", func() bool { return stats(t, qp).Idle >= 1 })
+	eventually(t, "it is idle", func() bool { return stats(t, qp).IdleWorkers >= 1 })
 	for range 20 {
 		put(t, qp, "key", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // wakes, for nothing
-		_, err := qp.Remove(ctx, "key")
+		_, err := qp.RemoveKey(ctx, "key")
 		is.NoErr(err)
 	}
-	eventually(t, "it is idle", func() bool { return stats(t, qp).Idle >= 1 })
+	eventually(t, "it is idle", func() bool { return stats(t, qp).IdleWorkers >= 1 })
 	stop()
 	is.Equal(len(started), 0)
 	is.Equal(failed(t, qb), nil)

@@ -78,10 +78,10 @@ func (r *rounds) identify(t *Task) {
 	if len(logged) > 0 {
 		r.unmatched--
 	}
-	if r.held[t.ID] != t {
+	if r.held[t.AttemptID] != t {
 		return
 	}
-	alone := map[string]*Task{t.ID: t}
+	alone := map[string]*Task{t.AttemptID: t}
 	covered(logged, alone)
 	if t.flooded || slices.Contains(messages, t.digest) {
 		r.cancels.note(t.digest, alone)

@@ -58,7 +58,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 
 	c := redistest.Conn(t)
 	deadline := func() float64 {
-		ms, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.ID()))
+		ms, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
 		is.NoErr(err)
 		return ms
 	}
@@ -80,7 +80,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 	wait(t, covers)
 	is.Equal(covers.Stopped, 1)
 	is.Equal(begun.Load(), int64(0))
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
 // A message about a cancel that nobody has put on record stops what was held when it came,

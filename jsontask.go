@@ -27,7 +27,7 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	return func(ctx context.Context, t *Task) error {
 		var v T
 		if err := json.Unmarshal(t.Payload, &v); err != nil {
-			return Broken(wrap("decode the payload", undecodable(err, reflect.TypeFor[T](), len(t.Payload))))
+			return Malformed(wrap("decode the payload", undecodable(err, reflect.TypeFor[T](), len(t.Payload))))
 		}
 		return h(ctx, v, t)
 	}
@@ -89,7 +89,7 @@ func fieldOf(in reflect.Type, path string) string {
 // they would become a string in base64. The other methods, such as Put,
 // EnqueueUnique, Cancel and Explain, take what json.Marshal makes of a value.
 //
-// It blocks and fails as Enqueue does. It also fails with ErrBadOption when a
+// It blocks and fails as Enqueue does. It also fails with ErrInvalid when a
 // value cannot be encoded; then nothing was sent. That error tells which value
 // and of what type, and holds nothing of it.
 func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
@@ -97,7 +97,7 @@ func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	for i, v := range vs {
 		p, err := json.Marshal(v)
 		if err != nil {
-			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, cannot be JSON: %s", ErrBadOption, i+1, len(vs), v, unencodable(err)))
+			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, cannot be JSON: %s", ErrInvalid, i+1, len(vs), v, unencodable(err)))
 		}
 		payloads[i] = p
 	}

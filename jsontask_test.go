@@ -51,13 +51,13 @@ func TestJSONRoundTrip(t *testing.T) {
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)
 	stop()
-	is.Equal(p.Stats().Failures, int64(0))
+	is.Equal(p.Stats().HandlerErrors, int64(0))
 	nothingLeft(t, prefix, "q")
 }
 
 // broken tells whether err is what Broken returns.
 func broken(err error) bool {
-	return err != nil && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", worqr.Broken(errors.New("")))
+	return err != nil && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", worqr.Malformed(errors.New("")))
 }
 
 func TestJSONUndecodable(t *testing.T) {
@@ -188,7 +188,7 @@ func TestJSONUnencodable(t *testing.T) {
 			prefix := redistest.Prefix(t)
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 			err := worqr.EnqueueJSON(t.Context(), q, "first", c.value, "last")
-			is.True(is_(err, worqr.ErrBadOption))
+			is.True(is_(err, worqr.ErrInvalid))
 			tells(t, err, c.says)
 			is.True(!strings.Contains(err.Error(), "secret"))
 			is.True(!strings.Contains(err.Error(), "Inf"))
@@ -197,7 +197,7 @@ func TestJSONUnencodable(t *testing.T) {
 	}
 	is := is.New(t)
 	q := open(t, worqr.Options{}).Queue("q")
-	is.True(is_(worqr.EnqueueJSON[int](t.Context(), q), worqr.ErrBadOption)) // no value
+	is.True(is_(worqr.EnqueueJSON[int](t.Context(), q), worqr.ErrInvalid)) // no value
 }
 
 type (

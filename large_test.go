@@ -44,7 +44,7 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	idle(t, small, 1)
 	eventually(t, "the other looks as well", func() bool {
 		s, err := large.Stats(t.Context())
-		return err == nil && s.Workers == 2 && s.Idle == 1
+		return err == nil && s.Workers == 2 && s.IdleWorkers == 1
 	})
 	link.Narrow(rate)
 	put := time.Now()
@@ -56,7 +56,7 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	receive(t, starts, 2)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
 	is.Equal(p.Stats().Started, int64(3))
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
 // How long scripts took on the server since reset, longest first, in μs.
@@ -163,19 +163,19 @@ func TestLargestTask(t *testing.T) {
 	}
 	is := is.New(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayload})
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayloadSize})
 	done := make(chan int64, 10)
 	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
 		done <- int64(len(task.Payload))
 		return nil
 	}, &worqr.HandleOptions{Exclusive: true})
 	run(t, p)
-	is.NoErr(p.Queue("q").Enqueue(t.Context(), make([]byte, worqr.MaxPayload)))
-	is.Equal(receive(t, done, 1), []int64{worqr.MaxPayload})
+	is.NoErr(p.Queue("q").Enqueue(t.Context(), make([]byte, worqr.MaxPayloadSize)))
+	is.Equal(receive(t, done, 1), []int64{worqr.MaxPayloadSize})
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 	is.Equal(p.Stats().Started, int64(1))
-	is.Equal(p.Stats().Retried+p.Stats().Lost+p.Stats().Stopped, int64(0))
+	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
 	c := redistest.Dial(t, server.URL())
 	entries, err := redis.Strings(c.Do("KEYS", "p:process:*"))
 	is.NoErr(err)

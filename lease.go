@@ -114,7 +114,7 @@ func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
 		r.seen, r.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
 	}
 	for _, t := range r.refused {
-		if r.held[t.ID] == t {
+		if r.held[t.AttemptID] == t {
 			r.giveBack(t)
 		}
 	}

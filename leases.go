@@ -99,7 +99,7 @@ func (c *checkup) leases(pt *patient) error {
 		case first == "":
 			first = id
 		case lease != c.known[first]:
-			c.found(Finding{Kind: FindingLeases, Severity: SeverityDanger, Queue: pt.queue.id, Key: pt.queue.keys.Workers(), Subject: clip(id),
+			c.found(Finding{Kind: findingLeases, Severity: SeverityWarning, Queue: pt.queue.id, Key: pt.queue.keys.Workers(), Subject: clip(id),
 				Text: fmt.Sprintf("Its lease is %v, and that of %s is %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, clip(first), c.known[first])})
 			return nil
 		}

@@ -40,7 +40,7 @@ func TestDifferentLeases(t *testing.T) {
 		report, err := doctor.Check(t.Context(), nil)
 		is.NoErr(err)
 		for _, f := range report.Findings {
-			if f.Kind == worqr.FindingLeases {
+			if f.Kind == "leases" {
 				queues = append(queues, f.Queue)
 			}
 		}

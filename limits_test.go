@@ -35,7 +35,7 @@ func TestUnreadableError(t *testing.T) {
 	enqueue(t, q, "a")
 	run(t, p)
 	eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
-	is.Equal(p.Stats().Running, int64(0))
+	is.Equal(p.Stats().RunningHandlers, int64(0))
 }
 
 // However much is allowed at once, it is not asked for at once.
@@ -51,7 +51,7 @@ func TestHugeOptions(t *testing.T) {
 	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: math.MaxInt})) // there is not as much memory
 	enqueue(t, q, "a")
 	receive(t, done, 1)
-	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrBadOption))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrInvalid))
 }
 
 // A lease of many years is one.
@@ -149,7 +149,7 @@ func TestTooLarge(t *testing.T) {
 		return err
 	}
 	remove := func(key string) error {
-		_, err := q.Remove(ctx, key)
+		_, err := q.RemoveKey(ctx, key)
 		return err
 	}
 	cancelKey := func(key string) error {
@@ -162,7 +162,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		err                 error
-		kind                error // ErrBadOption if nil
+		kind                error // ErrInvalid if nil
 		size, allowed, verb string
 	}{
 		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
@@ -171,8 +171,8 @@ func TestTooLarge(t *testing.T) {
 		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue at a time on "q"`},
 		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "the payload has 12 bytes", allowed: "at most 10", verb: `put on "q"`},
 		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "the payload has 14 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
-		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatch+1)...), size: "100001 payloads", allowed: "at most 100000", verb: `enqueue on "q"`},
-		"ids":                {err: requeue(make([]string, worqr.MaxBatch+1)...), size: "100001 ids", allowed: "at most 100000", verb: `requeue failed tasks on "q"`},
+		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), size: "100001 payloads", allowed: "at most 100000", verb: `enqueue on "q"`},
+		"ids":                {err: requeue(make([]string, worqr.MaxBatchSize+1)...), size: "100001 ids", allowed: "at most 100000", verb: `requeue failed tasks on "q"`},
 		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "at most 1024", verb: `enqueue once on "q"`},
 		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "at most 1024", verb: `put on "q"`},
 		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "at most 1024", verb: `remove on "q"`},
@@ -180,7 +180,7 @@ func TestTooLarge(t *testing.T) {
 		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "enqueue on"},
 		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "start worker"},
 	} {
-		if !is_(c.err, worqr.ErrTooLarge) || !is_(c.err, cmp.Or(c.kind, worqr.ErrBadOption)) {
+		if !is_(c.err, worqr.ErrTooLarge) || !is_(c.err, cmp.Or(c.kind, worqr.ErrInvalid)) {
 			t.Errorf("%s: %v", what, c.err)
 			continue
 		}
@@ -205,9 +205,9 @@ func TestTooLarge(t *testing.T) {
 	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), canary)
 	is.Equal(cancel(t, q, canary).Removed, 1)
 
-	for _, most := range []int{-1, worqr.MaxPayload + 1} {
+	for _, most := range []int{-1, worqr.MaxPayloadSize + 1} {
 		_, err := worqr.Open(redistest.URL(), &worqr.Options{MaxPayload: most})
-		is.True(is_(err, worqr.ErrBadOption))
+		is.True(is_(err, worqr.ErrInvalid))
 	}
 }
 
@@ -219,13 +219,13 @@ func TestLargestPayload(t *testing.T) {
 	c := redistest.Conn(t)
 	limit, err := redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len"))
 	is.NoErr(err)
-	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayload)})
-	huge := make([]byte, worqr.MaxPayload+1) // never touched, so it takes no memory
+	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
+	huge := make([]byte, worqr.MaxPayloadSize+1) // never touched, so it takes no memory
 	q := open(t, worqr.Options{}).Queue("q")
 	err = q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
 	is.True(is_(err, worqr.ErrTooLarge))
 	tells(t, err, "has 67108865 bytes; at most 67108864")
-	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayload}).Queue("q")
+	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayloadSize}).Queue("q")
 	is.True(is_(q.Enqueue(t.Context(), []byte("a"), huge), worqr.ErrTooLarge))
 	_, err = q.Cancel(t.Context(), huge)
 	is.True(is_(err, worqr.ErrTooLarge))

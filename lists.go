@@ -101,7 +101,7 @@ func (c *checkup) unlisted(pt *patient) error {
 	if err != nil || n[0] == 1 || n[1] == 0 {
 		return err
 	}
-	f := Finding{Kind: FindingRegistry, Severity: SeverityNotice, Queue: pt.queue.id, Key: registry,
+	f := Finding{Kind: findingRegistry, Severity: SeverityNotice, Queue: pt.queue.id, Key: registry,
 		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
 	if c.mend {
 		if err := script.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !foreignType(err) {
@@ -147,7 +147,7 @@ func (c *checkup) departed(w string) error {
 	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
 	}
-	f := Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
+	f := Finding{Kind: findingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
 		Text: "A worker that is gone is on the list of peers. Repair removes it."}
 	if c.mend {
 		if err := script.Delist(c.ctx, c.peer.calls, s, []string{w}); err != nil {
@@ -172,7 +172,7 @@ func (c *checkup) unregistered(w string) error {
 	for q := range c.patients {
 		deadline, err := c.asks(redisconn.Command("ZSCORE", q.Workers(), w))
 		if err == nil && deadline[0] > now {
-			c.found(Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: c.peer.space.Worker(clip(w)), Subject: clip(w),
+			c.found(Finding{Kind: findingRoster, Severity: SeverityNotice, Key: c.peer.space.Worker(clip(w)), Subject: clip(w),
 				Text: "A worker serves queues but isn't registered, so Workers doesn't show it. Its next heartbeat registers it; if it doesn't, look at its log."})
 			return nil
 		}
@@ -187,7 +187,7 @@ func (c *checkup) unlistedWorker(w string) error {
 	if err != nil || n[0] == 0 || n[1] == 1 {
 		return err
 	}
-	f := Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
+	f := Finding{Kind: findingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
 		Text: "A registered worker is not on the list of peers. Repair lists it."}
 	if c.mend {
 		if _, err := c.peer.calls.One(c.ctx, redisconn.Command("SADD", s.Workers(), w)); err != nil && !foreignType(err) {
@@ -218,7 +218,7 @@ func (c *checkup) idler(w string) error {
 	if err != nil {
 		return err
 	}
-	f := Finding{Kind: FindingRoster, Severity: SeverityNotice, Key: c.peer.space.Worker(clip(w)), Subject: clip(w),
+	f := Finding{Kind: findingRoster, Severity: SeverityNotice, Key: c.peer.space.Worker(clip(w)), Subject: clip(w),
 		Text: "A worker is registered for queues and serves none of them. If it lives, look into its log."}
 	if ttl[0] == -1 {
 		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."

@@ -128,7 +128,7 @@ func TestFailureLog(t *testing.T) {
 		})
 	}
 	_, err := worqr.Open("redis://localhost", &worqr.Options{FailureLog: 3})
-	is.New(t).True(errors.Is(err, worqr.ErrBadOption))
+	is.New(t).True(errors.Is(err, worqr.ErrInvalid))
 }
 
 // A panic right behind an ordinary error is logged with its stack, also when its task
@@ -183,9 +183,9 @@ func TestLoggerBlocks(t *testing.T) {
 	other := open(t, worqr.Options{Prefix: prefix})
 	enqueue(t, q, "a", "bad", "bad", "b")
 	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Finished == 2 })
-	id := p.ID()
+	id := p.WorkerID()
 	failWorker(t, other, id, 0) // which the peer logs
-	eventually(t, "it comes back", func() bool { return p.ID() != id && stats(t, q).Workers == 1 })
+	eventually(t, "it comes back", func() bool { return p.WorkerID() != id && stats(t, q).Workers == 1 })
 	enqueue(t, q, "c")
 	eventually(t, "it works on", func() bool { return p.Stats().Finished == 3 })
 	stop()
@@ -202,7 +202,7 @@ func TestLoggerCallsPeer(t *testing.T) {
 	g := newGate(func(line string) bool {
 		<-ready
 		lines.Add(1)
-		p.ID()
+		p.WorkerID()
 		p.Stats()
 		_ = p.Queue("q").StartWork(context.Background())
 		_, _ = p.Queue("q").Len(context.Background())
@@ -271,8 +271,8 @@ func TestUserCodeMisbehaves(t *testing.T) {
 				stop := run(t, p)
 				eventually(t, "it waits to be tried again", func() bool { return p.Stats().Retried == 2 && p.Stats().Finished == 1 })
 				stop()
-				is.Equal(p.Stats().Running, int64(0))
-				is.Equal(p.Stats().Stuck, int64(0))
+				is.Equal(p.Stats().RunningHandlers, int64(0))
+				is.Equal(p.Stats().StuckHandlers, int64(0))
 				is.Equal(stats(t, q).Scheduled, 2)
 				if what == "panic" {
 					is.True(len(told.lines("worqr: handler panicked")) > 0)

@@ -47,10 +47,10 @@ func TestLostReplies(t *testing.T) {
 	must(t, primer.StopWorker(ctx))
 
 	must(t, p.StartWorker(ctx))
-	is.True(is_(lose("p:suspects:{q}", func() error { return q.StartWork(ctx) }), worqr.ErrUnknown))
+	is.True(is_(lose("p:suspects:{q}", func() error { return q.StartWork(ctx) }), worqr.ErrUnknownOutcome))
 	is.NoErr(q.StartWork(ctx)) // again
 
-	is.True(is_(lose("uno", func() error { return q.Enqueue(ctx, []byte("uno")) }), worqr.ErrUnknown))
+	is.True(is_(lose("uno", func() error { return q.Enqueue(ctx, []byte("uno")) }), worqr.ErrUnknownOutcome))
 	is.Equal(waiting(t, q), []string{"uno"})
 	_, err = q.EnqueueOnce(ctx, "nonce", []byte("two"), []byte("three"))
 	is.NoErr(err)
@@ -59,7 +59,7 @@ func TestLostReplies(t *testing.T) {
 		is.True(!fresh)
 		return err
 	}
-	is.True(is_(lose("four", once), worqr.ErrUnknown))
+	is.True(is_(lose("four", once), worqr.ErrUnknownOutcome))
 	is.NoErr(once()) // may be repeated
 	is.Equal(waiting(t, q), []string{"uno", "two", "three", "four"})
 
@@ -70,13 +70,13 @@ func TestLostReplies(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"four"})
 	is.NoErr(lose(step, func() error { return tasks[0].Finish(ctx) }))
 	is.NoErr(tasks[0].Finish(ctx))
-	is.True(is_(tasks[0].Stop(ctx), worqr.ErrLost))
+	is.True(is_(tasks[0].Stop(ctx), worqr.ErrNotOwner))
 	is.NoErr(lose(step, func() error { return tasks[1].Stop(ctx) }))
 	is.Equal(waiting(t, q), []string{"two", "four"})
-	is.True(is_(tasks[1].Finish(ctx), worqr.ErrLost))
+	is.True(is_(tasks[1].Finish(ctx), worqr.ErrNotOwner))
 
 	var report *worqr.CancelReport
-	is.True(is_(lose("p_{q}_cancel", func() (err error) { report, err = q.Cancel(ctx, []byte("three")); return err }), worqr.ErrUnknown))
+	is.True(is_(lose("p_{q}_cancel", func() (err error) { report, err = q.Cancel(ctx, []byte("three")); return err }), worqr.ErrUnknownOutcome))
 	report = cancel(t, q, "three") // again
 	<-tasks[2].Context().Done()
 	is.NoErr(lose(step, func() error { return tasks[2].Stop(ctx) }))
@@ -87,7 +87,7 @@ func TestLostReplies(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(s, worqr.QueueStats{Waiting: 2, Workers: 1})
 	is.NoErr(lose(step, func() error { return q.StopWork(ctx) }))
-	nothingLeftAt(t, server, "p", "q", ":queues:{q}", ":worker:"+p.ID(), ":workers", ":once:{q}:nonce", ":once:{q}:second")
+	nothingLeftAt(t, server, "p", "q", ":queues:{q}", ":worker:"+p.WorkerID(), ":workers", ":once:{q}:nonce", ":once:{q}:second")
 }
 
 // The same under handlers: every task finishes exactly once.
@@ -108,7 +108,7 @@ func TestLostRepliesOfHandlers(t *testing.T) {
 	receive(t, starts, 300)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 300 })
 	is.Equal(len(starts), 0)
-	is.Equal(p.Stats().Lost, int64(0))
+	is.Equal(p.Stats().TakenOver, int64(0))
 }
 
 // Redis has lost writes: what the worker has acknowledged is to be acknowledged
@@ -135,10 +135,10 @@ func TestLostAcknowledgement(t *testing.T) {
 		_, err := c.Do(name, args...)
 		is.NoErr(err)
 	}
-	do("HSET", key("cancel")+":"+digestOf("before"), "token", 1, "stopped", 0, "finished", 0, "w:"+p.ID(), "")
+	do("HSET", key("cancel")+":"+digestOf("before"), "token", 1, "stopped", 0, "finished", 0, "w:"+p.WorkerID(), "")
 	do("ZADD", key("canceled"), 1, digestOf("before"))
 	do("LPUSH", key("process")+":phantom", "ended")
-	do("ZADD", key("working")+":"+p.ID(), 1, "phantom")
+	do("ZADD", key("working")+":"+p.WorkerID(), 1, "phantom")
 	eventually(t, "it is acknowledged again", func() bool {
 		n, err := redis.Int(c.Do("EXISTS", key("canceled")))
 		return err == nil && n == 0

@@ -151,7 +151,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 		if err := w.comeBack(ctx); err != nil {
 			return nil, err
 		}
-		id = p.ID()
+		id = p.WorkerID()
 	}
 	asked := queues
 	for tries := 0; len(asked) > 0 && tries < maxAsks; tries++ {

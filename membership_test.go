@@ -29,9 +29,9 @@ func TestUncertainJoin(t *testing.T) {
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis knows the script
 			is.NoErr(p.StartWorker(t.Context()))
-			before, q := p.ID(), p.Queue("q")
+			before, q := p.WorkerID(), p.Queue("q")
 			lost := link.LoseRepliesTo("p:suspects:{q}", 1)
-			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknown))
+			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
 			c := redistest.Dial(t, server.URL())
 			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
@@ -42,10 +42,10 @@ func TestUncertainJoin(t *testing.T) {
 				is.NoErr(err)
 			}
 			is.NoErr(q.StartWork(t.Context()))
-			is.Equal(p.ID() != before, failed)
+			is.Equal(p.WorkerID() != before, failed)
 			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
 			is.NoErr(err)
-			is.Equal(members, []string{p.ID()})
+			is.Equal(members, []string{p.WorkerID()})
 			if !failed { // it has asked again, and not left: that would hold up the joins of others
 				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
 				is.NoErr(err)
@@ -65,7 +65,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
 	p.BeforeLog(g.before)
 	starts, causes := held(t, p, "b", nil)
-	before := p.ID()
+	before := p.WorkerID()
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
@@ -80,8 +80,8 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	receive(t, starts, 1) // under the new one
 	members, err := redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1))
 	is.NoErr(err)
-	is.Equal(members, []string{p.ID()})
-	is.True(p.ID() != before)
+	is.Equal(members, []string{p.WorkerID()})
+	is.True(p.WorkerID() != before)
 }
 
 // A worker whose answer to a leave was lost works on that queue again when it is asked
@@ -105,7 +105,7 @@ func TestUncertainLeave(t *testing.T) {
 		eventually(t, "it is there", func() bool {
 			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1))
 			is.NoErr(err)
-			return slices.Equal(members, []string{p.ID()})
+			return slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
 }
@@ -175,13 +175,13 @@ func TestCancelBehindALostJoin(t *testing.T) {
 	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
 	elsewhere := working(t, p, "elsewhere")
 	enqueue(t, elsewhere, "long")
-	task, id := take(t, elsewhere), p.ID()
+	task, id := take(t, elsewhere), p.WorkerID()
 	lose.Store(true)
 	q := p.Queue("q")
-	is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknown))
+	is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 	cancel(t, q, "nothing")
 	is.NoErr(q.StartWork(t.Context()))
-	is.Equal(p.ID(), id)
+	is.Equal(p.WorkerID(), id)
 	is.NoErr(task.Finish(t.Context()))
 }
 
@@ -209,7 +209,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 	for _, name := range numbers("q", queues) {
 		working(t, p, name)
 	}
-	before := p.ID()
+	before := p.WorkerID()
 	c := redistest.Dial(t, server.URL())
 	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
 	is.NoErr(err)
@@ -219,7 +219,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 		eventually(t, "it is there again", func() bool {
 			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
 			is.NoErr(err)
-			return p.ID() != before && slices.Equal(members, []string{p.ID()})
+			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
 	is.Equal(left.Load(), int64(queues))

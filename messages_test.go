@@ -38,7 +38,7 @@ func FuzzMessages(f *testing.F) {
 		r := newRounds(t.Context(), p.Queue("q"), "w", nil, stay{round: 1})
 		r.silent = true
 		task := newTask(r, "process", script.Start{Payload: []byte("a"), Token: 1})
-		r.held[task.ID] = task
+		r.held[task.AttemptID] = task
 		for _, kind := range []keys.Kind{"wake", keys.KindWork, keys.KindCancel} {
 			r.hear(kind, data)
 		}

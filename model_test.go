@@ -46,7 +46,7 @@ type entry struct {
 type change struct {
 	payload      string
 	at           int64
-	when         worqr.When
+	when         worqr.Reschedule
 	keep, counts bool
 }
 
@@ -108,7 +108,7 @@ func (m *model) unlock(i item) {
 
 // apply changes what waits.
 func (e *entry) apply(c change) {
-	if c.when == worqr.Always || c.when == worqr.IfLater && c.at > e.due || c.when == worqr.IfEarlier && c.at < e.due {
+	if c.when == worqr.RescheduleAlways || c.when == worqr.RescheduleIfLater && c.at > e.due || c.when == worqr.RescheduleIfEarlier && c.at < e.due {
 		e.due = c.at
 	}
 	if c.keep {
@@ -210,7 +210,7 @@ func (m *model) start(worker string, n int, tasks []*worqr.Task, graves, moved [
 				r.task, tasks = tasks[0], tasks[1:]
 				m.check(r)
 				if r.entry != "" {
-					m.entries[r.entry] = entry{process: r.task.ID}
+					m.entries[r.entry] = entry{process: r.task.AttemptID}
 				}
 				m.held[worker] = append(m.held[worker], r)
 				started++
@@ -266,7 +266,7 @@ func (m *model) check(r running) {
 
 // let takes a task out of the hands of its worker.
 func (m *model) let(worker string, process string) running {
-	i := slices.IndexFunc(m.held[worker], func(r running) bool { return r.task.ID == process })
+	i := slices.IndexFunc(m.held[worker], func(r running) bool { return r.task.AttemptID == process })
 	r := m.held[worker][i]
 	m.held[worker] = slices.Delete(m.held[worker], i, i+1)
 	return r

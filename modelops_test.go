@@ -89,8 +89,8 @@ func newFleet(t *testing.T, choices rand.Source) *fleet {
 		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
 		f.peers = append(f.peers, p)
 		f.queues = append(f.queues, working(t, p, "q"))
-		f.ids = append(f.ids, p.ID())
-		f.m.held[p.ID()] = nil
+		f.ids = append(f.ids, p.WorkerID())
+		f.m.held[p.WorkerID()] = nil
 	}
 	f.start = time.UnixMilli(f.now())
 	return f
@@ -124,7 +124,7 @@ func (f *fleet) examine() {
 		report, err := do(f.ctx, nil)
 		must(f.t, err)
 		for _, ill := range ills(report) {
-			if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingPaused { // when all have left, or it is paused
+			if ill.Kind != "no-worker" && ill.Kind != "paused" { // when all have left, or it is paused
 				f.t.Errorf("a queue that is well: %v", ill)
 			}
 		}
@@ -327,18 +327,18 @@ func (f *fleet) put() {
 		return
 	}
 	at, ms := f.time()
-	o := &worqr.PutOptions{At: at, KeepPayload: f.r.IntN(3) == 0, When: worqr.When(f.r.IntN(4)), KeepCounts: f.r.IntN(2) == 0}
-	f.note("put %s %s at %d, when %d, keep payload %v, counts %v", key, p, ms, o.When, o.KeepPayload, o.KeepCounts)
+	o := &worqr.PutOptions{At: at, KeepPayload: f.r.IntN(3) == 0, Reschedule: worqr.Reschedule(f.r.IntN(4)), KeepCounts: f.r.IntN(2) == 0}
+	f.note("put %s %s at %d, when %d, keep payload %v, counts %v", key, p, ms, o.Reschedule, o.KeepPayload, o.KeepCounts)
 	must(f.t, f.q.Put(f.ctx, key, []byte(p), o))
 	f.expect(func(m *model, now int64, _ state) {
-		m.put("k:"+key, change{payload: p, at: ms, when: o.When, keep: o.KeepPayload, counts: o.KeepCounts}, now)
+		m.put("k:"+key, change{payload: p, at: ms, when: o.Reschedule, keep: o.KeepPayload, counts: o.KeepCounts}, now)
 	})
 }
 
 func (f *fleet) remove() {
 	key := f.key()
 	f.note("remove %s", key)
-	removed, err := f.q.Remove(f.ctx, key)
+	removed, err := f.q.RemoveKey(f.ctx, key)
 	must(f.t, err)
 	f.expect(func(m *model, _ int64, _ state) {
 		m.should(m.remove("k:"+key) == removed, "removed:", key, fmt.Sprint(removed))
@@ -393,18 +393,18 @@ func (f *fleet) endTask() {
 	}
 	r := held[f.r.IntN(len(held))]
 	task := r.task
-	called := fmt.Sprintf("%s %s (key %q, canceled %v)", task.ID, task.Payload, r.entry, len(r.canceledName) > 0)
+	called := fmt.Sprintf("%s %s (key %q, canceled %v)", task.AttemptID, task.Payload, r.entry, len(r.canceledName) > 0)
 	var effect func(m *model, now int64, _ state)
 	var end func() error
 	switch f.r.IntN(7) {
 	case 0, 1:
 		f.note("finish %s", called)
 		end = func() error { return task.Finish(f.ctx) }
-		effect = func(m *model, _ int64, _ state) { m.finish(id, task.ID) }
+		effect = func(m *model, _ int64, _ state) { m.finish(id, task.AttemptID) }
 	case 2:
 		f.note("stop %s", called)
 		end = func() error { return task.Stop(f.ctx) }
-		effect = func(m *model, _ int64, _ state) { m.giveBack([]running{m.let(id, task.ID)}, 0) }
+		effect = func(m *model, _ int64, _ state) { m.giveBack([]running{m.let(id, task.AttemptID)}, 0) }
 	case 3, 4, 5:
 		var delay time.Duration
 		if f.r.IntN(3) == 0 {
@@ -412,22 +412,22 @@ func (f *fleet) endTask() {
 		}
 		f.note("retry %s in %v", called, delay)
 		end = func() error { return task.Retry(f.ctx, delay) }
-		effect = func(m *model, now int64, _ state) { m.retry(id, task.ID, now+delay.Milliseconds()) }
+		effect = func(m *model, now int64, _ state) { m.retry(id, task.AttemptID, now+delay.Milliseconds()) }
 	default:
 		err, kind := errors.New("some-reason"), "failed"
 		if f.r.IntN(2) == 0 {
-			err, kind = worqr.Broken(err), "broken"
+			err, kind = worqr.Malformed(err), "broken"
 		}
 		f.note("fail %s: %s", called, kind)
 		end = func() error { return task.Fail(f.ctx, err) }
-		effect = func(m *model, now int64, _ state) { m.fail(id, task.ID, kind, "some-reason", now) }
+		effect = func(m *model, now int64, _ state) { m.fail(id, task.AttemptID, kind, "some-reason", now) }
 	}
 	must(f.t, end())
 	switch f.r.IntN(8) {
 	case 0:
 		must(f.t, end()) // again
 	case 1:
-		if err := task.Retry(f.ctx, 0); err != nil && !is_(err, worqr.ErrLost) {
+		if err := task.Retry(f.ctx, 0); err != nil && !is_(err, worqr.ErrNotOwner) {
 			f.t.Errorf("after its end: %v", err)
 		}
 	}
@@ -447,7 +447,7 @@ func (f *fleet) failWorker() {
 			func() error { return r.task.Retry(f.ctx, 0) },
 			func() error { return r.task.Fail(f.ctx, errors.New("late")) },
 		} {
-			if err := end(); !is_(err, worqr.ErrLost) {
+			if err := end(); !is_(err, worqr.ErrNotOwner) {
 				t.Errorf("an end by a failed worker: %v", err)
 			}
 		}
@@ -458,9 +458,9 @@ func (f *fleet) failWorker() {
 		}
 	}
 	eventually(t, "it is back", func() bool {
-		return f.peers[victim].ID() != old && f.queues[victim].StartWork(f.ctx) == nil
+		return f.peers[victim].WorkerID() != old && f.queues[victim].StartWork(f.ctx) == nil
 	})
-	f.ids[victim] = f.peers[victim].ID()
+	f.ids[victim] = f.peers[victim].WorkerID()
 	f.note("it is back as %s", f.ids[victim])
 	f.expect(func(m *model, _ int64, _ state) {
 		want := m.giveBack(m.held[old], 1)

@@ -94,12 +94,12 @@ func (m *model) state() state {
 	for worker, runs := range m.held {
 		var working []string
 		for _, r := range runs {
-			working = append(working, r.task.ID+"="+decimal(r.task.Token))
-			s.set("process:"+r.task.ID, r.payload)
-			where[r.item] = "p:" + r.task.ID
+			working = append(working, r.task.AttemptID+"="+decimal(r.task.Token))
+			s.set("process:"+r.task.AttemptID, r.payload)
+			where[r.item] = "p:" + r.task.AttemptID
 			if r.entry != "" {
-				entries = append(entries, r.task.ID+"="+r.entry)
-				s["keyed:"+r.entry] = fmt.Sprintf("process=%s tried=%d died=%s", r.task.ID, r.tried, countOf(r.entry, decimal(r.died)))
+				entries = append(entries, r.task.AttemptID+"="+r.entry)
+				s["keyed:"+r.entry] = fmt.Sprintf("process=%s tried=%d died=%s", r.task.AttemptID, r.tried, countOf(r.entry, decimal(r.died)))
 			}
 		}
 		s.set("working:"+worker, working...)
@@ -378,7 +378,7 @@ func (f *fleet) readouts() {
 		if s.Key == "" {
 			s.Crashes = 0 // is counted by content
 		}
-		at := s.At.UnixMilli()
+		at := s.DueAt.UnixMilli()
 		if at >= asked && len(scheduled) < len(m.scheduled()) && m.entries[m.scheduled()[len(scheduled)]].due < 1e12 {
 			at = m.entries[m.scheduled()[len(scheduled)]].due // it went back to the front, which is now
 		}
@@ -396,7 +396,7 @@ func (f *fleet) readouts() {
 	same(t, "Scheduled", scheduled, planned)
 	for s, err := range q.Failed(f.ctx) {
 		must(t, err)
-		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Reason, s.Retries, s.Crashes, s.Worker, s.At.UnixMilli()))
+		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Error, s.Retries, s.Crashes, s.WorkerID, s.FailedAt.UnixMilli()))
 	}
 	for _, id := range m.graves() {
 		g := m.failed[id]
@@ -426,17 +426,17 @@ func (f *fleet) cancels() {
 			}
 			if len(r.canceledName) == 0 {
 				if err := r.task.Context().Err(); err != nil {
-					t.Errorf("%s %s: %v", r.task.ID, r.payload, context.Cause(r.task.Context()))
+					t.Errorf("%s %s: %v", r.task.AttemptID, r.payload, context.Cause(r.task.Context()))
 				}
 				continue
 			}
 			select {
 			case <-r.task.Context().Done():
 				if cause := context.Cause(r.task.Context()); !is_(cause, worqr.ErrCanceled) {
-					t.Errorf("%s %s: %v", r.task.ID, r.payload, cause)
+					t.Errorf("%s %s: %v", r.task.AttemptID, r.payload, cause)
 				}
 			case <-time.After(patience):
-				t.Errorf("%s %s is not canceled", r.task.ID, r.payload)
+				t.Errorf("%s %s is not canceled", r.task.AttemptID, r.payload)
 			}
 		}
 	}

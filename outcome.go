@@ -32,13 +32,13 @@ type FailureKind string
 
 // The kinds of failure.
 const (
-	// KindFailed: its retries were used up, or Permanent or Task.Fail failed it for
+	// FailureError: its retries were used up, or Permanent or Task.Fail failed it for
 	// good.
-	KindFailed = FailureKind(script.Failed)
-	// KindBroken: its payload cannot be decoded.
-	KindBroken = FailureKind(script.Broken)
-	// KindCrashed: too many workers died holding it.
-	KindCrashed = FailureKind(script.Crashed)
+	FailureError = FailureKind(script.Failed)
+	// FailureMalformed: its payload cannot be decoded.
+	FailureMalformed = FailureKind(script.Broken)
+	// FailureCrashed: too many workers died holding it.
+	FailureCrashed = FailureKind(script.Crashed)
 )
 
 // Permanent makes a handler's error final: the task goes to the failed queue,
@@ -50,7 +50,7 @@ func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}
 
 // Broken is Permanent for a payload that cannot be decoded. It is kept apart
 // from other failures by its kind. It is nil if err is.
-func Broken(err error) error { return judge(err, verdict{kind: script.Broken}) }
+func Malformed(err error) error { return judge(err, verdict{kind: script.Broken}) }
 
 // RetryAfter retries the task in d, whatever Backoff says; at once if d
 // is negative, and in 100 years if d is longer, so that no task is lost by it. It

@@ -39,7 +39,7 @@ func (p policy) evictsExpiring() bool { return strings.HasPrefix(p.name, "volati
 // it would be a member, start nothing, and give nothing back.
 var errOld = errors.New("worqr: Redis is too old")
 
-// checkRedis fails with ErrPolicy where Redis would evict tasks, and with errOld where
+// checkRedis fails with ErrEvictionPolicy where Redis would evict tasks, and with errOld where
 // it is too old. It warns where it would evict once it had a bound, or would evict what
 // has a TTL. What it may not ask it takes to be well: a peer must not need more rights
 // than its work does.
@@ -58,7 +58,7 @@ func (p *Peer) checkRedis(ctx context.Context) error {
 	switch m := policyOf(told); {
 	case m.evictsLists() && m.maximum > 0:
 		return fmt.Errorf("%w: its maxmemory-policy is %s and its maxmemory %d bytes, so tasks would be lost as soon as it is full; set maxmemory-policy to noeviction",
-			ErrPolicy, m.name, m.maximum)
+			ErrEvictionPolicy, m.name, m.maximum)
 	case m.evictsLists():
 		p.warnPolicy("worqr: with a maxmemory, Redis would evict tasks; set maxmemory-policy to noeviction", m)
 	case m.evictsExpiring():

@@ -77,7 +77,7 @@ func TestEvictionPolicy(t *testing.T) {
 
 			for range 2 {
 				err = peer.StartWorker(t.Context())
-				is.Equal(errors.Is(err, worqr.ErrPolicy), c.refused)
+				is.Equal(errors.Is(err, worqr.ErrEvictionPolicy), c.refused)
 				is.True(c.refused || err == nil)
 				if !c.refused {
 					is.NoErr(peer.StopWorker(t.Context()))
@@ -93,7 +93,7 @@ func TestEvictionPolicy(t *testing.T) {
 				is.True(strings.Contains(err.Error(), "set maxmemory-policy to noeviction"))
 				is.True(strings.Contains(err.Error(), c.policy))
 				err = peer.Run(t.Context()) // returns at once, and leaves nothing
-				is.True(errors.Is(err, worqr.ErrPolicy))
+				is.True(errors.Is(err, worqr.ErrEvictionPolicy))
 				for w, err := range peer.Workers(t.Context()) {
 					t.Errorf("there is a worker: %v %v", w, err)
 				}
@@ -164,7 +164,7 @@ func TestRedisIsTooOld(t *testing.T) {
 					is.NoErr(peer.StopWorker(t.Context()))
 					continue
 				}
-				is.True(err != nil && !is_(err, worqr.ErrPolicy))
+				is.True(err != nil && !is_(err, worqr.ErrEvictionPolicy))
 				is.True(strings.Contains(err.Error(), "start worker: Redis is too old: it is "+version))
 				is.True(strings.Contains(err.Error(), "6.2 or later"))
 			}
@@ -188,5 +188,5 @@ func TestRedisTellsSome(t *testing.T) {
 	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
 	is.NoErr(err)
 	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
-	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrPolicy))
+	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
 }

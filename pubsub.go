@@ -44,12 +44,12 @@ const (
 
 // An Event is something that happened on a queue.
 type Event struct {
-	Kind    EventKind
-	Queue   string // "" for EventSync
-	Worker  string // of EventDone
-	Payload []byte // of EventDone and EventCancel; nil if it is large
-	Result  []byte // of EventDone; nil if there is none, or if it is large
-	Count   int    // of EventWork
+	Kind     EventKind
+	Queue    string // "" for EventSync
+	WorkerID string // of EventDone
+	Payload  []byte // of EventDone and EventCancel; nil if it is large
+	Result   []byte // of EventDone; nil if there is none, or if it is large
+	Count    int    // of EventWork
 
 	// PayloadSize and ResultSize are lengths in bytes. EventDone has no payload of more
 	// than 64 KiB and no result above the worker's Options.MaxResult, and EventCancel has
@@ -216,7 +216,7 @@ func (e *Event) readDone(data []byte) error {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return fmt.Errorf("a done message cannot be read: %w", err)
 	}
-	e.Worker, e.PayloadSize, e.PayloadDigest = m.WorkerID, m.TaskSize, m.TaskDigest
+	e.WorkerID, e.PayloadSize, e.PayloadDigest = m.WorkerID, m.TaskSize, m.TaskDigest
 	if m.Task != nil {
 		e.Payload = bytesOf(*m.Task)
 		e.PayloadSize = len(e.Payload)
@@ -246,7 +246,7 @@ type item struct {
 
 func (i *item) size() int {
 	e := &i.event
-	return len(e.Payload) + len(e.Result) + len(e.Worker) + len(e.PayloadDigest) + len(e.ResultDigest)
+	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
 }
 
 func (in *inbox) put(i item) {

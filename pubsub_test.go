@@ -34,7 +34,7 @@ func idle(t testing.TB, q *worqr.Queue, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d workers are idle", n), func() bool {
 		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == n && s.Idle == n
+		return err == nil && s.Workers == n && s.IdleWorkers == n
 	})
 }
 
@@ -323,10 +323,10 @@ func TestEvents(t *testing.T) {
 		tasks, err := q.StartTasks(t.Context(), 2)
 		is.NoErr(err)
 		is.NoErr(tasks[0].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: []byte("a"), PayloadSize: 1})
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
 		tasks[1].Result = binary
 		is.NoErr(tasks[1].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: p.ID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
+		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
 		cancel(t, q, "gone")
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
 		is.NoErr(q.Delete(t.Context()))

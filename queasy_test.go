@@ -45,7 +45,7 @@ func (w waits) changed(payload string, o *worqr.PutOptions) waits {
 		}
 	}
 	switch {
-	case o.When == worqr.Always, o.When == worqr.IfLater && at.After(w.at), o.When == worqr.IfEarlier && at.Before(w.at):
+	case o.Reschedule == worqr.RescheduleAlways, o.Reschedule == worqr.RescheduleIfLater && at.After(w.at), o.Reschedule == worqr.RescheduleIfEarlier && at.Before(w.at):
 		w.at = at
 	}
 	return w
@@ -57,8 +57,8 @@ func (w waits) check(t testing.TB, what any, got []worqr.ScheduledTask) {
 		t.Fatalf("%+v: %d tasks wait, want one: %+v", what, len(got), got)
 	}
 	g := got[0]
-	if string(g.Payload) != w.payload || !near(g.At, w.at) || g.Retries != w.retries || g.Crashes != w.crashes {
-		t.Errorf("%+v: %q at %v with %d retries, %d crashes waits; want %+v", what, g.Payload, g.At, g.Retries, g.Crashes, w)
+	if string(g.Payload) != w.payload || !near(g.DueAt, w.at) || g.Retries != w.retries || g.Crashes != w.crashes {
+		t.Errorf("%+v: %q at %v with %d retries, %d crashes waits; want %+v", what, g.Payload, g.DueAt, g.Retries, g.Crashes, w)
 	}
 }
 
@@ -67,10 +67,10 @@ func (w waits) check(t testing.TB, what any, got []worqr.ScheduledTask) {
 func allOptions(times ...time.Time) (all []*worqr.PutOptions) {
 	all = append(all, nil)
 	for _, at := range times {
-		for _, when := range []worqr.When{worqr.Always, worqr.Never, worqr.IfLater, worqr.IfEarlier} {
+		for _, when := range []worqr.Reschedule{worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier} {
 			for _, keep := range []bool{false, true} {
 				for _, counts := range []bool{false, true} {
-					all = append(all, &worqr.PutOptions{At: at, When: when, KeepPayload: keep, KeepCounts: counts})
+					all = append(all, &worqr.PutOptions{At: at, Reschedule: when, KeepPayload: keep, KeepCounts: counts})
 				}
 			}
 		}
@@ -102,7 +102,7 @@ func TestPutOnWaiting(t *testing.T) {
 	}
 	_, err := qa.StartTasks(ctx, len(all))
 	is.NoErr(err)
-	failWorker(t, b, a.ID(), len(all))
+	failWorker(t, b, a.WorkerID(), len(all))
 	tasks, err := q.StartTasks(ctx, len(all))
 	is.NoErr(err)
 	is.Equal(len(tasks), len(all))
@@ -119,7 +119,7 @@ func TestPutOnWaiting(t *testing.T) {
 	for i, o := range all {
 		want := old.changed("new", o)
 		if want.at.Before(now.Add(-time.Minute)) {
-			want.at = after[fmt.Sprint(i)][0].At // a time in the past is now
+			want.at = after[fmt.Sprint(i)][0].DueAt // a time in the past is now
 			is.True(want.at.Before(time.Now().Add(time.Minute)))
 		}
 		want.check(t, o, after[fmt.Sprint(i)])
@@ -148,7 +148,7 @@ func TestPutTwiceOnRunning(t *testing.T) {
 	}
 	_, err := qa.StartTasks(ctx, len(keys))
 	is.NoErr(err)
-	failWorker(t, b, a.ID(), len(keys))
+	failWorker(t, b, a.WorkerID(), len(keys))
 	tasks, err := q.StartTasks(ctx, len(keys))
 	is.NoErr(err)
 	is.Equal(len(tasks), len(keys))
@@ -176,11 +176,11 @@ func TestPutOnRunning(t *testing.T) {
 		"default":                 nil,
 		"later":                   {At: hour.Add(time.Hour)},
 		"past":                    {At: time.Unix(1, 0)},
-		"never":                   {When: worqr.Never},
-		"later if later":          {At: hour.Add(time.Hour), When: worqr.IfLater},
-		"now if later":            {When: worqr.IfLater},
-		"later if earlier":        {At: hour.Add(time.Hour), When: worqr.IfEarlier},
-		"now if earlier":          {When: worqr.IfEarlier},
+		"never":                   {Reschedule: worqr.RescheduleNever},
+		"later if later":          {At: hour.Add(time.Hour), Reschedule: worqr.RescheduleIfLater},
+		"now if later":            {Reschedule: worqr.RescheduleIfLater},
+		"later if earlier":        {At: hour.Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier},
+		"now if earlier":          {Reschedule: worqr.RescheduleIfEarlier},
 		"keep the payload":        {KeepPayload: true},
 		"keep counts":             {KeepCounts: true},
 		"later, keep the payload": {At: hour.Add(time.Hour), KeepPayload: true},
@@ -204,7 +204,7 @@ func TestPutOnRunning(t *testing.T) {
 		"StopWork":   {func(ctx context.Context, w world) error { return w.qa.StopWork(ctx) }, &waits{"old", back, 1, 0}},
 		"StopWorker": {func(ctx context.Context, w world) error { return w.a.StopWorker(ctx) }, &waits{"old", back, 1, 0}},
 		"FailWorker": {func(ctx context.Context, w world) error {
-			_, err := w.b.FailWorker(ctx, w.a.ID())
+			_, err := w.b.FailWorker(ctx, w.a.WorkerID())
 			return err
 		}, &waits{"old", back, 1, 1}},
 	}
@@ -238,11 +238,11 @@ func TestPutOnRunning(t *testing.T) {
 				got := scheduled(t, qb)
 				is.Equal(len(got), 1)
 				if want.at.Before(hour.Add(-30 * time.Minute)) { // is due
-					is.True(got[0].At.Before(time.Now().Add(time.Minute)))
-					want.at = got[0].At
+					is.True(got[0].DueAt.Before(time.Now().Add(time.Minute)))
+					want.at = got[0].DueAt
 				}
 				want.check(t, o, got)
-				if got[0].At.Before(hour.Add(-30 * time.Minute)) {
+				if got[0].DueAt.Before(hour.Add(-30 * time.Minute)) {
 					task := take(t, qb)
 					is.Equal(string(task.Payload), want.payload)
 					is.Equal(task.Retries, want.retries)
@@ -251,7 +251,7 @@ func TestPutOnRunning(t *testing.T) {
 					is.NoErr(task.Finish(ctx))
 				} else {
 					noTask(t, qb)
-					removed, err := qb.Remove(ctx, "key")
+					removed, err := qb.RemoveKey(ctx, "key")
 					is.NoErr(err)
 					is.True(removed)
 				}
@@ -279,14 +279,14 @@ func TestPutSeveralTimesOnRunning(t *testing.T) {
 	put(t, q, "key", "old", nil)
 	task := take(t, q)
 	put(t, q, "key", "first", &worqr.PutOptions{At: hour})
-	put(t, q, "key", "second", &worqr.PutOptions{When: worqr.Never})
-	put(t, q, "key", "third", &worqr.PutOptions{KeepPayload: true, At: hour.Add(-30 * time.Minute), When: worqr.IfEarlier})
+	put(t, q, "key", "second", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
+	put(t, q, "key", "third", &worqr.PutOptions{KeepPayload: true, At: hour.Add(-30 * time.Minute), Reschedule: worqr.RescheduleIfEarlier})
 	is.NoErr(task.Finish(ctx))
 	waits{"second", hour.Add(-30 * time.Minute), 0, 0}.check(t, "three puts", scheduled(t, q))
 	put(t, q, "key", "again", nil)
 	task = take(t, q)
 	put(t, q, "key", "blocked", nil)
-	removed, err := q.Remove(ctx, "key") // and its rules
+	removed, err := q.RemoveKey(ctx, "key") // and its rules
 	is.NoErr(err)
 	is.True(removed)
 	is.NoErr(task.Retry(ctx, time.Hour))
@@ -311,7 +311,7 @@ func TestPutOnHandled(t *testing.T) {
 		"error":      {do: func(context.Context) error { return no }},
 		"RetryAfter": {do: func(context.Context) error { return worqr.RetryAfter(no, time.Hour) }},
 		"Permanent":  {do: func(context.Context) error { return worqr.Permanent(no) }, fails: true},
-		"Broken":     {do: func(context.Context) error { return worqr.Broken(no) }, fails: true},
+		"Broken":     {do: func(context.Context) error { return worqr.Malformed(no) }, fails: true},
 		"panic":      {do: func(context.Context) error { panic("no") }},
 		"Goexit":     {do: func(context.Context) error { runtime.Goexit(); return nil }},
 		"timeout":    {do: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
@@ -322,7 +322,7 @@ func TestPutOnHandled(t *testing.T) {
 	for how, end := range ends {
 		for which, o := range map[string]*worqr.PutOptions{
 			"default": nil, "past": {At: time.Unix(1, 0)}, "soon": {At: time.Now().Add(time.Second)},
-			"if earlier": {When: worqr.IfEarlier}, "keep counts": {KeepCounts: true},
+			"if earlier": {Reschedule: worqr.RescheduleIfEarlier}, "keep counts": {KeepCounts: true},
 		} {
 			t.Run(how+", "+which, func(t *testing.T) {
 				t.Parallel()
@@ -371,7 +371,7 @@ func TestPutOnHandled(t *testing.T) {
 				case "shutdown":
 					stop()
 				case "fail":
-					failWorker(t, b, a.ID(), 1)
+					failWorker(t, b, a.WorkerID(), 1)
 				}
 				is.Equal(receive(t, got, 1), []string{"new"})
 				if end.before != "fail" {
@@ -406,11 +406,11 @@ func TestLateEndOfKeyed(t *testing.T) {
 			qa, qb := working(t, a, "q"), working(t, b, "q")
 			put(t, qa, "key", "a", nil)
 			late := take(t, qa)
-			failWorker(t, b, a.ID(), 1)
+			failWorker(t, b, a.WorkerID(), 1)
 			task := take(t, qb)
 			is.Equal(task.Crashes, 1)
 			put(t, qb, "key", "blocked", nil)
-			is.True(is_(end(ctx, late), worqr.ErrLost))
+			is.True(is_(end(ctx, late), worqr.ErrNotOwner))
 			is.Equal(stats(t, qb).Running, 1)
 			is.Equal(scheduled(t, qb), nil) // still blocked
 			is.Equal(failed(t, qb), nil)
@@ -429,7 +429,7 @@ func TestLateEndOfKeyed(t *testing.T) {
 				_, err := qa.StartTask(ctx)
 				return is_(err, worqr.ErrNoTask)
 			})
-			failWorker(t, b, a.ID(), 0)
+			failWorker(t, b, a.WorkerID(), 0)
 			is.NoErr(b.StopWorker(ctx))
 			_ = a.Close()
 			nothingLeft(t, prefix, "q")
@@ -478,11 +478,11 @@ func TestMaxRetries(t *testing.T) {
 				eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
 				f := failed(t, q)
 				is.Equal(f[0].Retries, c.runs-1)
-				is.Equal(f[0].Kind, worqr.KindFailed)
-				is.Equal(f[0].Reason, fmt.Sprintf("no %d", c.runs-1))
+				is.Equal(f[0].Kind, worqr.FailureError)
+				is.Equal(f[0].Error, fmt.Sprintf("no %d", c.runs-1))
 				is.Equal(f[0].Key, key)
 				is.Equal(string(f[0].Payload), "a")
-				is.Equal(f[0].Worker, p.ID())
+				is.Equal(f[0].WorkerID, p.WorkerID())
 				stop()
 				is.Equal(len(got), 0)
 				is.Equal(len(asked), c.runs-1)
@@ -491,7 +491,7 @@ func TestMaxRetries(t *testing.T) {
 				}
 				is.Equal(p.Stats().Retried, int64(c.runs-1))
 				is.Equal(p.Stats().Failed, int64(1))
-				is.Equal(p.Stats().Failures, int64(c.runs))
+				is.Equal(p.Stats().HandlerErrors, int64(c.runs))
 				is.Equal(p.Stats().Finished, int64(0))
 				_, err := q.DeleteAllFailed(ctx)
 				is.NoErr(err)
@@ -534,7 +534,7 @@ func TestBackoff(t *testing.T) {
 				return
 			}
 			eventually(t, "it waits", func() bool { return len(scheduled(t, q)) == 1 })
-			in := scheduled(t, q)[0].At.Sub(ended)
+			in := scheduled(t, q)[0].DueAt.Sub(ended)
 			if in < c.least || in > c.most+10*time.Second {
 				t.Errorf("tried again in %v", in)
 			}
@@ -564,7 +564,7 @@ func TestBackoffIsTold(t *testing.T) {
 	is.Equal(len(lines), 1)
 	is.True(strings.Contains(lines[0], "unsound") && strings.Contains(lines[0], "TestBackoffIsTold"))
 	for _, s := range scheduled(t, q) {
-		if in := time.Until(s.At); string(s.Payload) == "later" && (in < 99*365*24*time.Hour || in > 101*366*24*time.Hour) {
+		if in := time.Until(s.DueAt); string(s.Payload) == "later" && (in < 99*365*24*time.Hour || in > 101*366*24*time.Hour) {
 			t.Errorf("put off by %v", in)
 		}
 	}
@@ -613,7 +613,7 @@ func TestMaxCrashes(t *testing.T) {
 						is.Equal(task.Retries, 1)
 						retries = 1
 					}
-					failWorker(t, p, h.ID(), 1)
+					failWorker(t, p, h.WorkerID(), 1)
 					is.NoErr(h.Close())
 				}
 				// What stands behind it is not held up, and is itself.
@@ -632,16 +632,16 @@ func TestMaxCrashes(t *testing.T) {
 				}
 				eventually(t, "nothing runs", func() bool { s := stats(t, q); return s.Running+s.Waiting+s.Scheduled == 0 })
 				stop()
-				is.Equal(p.Stats().Lost, int64(0))
+				is.Equal(p.Stats().TakenOver, int64(0))
 				is.Equal(p.Stats().Stopped, int64(0))
 				if c.crashes > 0 {
 					f := failed(t, q)
 					is.Equal(len(f), 1)
-					is.Equal(f[0].Kind, worqr.KindCrashed)
+					is.Equal(f[0].Kind, worqr.FailureCrashed)
 					is.Equal(f[0].Crashes, c.crashes)
 					is.Equal(f[0].Retries, retries)
 					is.Equal(f[0].Key, key)
-					is.True(f[0].Reason != "")
+					is.True(f[0].Error != "")
 					is.Equal(p.Stats().Failed, int64(1))
 					_, err := q.DeleteAllFailed(ctx)
 					is.NoErr(err)
@@ -665,7 +665,7 @@ func TestCrashedAmongOthers(t *testing.T) {
 		v := open(t, worqr.Options{Prefix: prefix})
 		tasks, err := working(t, v, "q").StartTasks(ctx, 3)
 		is.NoErr(err)
-		failWorker(t, v, v.ID(), len(tasks))
+		failWorker(t, v, v.WorkerID(), len(tasks))
 		is.NoErr(v.Close())
 	}
 	victim()
@@ -682,10 +682,10 @@ func TestCrashedAmongOthers(t *testing.T) {
 		running := map[string]string{}
 		for r, err := range q.Running(ctx) {
 			is.NoErr(err)
-			running[r.Process] = string(r.Payload)
+			running[r.AttemptID] = string(r.Payload)
 		}
 		for _, task := range tasks {
-			is.Equal(running[task.ID], string(task.Payload)) // its own id
+			is.Equal(running[task.AttemptID], string(task.Payload)) // its own id
 			got = append(got, string(task.Payload))
 			is.NoErr(task.Finish(ctx))
 		}
@@ -719,7 +719,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 	other := open(t, worqr.Options{Prefix: prefix})
 	_, err := q.StartTasks(ctx, 2)
 	is.NoErr(err)
-	failWorker(t, other, p.ID(), 2)
+	failWorker(t, other, p.WorkerID(), 2)
 	qo := working(t, other, "q")
 	tasks, err := qo.StartTasks(ctx, 2)
 	is.NoErr(err)
@@ -759,7 +759,7 @@ func TestOnFailed(t *testing.T) {
 			return nil // must not be
 		}
 		if string(t.Payload) == "broken" {
-			return worqr.Broken(errors.New("what is this"))
+			return worqr.Malformed(errors.New("what is this"))
 		}
 		return errors.New("no")
 	}, &worqr.HandleOptions{MaxRetries: 1, Backoff: atOnce,
@@ -770,26 +770,26 @@ func TestOnFailed(t *testing.T) {
 			}
 			return nil
 		},
-		FailedOptions: &worqr.HandleOptions{Backoff: atOnce},
+		OnFailedOptions: &worqr.HandleOptions{Backoff: atOnce},
 	})
 	stop := run(t, p)
 	put(t, q, "key", "a", nil)
 	all := receive(t, got, 3)
 	for i, g := range all {
 		is.Equal(g.retries, i)
-		is.True(near(g.failure.At, time.Now()))
+		is.True(near(g.failure.FailedAt, time.Now()))
 		is.True(g.failure.ID != "")
 		is.Equal(g.failure.ID, all[0].failure.ID)
-		g.failure.ID, g.failure.At = "", time.Time{}
-		is.Equal(g, told{"a", "key", i, worqr.FailedTask{Payload: []byte("a"), Key: "key", Kind: worqr.KindFailed,
-			Reason: "no", Retries: 1, Worker: p.ID()}})
+		g.failure.ID, g.failure.FailedAt = "", time.Time{}
+		is.Equal(g, told{"a", "key", i, worqr.FailedTask{Payload: []byte("a"), Key: "key", Kind: worqr.FailureError,
+			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
 	}
 	enqueue(t, q, "broken")
 	b := receive(t, got, 3)[2]
 	is.Equal(b.key, "")
-	is.Equal(b.failure.Kind, worqr.KindBroken)
+	is.Equal(b.failure.Kind, worqr.FailureMalformed)
 	is.Equal(b.failure.Retries, 0)
-	is.Equal(b.failure.Reason, "what is this")
+	is.Equal(b.failure.Error, "what is this")
 	eventually(t, "all is done", func() bool { return p.Stats().Finished == 2 })
 	is.Equal(failed(t, q), nil)
 	stop()
@@ -841,12 +841,12 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	b := serve(false)
 	run(t, b)
 	eventually(t, "both serve", func() bool { return stats(t, q).Workers == 2 })
-	failWorker(t, b, a.ID(), 1)
+	failWorker(t, b, a.WorkerID(), 1)
 	is.Equal(receive(t, started, 1), []told{{"a", 1}})
 	stop()
 	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 })
 	f := failed(t, q)[0]
-	is.Equal(f.Reason, "no") // why it failed, not why OnFailed did
+	is.Equal(f.Error, "no") // why it failed, not why OnFailed did
 	is.Equal(f.Key, "key")
 	put(t, q, "key", "b", nil) // the next is not held up, and the first not run again
 	is.Equal(receive(t, started, 1), []told{{"b", 0}})
@@ -876,7 +876,7 @@ func TestOnFailedGivesUp(t *testing.T) {
 				runs.Add(1)
 				panic("no")
 			},
-			FailedOptions: &worqr.HandleOptions{MaxRetries: 2, Backoff: atOnce},
+			OnFailedOptions: &worqr.HandleOptions{MaxRetries: 2, Backoff: atOnce},
 		})
 	stop := run(t, p)
 	enqueue(t, q, "a")
@@ -1240,7 +1240,7 @@ func TestTimeout(t *testing.T) {
 		"error":     {no, "", true},
 		"nil":       {nil, "", false},
 		"Permanent": {worqr.Permanent(no), "no", false},
-		"Broken":    {worqr.Broken(no), "no", false},
+		"Broken":    {worqr.Malformed(no), "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -1269,8 +1269,8 @@ func TestTimeout(t *testing.T) {
 			f := failed(t, q)
 			is.Equal(len(f) == 1, c.reason != "")
 			if len(f) == 1 {
-				is.True(strings.Contains(f[0].Reason, c.reason))
-				is.Equal(f[0].Kind == worqr.KindBroken, name == "Broken")
+				is.True(strings.Contains(f[0].Error, c.reason))
+				is.Equal(f[0].Kind == worqr.FailureMalformed, name == "Broken")
 			}
 		})
 	}
@@ -1303,9 +1303,9 @@ func TestDisowned(t *testing.T) {
 			is.Equal(receive(t, started, 1), []string{"a0"})
 			enqueue(t, q, "b")
 			is.Equal(receive(t, started, 2), []string{"a1", "b0"})
-			is.Equal(p.Stats().Stuck, int64(1))
+			is.Equal(p.Stats().StuckHandlers, int64(1))
 			eventually(t, "these are finished", func() bool { return p.Stats().Finished == 2 })
-			is.Equal(p.Stats().Running, int64(0))
+			is.Equal(p.Stats().RunningHandlers, int64(0))
 			put(t, q, "key", "c", nil)
 			is.Equal(receive(t, started, 1), []string{"c0"})
 			eventually(t, "this is finished", func() bool { return p.Stats().Finished == 3 })
@@ -1320,9 +1320,9 @@ func TestDisowned(t *testing.T) {
 			is.True(strings.Contains(told, "stubborn")) // its stack
 			close(release)
 			if late == "Finish" {
-				is.True(is_(receive(t, returned, 1)[0], worqr.ErrLost))
+				is.True(is_(receive(t, returned, 1)[0], worqr.ErrNotOwner))
 			}
-			eventually(t, "it has returned", func() bool { return p.Stats().Stuck == 0 })
+			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
 			enqueue(t, q, "d")
 			is.Equal(receive(t, started, 1), []string{"d0"})
 			stop()
@@ -1330,9 +1330,9 @@ func TestDisowned(t *testing.T) {
 			s := p.Stats()
 			is.Equal(s.Finished, int64(4))
 			is.Equal(s.Retried, int64(1))
-			is.Equal(s.Failures, int64(1))
+			is.Equal(s.HandlerErrors, int64(1))
 			is.Equal(s.Failed, int64(0))
-			is.Equal(s.Running, int64(0))
+			is.Equal(s.RunningHandlers, int64(0))
 			for range len(lines) {
 				is.True(!strings.Contains(<-lines, ignores)) // once
 			}
@@ -1378,7 +1378,7 @@ func TestDisownedByStopWork(t *testing.T) {
 	is.NoErr(q.StopWork(t.Context()))
 	is.NoErr(q.StartWork(t.Context()))
 	is.Equal(receive(t, began, 1), []string{"a"}) // in the slot
-	is.Equal(p.Stats().Stuck, int64(1))
+	is.Equal(p.Stats().StuckHandlers, int64(1))
 }
 
 // Disowned by a cancel: the task ends, and never runs again.
@@ -1403,9 +1403,9 @@ func TestDisownedByCancel(t *testing.T) {
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
 	is.Equal(receive(t, started, 1), []string{"b"})
-	is.Equal(p.Stats().Stuck, int64(1))
+	is.Equal(p.Stats().StuckHandlers, int64(1))
 	close(release)
-	eventually(t, "both have returned", func() bool { return p.Stats().Stuck == 0 && p.Stats().Finished == 1 })
+	eventually(t, "both have returned", func() bool { return p.Stats().StuckHandlers == 0 && p.Stats().Finished == 1 })
 	stop()
 	is.Equal(p.Stats().Canceled, int64(1))
 	is.Equal(len(failed(t, q)), 0)
@@ -1430,7 +1430,7 @@ func TestIdleIsSilent(t *testing.T) {
 		run(t, p)
 	}
 	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-	eventually(t, "all are idle", func() bool { return stats(t, q).Idle == peers })
+	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
 	c := redistest.Dial(t, server.URL())
 	since, before := time.Now(), scriptCalls(t, c)
 	time.Sleep(3 * beat) // what is measured
@@ -1471,7 +1471,7 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 	for range capacity + 1 {
 		release <- struct{}{}
 	}
-	eventually(t, "all has ended", func() bool { return p.Stats().Finished == capacity+1 && p.Stats().Running == 0 })
+	eventually(t, "all has ended", func() bool { return p.Stats().Finished == capacity+1 && p.Stats().RunningHandlers == 0 })
 	receive(t, started, 1)
 	defer func() { close(release); stop() }()
 	enqueue(t, one, numbers("", capacity)...)
@@ -1557,7 +1557,7 @@ func TestNearlyCrashed(t *testing.T) {
 		v := open(t, worqr.Options{Prefix: prefix})
 		_, err := working(t, v, "q").StartTasks(ctx, suspects)
 		is.NoErr(err)
-		failWorker(t, v, v.ID(), suspects)
+		failWorker(t, v, v.WorkerID(), suspects)
 		is.NoErr(v.Close())
 	}
 	for i := range suspects {

@@ -216,12 +216,12 @@ func TestStoppedKeyIsDueNow(t *testing.T) {
 	is.NoErr(take(t, q).Stop(t.Context()))
 	for s, err := range q.Scheduled(t.Context()) {
 		is.NoErr(err)
-		is.True(s.At.After(before))
+		is.True(s.DueAt.After(before))
 	}
 	e, err := q.ExplainKey(t.Context(), "key")
 	is.NoErr(err)
 	is.Equal(len(e.Copies), 1)
-	is.True(e.Copies[0].Due.After(before))
+	is.True(e.Copies[0].DueAt.After(before))
 }
 
 // However fast others fail, all are deleted, or requeued, that had failed.

@@ -63,7 +63,7 @@ func queueStats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
 // holds is how many tasks the peer holds on the queue q.
 func holds(t testing.TB, prefix string, p *worqr.Peer) int {
 	t.Helper()
-	n, err := redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.ID()))
+	n, err := redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID()))
 	must(t, err)
 	return n
 }
@@ -113,7 +113,7 @@ func TestNothingAhead(t *testing.T) {
 			c.peer.Prefix = redistest.Prefix(t)
 			p := open(t, c.peer)
 			q := p.Queue("q")
-			key := c.peer.Prefix + ":working:{q}:" + p.ID()
+			key := c.peer.Prefix + ":working:{q}:" + p.WorkerID()
 			var most, ran atomic.Int64
 			pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }, MaxIdle: 3}
 			defer pool.Close()
@@ -348,7 +348,7 @@ func TestEndsKeepUpWithStarts(t *testing.T) {
 	var handled atomic.Int64
 	q.Handle(func(context.Context, *worqr.Task) error {
 		handled.Add(1)
-		return worqr.Broken(errors.New("no"))
+		return worqr.Malformed(errors.New("no"))
 	}, &worqr.HandleOptions{Concurrency: handlers, KeepFailed: n})
 	stop := run(t, p)
 	most := int64(0)

@@ -40,7 +40,7 @@ func recipeFailed(ctx context.Context, charges *worqr.Queue) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(t.ID, t.Kind, t.Retries, t.Reason)
+		fmt.Println(t.ID, t.Kind, t.Retries, t.Error)
 	}
 	n, err := charges.RequeueAllFailed(ctx) // or RequeueFailed(ctx, id), DeleteFailed(ctx, id)
 	if err != nil {
@@ -53,7 +53,7 @@ func recipeFailed(ctx context.Context, charges *worqr.Queue) error {
 func recipeOnFailed(charges *worqr.Queue, handle worqr.Handler, alert func(ctx context.Context, order []byte, reason string) error) {
 	charges.Handle(handle, &worqr.HandleOptions{
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
-			return alert(ctx, t.Payload, t.Failure.Reason) // nil: the task is gone
+			return alert(ctx, t.Payload, t.Failure.Error) // nil: the task is gone
 		},
 	})
 }
@@ -69,7 +69,7 @@ func recipeKey(ctx context.Context, indexes *worqr.Queue, page []byte) error {
 }
 
 func recipeDebounce(ctx context.Context, indexes *worqr.Queue, page []byte) error {
-	err := indexes.Put(ctx, "customer-7", page, &worqr.PutOptions{At: time.Now().Add(5 * time.Second), When: worqr.Never})
+	err := indexes.Put(ctx, "customer-7", page, &worqr.PutOptions{At: time.Now().Add(5 * time.Second), Reschedule: worqr.RescheduleNever})
 	return err
 }
 
@@ -83,7 +83,7 @@ func recipeUnique(ctx context.Context, caches *worqr.Queue) error {
 
 func recipeOnce(ctx context.Context, orders *worqr.Queue, requestID string, order []byte) error {
 	_, err := orders.EnqueueOnce(ctx, requestID, order)
-	if errors.Is(err, worqr.ErrUnknown) { // the reply was lost
+	if errors.Is(err, worqr.ErrUnknownOutcome) { // the reply was lost
 		_, err = orders.EnqueueOnce(ctx, requestID, order)
 	}
 	return err
@@ -187,7 +187,7 @@ func TestDocsRecipes(t *testing.T) {
 	mails := p.Queue("mails")
 	key, err := recipeDelay(ctx, mails, []byte("reminder"))
 	is.NoErr(err)
-	removed, err := mails.Remove(ctx, key)
+	removed, err := mails.RemoveKey(ctx, key)
 	is.NoErr(err)
 	is.True(removed)
 
@@ -204,10 +204,10 @@ func TestDocsRecipes(t *testing.T) {
 	is.NoErr(recipeDebounce(ctx, indexes, []byte("page 1")))
 	first := only()
 	is.NoErr(recipeDebounce(ctx, indexes, []byte("page 2")))
-	is.Equal(only().At, first.At) // the first time, the last payload
+	is.Equal(only().DueAt, first.DueAt) // the first time, the last payload
 	is.Equal(string(only().Payload), "page 2")
 	is.NoErr(recipeKey(ctx, indexes, []byte("page 3")))
-	is.True(only().At.Before(first.At))
+	is.True(only().DueAt.Before(first.DueAt))
 
 	caches := p.Queue("caches")
 	orders := p.Queue("orders")

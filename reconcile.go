@@ -70,7 +70,7 @@ func (r *rounds) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "process", id)
-			r.giveBack(&Task{ID: id, Token: token, start: new(start)})
+			r.giveBack(&Task{AttemptID: id, Token: token, start: new(start)})
 		default:
 			strangers[id] = token // or it has ended since
 		}

@@ -47,7 +47,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 	c := redistest.Conn(t)
 	for _, cmd := range [][]any{
 		{"LPUSH", prefix + ":process:{q}:stray", "first"},
-		{"ZADD", prefix + ":working:{q}:" + p.ID(), 1, "stray"},
+		{"ZADD", prefix + ":working:{q}:" + p.WorkerID(), 1, "stray"},
 		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
 		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
 	} {
@@ -56,7 +56,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 	}
 	put(t, q, "key", "second", nil)
 	is.Equal(receive(t, keyed, 1), []string{"second"})
-	is.Equal(p.Stats().Lost, int64(0)) // of what it knew
+	is.Equal(p.Stats().TakenOver, int64(0)) // of what it knew
 }
 
 // What Redis believes a worker to hold is more than one reply may bring.
@@ -75,8 +75,8 @@ func TestStrayAmongMany(t *testing.T) {
 	c := redistest.Conn(t)
 	_, err := c.Do("LPUSH", prefix+":process:{q}:stray", "stray")
 	is.NoErr(err)
-	_, err = c.Do("ZADD", prefix+":working:{q}:"+p.ID(), thousands*1000, "stray") // a token that another has
+	_, err = c.Do("ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
 	is.NoErr(err)
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
-	is.Equal(p.Stats().Lost, int64(0))
+	is.Equal(p.Stats().TakenOver, int64(0))
 }

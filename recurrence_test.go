@@ -16,7 +16,7 @@ import (
 // planTomorrow is what handlers and replicas do by the recipe.
 func planTomorrow(ctx context.Context, jobs *worqr.Queue) error {
 	next := time.Now().Add(24 * time.Hour)
-	return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true})
+	return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, Reschedule: worqr.RescheduleNever, KeepPayload: true})
 }
 
 // repeater is the actor that plans its next run, and then does what it is told.
@@ -79,7 +79,7 @@ func TestRecurrence(t *testing.T) {
 				all = append(all, task)
 			}
 			return s.Running+s.Waiting == 0 && len(all) == 1 && all[0].Key == "cleanup" &&
-				all[0].Retries == 0 && all[0].Crashes == 0 && time.Until(all[0].At) > 23*time.Hour
+				all[0].Retries == 0 && all[0].Crashes == 0 && time.Until(all[0].DueAt) > 23*time.Hour
 		})
 	}
 

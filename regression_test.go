@@ -83,7 +83,7 @@ func TestEndAfterEnd(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(task.Stop(t.Context()))
 	link.LoseReplyTo("p:working:{q}:")
-	is.True(is_(task.Finish(t.Context()), worqr.ErrLost))
+	is.True(is_(task.Finish(t.Context()), worqr.ErrNotOwner))
 	is.Equal(waiting(t, q), []string{"a"})
 	is.Equal(p.Stats().Finished, int64(0))
 }
@@ -132,7 +132,7 @@ func TestStopWorkFailsAndStartsAgain(t *testing.T) {
 	is.NoErr(task.Finish(t.Context()))
 	is.NoErr(theirs.Context().Err())
 	is.NoErr(theirs.Finish(t.Context()))
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
 // Workers that start and stop while they join leave nothing behind.
@@ -166,7 +166,7 @@ func TestRefusedToNobody(t *testing.T) {
 	enqueue(t, q, "a", "b")
 	tasks, err := q.StartTasks(t.Context(), 2)
 	is.NoErr(err)
-	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].ID, "foreign")
+	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
 	is.NoErr(err)
 
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
@@ -174,7 +174,7 @@ func TestRefusedToNobody(t *testing.T) {
 	eventually(t, "it is under way", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		return is_(tasks[0].Finish(ctx), worqr.ErrUnknown)
+		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
 	})
 	server.Signal(t, syscall.SIGCONT)
 	<-lost // and the third is answered
@@ -249,9 +249,9 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	_, err = c.Do("SET", prefix+":token:{q}", 1)
 	is.NoErr(err)
 	<-at.halted
-	old := p.ID()
+	old := p.WorkerID()
 	failWorker(t, other, old, 1)
-	eventually(t, "it is back", func() bool { return p.ID() != old && stats(t, q).Workers == 1 })
+	eventually(t, "it is back", func() bool { return p.WorkerID() != old && stats(t, q).Workers == 1 })
 	close(at.open)
 	is.Equal(receive(t, starts, 1), []start{{"a", 1}})
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
@@ -275,7 +275,7 @@ func TestHandleWithoutRun(t *testing.T) {
 	}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
 	enqueue(t, q, "a")
 	is.NoErr(p.StartWorker(t.Context()))
-	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrBadOption))
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid))
 	other := p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
 	func() {
@@ -291,9 +291,9 @@ func TestHandleWithoutRun(t *testing.T) {
 	is.Equal(receive(t, started, 1), []string{"b"})
 	stop()
 	is.NoErr(p.StartWorker(t.Context()))
-	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrBadOption)) // Run is over
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid)) // Run is over
 	is.NoErr(p.Close())
-	is.Equal(p.Stats().Running, int64(0))
+	is.Equal(p.Stats().RunningHandlers, int64(0))
 }
 
 // Many handlers that ignore their contexts at the same time: the tasks end, however
@@ -315,11 +315,11 @@ func TestDisownMany(t *testing.T) {
 	enqueue(t, q, numbers("", many)...)
 	<-log.halted
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == many })
-	is.Equal(p.Stats().Stuck, int64(many))
-	is.Equal(p.Stats().Running, int64(0))
+	is.Equal(p.Stats().StuckHandlers, int64(many))
+	is.Equal(p.Stats().RunningHandlers, int64(0))
 	close(log.open)
 	close(release)
-	eventually(t, "all have returned", func() bool { return p.Stats().Stuck == 0 })
+	eventually(t, "all have returned", func() bool { return p.Stats().StuckHandlers == 0 })
 	is.True(log.lines.Load() <= 1+int64(time.Since(began)/time.Second))
 	is.Equal(len(failed(t, q)), many)
 }

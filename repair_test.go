@@ -33,7 +33,7 @@ func TestRepairRuns(t *testing.T) {
 	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
 		name := prefix + ":" + key + ":{q}"
 		if key == "working" {
-			name += ":" + gone.ID()
+			name += ":" + gone.WorkerID()
 		}
 		_, err := conn.Do("DEL", name)
 		is.NoErr(err)
@@ -42,7 +42,7 @@ func TestRepairRuns(t *testing.T) {
 	report, err := doctor.Repair(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
-	is.Equal(count(report, worqr.FindingOrphan), 251)
+	is.Equal(count(report, "orphan"), 251)
 	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
 	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
@@ -89,7 +89,7 @@ func TestRepairDamage(t *testing.T) {
 			checked, err := doctor.Check(t.Context(), nil)
 			is.NoErr(err)
 			for _, ill := range ills(checked) {
-				if ill.Kind != worqr.FindingUnserved && ill.Kind != worqr.FindingPaused && ill.Kind != worqr.FindingRoster { // who lives writes these again
+				if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // who lives writes these again
 					t.Errorf("after the repair, %v", ill)
 				}
 			}
@@ -208,7 +208,7 @@ func TestRepairBesideForeignType(t *testing.T) {
 		report, err := doctor.Repair(t.Context(), nil)
 		is.NoErr(err)
 		is.True(!report.OK())
-		is.Equal(count(report, worqr.FindingType), 1)
+		is.Equal(count(report, "wrong-type"), 1)
 		for _, f := range ills(report) {
 			is.True(!f.Repaired)
 		}
@@ -262,5 +262,5 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	close(back)
 	is.Equal(receive(t, repaired, 1), []error{nil})
 	is.NoErr(task.Finish(t.Context()))
-	is.Equal(p.Stats().Evicted, int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
 }

@@ -126,15 +126,15 @@ func (p *Peer) unregister(ctx context.Context, ids ...string) error {
 
 // A Worker is a registered peer.
 type Worker struct {
-	ID      string
-	Name    string
-	Host    string
-	PID     int
-	Started time.Time // by the clock of the peer
-	Version string    // of this library
-	Queues  []string  // that it serves
-	Lease   time.Duration
-	Stuck   int // handlers that ignore that their context has ended
+	ID            string
+	Name          string
+	Host          string
+	PID           int
+	StartedAt     time.Time // by the clock of the peer
+	Version       string    // of this library
+	Queues        []string  // that it serves
+	Lease         time.Duration
+	StuckHandlers int // handlers that ignore that their context has ended
 }
 
 // mostRegistered is how many bytes of a registration are read. Anybody who may write
@@ -217,13 +217,13 @@ func (p *Peer) registrations(ctx context.Context, ids []string) (workers []Worke
 		w := Worker{ID: read[i], Name: values[0], Host: values[1], Version: values[4]}
 		w.PID, _ = strconv.Atoi(values[2]) // what people wrote there is shown as far as it can be read
 		if ms, err := strconv.ParseInt(values[3], 10, 64); err == nil {
-			w.Started = time.UnixMilli(ms)
+			w.StartedAt = time.UnixMilli(ms)
 		}
 		_ = json.Unmarshal([]byte(values[5]), &w.Queues)
 		if ms, err := strconv.ParseInt(values[6], 10, 64); err == nil {
 			w.Lease = time.Duration(ms) * time.Millisecond
 		}
-		w.Stuck, _ = strconv.Atoi(values[7])
+		w.StuckHandlers, _ = strconv.Atoi(values[7])
 		if strings.Join(values, "") != "" { // it has not gone since
 			workers = append(workers, w)
 		}

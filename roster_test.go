@@ -27,7 +27,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := working(t, p, "q")
-	old := p.ID()
+	old := p.WorkerID()
 	tap := redistest.Dial(t, server.URL())
 	_, err := tap.Do("MONITOR")
 	is.NoErr(err)
@@ -35,7 +35,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	is.NoErr(err)
 	eventually(t, "the worker is back", func() bool {
 		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == 1 && p.ID() != old
+		return err == nil && s.Workers == 1 && p.WorkerID() != old
 	})
 	_, err = redistest.Dial(t, server.URL()).Do("ECHO", "over")
 	is.NoErr(err)
@@ -111,7 +111,7 @@ func TestRegistrationIsCompleted(t *testing.T) {
 	is.True(p.Queue("q").StartWork(t.Context()) == nil) // neither is needed to work
 	_, err := conn.Do("DEL", lists[0], lists[1])
 	is.NoErr(err)
-	for i, member := range []string{p.ID(), "q"} {
+	for i, member := range []string{p.WorkerID(), "q"} {
 		eventually(t, member+" is listed", func() bool {
 			there, err := redis.Bool(conn.Do("SISMEMBER", lists[i], member))
 			return err == nil && there

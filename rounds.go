@@ -226,10 +226,10 @@ func (r *rounds) say(s *settlement) {
 
 // lost is the error of a task whose rounds ended with err.
 func lost(err error) error {
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, ErrNotOwner) {
 		return err
 	}
-	return &pair{ErrLost, err}
+	return &pair{ErrNotOwner, err}
 }
 
 // A pair is two errors in one. Its text is made when somebody asks for it, since pairs are
@@ -321,7 +321,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	for i, s := range a.Started {
 		t := begun[i]
 		r.token = max(r.token, s.Token)
-		r.held[t.ID] = t
+		r.held[t.AttemptID] = t
 		if t.known != nil {
 			r.queue.peer.background.Go(func() { r.identify(t) })
 		}
@@ -368,7 +368,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	if a.Buried > 0 {
 		r.queue.peer.counts.failed.Add(int64(a.Buried))
 		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
-			"queue", r.queue.id, "tasks", a.Buried, "kind", KindCrashed, "MaxCrashes", e.Crashes)
+			"queue", r.queue.id, "tasks", a.Buried, "kind", FailureCrashed, "MaxCrashes", e.Crashes)
 	}
 	r.hand(e, tasks, full || a.Again)
 	if a.Hungry > 0 && r.serve != nil && r.serve.options().Prefetch <= 0 {

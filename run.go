@@ -23,7 +23,7 @@ import (
 // of its context it takes at most Options.Drain, Grace and 5 s more. It returns nil
 // after a clean end, and an error when it could not leave cleanly (then peers
 // return its tasks once its lease has lapsed), when it has never reached Redis, or
-// was called before; and before it starts, ErrPolicy where a full Redis would evict
+// was called before; and before it starts, ErrEvictionPolicy where a full Redis would evict
 // tasks, and an error where Redis is older than 6.2. After Shutdown it returns
 // ErrShutdown at once. It's built from StartWorker, StartWork, StartTasks, Finish,
 // Stop, Retry, Fail and StopWorker.
@@ -59,7 +59,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	for _, s := range p.services {
 		w.want(s.queue)
 	}
-	p.log.Info("worqr: serving", "worker", p.ID(), "queues", queues, "version", Version)
+	p.log.Info("worqr: serving", "worker", p.WorkerID(), "queues", queues, "version", Version)
 	<-fetch.Done()
 	stuck := p.drain()
 
@@ -91,7 +91,7 @@ func (p *Peer) begin(ctx context.Context) error {
 		return ErrShutdown
 	}
 	if p.ran {
-		return fmt.Errorf("%w: Run was already called; create another Peer", ErrBadOption)
+		return fmt.Errorf("%w: Run was already called; create another Peer", ErrInvalid)
 	}
 	for _, s := range p.services {
 		if s.queue.bad != nil {
@@ -118,7 +118,7 @@ func (p *Peer) persist(ctx context.Context) error {
 			upset.Note(p.log, "cannot start the worker; retrying", nil)
 			return nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrPolicy) || errors.Is(err, errOld) {
+		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, errOld) {
 			return err
 		}
 		upset.Note(p.log, "cannot start the worker; retrying", err)

@@ -17,32 +17,32 @@ import (
 )
 
 // When says whether a Put changes the time of what waits under its key.
-type When int
+type Reschedule int
 
 // The rules.
 const (
-	Always    When = iota // whatever the time is
-	Never                 // not at all; with KeepPayload, put only if nothing waits
-	IfLater               // only to a later time
-	IfEarlier             // only to an earlier time
+	RescheduleAlways    Reschedule = iota // whatever the time is
+	RescheduleNever                       // not at all; with KeepPayload, put only if nothing waits
+	RescheduleIfLater                     // only to a later time
+	RescheduleIfEarlier                   // only to an earlier time
 )
 
-var rules = map[When]script.When{Always: script.Always, Never: script.Never, IfLater: script.Later, IfEarlier: script.Earlier}
+var rules = map[Reschedule]script.When{RescheduleAlways: script.Always, RescheduleNever: script.Never, RescheduleIfLater: script.Later, RescheduleIfEarlier: script.Earlier}
 
 // PutOptions configure a Put. Nil means the defaults, and so does a zero field. All
 // but At is about a task that already waits under the key.
 type PutOptions struct {
-	At          time.Time // when to start; zero is now
-	KeepPayload bool      // leave its payload, and its counts, as they are
-	When        When      // whether its time changes
+	At          time.Time  // when to start; zero is now
+	KeepPayload bool       // leave its payload, and its counts, as they are
+	Reschedule  Reschedule // whether its time changes
 	// KeepCounts leaves its retries and crashes as they are. By default they are
 	// zero again with a new payload, so a task that is put again each time before
 	// it has failed MaxRetries times never fails for good.
 	KeepCounts bool
 }
 
-// MaxKey is the length of the longest key, in bytes.
-const MaxKey = 1024
+// MaxKeySize is the length of the longest key, in bytes.
+const MaxKeySize = 1024
 
 // keyMark begins the entry of a key.
 const keyMark = "k:"
@@ -51,7 +51,7 @@ const keyMark = "k:"
 var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Put schedules payload under key. At most one task with a given key waits, and at
-// most one runs. A key has 1 to MaxKey bytes, of any value.
+// most one runs. A key has 1 to MaxKeySize bytes, of any value.
 //
 //   - When nothing waits, the task waits until its time.
 //   - When one waits, the options decide what happens to its payload, its time and
@@ -72,8 +72,8 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // A task starts as soon as its time has come, before what waits on the list. A
 // time in the past is now, and so is the zero time. It blocks until Redis has
-// answered or ctx ends; after ErrUnknown it may be repeated. It fails with
-// ErrBadOption when the key or an option makes no sense, or the time is after the
+// answered or ctx ends; after ErrUnknownOutcome it may be repeated. It fails with
+// ErrInvalid when the key or an option makes no sense, or the time is after the
 // year 9999, with ErrTooLarge when the key or the payload is, and with Redis's
 // error when that is full.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
@@ -88,9 +88,9 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	when, ok := rules[o.When]
+	when, ok := rules[o.Reschedule]
 	if !ok {
-		return fmt.Errorf("%w: unknown When %d", ErrBadOption, o.When)
+		return fmt.Errorf("%w: unknown When %d", ErrInvalid, o.Reschedule)
 	}
 	at, err := millis(o.At)
 	if err != nil {
@@ -105,9 +105,9 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 func checkKey(key string) error {
 	switch {
 	case key == "":
-		return fmt.Errorf("%w: the key is empty", ErrBadOption)
-	case len(key) > MaxKey:
-		return tooLarge("a key of %d bytes; at most %d", len(key), MaxKey)
+		return fmt.Errorf("%w: the key is empty", ErrInvalid)
+	case len(key) > MaxKeySize:
+		return tooLarge("a key of %d bytes; at most %d", len(key), MaxKeySize)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func millis(t time.Time) (int64, error) {
 	case t.Unix() < 0:
 		return 1, nil
 	case t.Unix() >= year10000.Unix():
-		return 0, fmt.Errorf("%w: the time %v is after the year 9999", ErrBadOption, t)
+		return 0, fmt.Errorf("%w: the time %v is after the year 9999", ErrInvalid, t)
 	}
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) > 0 {
@@ -143,7 +143,7 @@ func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (ke
 
 // Remove drops the task that waits under key, and reports whether one was waiting.
 // It doesn't touch a running task; CancelKey stops that as well.
-func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
+func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if q.bad != nil {
 		return false, q.wrap("remove", q.bad)
 	}
@@ -158,7 +158,7 @@ func (q *Queue) Remove(ctx context.Context, key string) (bool, error) {
 type ScheduledTask struct {
 	Key     string // "" if it waits for a retry and has none
 	Payload []byte
-	At      time.Time // when it starts, by the clock of Redis; the time of the listing if it went back to the front
+	DueAt   time.Time // when it starts, by the clock of Redis; the time of the listing if it went back to the front
 	Retries int
 	Crashes int // of a key; those of other tasks are counted by content
 }
@@ -220,7 +220,7 @@ func (q *Queue) scheduled(ctx context.Context, after, until float64) iter.Seq2[S
 				if fields[0] == nil {
 					continue // taken meanwhile
 				}
-				t := ScheduledTask{Payload: fields[0], At: due(int64(entries[i].score), now)}
+				t := ScheduledTask{Payload: fields[0], DueAt: due(int64(entries[i].score), now)}
 				t.Retries, _ = strconv.Atoi(string(fields[1]))
 				t.Crashes, _ = strconv.Atoi(string(fields[2]))
 				if key, ok := strings.CutPrefix(entries[i].name, keyMark); ok {

@@ -126,8 +126,8 @@ func TestRetryAndFailByHand(t *testing.T) {
 				before = task.Token
 				is.NoErr(task.Retry(ctx, 0))
 				is.NoErr(task.Retry(ctx, 0)) // says the same again
-				is.True(is_(task.Finish(ctx), worqr.ErrLost))
-				is.True(is_(task.Fail(ctx, errors.New("no")), worqr.ErrLost))
+				is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
+				is.True(is_(task.Fail(ctx, errors.New("no")), worqr.ErrNotOwner))
 				is.Equal(context.Cause(task.Context()), context.Canceled)
 				is.Equal(len(scheduled(t, q)), 1)
 			}
@@ -136,7 +136,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 			noTask(t, q)
 			s := scheduled(t, q)
 			is.Equal(len(s), 1)
-			is.True(near(s[0].At, time.Now().Add(time.Hour)))
+			is.True(near(s[0].DueAt, time.Now().Add(time.Hour)))
 			is.Equal(s[0].Key, key)
 			is.Equal(s[0].Retries, 4)
 			is.Equal(string(s[0].Payload), "a")
@@ -151,26 +151,26 @@ func TestRetryAndFailByHand(t *testing.T) {
 			}
 			lost := take(t, q)
 			qo := working(t, other, "q")
-			failWorker(t, other, p.ID(), 1)
+			failWorker(t, other, p.WorkerID(), 1)
 			task = take(t, qo)
 			is.Equal(task.Crashes, 1)
 			is.Equal(task.Retries, 0)
-			is.True(is_(lost.Retry(ctx, 0), worqr.ErrLost))
-			is.True(is_(lost.Fail(ctx, errors.New("no")), worqr.ErrLost))
+			is.True(is_(lost.Retry(ctx, 0), worqr.ErrNotOwner))
+			is.True(is_(lost.Fail(ctx, errors.New("no")), worqr.ErrNotOwner))
 			is.Equal(stats(t, qo).Running, 1)
 			is.Equal(stats(t, qo).Failed, 0)
 
 			why := errors.New("it is hopeless")
 			is.NoErr(task.Fail(ctx, why))
 			is.NoErr(task.Fail(ctx, why))
-			is.True(is_(task.Retry(ctx, 0), worqr.ErrLost))
-			is.True(is_(task.Stop(ctx), worqr.ErrLost))
+			is.True(is_(task.Retry(ctx, 0), worqr.ErrNotOwner))
+			is.True(is_(task.Stop(ctx), worqr.ErrNotOwner))
 			f := failed(t, qo)
 			is.Equal(len(f), 1)
-			is.True(near(f[0].At, time.Now()))
-			f[0].At = time.Time{}
-			is.Equal(f[0], worqr.FailedTask{ID: task.ID, Payload: []byte("b"), Key: key, Kind: worqr.KindFailed,
-				Reason: "it is hopeless", Retries: 0, Crashes: 1, Worker: other.ID()})
+			is.True(near(f[0].FailedAt, time.Now()))
+			f[0].FailedAt = time.Time{}
+			is.Equal(f[0], worqr.FailedTask{ID: task.AttemptID, Payload: []byte("b"), Key: key, Kind: worqr.FailureError,
+				Error: "it is hopeless", Retries: 0, Crashes: 1, WorkerID: other.WorkerID()})
 			is.Equal(other.Stats().Failed, int64(1))
 			n, err := qo.DeleteAllFailed(ctx)
 			is.NoErr(err)
@@ -189,20 +189,20 @@ func TestRetryAndFailBadly(t *testing.T) {
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")
 	task := take(t, q)
-	is.True(is_(task.Retry(ctx, -1), worqr.ErrBadOption))
-	is.True(is_(task.Retry(ctx, 1<<63-1), worqr.ErrBadOption))
-	is.True(is_(task.Fail(ctx, nil), worqr.ErrBadOption))
+	is.True(is_(task.Retry(ctx, -1), worqr.ErrInvalid))
+	is.True(is_(task.Retry(ctx, 1<<63-1), worqr.ErrInvalid))
+	is.True(is_(task.Fail(ctx, nil), worqr.ErrInvalid))
 	is.Equal(stats(t, q), worqr.QueueStats{Running: 1, Workers: 1})
-	is.NoErr(task.Fail(ctx, worqr.Broken(errors.New(strings.Repeat("x", 10000)+"\xff")))) // still ours
+	is.NoErr(task.Fail(ctx, worqr.Malformed(errors.New(strings.Repeat("x", 10000)+"\xff")))) // still ours
 	f := failed(t, q)
-	is.Equal(f[0].Kind, worqr.KindBroken)
-	is.True(len(f[0].Reason) > 1000)
+	is.Equal(f[0].Kind, worqr.FailureMalformed)
+	is.True(len(f[0].Error) > 1000)
 	for _, reason := range []string{"", "a\nb", "a\x00b", ":", "bad \xff utf-8", "failed:x"} {
 		enqueue(t, q, "a")
 		is.NoErr(take(t, q).Fail(ctx, errors.New(reason)))
 		f := failed(t, q)
-		is.Equal(f[0].Reason, strings.ToValidUTF8(reason, "�"))
-		is.Equal(f[0].Kind, worqr.KindFailed)
+		is.Equal(f[0].Error, strings.ToValidUTF8(reason, "�"))
+		is.Equal(f[0].Kind, worqr.FailureError)
 		_, err := q.DeleteFailed(ctx, f[0].ID)
 		is.NoErr(err)
 	}
@@ -225,10 +225,10 @@ func TestEnqueueAt(t *testing.T) {
 	a, b := at(later, "same"), at(later, "same")
 	is.True(a != b)
 	is.Equal(len(scheduled(t, q)), 2)
-	removed, err := q.Remove(ctx, a)
+	removed, err := q.RemoveKey(ctx, a)
 	is.NoErr(err)
 	is.True(removed)
-	removed, err = q.Remove(ctx, a)
+	removed, err = q.RemoveKey(ctx, a)
 	is.NoErr(err)
 	is.True(!removed)
 	report, err := q.CancelKey(ctx, b)
@@ -239,7 +239,7 @@ func TestEnqueueAt(t *testing.T) {
 	c := at(time.Now(), "c")
 	task := takeSoon(t, q)
 	is.Equal(task.Key, c)
-	removed, err = q.Remove(ctx, c) // runs, and does not wait
+	removed, err = q.RemoveKey(ctx, c) // runs, and does not wait
 	is.NoErr(err)
 	is.True(!removed)
 	is.NoErr(task.Finish(ctx))
@@ -311,11 +311,11 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 	report, err := other.Queue("q").CancelKey(ctx, "key")
 	is.NoErr(err)
 	put(t, q, "key", "after", nil)
-	_, err = other.FailWorker(ctx, victim.ID())
+	_, err = other.FailWorker(ctx, victim.WorkerID())
 	is.NoErr(err)
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
-	is.True(is_(task.Finish(ctx), worqr.ErrLost))
+	is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
 	qo := working(t, other, "q")
 	after := take(t, qo)
 	is.Equal(string(after.Payload), "after")
@@ -363,7 +363,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	for r, err := range q.Running(ctx) {
 		is.NoErr(err)
 		is.Equal(string(r.Payload), "due1")
-		is.Equal(r.Process, task.ID)
+		is.Equal(r.AttemptID, task.AttemptID)
 	}
 	peek, err = q.Peek(ctx)
 	is.NoErr(err)
@@ -427,10 +427,10 @@ func TestClock(t *testing.T) {
 		run(t, p)
 	}
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	eventually(t, "all are idle", func() bool { return stats(t, q).Idle == peers })
+	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
 	put(t, q, "far", "far", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	put(t, q, "b", "b", &worqr.PutOptions{At: due}) // re-arms the clock
-	eventually(t, "all are idle", func() bool { return stats(t, q).Idle == peers })
+	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
 	c := redistest.Dial(t, server.URL())
 	before := scriptCalls(t, c)
 	got := receive(t, started, 1)[0]
@@ -439,14 +439,14 @@ func TestClock(t *testing.T) {
 	is.True(got.late < 2*time.Second) // no beat was waited for
 	eventually(t, "all are idle", func() bool {
 		s := stats(t, q)
-		return s.Idle == peers && s.Running == 0
+		return s.IdleWorkers == peers && s.Running == 0
 	})
 	steps := scriptCalls(t, c) - before
 	if steps > 2*peers {
 		t.Errorf("%d scripts were called for one task that came due", steps)
 	}
 	is.Equal(stats(t, q).Scheduled, 1)
-	removed, err := q.Remove(t.Context(), "far")
+	removed, err := q.RemoveKey(t.Context(), "far")
 	is.NoErr(err)
 	is.True(removed)
 }
@@ -491,18 +491,18 @@ func TestClockIsHandedOver(t *testing.T) {
 					}
 					return nil
 				}, &worqr.HandleOptions{Concurrency: 1})
-				stops[p.ID()] = run(t, p)
+				stops[p.WorkerID()] = run(t, p)
 				peers = append(peers, p)
 			}
 			q := peers[0].Queue("q")
-			eventually(t, "both are idle", func() bool { return stats(t, q).Idle == 2 })
+			eventually(t, "both are idle", func() bool { return stats(t, q).IdleWorkers == 2 })
 			put(t, q, "key", "due", &worqr.PutOptions{At: time.Now().Add(1500 * time.Millisecond)})
 			c := redistest.Conn(t)
 			keeper := ""
 			eventually(t, "somebody keeps the time", func() bool {
 				last, err := redis.Strings(c.Do("ZRANGE", prefix+":idle:{q}", -1, -1, "WITHSCORES"))
 				is.NoErr(err)
-				if len(last) == 2 && stats(t, q).Idle == 2 {
+				if len(last) == 2 && stats(t, q).IdleWorkers == 2 {
 					score, err := redis.Float64(last[1], nil)
 					if err != nil {
 						_, err = fmt.Sscan(last[1], &score)
@@ -515,14 +515,14 @@ func TestClockIsHandedOver(t *testing.T) {
 				return keeper != ""
 			})
 			other := peers[0]
-			if other.ID() == keeper {
+			if other.WorkerID() == keeper {
 				other = peers[1]
 			}
 			switch how {
 			case "busy": // the other takes the first task, the keeper the second
 				enqueue(t, q, "holds")
 				is.Equal(receive(t, started, 1), []string{"holds"})
-				is.Equal(other.Stats().Running, int64(1))
+				is.Equal(other.Stats().RunningHandlers, int64(1))
 				enqueue(t, q, "holds")
 				is.Equal(receive(t, started, 1), []string{"holds"})
 				release <- struct{}{} // one of them is idle again
@@ -592,7 +592,7 @@ func TestPauseWithDueTasks(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 1})
 	run(t, p)
-	eventually(t, "it is idle", func() bool { return stats(t, q).Idle == 1 })
+	eventually(t, "it is idle", func() bool { return stats(t, q).IdleWorkers == 1 })
 	is.NoErr(q.Pause(ctx))
 	put(t, q, "now", "now", nil)
 	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(20 * time.Millisecond)})
@@ -641,7 +641,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	ids := map[string]string{}
 	fail := func(task *worqr.Task) {
 		is.NoErr(task.Fail(ctx, no))
-		ids[string(task.Payload)] = task.ID
+		ids[string(task.Payload)] = task.AttemptID
 	}
 	for _, payload := range []string{"a", "b", "c", "d"} {
 		enqueue(t, q, payload)
@@ -678,7 +678,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(task.Retries, 0) // counts begin anew
 	is.NoErr(task.Finish(ctx))
 	is.NoErr(running.Finish(ctx))
-	_, err := q.Remove(ctx, "k1")
+	_, err := q.RemoveKey(ctx, "k1")
 	is.NoErr(err)
 	is.Equal(requeueAll(), 2)
 	is.Equal(removeAll(), 0)
@@ -758,7 +758,7 @@ func TestUniqueRetry(t *testing.T) {
 	is.Equal(cancel(t, q, "u").Removed, 1)
 	is.NoErr(unique())
 	take(t, q)
-	failWorker(t, other, p.ID(), 1)
+	failWorker(t, other, p.WorkerID(), 1)
 	qo := working(t, other, "q")
 	locked(true)
 	task = take(t, qo)
@@ -806,7 +806,7 @@ func TestTimes(t *testing.T) {
 	key, err := q.EnqueueAt(ctx, last, []byte("far"))
 	is.NoErr(err)
 	s := scheduled(t, q)
-	is.True(s[0].At.Equal(last))
+	is.True(s[0].DueAt.Equal(last))
 	is.Equal(s[0].Key, key)
 	noTask(t, q)
 	last = last.Add(time.Second - 1) // the last nanosecond may be rounded
@@ -818,16 +818,16 @@ func TestTimes(t *testing.T) {
 		time.Unix(math.MaxInt64, 0), // which is before everything else for Before
 	} {
 		_, err = q.EnqueueAt(ctx, bad, []byte("x"))
-		is.True(is_(err, worqr.ErrBadOption))
+		is.True(is_(err, worqr.ErrInvalid))
 		is.True(strings.Contains(err.Error(), `enqueue at a time on "q"`))
-		is.True(is_(q.Put(ctx, "x", []byte("x"), &worqr.PutOptions{At: bad}), worqr.ErrBadOption))
+		is.True(is_(q.Put(ctx, "x", []byte("x"), &worqr.PutOptions{At: bad}), worqr.ErrInvalid))
 	}
 	// By the zone of the one who asks, or any other.
 	at := time.Date(2100, 1, 1, 12, 0, 0, 123_000_000, time.FixedZone("far east", 14*3600))
 	put(t, q, "zone", "x", &worqr.PutOptions{At: at})
-	is.True(scheduled(t, q)[0].At.Equal(at))
-	for _, when := range []worqr.When{-1, worqr.IfEarlier + 1, 100} {
-		is.True(is_(q.Put(ctx, "x", nil, &worqr.PutOptions{When: when}), worqr.ErrBadOption))
+	is.True(scheduled(t, q)[0].DueAt.Equal(at))
+	for _, when := range []worqr.Reschedule{-1, worqr.RescheduleIfEarlier + 1, 100} {
+		is.True(is_(q.Put(ctx, "x", nil, &worqr.PutOptions{Reschedule: when}), worqr.ErrInvalid))
 	}
 	is.Equal(len(scheduled(t, q)), 3)
 }
@@ -838,17 +838,17 @@ func TestKeys(t *testing.T) {
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
-	for _, bad := range []string{"", strings.Repeat("k", worqr.MaxKey+1)} {
-		is.True(is_(q.Put(ctx, bad, []byte("x"), nil), worqr.ErrBadOption))
-		_, err := q.Remove(ctx, bad)
-		is.True(is_(err, worqr.ErrBadOption))
+	for _, bad := range []string{"", strings.Repeat("k", worqr.MaxKeySize+1)} {
+		is.True(is_(q.Put(ctx, bad, []byte("x"), nil), worqr.ErrInvalid))
+		_, err := q.RemoveKey(ctx, bad)
+		is.True(is_(err, worqr.ErrInvalid))
 		_, err = q.CancelKey(ctx, bad)
-		is.True(is_(err, worqr.ErrBadOption))
+		is.True(is_(err, worqr.ErrInvalid))
 	}
 	keys := []string{
 		"k", " ", "\x00", "a\x00b", "a\nb\r\n", "\xff\xfe\xc0", "{}", "{q}", "}x{", "a:b:c", ":", "k:k", "r:k", "*", "%s%d", "ключ",
 		"w:x", "offset", "0", "-1", "1e5", `"`, `\`, "00000000-0000-7000-8000-000000000000",
-		strings.Repeat("k", worqr.MaxKey), strings.Repeat("\x00", worqr.MaxKey),
+		strings.Repeat("k", worqr.MaxKeySize), strings.Repeat("\x00", worqr.MaxKeySize),
 	}
 	var all []byte
 	for i := range 256 {
@@ -870,7 +870,7 @@ func TestKeys(t *testing.T) {
 		is.Equal(tasks[i].Key, key)
 		is.Equal(string(tasks[i].Payload), fmt.Sprint(i))
 		put(t, q, key, "blocked", nil)
-		removed, err := q.Remove(ctx, key)
+		removed, err := q.RemoveKey(ctx, key)
 		is.NoErr(err)
 		is.True(removed)
 		switch i % 3 {
@@ -882,7 +882,7 @@ func TestKeys(t *testing.T) {
 		case 1:
 			is.NoErr(tasks[i].Fail(ctx, errors.New("no")))
 			is.Equal(failed(t, q)[0].Key, key)
-			n, err := q.RequeueFailed(ctx, tasks[i].ID)
+			n, err := q.RequeueFailed(ctx, tasks[i].AttemptID)
 			is.NoErr(err)
 			is.Equal(n, 1)
 			task := take(t, q)
@@ -936,12 +936,12 @@ func TestBadHandleOptions(t *testing.T) {
 		"Weight above Capacity":     {Weight: 11},
 		"OnPanic":                   {OnPanic: 2},
 		"OnPanic negative":          {OnPanic: -1},
-		"FailedOptions alone":       {FailedOptions: &worqr.HandleOptions{}},
-		"FailedOptions of those":    {FailedOptions: &worqr.HandleOptions{FailedOptions: &worqr.HandleOptions{}}},
-		"FailedOptions.OnFailed":    {FailedOptions: &worqr.HandleOptions{OnFailed: h}},
-		"FailedOptions.KeepFailed":  {FailedOptions: &worqr.HandleOptions{KeepFailed: 1}},
-		"FailedOptions.Weight":      {FailedOptions: &worqr.HandleOptions{Weight: 11}},
-		"FailedOptions.Concurrency": {FailedOptions: &worqr.HandleOptions{Concurrency: -1}},
+		"FailedOptions alone":       {OnFailedOptions: &worqr.HandleOptions{}},
+		"FailedOptions of those":    {OnFailedOptions: &worqr.HandleOptions{OnFailedOptions: &worqr.HandleOptions{}}},
+		"FailedOptions.OnFailed":    {OnFailedOptions: &worqr.HandleOptions{OnFailed: h}},
+		"FailedOptions.KeepFailed":  {OnFailedOptions: &worqr.HandleOptions{KeepFailed: 1}},
+		"FailedOptions.Weight":      {OnFailedOptions: &worqr.HandleOptions{Weight: 11}},
+		"FailedOptions.Concurrency": {OnFailedOptions: &worqr.HandleOptions{Concurrency: -1}},
 	}
 	for name, o := range both {
 		p := open(t, worqr.Options{Capacity: 10})
@@ -952,22 +952,22 @@ func TestBadHandleOptions(t *testing.T) {
 			o.OnFailed = nil
 		}
 		p.Queue("q").Handle(h, nil) // the failure left nothing
-		is.True(is_(p.Queue("q").SetOptions(&o), worqr.ErrBadOption))
+		is.True(is_(p.Queue("q").SetOptions(&o), worqr.ErrInvalid))
 	}
 	p := open(t, worqr.Options{Capacity: 10})
 	q := p.Queue("q")
-	is.True(is_(q.SetOptions(nil), worqr.ErrBadOption)) // no handler
-	q.Handle(h, &worqr.HandleOptions{OnFailed: h, FailedOptions: &worqr.HandleOptions{Concurrency: 2}})
+	is.True(is_(q.SetOptions(nil), worqr.ErrInvalid)) // no handler
+	q.Handle(h, &worqr.HandleOptions{OnFailed: h, OnFailedOptions: &worqr.HandleOptions{Concurrency: 2}})
 	is.NoErr(q.SetOptions(nil))
-	is.NoErr(q.SetOptions(&worqr.HandleOptions{Weight: 10, FailedOptions: &worqr.HandleOptions{Concurrency: 3}}))
-	is.True(is_(q.SetOptions(&worqr.HandleOptions{OnFailed: h}), worqr.ErrBadOption))
-	is.True(is_(q.SetOptions(&worqr.HandleOptions{Exclusive: true}), worqr.ErrBadOption))
-	is.True(is_(q.SetOptions(&worqr.HandleOptions{FailedOptions: &worqr.HandleOptions{Exclusive: true}}), worqr.ErrBadOption))
-	is.True(is_(p.SetCapacity(-1), worqr.ErrBadOption))
+	is.NoErr(q.SetOptions(&worqr.HandleOptions{Weight: 10, OnFailedOptions: &worqr.HandleOptions{Concurrency: 3}}))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{OnFailed: h}), worqr.ErrInvalid))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Exclusive: true}), worqr.ErrInvalid))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{OnFailedOptions: &worqr.HandleOptions{Exclusive: true}}), worqr.ErrInvalid))
+	is.True(is_(p.SetCapacity(-1), worqr.ErrInvalid))
 	is.NoErr(p.SetCapacity(0))
 	is.NoErr(p.SetCapacity(1))
-	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: 2}), worqr.ErrBadOption))
-	is.True(is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadOption) || is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadName))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: 2}), worqr.ErrInvalid))
+	is.True(is_(p.Queue("bad name").SetOptions(nil), worqr.ErrInvalid) || is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadName))
 	bad := p.Queue("bad name")
 	is.True(is_(bad.Put(t.Context(), "k", nil, nil), worqr.ErrBadName))
 	_, err := bad.EnqueueAt(t.Context(), time.Now(), nil)
@@ -983,7 +983,7 @@ func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.NoErr(worqr.Permanent(nil))
-	is.NoErr(worqr.Broken(nil))
+	is.NoErr(worqr.Malformed(nil))
 	is.NoErr(worqr.RetryAfter(nil, time.Hour))
 	cause := errors.New("cause")
 	is.True(is_(worqr.Permanent(fmt.Errorf("about: %w", cause)), cause))
@@ -1025,7 +1025,7 @@ func TestClockHearsOfAll(t *testing.T) {
 				return nil
 			}, nil)
 			run(t, p)
-			eventually(t, "it is idle", func() bool { return stats(t, q).Idle == 1 })
+			eventually(t, "it is idle", func() bool { return stats(t, q).IdleWorkers == 1 })
 			soon := &worqr.PutOptions{At: time.Now().Add(700 * time.Millisecond)}
 			want := "soon"
 			switch how {
@@ -1074,7 +1074,7 @@ func accused(t testing.TB, url, prefix, queue string, n int) {
 		if len(tasks) != n {
 			t.Fatalf("%d tasks of %d", len(tasks), n)
 		}
-		failWorker(t, victim, victim.ID(), n)
+		failWorker(t, victim, victim.WorkerID(), n)
 		must(t, victim.Close())
 	}
 }

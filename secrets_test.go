@@ -116,13 +116,13 @@ func TestPasswordIsSecret(t *testing.T) {
 			url, trusted := strings.CutSuffix(url, "#trusted")
 			opts := &worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond, Logger: d.logger()}
 			if trusted {
-				opts.TLS = &tls.Config{RootCAs: authority.Pool()}
+				opts.TLSConfig = &tls.Config{RootCAs: authority.Pool()}
 			}
 			for way, peer := range map[string]func() (*worqr.Peer, error){
 				"Open": func() (*worqr.Peer, error) { return worqr.Open(url, opts) },
 				"New": func() (*worqr.Peer, error) {
 					return worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
-						return redis.DialURL(url, redis.DialConnectTimeout(2*time.Second), redis.DialTLSHandshakeTimeout(2*time.Second), redis.DialTLSConfig(opts.TLS))
+						return redis.DialURL(url, redis.DialConnectTimeout(2*time.Second), redis.DialTLSHandshakeTimeout(2*time.Second), redis.DialTLSConfig(opts.TLSConfig))
 					}}, opts), nil
 				},
 			} {
@@ -179,7 +179,7 @@ func TestPasswordRevoked(t *testing.T) {
 	eventually(t, "it is told", func() bool { // the first call may be the one that finds the connection gone
 		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
 		d.print(err, p)
-		return err != nil && strings.Contains(err.Error(), "WRONGPASS") && !is_(err, worqr.ErrUnknown)
+		return err != nil && strings.Contains(err.Error(), "WRONGPASS") && !is_(err, worqr.ErrUnknownOutcome)
 	})
 	acl("SETUSER", "ann", ">canary")
 	eventually(t, "it is enqueued", func() bool { return p.Queue("q").Enqueue(t.Context(), []byte("a")) == nil })
@@ -285,7 +285,7 @@ func TestPayloadIsSecret(t *testing.T) {
 		d.print(stats(t, q))
 	}
 	// Given up, canceled, stopped.
-	_, err := look.FailWorker(t.Context(), p.ID())
+	_, err := look.FailWorker(t.Context(), p.WorkerID())
 	is.NoErr(err)
 	receive(t, running, 2)
 	report := cancel(t, look.Queue("held"), payload)
@@ -348,7 +348,7 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 			some := false
 			for _, err := range errs {
 				d.print(err)
-				some = some || err != nil && !is_(err, worqr.ErrBadOption)
+				some = some || err != nil && !is_(err, worqr.ErrInvalid)
 			}
 			if !some {
 				t.Error("nothing is refused")

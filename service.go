@@ -240,7 +240,7 @@ func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
 func (s *service) disown(a *attempt, cause error) {
 	if s.queue.peer.failures.stuck.Allow(s.queue.id) {
 		s.queue.peer.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			"queue", s.queue.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
+			"queue", s.queue.id, "process", a.task.AttemptID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
 	}
 }
 
@@ -261,7 +261,7 @@ func (r *rounds) desert() {
 	}
 	if one != nil {
 		r.queue.peer.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
-			"queue", r.queue.id, "process", one.task.ID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
+			"queue", r.queue.id, "process", one.task.AttemptID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
 	}
 }
 
@@ -274,7 +274,7 @@ func (s *service) insist(t *Task, o script.Outcome) {
 		case <-t.rounds.ctx.Done():
 		}
 		err := t.settle(context.Background(), o)
-		if err == nil || errors.Is(err, ErrLost) {
+		if err == nil || errors.Is(err, ErrNotOwner) {
 			s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", nil, "queue", s.queue.id)
 			return
 		}

@@ -75,7 +75,7 @@ func TestRunTellsWhatItServes(t *testing.T) {
 			eventually(t, "it serves", func() bool { return len(told.lines("worqr: serving")) > 0 })
 			lines := told.lines("worqr: serving")
 			is.Equal(len(lines), 1)
-			for _, want := range []string{"INFO", p.ID(), c.says, worqr.Version} {
+			for _, want := range []string{"INFO", p.WorkerID(), c.says, worqr.Version} {
 				is.True(strings.Contains(lines[0], want))
 			}
 			is.Equal(len(told.lines("no queue has a handler")), c.warned)
@@ -109,8 +109,8 @@ func TestCloseAndRun(t *testing.T) {
 	starts, stop := counting(t, p, "q", nil)
 	q := p.Queue("q")
 	idle(t, q, 1)
-	is.True(is_(p.Close(), worqr.ErrBadOption))
-	is.True(is_(p.StopWorker(t.Context()), worqr.ErrBadOption))
+	is.True(is_(p.Close(), worqr.ErrInvalid))
+	is.True(is_(p.StopWorker(t.Context()), worqr.ErrInvalid))
 	enqueue(t, q, "a")
 	receive(t, starts, 1) // it serves
 	stop()
@@ -124,7 +124,7 @@ func TestCloseAndRun(t *testing.T) {
 	_, errs["Check"] = p.Check(t.Context(), nil)
 	_, errs["Explain"] = q.Explain(t.Context(), []byte("a"))
 	for verb, err := range errs {
-		if !is_(err, worqr.ErrShutdown) || is_(err, worqr.ErrUnknown) || strings.Count(err.Error(), "shutting down") != 1 {
+		if !is_(err, worqr.ErrShutdown) || is_(err, worqr.ErrUnknownOutcome) || strings.Count(err.Error(), "shutting down") != 1 {
 			t.Errorf("%s on a closed peer: %v", verb, err)
 		}
 	}
@@ -206,17 +206,17 @@ func TestStopWorkerBesideRun(t *testing.T) {
 	started := make(chan error, 1)
 	go func() { started <- p.StartWorker(context.Background()) }()
 	receiveClosed(t, registers)
-	id := p.ID()
+	id := p.WorkerID()
 	stopped := in("StopWorker", func() error { return p.StopWorker(context.Background()) }) // Run was not called yet
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	ran := in("Run", func() error { return p.Run(ctx) })
 	close(goOn)
 	is.Equal(receive(t, started, 1), []error{nil})
-	is.True(is_(receive(t, stopped, 1)[0], worqr.ErrBadOption))
+	is.True(is_(receive(t, stopped, 1)[0], worqr.ErrInvalid))
 	enqueue(t, p.Queue("q"), "x")
 	is.Equal(receive(t, began, 1), []string{"x"})
-	is.Equal(p.ID(), id)
+	is.Equal(p.WorkerID(), id)
 	end()
 	is.Equal(receive(t, ran, 1), []error{nil})
 }
@@ -226,12 +226,12 @@ func TestID(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := open(t, worqr.Options{})
-	before := p.ID()
+	before := p.WorkerID()
 	is.NoErr(p.StartWorker(t.Context()))
-	is.Equal(p.ID(), before)
+	is.Equal(p.WorkerID(), before)
 	is.NoErr(p.StopWorker(t.Context()))
 	is.NoErr(p.StartWorker(t.Context()))
-	is.True(p.ID() != before) // a late request of the first must not touch the second
+	is.True(p.WorkerID() != before) // a late request of the first must not touch the second
 }
 
 // A handler may do what it likes with the payload: the task keeps its identity.

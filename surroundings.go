@@ -27,7 +27,7 @@ func (c *checkup) server() error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
 		err := c.peer.info(c.ctx, section, told)
 		if _, refused := err.(redis.Error); refused {
-			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("INFO %s could not be read (%s), so nothing is known of it.", section, shown(err.Error())))
+			c.notice(findingUnreadable, SeverityNotice, fmt.Sprintf("INFO %s could not be read (%s), so nothing is known of it.", section, shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func (c *checkup) server() error {
 	for _, name := range []string{"appendfsync", "save", "min-replicas-to-write"} {
 		pair, err := redis.Strings(c.peer.calls.One(c.ctx, redisconn.Command("CONFIG", "GET", name)))
 		if _, refused := err.(redis.Error); refused {
-			c.notice(FindingUnreadable, SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%s), so how Redis persists and replicates is known in part.", shown(err.Error())))
+			c.notice(findingUnreadable, SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%s), so how Redis persists and replicates is known in part.", shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -74,7 +74,7 @@ func (c *checkup) clock() error {
 	theirs := time.UnixMilli(now)
 	ahead := max(before.Sub(theirs), theirs.Sub(after))
 	if ahead > drift {
-		c.notice(FindingClock, SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; tasks that are put for a time start by the clock of Redis. Set the clocks.",
+		c.notice(findingClock, SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; tasks that are put for a time start by the clock of Redis. Set the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
 	return nil
@@ -82,7 +82,7 @@ func (c *checkup) clock() error {
 
 func (c *checkup) version(told map[string]string) {
 	if v := told["redis_version"]; v != "" && older(v, oldest) {
-		c.notice(FindingVersion, SeverityBroken, fmt.Sprintf("Redis is %s, and lacks commands that are used here. Use %s or later.", shown(v), oldest))
+		c.notice(findingVersion, SeverityError, fmt.Sprintf("Redis is %s, and lacks commands that are used here. Use %s or later.", shown(v), oldest))
 	}
 }
 
@@ -104,14 +104,14 @@ func holes(told map[string]string) (f Finding, found bool) {
 	if !known || told["server_name"] != "" && told["server_name"] != "redis" || told["valkey_version"] != "" {
 		return f, false
 	}
-	f = Finding{Kind: FindingVulnerable, Severity: SeverityNotice}
+	f = Finding{Kind: findingVulnerable, Severity: SeverityNotice}
 	to := "a branch that is, such as 7.2.11 or 7.4.6"
 	if least != "" {
 		to = least + " or later"
 	}
 	switch first := overflow[branch]; {
 	case first != "" && older(v, first):
-		f.Severity = SeverityDanger
+		f.Severity = SeverityWarning
 		f.Text = fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and others in its scripting.", shown(v))
 	case least == "" || older(v, least):
 		f.Text = fmt.Sprintf("Redis %s isn't patched against all known holes in its scripting (CVE-2025-49844): who may run scripts may take it over.", shown(v))
@@ -145,12 +145,12 @@ func (c *checkup) memory(m policy) {
 	}
 	switch {
 	case m.evictsLists():
-		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", shown(m.name), bound))
+		c.notice(findingPolicy, SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", shown(m.name), bound))
 	case m.evictsExpiring():
-		c.notice(FindingPolicy, SeverityDanger, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", shown(m.name), bound))
+		c.notice(findingPolicy, SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", shown(m.name), bound))
 	}
 	if m.maximum > 0 && m.used*100 >= m.maximum*nearFull {
-		c.notice(FindingMemory, SeverityDanger, fmt.Sprintf("Redis uses %d of %d bytes. Full, it refuses what is enqueued; what waits is still done. Raise maxmemory, or add workers.", m.used, m.maximum))
+		c.notice(findingMemory, SeverityWarning, fmt.Sprintf("Redis uses %d of %d bytes. Full, it refuses what is enqueued; what waits is still done. Raise maxmemory, or add workers.", m.used, m.maximum))
 	}
 }
 
@@ -162,19 +162,19 @@ func (c *checkup) persistence(told, settings map[string]string) {
 	saves, asked := settings["save"]
 	switch {
 	case appends == "0" && asked && saves == "":
-		c.notice(FindingPersistence, SeverityDanger, "Persistence is off: if Redis stops, all tasks are lost. Set appendonly yes.")
+		c.notice(findingPersistence, SeverityWarning, "Persistence is off: if Redis stops, all tasks are lost. Set appendonly yes.")
 	case appends == "0":
-		c.notice(FindingPersistence, SeverityDanger, "Redis persists only snapshots: if it crashes, everything since the last one is lost. Set appendonly yes.")
+		c.notice(findingPersistence, SeverityWarning, "Redis persists only snapshots: if it crashes, everything since the last one is lost. Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		c.notice(FindingPersistence, SeverityNotice, "appendfsync is everysec: if the machine of Redis fails, a second of acknowledged writes is lost. With appendfsync always nothing is.")
+		c.notice(findingPersistence, SeverityNotice, "appendfsync is everysec: if the machine of Redis fails, a second of acknowledged writes is lost. With appendfsync always nothing is.")
 	case settings["appendfsync"] == "no":
-		c.notice(FindingPersistence, SeverityDanger, "appendfsync is no: if the machine of Redis fails, half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
+		c.notice(findingPersistence, SeverityWarning, "appendfsync is no: if the machine of Redis fails, half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
-		c.notice(FindingPersistence, SeverityDanger, "Redis could not write its log the last time. Look at its disk.")
+		c.notice(findingPersistence, SeverityWarning, "Redis could not write its log the last time. Look at its disk.")
 	}
 	if s := told["rdb_last_bgsave_status"]; s != "" && s != "ok" {
-		c.notice(FindingPersistence, SeverityDanger, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
+		c.notice(findingPersistence, SeverityWarning, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
 	}
 }
 
@@ -182,10 +182,10 @@ func (c *checkup) replication(told, settings map[string]string) {
 	replicas := told["connected_slaves"]
 	switch {
 	case told["role"] == "slave":
-		c.notice(FindingReplication, SeverityBroken, "This Redis is a replica, and what is written to it is refused or lost. Connect to the primary.")
+		c.notice(findingReplication, SeverityError, "This Redis is a replica, and what is written to it is refused or lost. Connect to the primary.")
 	case replicas == "0":
-		c.notice(FindingReplication, SeverityNotice, "Redis has no replica: while its machine is down, nothing is done.")
+		c.notice(findingReplication, SeverityNotice, "Redis has no replica: while its machine is down, nothing is done.")
 	case replicas != "" && settings["min-replicas-to-write"] == "0":
-		c.notice(FindingReplication, SeverityNotice, "Redis acknowledges what no replica has yet: a failover loses the last of it. Set min-replicas-to-write to 1 to bound that.")
+		c.notice(findingReplication, SeverityNotice, "Redis acknowledges what no replica has yet: a failover loses the last of it. Set min-replicas-to-write to 1 to bound that.")
 	}
 }

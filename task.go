@@ -22,15 +22,15 @@ const page = 100 // items read at a time
 
 // A Task is one attempt at a task. Finish, Stop, Retry and Fail end it.
 type Task struct {
-	ID      string // of the attempt, a UUIDv7
-	Queue   string
-	Payload []byte      // raw; yours to change
-	Key     string      // "" for a task from the list
-	Token   int64       // rises with every start on the queue; for fencing downstream
-	Retries int         // attempts that failed before this one
-	Crashes int         // workers that died holding it
-	Failure *FailedTask // what has happened to it; only for OnFailed
-	Result  []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
+	AttemptID string // of the attempt, a UUIDv7
+	Queue     string
+	Payload   []byte      // raw; yours to change
+	Key       string      // "" for a task from the list
+	Token     int64       // rises with every start on the queue; for fencing downstream
+	Retries   int         // attempts that failed before this one
+	Crashes   int         // workers that died holding it
+	Failure   *FailedTask // what has happened to it; only for OnFailed
+	Result    []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
 
 	*start
 }
@@ -60,7 +60,7 @@ type start struct {
 // where the digest is not known.
 func newTask(r *rounds, id string, s script.Start) *Task {
 	t := &Task{
-		ID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
+		AttemptID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
 		start: &start{rounds: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == ""},
 	}
 	switch {
@@ -125,7 +125,7 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 
 // StartTasks takes up to n tasks from the front of the queue, in their order, in
 // one call, or in several if one would block Redis for too long. It returns at least one, or an error as StartTask does; and fails
-// with ErrBadOption when n is not from 1 to 1,000.
+// with ErrInvalid when n is not from 1 to 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -136,7 +136,7 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 		return nil, q.bad
 	}
 	if n < 1 || n > maxStarts {
-		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrBadOption, n, maxStarts)
+		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, maxStarts)
 	}
 	r, err := q.rounds()
 	if err != nil {
@@ -146,8 +146,8 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 }
 
 // Finish ends the task for good, and publishes the event "done". It fails with
-// ErrLost if this worker no longer holds the task; then another one may be running
-// it. After any other error, ErrUnknown included, you may repeat it: a finish that
+// ErrNotOwner if this worker no longer holds the task; then another one may be running
+// it. After any other error, ErrUnknownOutcome included, you may repeat it: a finish that
 // was carried out and is repeated succeeds.
 func (t *Task) Finish(ctx context.Context) error {
 	return t.wrap("finish task", t.settle(ctx, script.Outcome{Verb: script.Finish}))
@@ -162,11 +162,11 @@ func (t *Task) Stop(ctx context.Context) error {
 // Retry ends this attempt as failed and retries the task after delay, at once if
 // that is 0, unless it was canceled in the meantime. Until then it waits in the
 // second lane. Retry doesn't check MaxRetries; look at t.Retries.
-// It fails with ErrBadOption when delay is negative or more than a century; other
+// It fails with ErrInvalid when delay is negative or more than a century; other
 // errors are those of Finish.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 	if delay < 0 || delay > longest {
-		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrBadOption, delay))
+		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
 	}
 	return t.wrap("retry task", t.settle(ctx, script.Outcome{Verb: script.Retry, Delay: delay}))
 }
@@ -174,11 +174,11 @@ func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 // Fail ends the task as failed: it goes to the failed queue with the text of
 // reason, and with kind broken if that is Broken, unless it has been canceled
 // meanwhile. A task of OnFailed stays in the failed queue, and is not taken from
-// there again. It fails with ErrBadOption when there is no reason; other errors
+// there again. It fails with ErrInvalid when there is no reason; other errors
 // are those of Finish.
 func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
-		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrBadOption))
+		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
 	}
 	o := HandleOptions{MaxRetries: -1}
 	return t.wrap("fail task", t.settle(ctx, o.outcome(reason, 0, nil)))
@@ -196,7 +196,7 @@ func (t *Task) settle(ctx context.Context, o script.Outcome) error {
 
 // outcome completes what ends the process.
 func (t *Task) outcome(o script.Outcome) script.Outcome {
-	o.Process, o.Token, o.Plain, o.Size = t.ID, t.Token, t.plain, t.size
+	o.Process, o.Token, o.Plain, o.Size = t.AttemptID, t.Token, t.plain, t.size
 	if t.size > script.Large {
 		o.Digest = t.sum()
 	}
@@ -241,11 +241,11 @@ func (t *Task) conclude(verb, before script.Verb, d settled) error {
 		}
 		return d.err
 	case d.what == script.Gone && t.tried != verb:
-		return ErrLost
+		return ErrNotOwner
 	case d.what == script.Gone && before == "" && !t.ended:
 		t.rounds.queue.peer.counts.lost.Add(1)
 		t.tried = ""
-		return ErrLost
+		return ErrNotOwner
 	}
 	t.tried, t.ended = verb, true
 	return nil
@@ -360,12 +360,12 @@ func (q *Queue) elements(ctx context.Context, key string) iter.Seq2[[]byte, erro
 
 // A RunningTask is a task that a worker holds.
 type RunningTask struct {
-	Process string
-	Worker  string
-	Payload []byte
-	Key     string // "" for a task from the list
-	Token   int64
-	Since   time.Time // by the clock of the peer that took it
+	AttemptID string
+	WorkerID  string
+	Payload   []byte
+	Key       string // "" for a task from the list
+	Token     int64
+	StartedAt time.Time // by the clock of the peer that took it
 }
 
 // Running yields the tasks that workers hold, begun or prefetched
@@ -441,7 +441,7 @@ func (q *Queue) held(ctx context.Context, worker string) iter.Seq2[RunningTask, 
 						return
 					}
 					largest = max(largest, len(payload))
-					t := RunningTask{Process: p.name, Worker: worker, Payload: payload, Token: int64(p.score), Since: begun(p.name)}
+					t := RunningTask{AttemptID: p.name, WorkerID: worker, Payload: payload, Token: int64(p.score), StartedAt: begun(p.name)}
 					if key, ok := strings.CutPrefix(entry, keyMark); ok {
 						t.Key = key
 					}
@@ -457,13 +457,13 @@ func (q *Queue) held(ctx context.Context, worker string) iter.Seq2[RunningTask, 
 
 // QueueStats are counts of one queue.
 type QueueStats struct {
-	Waiting   int // on the list, or in an accepted batch on the way there
-	Scheduled int // in the second lane: under a key, or waiting for a retry
-	Running   int // held by workers, also those that no handler has begun yet
-	Failed    int // in the failed queue, without those that OnFailed works on
-	Workers   int // that serve the queue
-	Idle      int // of these, with free slots and nothing to do
-	Paused    bool
+	Waiting     int // on the list, or in an accepted batch on the way there
+	Scheduled   int // in the second lane: under a key, or waiting for a retry
+	Running     int // held by workers, also those that no handler has begun yet
+	Failed      int // in the failed queue, without those that OnFailed works on
+	Workers     int // that serve the queue
+	IdleWorkers int // of these, with free slots and nothing to do
+	Paused      bool
 }
 
 // Stats reads counts of the queue. They are read together, but what workers
@@ -480,7 +480,7 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 		redisconn.Command("ZCARD", q.keys.Idle()),
 		redisconn.Command("EXISTS", q.keys.Paused()))
 	paused, err := 0, error(nil)
-	for i, count := range []*int{&s.Scheduled, &s.Failed, &s.Workers, &s.Idle, &paused} {
+	for i, count := range []*int{&s.Scheduled, &s.Failed, &s.Workers, &s.IdleWorkers, &paused} {
 		r := replies[2+i]
 		if *count, err = redis.Int(r.Value, r.Err); err != nil {
 			return QueueStats{}, q.wrap("stats", err)

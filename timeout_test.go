@@ -64,6 +64,6 @@ func TestCallTimeout(t *testing.T) {
 	}
 	for _, d := range []time.Duration{-1, time.Millisecond} {
 		_, err := worqr.Open("redis://localhost", &worqr.Options{CallTimeout: d})
-		is.New(t).True(errors.Is(err, worqr.ErrBadOption))
+		is.New(t).True(errors.Is(err, worqr.ErrInvalid))
 	}
 }

@@ -32,7 +32,7 @@ func TestTLS(t *testing.T) {
 	a := redistest.NewAuthority(t)
 	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
 	config := &tls.Config{RootCAs: a.Pool()}
-	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLS: config}))
+	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: config}))
 	if config.ServerName != "" || config.MinVersion != 0 {
 		t.Error("the caller's config was changed")
 	}
@@ -46,7 +46,7 @@ func TestMutualTLS(t *testing.T) {
 			t.Parallel()
 			a := redistest.NewAuthority(t)
 			server := redistest.StartTLS(t, a, []string{home}, "--tls-protocols", version)
-			serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLS: &tls.Config{
+			serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: &tls.Config{
 				RootCAs: a.Pool(), Certificates: []tls.Certificate{a.Client(t)},
 			}}))
 		})
@@ -91,13 +91,13 @@ func TestTLSRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLS: c.config})
+			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLSConfig: c.config})
 			began := time.Now()
 			for verb, err := range map[string]error{
 				"Enqueue":     p.Queue("q").Enqueue(t.Context(), []byte("canary")),
 				"StartWorker": p.StartWorker(t.Context()),
 			} {
-				if err == nil || is_(err, worqr.ErrUnknown) {
+				if err == nil || is_(err, worqr.ErrUnknownOutcome) {
 					t.Errorf("%s: %v", verb, err)
 					continue
 				}
@@ -152,7 +152,7 @@ func TestTLSWanted(t *testing.T) {
 		is.NoErr(err)
 		defer p.Close()
 		err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
-		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknown))
+		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestTLSServerName(t *testing.T) {
 	t.Parallel()
 	a := redistest.NewAuthority(t)
 	server := redistest.StartTLS(t, a, []string{"redis.example"}, "--tls-auth-clients", "no")
-	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLS: &tls.Config{RootCAs: a.Pool(), ServerName: "redis.example"}}))
+	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: &tls.Config{RootCAs: a.Pool(), ServerName: "redis.example"}}))
 }
 
 // A port that accepts connections and says nothing, ever: calls fail when the time
@@ -196,6 +196,6 @@ func TestTLSBlackHole(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)
 	err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
-	is.True(err != nil && strings.Contains(err.Error(), "try redis://") && !is_(err, worqr.ErrUnknown))
+	is.True(err != nil && strings.Contains(err.Error(), "try redis://") && !is_(err, worqr.ErrUnknownOutcome))
 	receive(t, closed, 1)
 }

@@ -45,12 +45,12 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 			is.NoErr(err)
 			for f, err := range q.Failed(t.Context()) {
 				is.NoErr(err)
-				is.Equal(f.Kind, worqr.KindBroken)
+				is.Equal(f.Kind, worqr.FailureMalformed)
 				is.Equal(f.Key, key)
 				is.Equal(string(f.Payload), long)
-				is.True(strings.Contains(f.Reason, "3145728 bytes"))
+				is.True(strings.Contains(f.Error, "3145728 bytes"))
 			}
-			is.Equal(p.Stats().Evicted, int64(0))
+			is.Equal(p.Stats().TimesEvicted, int64(0))
 		})
 	}
 }

@@ -19,7 +19,7 @@ import (
 // before Run to fail fast: Run keeps trying. Whether this fails or not, you may call
 // Run afterwards. It returns once the registration is stored; when it fails, nothing
 // has been started. It does nothing if the worker is started already. It fails with
-// ErrPolicy where a full Redis would evict tasks, and warns where that might be. It
+// ErrEvictionPolicy where a full Redis would evict tasks, and warns where that might be. It
 // also fails where Redis is older than 6.2. It checks both only if it may ask (INFO
 // memory and server).
 //
@@ -80,7 +80,7 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 
 // stopWorker does it for who holds p.starting.
 func (p *Peer) stopWorker(ctx context.Context) error {
-	w, id := p.present(), p.ID()
+	w, id := p.present(), p.WorkerID()
 	if w == nil {
 		return wrap("stop worker", ErrNotStarted)
 	}
@@ -112,7 +112,7 @@ func (p *Peer) present() *worker {
 // StartWork joins those who serve the queue, so that StartTask may be called.
 // It fails with ErrNotStarted when the worker is not started, and does nothing
 // when it works on the queue. A queue with a handler is served by Run: before and
-// after Run, StartWork fails with ErrBadOption for it.
+// after Run, StartWork fails with ErrInvalid for it.
 func (q *Queue) StartWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("start work", q.bad)
@@ -127,7 +127,7 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	return q.wrap("start work", w.join(ctx, q))
 }
 
-var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrBadOption)
+var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
 
 // handles reports whether a queue has a handler.
 func (p *Peer) handles(queue string) bool {
@@ -318,7 +318,7 @@ func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *
 		default:
 			retry.Reset()
 		}
-		upset.Note(w.peer.log, says, err, "worker", w.peer.ID())
+		upset.Note(w.peer.log, says, err, "worker", w.peer.WorkerID())
 		timer.Reset(next)
 	}
 }

@@ -67,7 +67,7 @@
 // second at least, is read to its end, however long that takes; on connections of a
 // Pool it has CallTimeout for all of it. A call that was sent and cut off by its
 // context, or whose reply was lost, may have been carried out; then its error is
-// ErrUnknown. With any other error it was not.
+// ErrUnknownOutcome. With any other error it was not.
 //
 // # Redis
 //
@@ -112,8 +112,8 @@ var (
 	ErrNotStarted = errors.New("worqr: the worker is not started")
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
 	ErrNotWorking = errors.New("worqr: not working on the queue")
-	// ErrLost: this worker no longer holds the task; another one may be running it.
-	ErrLost = errors.New("worqr: task lost: another worker may be running it")
+	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
+	ErrNotOwner = errors.New("worqr: task lost: another worker may be running it")
 	// ErrEvicted: another peer, or FailWorker, has evicted this worker, and others run
 	// its tasks. It comes back by itself under a new id.
 	ErrEvicted = errors.New("worqr: worker evicted")
@@ -131,20 +131,20 @@ var (
 	ErrShutdown = errors.New("worqr: the peer is shutting down")
 	// ErrBadName: a queue's name or a prefix is not allowed.
 	ErrBadName = errors.New("worqr: bad name")
-	// ErrBadOption: an option or an argument makes no sense.
-	ErrBadOption = errors.New("worqr: bad option")
+	// ErrInvalid: an option or an argument makes no sense.
+	ErrInvalid = errors.New("worqr: bad option")
 	// ErrTooLarge: a payload, a batch, a name, a key or a nonce is over its limit,
-	// which the error tells. Nothing was sent. It comes with ErrBadOption, or with
+	// which the error tells. Nothing was sent. It comes with ErrInvalid, or with
 	// ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
-	// ErrUnknown: the call was sent and its reply was lost, so it may have been
+	// ErrUnknownOutcome: the call was sent and its reply was lost, so it may have been
 	// carried out. Calls on a task, and EnqueueOnce, may be repeated. CancelReport.Wait
 	// fails with it when Redis has lost what it waits for.
-	ErrUnknown = errors.New("worqr: the outcome is unknown")
-	// ErrPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
+	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
+	// ErrEvictionPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
 	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
 	// take another Redis. Only StartWorker and Run ask.
-	ErrPolicy = errors.New("worqr: Redis may evict tasks")
+	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each
 	// role.
 	ErrDenied = errors.New("worqr: permission denied")
@@ -197,12 +197,12 @@ type Options struct {
 	// instead. A context that ends sooner ends a call sooner.
 	CallTimeout time.Duration
 	// MaxPayload is the size in bytes of the largest payload that this peer
-	// enqueues; 0 is DefaultMaxPayload, 64 MiB, and the constant MaxPayload, 512 MiB,
+	// enqueues; 0 is DefaultMaxPayload, 64 MiB, and the constant MaxPayloadSize, 512 MiB,
 	// is the most. A larger payload is refused with ErrTooLarge before anything is
 	// sent. What others have enqueued is not measured.
 	MaxPayload int
 	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0
-	// is 1 MiB, and the constant MaxPayload is the most. A task with a larger result
+	// is 1 MiB, and the constant MaxPayloadSize is the most. A task with a larger result
 	// still finishes, and EventDone has the result's length and digest.
 	MaxResult int
 	// TLS configures rediss:// connections of Open; New's pool has its own. Nil, and
@@ -210,7 +210,7 @@ type Options struct {
 	// system (RootCAs), to want a certificate for the host of the URL (ServerName),
 	// TLS 1.2 or later (MinVersion), and to show none (Certificates). It must not
 	// change afterwards.
-	TLS *tls.Config
+	TLSConfig *tls.Config
 	// Logger gets the peer's log lines; nil is slog.Default. They never contain
 	// payloads, keys or passwords. The peer calls it from one goroutine that does nothing
 	// else, so a slow Logger delays only the log; when 10,000 lines wait, further ones
@@ -252,22 +252,22 @@ func (o *Options) check() error {
 		return badName("prefix", o.Prefix, err)
 	}
 	if o.Lease > 0 && o.Lease < shortest {
-		return fmt.Errorf("%w: Lease %v is below the minimum of %v", ErrBadOption, o.Lease, shortest)
+		return fmt.Errorf("%w: Lease %v is below the minimum of %v", ErrInvalid, o.Lease, shortest)
 	}
 	if o.CallTimeout < shortestCall {
-		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrBadOption, o.CallTimeout, shortestCall)
+		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrInvalid, o.CallTimeout, shortestCall)
 	}
 	if o.Capacity < 0 {
-		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrBadOption, o.Capacity)
+		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, o.Capacity)
 	}
-	if o.MaxPayload < 0 || o.MaxPayload > MaxPayload {
-		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrBadOption, o.MaxPayload, MaxPayload, DefaultMaxPayload)
+	if o.MaxPayload < 0 || o.MaxPayload > MaxPayloadSize {
+		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxPayload, MaxPayloadSize, DefaultMaxPayload)
 	}
-	if o.MaxResult < 0 || o.MaxResult > MaxPayload {
-		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrBadOption, o.MaxResult, MaxPayload, defaultMaxResult)
+	if o.MaxResult < 0 || o.MaxResult > MaxPayloadSize {
+		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxResult, MaxPayloadSize, defaultMaxResult)
 	}
 	if o.FailureLog < LogLimited || o.FailureLog > LogPanics {
-		return fmt.Errorf("%w: unknown FailureLog %d", ErrBadOption, o.FailureLog)
+		return fmt.Errorf("%w: unknown FailureLog %d", ErrInvalid, o.FailureLog)
 	}
 	return nil
 }
@@ -345,17 +345,17 @@ type Peer struct {
 // %40 %3A %2F %3F %23 %25. The error of a URL names its part that is wrong, and repeats
 // nothing of it.
 //
-// Whether Redis would evict tasks (ErrPolicy) is asked where a worker starts. A peer
+// Whether Redis would evict tasks (ErrEvictionPolicy) is asked where a worker starts. A peer
 // that only produces does not ask: it would need the right to, and a round trip. For
 // a Redis at which no worker has started yet, Check tells.
 func Open(url string, opts *Options) (*Peer, error) {
 	var config *tls.Config
 	if opts != nil {
-		config = opts.TLS
+		config = opts.TLSConfig
 	}
 	dial, err := redisconn.FromURLWithTLS(url, config)
 	if err != nil {
-		return nil, wrap("open", fmt.Errorf("%w: %w", ErrBadOption, err))
+		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
 	p := newPeer(dial, opts)
 	if p.bad != nil {
@@ -398,7 +398,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 
 // ID returns the worker id of the present incarnation. It changes when the
 // peer was evicted and has come back.
-func (p *Peer) ID() string {
+func (p *Peer) WorkerID() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.id
@@ -444,7 +444,7 @@ func (p *Peer) flushLog() {
 	p.log.Flush()
 }
 
-var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrBadOption)
+var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrInvalid)
 
 func (p *Peer) isRunning() bool {
 	p.mu.Lock()
@@ -514,10 +514,10 @@ func (e *verbError) Unwrap() error { return e.err }
 // public adds the sentinel that stands for an internal error.
 func public(err error) error {
 	switch err = logs.WithoutInput(err); {
-	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknown): // it may be that of a call within
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // it may be that of a call within
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, script.ErrForgotten):
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
 		return ErrEvicted
 	case errors.Is(err, script.ErrDuplicate):
@@ -531,21 +531,21 @@ func public(err error) error {
 }
 
 // Stats are counters of what a peer has done since it was made.
-type Stats struct {
-	Started  int64 // tasks handed to a handler or a caller; not what is only held ahead
-	Finished int64
-	Stopped  int64 // put back to the front after they were started
-	Canceled int64 // ended because they were canceled
-	Retried  int64 // attempts that ended with a retry
-	Failed   int64 // put into the failed queue
-	Dropped  int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
-	Lost     int64 // taken away from us, or ended by us too late
-	Failures int64 // handlers that returned an error or panicked
-	Swept    int64 // workers that this peer has evicted, each once, however many queues it served
-	Returned int64 // tasks put back to the front for failed workers
-	Evicted  int64 // times that this peer was evicted
-	Running  int64 // handlers running now
-	Stuck    int64 // handlers that were disowned and still have not returned
+type PeerStats struct {
+	Started         int64 // tasks handed to a handler or a caller; not what is only held ahead
+	Finished        int64
+	Stopped         int64 // put back to the front after they were started
+	Canceled        int64 // ended because they were canceled
+	Retried         int64 // attempts that ended with a retry
+	Failed          int64 // put into the failed queue
+	Dropped         int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
+	TakenOver       int64 // taken away from us, or ended by us too late
+	HandlerErrors   int64 // handlers that returned an error or panicked
+	WorkersEvicted  int64 // workers that this peer has evicted, each once, however many queues it served
+	TasksReturned   int64 // tasks put back to the front for failed workers
+	TimesEvicted    int64 // times that this peer was evicted
+	RunningHandlers int64 // handlers running now
+	StuckHandlers   int64 // handlers that were disowned and still have not returned
 }
 
 type counters struct {
@@ -553,12 +553,12 @@ type counters struct {
 }
 
 // Stats returns the counters of this process. It does no I/O.
-func (p *Peer) Stats() Stats {
+func (p *Peer) Stats() PeerStats {
 	c := &p.counts
-	return Stats{
+	return PeerStats{
 		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
-		Canceled: c.canceled.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
-		Swept: c.swept.Load(), Returned: c.returned.Load(), Evicted: c.evicted.Load(),
-		Running: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Dropped: c.dropped.Load(), Stuck: c.stuck.Load(),
+		Canceled: c.canceled.Load(), TakenOver: c.lost.Load(), HandlerErrors: c.failures.Load(),
+		WorkersEvicted: c.swept.Load(), TasksReturned: c.returned.Load(), TimesEvicted: c.evicted.Load(),
+		RunningHandlers: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Dropped: c.dropped.Load(), StuckHandlers: c.stuck.Load(),
 	}
 }

@@ -200,7 +200,7 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 	is.Equal(receive(t, got, len(want)), want)
 	stop()
 	is.Equal(p.Stats().Finished, int64(len(want)))
-	is.Equal(p.Stats().Running, int64(0))
+	is.Equal(p.Stats().RunningHandlers, int64(0))
 	nothingLeft(t, prefix, "q")
 }
 
@@ -310,17 +310,17 @@ func TestVerbs(t *testing.T) {
 	var running []string
 	for r, err := range q.Running(ctx) {
 		is.NoErr(err)
-		is.Equal(r.Worker, p.ID())
-		is.True(time.Since(r.Since) < time.Hour)
+		is.Equal(r.WorkerID, p.WorkerID())
+		is.True(time.Since(r.StartedAt) < time.Hour)
 		running = append(running, string(r.Payload))
 	}
 	is.Equal(running, []string{"a", "b", "c"})
 
 	is.NoErr(tasks[0].Finish(ctx))
 	is.NoErr(tasks[0].Finish(ctx)) // says the same again
-	is.True(is_(tasks[0].Stop(ctx), worqr.ErrLost))
+	is.True(is_(tasks[0].Stop(ctx), worqr.ErrNotOwner))
 	is.NoErr(tasks[1].Stop(ctx))
-	is.True(is_(tasks[1].Finish(ctx), worqr.ErrLost))
+	is.True(is_(tasks[1].Finish(ctx), worqr.ErrNotOwner))
 	is.Equal(waiting(t, q), []string{"b", "d"}) // the front
 
 	var workers []worqr.Worker
@@ -330,7 +330,7 @@ func TestVerbs(t *testing.T) {
 	}
 	is.Equal(len(workers), 1)
 	is.Equal(workers[0].Name, "someone")
-	is.Equal(workers[0].ID, p.ID())
+	is.Equal(workers[0].ID, p.WorkerID())
 	is.Equal(workers[0].PID, os.Getpid())
 	is.Equal(workers[0].Queues, []string{"q"})
 	var queues []string
@@ -347,7 +347,7 @@ func TestVerbs(t *testing.T) {
 
 	is.NoErr(q.StopWork(ctx))
 	is.Equal(context.Cause(tasks[2].Context()), worqr.ErrShutdown)
-	is.True(is_(tasks[2].Finish(ctx), worqr.ErrLost))
+	is.True(is_(tasks[2].Finish(ctx), worqr.ErrNotOwner))
 	is.Equal(waiting(t, q), []string{"c", "b", "d"})
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
 
@@ -378,14 +378,14 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is.NoErr(err)
 	tb, err := qb.StartTasks(t.Context(), 2)
 	is.NoErr(err)
-	old := a.ID()
+	old := a.WorkerID()
 
 	n, err := b.FailWorker(t.Context(), old)
 	is.NoErr(err)
 	is.Equal(n, 2)
 	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"})
 	err = ta[0].Finish(t.Context())
-	is.True(is_(err, worqr.ErrLost))
+	is.True(is_(err, worqr.ErrNotOwner))
 	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing happened
 	is.NoErr(tb[0].Finish(t.Context()))
 	is.NoErr(tb[1].Finish(t.Context()))
@@ -395,9 +395,9 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 		task, err := qa.StartTask(t.Context())
 		return err == nil && string(task.Payload) == "0"
 	})
-	is.True(a.ID() != old)
+	is.True(a.WorkerID() != old)
 	is.Equal(context.Cause(ta[1].Context()), worqr.ErrEvicted)
-	is.Equal(a.Stats().Evicted, int64(1))
+	is.Equal(a.Stats().TimesEvicted, int64(1))
 
 	n, err = b.FailWorker(t.Context(), "nobody")
 	is.NoErr(err)
@@ -415,7 +415,7 @@ func TestReturnInChunks(t *testing.T) {
 	enqueue(t, q, append(want, "last")...)
 	_, err := q.StartTasks(t.Context(), 1000)
 	is.NoErr(err)
-	n, err := b.FailWorker(t.Context(), a.ID())
+	n, err := b.FailWorker(t.Context(), a.WorkerID())
 	is.NoErr(err)
 	is.Equal(n, 1000)
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))

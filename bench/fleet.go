@@ -134,7 +134,7 @@ func keepMembers(j job, say func(sample)) error {
 	time.Sleep(j.Settle)
 	evicted := 0
 	for _, p := range peers.peers {
-		evicted += int(p.Stats().Evicted)
+		evicted += int(p.Stats().TimesEvicted)
 	}
 	n, err := members()
 	if err != nil {

@@ -176,7 +176,7 @@ func (s *stage) pool() *redis.Pool {
 func (s *stage) peer() *worqr.Peer { return s.leased(time.Minute) }
 
 func (s *stage) leased(lease time.Duration) *worqr.Peer {
-	p := worqr.New(s.pool(), &worqr.Options{Lease: lease, MaxPayload: worqr.MaxPayload, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	p := worqr.New(s.pool(), &worqr.Options{Lease: lease, MaxPayload: worqr.MaxPayloadSize, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	s.peers = append(s.peers, p)
 	return p
 }
@@ -263,7 +263,7 @@ func (s *stage) fail(ctx context.Context, n int) error {
 		if left--; left == 0 {
 			time.AfterFunc(time.Second, stop)
 		}
-		return worqr.Broken(errors.New("no"))
+		return worqr.Malformed(errors.New("no"))
 	}, &worqr.HandleOptions{Concurrency: 256, KeepFailed: 10 * n})
 	if err := s.enqueue(ctx, n); err != nil {
 		return err
@@ -335,7 +335,7 @@ func actions(scale scale) []action {
 	return []action{
 		{name: "Enqueue", do: func(ctx context.Context, s *stage) error { return s.queue.Enqueue(ctx, s.bytes()) }},
 		{name: "Enqueue of many", do: func(ctx context.Context, s *stage) error {
-			n := scale.of(worqr.MaxBatch, 5001) // more than one page
+			n := scale.of(worqr.MaxBatchSize, 5001) // more than one page
 			if s.payload > 1<<10 {
 				n = s.batch
 			}
@@ -350,7 +350,7 @@ func actions(scale scale) []action {
 			at := &worqr.PutOptions{At: time.Now().Add(time.Hour)}
 			return errors.Join(s.queue.Put(ctx, "key", s.bytes(), at), s.queue.Put(ctx, "key", s.bytes(), at))
 		}},
-		{name: "Remove", do: func(ctx context.Context, s *stage) error { _, err := s.queue.Remove(ctx, "key"); return err }},
+		{name: "Remove", do: func(ctx context.Context, s *stage) error { _, err := s.queue.RemoveKey(ctx, "key"); return err }},
 		{name: "CancelKey", do: func(ctx context.Context, s *stage) error {
 			err := s.queue.Put(ctx, "key", s.bytes(), &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 			_, canceled := s.queue.CancelKey(ctx, "key")
@@ -391,7 +391,7 @@ func actions(scale scale) []action {
 		}},
 		{name: "FailWorker", do: func(ctx context.Context, s *stage) error {
 			return s.guest(ctx, func(p *worqr.Peer, ctx context.Context) error {
-				_, err := s.worker.FailWorker(ctx, p.ID())
+				_, err := s.worker.FailWorker(ctx, p.WorkerID())
 				return err
 			})
 		}},
@@ -403,7 +403,7 @@ func actions(scale scale) []action {
 			if err != nil {
 				return err
 			}
-			_, err = script.ReadBeat(line.Do(ctx, script.BeatCall(q, s.worker.ID(), time.Minute, time.Second, judge+500))[0])
+			_, err = script.ReadBeat(line.Do(ctx, script.BeatCall(q, s.worker.WorkerID(), time.Minute, time.Second, judge+500))[0])
 			return err
 		}},
 		{name: "Sweep", do: func(ctx context.Context, s *stage) error { _, err := s.worker.Sweep(ctx); return err }},

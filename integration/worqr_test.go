@@ -216,7 +216,7 @@ func TestStopWorkerReturnsTasksToTheFront(t *testing.T) {
 	is.Equal(context.Cause(tasks[0].Context()), worqr.ErrShutdown)
 	other := fleet[1].Queue("q")
 	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
-	is.True(errors.Is(tasks[0].Finish(t.Context()), worqr.ErrLost))
+	is.True(errors.Is(tasks[0].Finish(t.Context()), worqr.ErrNotOwner))
 	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
 }
 
@@ -232,7 +232,7 @@ func TestFailWorkerFences(t *testing.T) {
 	started, attempts := make(chan string, 10), make(chan attempt, 10)
 	first := true // one handler at a time
 	fleet[0].Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		a := attempt{worker: fleet[0].ID(), token: t.Token}
+		a := attempt{worker: fleet[0].WorkerID(), token: t.Token}
 		started <- a.worker
 		if first {
 			first = false
@@ -251,7 +251,7 @@ func TestFailWorkerFences(t *testing.T) {
 	is.Equal(n, 1)
 	one, two := receive(t, attempts), receive(t, attempts) // the failed worker comes back
 	is.Equal(one.cause, worqr.ErrEvicted)
-	is.True(errors.Is(one.late, worqr.ErrLost))
+	is.True(errors.Is(one.late, worqr.ErrNotOwner))
 	is.True(two.worker != failed)
 	is.True(two.token > one.token)
 }
@@ -320,7 +320,7 @@ func TestEvents(t *testing.T) {
 	task := start(t, q, 1)[0]
 	task.Result = []byte("result")
 	is.NoErr(task.Finish(t.Context()))
-	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", Worker: fleet[0].ID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
+	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: fleet[0].WorkerID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
 	_, err := q.Cancel(t.Context(), []byte("b"))
 	is.NoErr(err)
 	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})

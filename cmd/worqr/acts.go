@@ -133,7 +133,7 @@ func (p *play) kill(ctx context.Context, number int) error {
 		if err != nil {
 			return err
 		}
-		if j, err := readJob(t.Payload); err == nil && p.crew.number(t.Worker) == number {
+		if j, err := readJob(t.Payload); err == nil && p.crew.number(t.WorkerID) == number {
 			p.tally.orphaned(j.id)
 			held++
 		}

@@ -73,7 +73,7 @@ func (c *crew) seat(running []worqr.RunningTask) {
 
 func (c *crew) holder(t worqr.RunningTask) (int, job, error) {
 	j, err := readJob(t.Payload)
-	return c.ids[t.Worker], j, err
+	return c.ids[t.WorkerID], j, err
 }
 
 func (c *crew) all() []seat {

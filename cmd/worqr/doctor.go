@@ -41,7 +41,7 @@ type checkCommand struct {
 
 // options are what the flags say.
 func (c *checkCommand) options() *worqr.CheckOptions {
-	o := &worqr.CheckOptions{MaxRun: c.MaxRun, MaxAge: c.MaxAge, MaxWaiting: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
+	o := &worqr.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
 	for _, kind := range c.Ignore {
 		o.Ignore = append(o.Ignore, worqr.FindingKind(kind))
 	}
@@ -61,8 +61,8 @@ func most(limit *int) int {
 
 // Help is called by kong.
 func (checkCommand) Help() string {
-	return "Findings are broken, danger or notice. What exceeds a limit that a --max flag sets is a danger; without the flag, what exceeds a default is a notice. " +
-		"The exit status is 0 if there's nothing broken and no danger left, 1 if there is, and 2 if the check itself failed. " +
+	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
+		"The exit status is 0 if no error and no warning is left, 1 if one is, and 2 if the check itself failed. " +
 		"So it can serve as an alert: --ignore what you accept, by the kind that a finding has in parentheses."
 }
 
@@ -112,7 +112,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	if _, err := fmt.Fprint(out, report); err != nil {
 		return err
 	}
-	endangered := func(f worqr.Finding) bool { return f.Severity == worqr.SeverityDanger && !f.Repaired }
+	endangered := func(f worqr.Finding) bool { return f.Severity == worqr.SeverityWarning && !f.Repaired }
 	if !report.OK() || report.Omitted > 0 || slices.ContainsFunc(report.Findings, endangered) {
 		return errTold
 	}
@@ -164,8 +164,8 @@ func (c *explainCommand) Run(ctx context.Context, k *kong.Context, in io.Reader,
 		return err
 	}
 	switch {
-	case len(e.Copies) == 0 && e.Unread > 0:
-		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.Unread)
+	case len(e.Copies) == 0 && e.NotSearched > 0:
+		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.NotSearched)
 	case len(e.Copies) == 0:
 		return errTold
 	}

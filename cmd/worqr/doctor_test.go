@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("exit status %d, want %d and %q:\n%s", status, want, says, out)
 		}
 	}
-	check(exitWell, "0 broken, 0 in danger")
+	check(exitWell, "0 errors, 0 warnings")
 	check(exitWell, "no queues under the prefix \"p\"")
 	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
 		_, err := conn.Do("LPUSH", key, canary)
@@ -52,30 +52,30 @@ func TestCheck(t *testing.T) {
 	}
 	_, err := conn.Do("SET", "p:token:{q}", 5)
 	is.NoErr(err)
-	check(exitUnwell, "broken (orphan)")
-	check(exitUnwell, "broken (orphan, repaired)", "--repair") // they are back, and nobody serves the queue
-	check(exitUnwell, "danger (unserved)")
+	check(exitUnwell, "error (orphan)")
+	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and nobody serves the queue
+	check(exitUnwell, "warning (no-worker)")
 	n, err := redis.Int(conn.Do("LLEN", "p:queues:{q}"))
 	is.NoErr(err)
 	is.Equal(n, 2)
 	_, err = conn.Do("DEL", "p:queues:{q}")
 	is.NoErr(err)
-	check(exitWell, "0 broken, 0 in danger")
+	check(exitWell, "0 errors, 0 warnings")
 
 	// As an alert.
 	_, err = conn.Do("LPUSH", "p:queues:{q}", canary, canary, canary)
 	is.NoErr(err)
 	_, err = conn.Do("ZADD", "p:workers:{q}", 9007199254740991, "w1")
 	is.NoErr(err)
-	check(exitWell, "0 in danger")
-	check(exitWell, "0 in danger", "--max-waiting", "3")
-	check(exitUnwell, "danger (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
+	check(exitWell, "0 warnings")
+	check(exitWell, "0 warnings", "--max-waiting", "3")
+	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
 	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
-	check(exitWell, "0 in danger", "--max-waiting", "2", "--ignore", "persistence,backlog")
+	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
 	_, err = conn.Do("CONFIG", "SET", "appendonly", "no")
 	is.NoErr(err)
-	check(exitUnwell, "danger (persistence)")
-	check(exitWell, "0 in danger", "--ignore", "persistence")
+	check(exitUnwell, "warning (persistence)")
+	check(exitWell, "0 warnings", "--ignore", "persistence")
 	check(exitFailed, "the kinds are", "--ignore", "perisstence")
 	check(exitFailed, "--max-failed", "--max-failed", "x")
 }

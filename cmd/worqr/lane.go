@@ -41,7 +41,7 @@ func (p *play) bill(ctx context.Context) error {
 			}
 			if j, err := readJob(t.Payload); err == nil && j == invoice {
 				p.tally.failed(j.id)
-				p.journal.add(bad, "failed", "%v goes to the failed queue: %s", j, t.Reason)
+				p.journal.add(bad, "failed", "%v goes to the failed queue: %s", j, t.Error)
 				return until(ctx, time.Now().Add(p.total/10)) // so that it is seen there
 			}
 		}

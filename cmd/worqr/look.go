@@ -139,13 +139,13 @@ func (p *play) look(ctx context.Context, pic *picture) {
 	}
 	now := time.Now().Add(p.ahead)
 	planned, err := gather(p.queue.Scheduled(ctx), func(t worqr.ScheduledTask) string {
-		return name(t.Payload) + " " + in(t.At.Sub(now))
+		return name(t.Payload) + " " + in(t.DueAt.Sub(now))
 	})
 	if err == nil {
 		pic.scheduled = planned
 	}
 	failed, err := gather(p.queue.Failed(ctx), func(t worqr.FailedTask) string {
-		return name(t.Payload) + ": " + t.Reason
+		return name(t.Payload) + ": " + t.Error
 	})
 	if err == nil {
 		pic.failed = failed

@@ -5,7 +5,7 @@
 //
 // The other commands examine the Redis of REDIS_URL, while the fleet works:
 //
-//	worqr check            # what is broken or in danger; --repair --lease 3s repairs it
+//	worqr check            # what is wrong, or may go wrong; --repair --lease 3s repairs it
 //	worqr explain emails   # where the task on standard input is, and why it doesn't run
 package main
 

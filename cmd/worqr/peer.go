@@ -96,7 +96,7 @@ type mouth struct {
 // process is killed right after. When nobody listens any more, the input ends
 // as well.
 func (m *mouth) say(r report) {
-	r.Worker, r.At = m.peer.ID(), time.Now()
+	r.Worker, r.At = m.peer.WorkerID(), time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_ = m.out.Encode(r)
@@ -106,7 +106,7 @@ func (m *mouth) say(r report) {
 func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 	j, err := readJob(t.Payload)
 	if err != nil {
-		return worqr.Broken(fmt.Errorf("not a job: %w", err))
+		return worqr.Malformed(fmt.Errorf("not a job: %w", err))
 	}
 	m.say(report{Kind: reportStarted, Payload: t.Payload, Retries: t.Retries})
 	select {
@@ -146,7 +146,7 @@ func (m *mouth) watch(ctx context.Context) {
 	ticks := time.NewTicker(20 * time.Millisecond)
 	defer ticks.Stop()
 	for seen := int64(0); ; {
-		if n := m.peer.Stats().Returned; n > seen {
+		if n := m.peer.Stats().TasksReturned; n > seen {
 			m.say(report{Kind: reportReturned, Count: int(n - seen)})
 			seen = n
 		}

@@ -21,7 +21,7 @@ func main() {
 		Timeout:    3 * time.Second,
 		MaxRetries: -1,
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
-			fmt.Println(t.Failure.Reason)
+			fmt.Println(t.Failure.Error)
 			stop() // Run drains and leaves
 			return nil
 		},

@@ -29,13 +29,13 @@ func main() {
 	must(scans.StartTask(ctx))
 	conn := must(redis.DialURL(url))
 	defer conn.Close()
-	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.ID())) // as if Redis had lost it
+	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.WorkerID())) // as if Redis had lost it
 
 	report := must(peer.Check(ctx, nil)) // changes nothing
 	fmt.Println("ok:", report.OK())
 	report = must(peer.Repair(ctx, nil))
 	for _, f := range report.Findings {
-		if f.Severity == worqr.SeverityBroken {
+		if f.Severity == worqr.SeverityError {
 			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)
 		}
 	}

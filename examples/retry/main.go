@@ -41,7 +41,7 @@ func main() {
 	}
 	for t, err := range mails.Failed(ctx) {
 		check(err)
-		fmt.Printf("failed after %d retries: %s, %s\n", t.Retries, t.Payload, t.Reason)
+		fmt.Printf("failed after %d retries: %s, %s\n", t.Retries, t.Payload, t.Error)
 	}
 	repaired.Store(true)
 	fmt.Println("the mailbox is there now")

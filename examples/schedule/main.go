@@ -22,7 +22,7 @@ func main() {
 	// What is planned already stays as it is. So does the retry of a run that has failed.
 	plan := func(ctx context.Context) error {
 		next := time.Now().Add(period)
-		return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, When: worqr.Never, KeepPayload: true})
+		return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, Reschedule: worqr.RescheduleNever, KeepPayload: true})
 	}
 	jobs.Handle(func(ctx context.Context, t *worqr.Task) error {
 		if t.Key != "cleanup" {

@@ -33,7 +33,7 @@ func main() {
 		<-running
 		for page := 2; page <= 9; page++ { // at the first of these times, with the last payload
 			at := time.Now().Add(time.Duration(page) * time.Second / 4)
-			check(indexes.Put(ctx, "manual", fmt.Appendf(nil, "page %d", page), &worqr.PutOptions{At: at, When: worqr.IfEarlier}))
+			check(indexes.Put(ctx, "manual", fmt.Appendf(nil, "page %d", page), &worqr.PutOptions{At: at, Reschedule: worqr.RescheduleIfEarlier}))
 		}
 		close(changed)
 	}()

@@ -24,7 +24,7 @@ func main() {
 	}), &worqr.HandleOptions{
 		Concurrency: 1,
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
-			fmt.Printf("%s, %s: %s\n", t.Failure.Kind, t.Payload, t.Failure.Reason)
+			fmt.Printf("%s, %s: %s\n", t.Failure.Kind, t.Payload, t.Failure.Error)
 			stop() // Run drains and leaves
 			return nil
 		},

@@ -122,7 +122,7 @@ func (c *chaotic) identify(ctx context.Context) {
 		fmt.Println(sayServing)
 	}()
 	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
-		if now := c.peer.ID(); now != id {
+		if now := c.peer.WorkerID(); now != id {
 			id = now
 			c.say(event{Op: opUp})
 		}
@@ -135,7 +135,7 @@ func (c *chaotic) serves(ctx context.Context) bool {
 		if err != nil {
 			return false
 		}
-		if w.ID == c.peer.ID() {
+		if w.ID == c.peer.WorkerID() {
 			return len(w.Queues) == len(c.spec.Queues)
 		}
 	}
@@ -143,7 +143,7 @@ func (c *chaotic) serves(ctx context.Context) bool {
 }
 
 func (c *chaotic) say(e event) {
-	e.Peer, e.Worker = c.spec.Name, c.peer.ID()
+	e.Peer, e.Worker = c.spec.Name, c.peer.WorkerID()
 	c.journal.say(e)
 }
 
@@ -188,7 +188,7 @@ func (c *chaotic) handle(name string, fast bool) {
 	c.peer.Queue(name).Handle(func(ctx context.Context, t *worqr.Task) error {
 		task := taskOf(string(t.Payload))
 		d := dice(task, c.spec.Seed)
-		of := event{Tasks: []string{task}, Process: t.ID, Token: t.Token}
+		of := event{Tasks: []string{task}, Process: t.AttemptID, Token: t.Token}
 		note := func(op string, p phase, word string) {
 			e := of
 			e.Op, e.Phase, e.Note = op, p, word
@@ -223,7 +223,7 @@ func (c *chaotic) handle(name string, fast bool) {
 			cancel()
 			word := ""
 			switch {
-			case errors.Is(err, worqr.ErrLost), errors.Is(err, worqr.ErrEvicted):
+			case errors.Is(err, worqr.ErrNotOwner), errors.Is(err, worqr.ErrEvicted):
 				word = noteLost
 			case err != nil:
 				word = err.Error()
@@ -240,7 +240,7 @@ func phaseOf(err error) phase {
 	switch {
 	case err == nil:
 		return okay
-	case errors.Is(err, worqr.ErrUnknown):
+	case errors.Is(err, worqr.ErrUnknownOutcome):
 		return unknown
 	}
 	return refused
@@ -293,11 +293,11 @@ func (c *chaotic) enqueue(d *rand.Rand, q *worqr.Queue, tasks []string) {
 	case way < 4: // with a nonce: to be repeated until it is certain
 		for perhaps := false; ; perhaps = true {
 			_, err = q.EnqueueOnce(ctx, tasks[0], payloads...)
-			if errors.Is(err, worqr.ErrUnknown) && ctx.Err() == nil {
+			if errors.Is(err, worqr.ErrUnknownOutcome) && ctx.Err() == nil {
 				continue
 			}
 			if err != nil && perhaps {
-				err = fmt.Errorf("%w: %w", worqr.ErrUnknown, err)
+				err = fmt.Errorf("%w: %w", worqr.ErrUnknownOutcome, err)
 			}
 			break
 		}

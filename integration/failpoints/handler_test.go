@@ -132,7 +132,7 @@ func (v *victim) handle(h *handling, at place) {
 				cancel()
 			}
 		case err := <-ran:
-			v.say(report{What: "left", Told: kind(err), Lost: v.peer.Stats().Lost})
+			v.say(report{What: "left", Told: kind(err), Lost: v.peer.Stats().TakenOver})
 			v.await("exit")
 		}
 	}

@@ -90,7 +90,7 @@ var memberships = []*scenario{
 				if err != nil {
 					return err
 				}
-				_, err = v.peer.FailWorker(v.ctx, id.Worker)
+				_, err = v.peer.FailWorker(v.ctx, id.WorkerID)
 				return err
 			}
 			return errors.New("nobody holds a task")

@@ -93,7 +93,7 @@ var productions = []*scenario{
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error {
-			_, err := v.queue.Remove(v.ctx, "x")
+			_, err := v.queue.RemoveKey(v.ctx, "x")
 			return err
 		},
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },

@@ -107,7 +107,7 @@ func (v *victim) say(r report) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.peer != nil {
-		r.Worker = v.peer.ID()
+		r.Worker = v.peer.WorkerID()
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(r) // nobody is there to be told
 }
@@ -178,7 +178,7 @@ func kind(err error) string {
 		err  error
 		name string
 	}{
-		{worqr.ErrLost, "lost"}, {worqr.ErrEvicted, "evicted"}, {worqr.ErrUnknown, "unknown"},
+		{worqr.ErrNotOwner, "lost"}, {worqr.ErrEvicted, "evicted"}, {worqr.ErrUnknownOutcome, "unknown"},
 		{worqr.ErrDuplicate, "duplicate"}, {worqr.ErrNotWorking, "not working"}, {worqr.ErrNoTask, "no task"},
 	} {
 		if errors.Is(err, k.err) {

@@ -204,7 +204,7 @@ func (w *world) parted(failed bool) {
 		must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
 		return
 	}
-	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrLost) {
+	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrNotOwner) {
 		w.t.Errorf("the end of what others have was answered with %v", err)
 	}
 }

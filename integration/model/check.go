@@ -123,7 +123,7 @@ func (x *examination) lock(of string) {
 		if !x.is(x.waiting, "list") || x.length(x.waiting) > 0 {
 			return
 		}
-		flaw = "stale"
+		flaw = "stale-lock"
 	}
 	entry := place
 	if kind != "e:" {
@@ -147,9 +147,9 @@ func (x *examination) logged(name string) {
 	token, logged := x.score(x.canceled, name)
 	flaw := "cancel"
 	if token > x.given() {
-		flaw = "ahead"
+		flaw = "future-cancel"
 	}
-	if logged && (flaw == "ahead" || !x.exists(x.holders)) {
+	if logged && (flaw == "future-cancel" || !x.exists(x.holders)) {
 		x.flaw(flaw, name, func() {
 			x.remove(x.canceled, name)
 			x.expire(x.cancel+name, 60_000)
@@ -207,13 +207,13 @@ func (x *examination) overall(name string) {
 		x.flaw("lock", "offset", func() { x.set(x.unique, "offset", 0) })
 	}
 	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.owners()) == 0 {
-		x.flaw("ledger", name, func() { x.del(x.ledger) })
+		x.flaw("crash-counts", name, func() { x.del(x.ledger) })
 	}
 	ready := x.waits() + x.due() + len(x.inBatches(x.prefix))
 	if ready > 0 && x.isPaused() {
 		x.tell("paused", name, false, text(ready))
 	}
 	if ready > 0 && !x.served {
-		x.tell("unserved", name, false, text(ready))
+		x.tell("no-worker", name, false, text(ready))
 	}
 }

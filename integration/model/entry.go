@@ -17,7 +17,7 @@ func (x *examination) run(id string) {
 	if its && (list == there || holder != "") {
 		return
 	}
-	x.flaw("entry", id, func() {
+	x.flaw("schedule", id, func() {
 		switch {
 		case its:
 			x.endRun(entry, id)
@@ -104,7 +104,7 @@ func (x *examination) agrees(entry string) {
 		}
 	}
 	if wrong {
-		x.tell("entry", entry, x.mend && !left, "")
+		x.tell("schedule", entry, x.mend && !left, "")
 	}
 }
 
@@ -116,7 +116,7 @@ func (x *examination) planned(entry string) {
 	switch {
 	case !plans:
 	case waits == missing && runs == missing:
-		x.flaw("entry", entry, func() { x.remove(x.schedule, entry) })
+		x.flaw("schedule", entry, func() { x.remove(x.schedule, entry) })
 	default:
 		if tries, _ := x.part(entry, "retries"); number(tries) > 0 {
 			x.tries++
@@ -129,6 +129,6 @@ func (x *examination) content(member string) {
 	of, entry := member[:min(40, len(member))], member[min(41, len(member)):]
 	payload, seen := x.part(entry, "payload")
 	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.sum(payload, entry) != of) {
-		x.flaw("entry", entry, func() { x.remove(x.contents, member) })
+		x.flaw("schedule", entry, func() { x.remove(x.contents, member) })
 	}
 }

@@ -43,7 +43,7 @@ func (x *examination) orphan(id string) {
 func (x *examination) lost(id string) {
 	_, held := x.score(x.working+x.worker, id)
 	if _, seen := x.payload(id); held && seen == missing {
-		x.tell("lost", id, false, "")
+		x.tell("no-payload", id, false, "")
 	}
 }
 
@@ -73,7 +73,7 @@ func (x *examination) twice(name string) {
 			x.holdsNothing(goes)
 		}
 	}
-	x.tell("twice", id, x.mend, goes)
+	x.tell("two-owners", id, x.mend, goes)
 }
 
 // holds judges a worker that holds something: its tokens have been given, and it is a
@@ -93,7 +93,7 @@ func (x *examination) holds(worker string) {
 		}
 	}
 	if !x.isMember(worker) && !x.isReturning(worker) {
-		x.flaw("stray", worker, func() {
+		x.flaw("non-member", worker, func() {
 			x.add(x.suspects, worker, -1) // nobody knows whether it died
 			x.takeFrom(worker)
 		})
@@ -114,7 +114,7 @@ func (x *examination) lapsed(name string) {
 		x.fence(0, worker)
 		x.takeFrom(worker)
 	}
-	x.tell("dead", worker, fails, deadline)
+	x.tell("expired-worker", worker, fails, deadline)
 }
 
 // suspected judges a suspect: it is a member, or somebody goes on with its return.
@@ -125,7 +125,7 @@ func (x *examination) suspected(worker string) {
 	case mark > 0 && !x.isMember(worker):
 		x.flaw("leftover", worker, func() { x.remove(x.suspects, worker) })
 	case mark <= 0 && !x.served:
-		x.flaw("unfinished", worker, func() { x.takeFrom(worker) })
+		x.flaw("unfinished-return", worker, func() { x.takeFrom(worker) })
 	}
 }
 

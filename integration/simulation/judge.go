@@ -284,14 +284,14 @@ func (j *judge) restored(all snapshot) {
 func (j *judge) ms() int64 { return j.s.clock().UnixMilli() }
 
 // told takes in what a producer was told: the error that came of an enqueue. No
-// error but ErrUnknown may be told of what was carried out.
+// error but ErrUnknownOutcome may be told of what was carried out.
 func (j *judge) told(payload string, err error) {
 	switch lost := j.w.Rollbacks + j.w.Wipes; {
 	case err == nil && !j.known[payload] && lost == 0:
 		j.violation("the producer of %s was told that it was enqueued, and it was not", payload)
 	case err == nil:
 		j.settled[payload] = true
-	case errors.Is(err, worqr.ErrUnknown):
+	case errors.Is(err, worqr.ErrUnknownOutcome):
 	default:
 		j.refused[payload] = true
 		if j.known[payload] {
@@ -308,15 +308,15 @@ func (j *judge) exclusive() bool {
 
 // begins takes in that a handler begins a task.
 func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
-	s := j.started[t.ID]
+	s := j.started[t.AttemptID]
 	switch {
 	case s == nil:
-		j.violation("%s begins process %s (%s), which was never started", p.name, t.ID, t.Payload)
+		j.violation("%s begins process %s (%s), which was never started", p.name, t.AttemptID, t.Payload)
 		return &start{}
 	case s.payload != string(t.Payload) || s.token != t.Token:
-		j.violation("%s begins process %s with %s and token %d, and it was started with %s and %d", p.name, t.ID, t.Payload, t.Token, s.payload, s.token)
+		j.violation("%s begins process %s with %s and token %d, and it was started with %s and %d", p.name, t.AttemptID, t.Payload, t.Token, s.payload, s.token)
 	case s.begun:
-		j.violation("%s begins process %s (%s), which was begun before", p.name, t.ID, t.Payload)
+		j.violation("%s begins process %s (%s), which was begun before", p.name, t.AttemptID, t.Payload)
 	}
 	s.begun, s.at, s.ctx = true, p, ctx
 	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && !j.twins[s.payload] && j.exclusive() {

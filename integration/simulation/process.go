@@ -134,7 +134,7 @@ func (p *process) dial(ctx context.Context) (redis.Conn, error) {
 
 // is reports whether a worker of the process has this id now.
 func (p *process) is(worker string) bool {
-	return p.peer.ID() == worker || p.guest != nil && p.guest.ID() == worker
+	return p.peer.WorkerID() == worker || p.guest != nil && p.guest.WorkerID() == worker
 }
 
 // breathe waits while the process is paused.

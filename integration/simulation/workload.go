@@ -55,7 +55,7 @@ func (r *run) handling(p *process) *worqr.HandleOptions {
 	}
 	if o.OnFailed {
 		h.OnFailed = r.handler(p)
-		h.FailedOptions = &worqr.HandleOptions{Exclusive: o.Exclusive, Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
+		h.OnFailedOptions = &worqr.HandleOptions{Exclusive: o.Exclusive, Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
 	}
 	return h
 }
@@ -148,7 +148,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	case 3, 4:
 		for range 5 { // until the answer is known
 			_, err := q.EnqueueOnce(ctx, name, []byte(name))
-			if !errors.Is(err, worqr.ErrUnknown) || ctx.Err() != nil {
+			if !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
 				break
 			}
 		}
@@ -158,7 +158,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			at = time.Time{}
 		}
 		err := q.Put(ctx, key, []byte(name), &worqr.PutOptions{
-			At: at, When: pick(d, worqr.Always, worqr.Always, worqr.Never, worqr.IfLater, worqr.IfEarlier),
+			At: at, Reschedule: pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier),
 			KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
 		})
 		if err == nil {
@@ -173,7 +173,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			_ = report.Wait(ctx) // as long as there is time
 		}
 	case 16:
-		_, _ = q.Remove(ctx, key)
+		_, _ = q.RemoveKey(ctx, key)
 	case 17:
 		if d.IntN(5) == 0 && q.Pause(ctx) == nil {
 			p.rest(p.ctx, time.Duration(d.Float64()*float64(2*time.Second)))
@@ -247,7 +247,7 @@ func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, na
 		err = q.Enqueue(ctx, batch...)
 	} else {
 		for range 5 { // until the answer is known
-			if _, err = q.EnqueueOnce(ctx, name, batch...); !errors.Is(err, worqr.ErrUnknown) || ctx.Err() != nil {
+			if _, err = q.EnqueueOnce(ctx, name, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
 				break
 			}
 		}
@@ -305,5 +305,5 @@ func (r *run) anyWorker(d *rand.Rand) string {
 	defer r.world.mu.Unlock()
 	r.world.ByHand++
 	p := r.world.all[d.IntN(len(r.world.all))]
-	return p.peer.ID()
+	return p.peer.WorkerID()
 }

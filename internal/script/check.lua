@@ -143,7 +143,7 @@ end
 -- What a worker holds has to have its list.
 function judges.held(id)
   if redis.call('ZSCORE', q.working .. worker, id) and has_list(id) == false then
-    flaw('lost', id, false)
+    flaw('no-payload', id, false)
   end
 end
 
@@ -164,7 +164,7 @@ function judges.twice(name)
         holds_nothing(goes)
       end
     end
-    flaw('twice', id, mend, goes)
+    flaw('two-owners', id, mend, goes)
   end
 end
 
@@ -193,7 +193,7 @@ function judges.working(w)
       redis.call('ZADD', q.suspects, -1, w) -- nobody knows whether it died
       returned, ended = returned + take_back({ w }), true
     end
-    flaw('stray', w, mend)
+    flaw('non-member', w, mend)
   end
 end
 
@@ -208,7 +208,7 @@ function judges.member(name)
       fence({ w }, 0)
       returned, ended = returned + take_back({ w }), true
     end
-    flaw('dead', w, judged, deadline)
+    flaw('expired-worker', w, judged, deadline)
   end
 end
 
@@ -224,7 +224,7 @@ function judges.suspect(w)
     if mend then
       returned, ended = returned + take_back({ w }), true
     end
-    flaw('unfinished', w, mend)
+    flaw('unfinished-return', w, mend)
   end
 end
 
@@ -264,7 +264,7 @@ function judges.running(id)
   elseif mend then
     redis.call('HDEL', q.entries, id)
   end
-  flaw('entry', id, mend)
+  flaw('schedule', id, mend)
 end
 
 -- An entry: what it says of itself, the others say too.
@@ -323,7 +323,7 @@ function judges.entry(entry)
     end
   end
   if wrong then
-    flaw('entry', entry, mended)
+    flaw('schedule', entry, mended)
   end
 end
 
@@ -337,7 +337,7 @@ function judges.scheduled(entry)
     if mend then
       redis.call('ZREM', q.schedule, entry)
     end
-    flaw('entry', entry, mend)
+    flaw('schedule', entry, mend)
   elseif number(field(entry, 'retries')) > 0 then
     retries = retries + 1
   end
@@ -354,7 +354,7 @@ function judges.content(member)
     if mend then
       redis.call('ZREM', q.contents, member)
     end
-    flaw('entry', entry, mend)
+    flaw('schedule', entry, mend)
   end
 end
 
@@ -375,7 +375,7 @@ function judges.lock(of)
     if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
-    wrong = 'stale'
+    wrong = 'stale-lock'
   end
   if is == nil or is == of then
     return
@@ -430,7 +430,7 @@ function judges.canceled(name)
       redis.call('ZREM', q.canceled, name)
       redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
-    flaw(ahead and 'ahead' or 'cancel', name, mend)
+    flaw(ahead and 'future-cancel' or 'cancel', name, mend)
   end
 end
 
@@ -488,7 +488,7 @@ function judges.queue(name)
     if mend then
       redis.call('UNLINK', q.ledger)
     end
-    flaw('ledger', name, mend)
+    flaw('crash-counts', name, mend)
   end
   local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now)
   for _, batch in ipairs(first_batches(KEYS[17], ARGV[9])) do
@@ -498,7 +498,7 @@ function judges.queue(name)
     flaw('paused', name, false, tostring(ready))
   end
   if ready > 0 and not alive then
-    flaw('unserved', name, false, tostring(ready))
+    flaw('no-worker', name, false, tostring(ready))
   end
 end
 

@@ -30,7 +30,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 			if f.Mended {
 				s += " mended"
 			}
-			if f.Detail != "" && f.Kind != "dead" {
+			if f.Detail != "" && f.Kind != "expired-worker" {
 				s += " " + f.Detail
 			}
 			all = append(all, s)
@@ -105,10 +105,10 @@ func TestCheckProcesses(t *testing.T) {
 		{name: "the list is of another type", seed: w.with("process:p1", "[a]", "queues", "=5"), steps: []when{
 			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
 		{name: "the process is of another type", seed: w.with("process:p1", "=5"), steps: []when{{call: checks(true, CheckProcesses, "p1")}}},
-		{name: "its list is lost", seed: w.with("working:w1", "(p1=1)"), steps: []when{{call: checks(true, CheckHeld, "w1", "p1"), want: "lost p1"}}},
-		{name: "twice", seed: w.with("workers", "(w1=+60m w2=+60m)", "working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "twice p1|w1",
+		{name: "its list is lost", seed: w.with("working:w1", "(p1=1)"), steps: []when{{call: checks(true, CheckHeld, "w1", "p1"), want: "no-payload p1"}}},
+		{name: "twice", seed: w.with("workers", "(w1=+60m w2=+60m)", "working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "two-owners p1|w1",
 			nil, w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p1=2)", "process:p1", "[a]"))},
-		{name: "twice, the later one is of no member", seed: w.with("working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "twice p1|w2",
+		{name: "twice, the later one is of no member", seed: w.with("working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "two-owners p1|w2",
 			nil, w.with("working:w1", "(p1=1)", "process:p1", "[a]"))},
 	})
 }
@@ -123,20 +123,20 @@ func TestCheckWorkers(t *testing.T) {
 		return checks(true, CheckMembers, v.Flaws[0].Detail+":w1")(e)
 	}
 	run(t, []scenario{
-		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "stray w9",
+		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "non-member w9",
 			nil, w.with("queues", "[a b]"))},
 		{name: "a token that was never given", seed: w.with("working:w1", "(p1=12)", "process:p1", "[a]"), steps: repair(CheckHolders, []string{"w1"}, "token w1",
 			nil, w.with("working:w1", "(p1=12)", "process:p1", "[a]", "token", "=12"))},
 		{name: "dead, and nobody is there to judge", seed: dead, steps: []when{
-			{call: checks(false, CheckMembers, ":w1"), want: "dead w1"},
-			{call: checks(true, CheckMembers, ":w1"), want: "dead w1"},
-			{call: checks(true, CheckMembers, "123:w1"), want: "dead w1"}, // it was heard of since
-			{call: judge, want: "dead w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: checks(false, CheckMembers, ":w1"), want: "expired-worker w1"},
+			{call: checks(true, CheckMembers, ":w1"), want: "expired-worker w1"},
+			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it was heard of since
+			{call: judge, want: "expired-worker w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
 			{call: joins("w1", 9), want: "again"}}}, // a late copy
 		{name: "dead, and others are", seed: dead.with("workers", "(w1=-60m w2=-30m)", "rounds", "{fence=4 w1=3 w2=7}"), steps: []when{
-			{call: judge, want: "dead w1 mended", state: state{"workers": "(w2=-30m)", "rounds": "{fence=10 w2=7}", "token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: judge, want: "expired-worker w1 mended", state: state{"workers": "(w2=-30m)", "rounds": "{fence=10 w2=7}", "token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
 			{call: joins("w1", 9), want: "again"}}},
-		{name: "unfinished", seed: state{"suspects": "(w1=0)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]"}, steps: repair(CheckSuspects, []string{"w1"}, "unfinished w1",
+		{name: "unfinished", seed: state{"suspects": "(w1=0)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]"}, steps: repair(CheckSuspects, []string{"w1"}, "unfinished-return w1",
 			nil, state{"token": "=9", "queues": "[a]", "ledger": "{#a=1}"})},
 		{name: "suspect", seed: w.with("suspects", "(w9=+1m)"), steps: repair(CheckSuspects, []string{"w9"}, "leftover w9", nil, w)},
 		{name: "idle", seed: w.with("idle", "(w9=-1m)"), steps: repair(CheckIdle, []string{"w9"}, "leftover w9", nil, w)},
@@ -155,7 +155,7 @@ func TestCheckEntries(t *testing.T) {
 	blocked := running.with("keyed:k:x", blocks(runs("p1", 1, 0), "b", "+9m"), "contents", "(#b:k:x=0)")
 	free := w.with("keyed:k:x", waits("b", "+9m", 0, 0), "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
 	entry := func(name string, damaged, mended state) scenario {
-		return scenario{name: name, seed: damaged, steps: repair(CheckEntries, []string{"k:x"}, "entry k:x", nil, mended)}
+		return scenario{name: name, seed: damaged, steps: repair(CheckEntries, []string{"k:x"}, "schedule k:x", nil, mended)}
 	}
 	run(t, []scenario{
 		entry("not planned", waiting.with("schedule", ""), waiting),
@@ -167,15 +167,15 @@ func TestCheckEntries(t *testing.T) {
 		entry("runs, and entries do not say so", running.with("entries", ""), running),
 		entry("runs no process", blocked.with("entries", "", "working:w1", "", "process:p1", ""), free),
 		{name: "process without list, blocked without a time", seed: blocked.with("working:w1", "", "process:p1", "", "keyed:k:x", h(runs("p1", 1, 0), "payload=b retries=0 crashes=0")),
-			steps: repair(CheckRunning, []string{"p1"}, "entry p1", nil, free.with("keyed:k:x", waits("b", "now", 0, 0), "schedule", "(k:x=now)"))},
-		{name: "process without list", seed: blocked.with("working:w1", "", "process:p1", ""), steps: repair(CheckRunning, []string{"p1"}, "entry p1", nil, free)},
+			steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, free.with("keyed:k:x", waits("b", "now", 0, 0), "schedule", "(k:x=now)"))},
+		{name: "process without list", seed: blocked.with("working:w1", "", "process:p1", ""), steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, free)},
 		{name: "process without list, held", seed: blocked.with("process:p1", ""), steps: []when{{call: checks(true, CheckRunning, "p1")}, {call: checks(true, CheckEntries, "k:x")}}},
-		{name: "the entry is lost", seed: running.with("keyed:k:x", ""), steps: repair(CheckRunning, []string{"p1"}, "entry p1", nil, running.with("keyed:k:x", h(runs("p1", 0, 0))))},
-		{name: "the entry runs again", seed: running.with("entries", "{p0=k:x p1=k:x}", "process:p0", "[a]", "working:w1", "(p0=1 p1=2)"), steps: repair(CheckRunning, []string{"p0", "p1"}, "entry p0",
+		{name: "the entry is lost", seed: running.with("keyed:k:x", ""), steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, running.with("keyed:k:x", h(runs("p1", 0, 0))))},
+		{name: "the entry runs again", seed: running.with("entries", "{p0=k:x p1=k:x}", "process:p0", "[a]", "working:w1", "(p0=1 p1=2)"), steps: repair(CheckRunning, []string{"p0", "p1"}, "schedule p0",
 			nil, running.with("process:p0", "[a]", "working:w1", "(p0=1 p1=2)"))},
-		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "entry k:x", nil, w)},
-		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "entry k:x", nil, w)},
-		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "entry k:x", nil, waiting)},
+		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "schedule k:x", nil, w)},
+		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "schedule k:x", nil, w)},
+		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "schedule k:x", nil, waiting)},
 	})
 }
 
@@ -188,7 +188,7 @@ func TestCheckLocks(t *testing.T) {
 			nil, w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#b=p:p1 offset=3}"))},
 		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale #a", nil, w)},
+		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale-lock #a", nil, w)},
 		{name: "another place of the list", seed: w.with("queues", "[b a]", "unique", "{#a=w:3 offset=3}"), steps: []when{{call: checks(true, CheckLocks, "#a")}}},
 		{name: "no lock", seed: w.with("unique", "{offset=3}"), steps: repair(CheckQueue, []string{"q"}, "leftover unique", nil, w)},
 		{name: "no offset", seed: w.with("queues", "[a]", "unique", "{#a=w:0}"), steps: repair(CheckQueue, []string{"q"}, "lock offset", nil, w.with("queues", "[a]", "unique", "{#a=w:0 offset=0}"))},
@@ -221,10 +221,10 @@ func TestCheckCancels(t *testing.T) {
 			"cancel p2", nil, holds.with("stopping", "("+stopped("a", 1, "p1")+"=0)"))},
 		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: []when{
 			{call: checks(true, CheckCanceled, "#a")},
-			{call: checks(true, CheckHolders, "w9"), want: "stray w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
-		{name: "a token that was never given", seed: holds.with("canceled", "(#a=10)", "cancel:#a", "{finished=0 stopped=0 token=10} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "ahead #a",
+			{call: checks(true, CheckHolders, "w9"), want: "non-member w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
+		{name: "a token that was never given", seed: holds.with("canceled", "(#a=10)", "cancel:#a", "{finished=0 stopped=0 token=10} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "future-cancel #a",
 			nil, holds.with("cancel:#a", "{finished=0 stopped=0 token=10} +1m"))},
-		{name: "a token that was never given, and no record", seed: state{"token": "=9", "canceled": "(#a=9 #b=5000)"}, steps: repair(CheckCanceled, []string{"#b"}, "ahead #b",
+		{name: "a token that was never given, and no record", seed: state{"token": "=9", "canceled": "(#a=9 #b=5000)"}, steps: repair(CheckCanceled, []string{"#b"}, "future-cancel #b",
 			nil, state{"token": "=9", "canceled": "(#a=9)"})},
 		{name: "the record is lost", seed: w.with("canceled", "(#a=4)"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w)},
 		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
@@ -235,12 +235,12 @@ func TestCheckQueue(t *testing.T) {
 	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
-		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "ledger q", nil, w)},
+		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "crash-counts q", nil, w)},
 		{name: "counts of what waits", seed: w.with("ledger", "{#a=2}", "queues", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
 		{name: "counts of what runs", seed: w.with("ledger", "{#a=2}", "working:w1", "(p1=1)", "process:p1", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
-		{name: "nobody serves it", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "unserved q 3"}}},
+		{name: "nobody serves it", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
 		{name: "paused", seed: w.with("queues", "[a b]", "paused", "=1"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2"}}},
-		{name: "paused, and nobody serves it", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, unserved q 2"}}},
+		{name: "paused, and nobody serves it", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, no-worker q 2"}}},
 		{name: "the token is no number", seed: w.with("token", "=x"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "token q"}}},
 	})
 }

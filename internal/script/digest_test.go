@@ -178,7 +178,7 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 		"in schedule":                 {waiting, checked(CheckScheduled, "", "k:x")},
 		"lock":                        {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
 		"stopping":                    {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
-		"blocked by what is gone":     {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "entry p1 mended", "p1")},
+		"blocked by what is gone":     {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "schedule p1 mended", "p1")},
 		"explained":                   {waiting, explained("", a, 0)},
 		"explained, by its key":       {waiting, explained("k:x", "", 0)},
 		"explained, tried again":      {retried, explained("", a, 2)},

@@ -43,7 +43,7 @@ func TestGuardDigest(t *testing.T) {
 			{call: begins(1, "p1"), want: "started=" + large[1:] + "/1@k:x", state: runX.with("process:p1", "["+large[1:]+"]", "keyed:k:x", runs("p1", 0, 0))}}},
 		{name: "check: of another entry", seed: two, steps: []when{{call: checks(true, CheckEntries, "k:x", "k:y"), want: ""}}},
 		{name: "check: of a mebibyte", seed: state{"schedule": "(k:x=+9m)", "contents": "(" + wrong + ":k:x=0)", "keyed:k:x": due(mebi, "digest="+wrong)}, steps: []when{
-			{call: checks(false, CheckEntries, "k:x"), want: "entry k:x"}}},
+			{call: checks(false, CheckEntries, "k:x"), want: "schedule k:x"}}},
 		{name: "of another failed task", seed: state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(" + wrong + ":k:g1=0 " + digest(large) + ":k:g2=0)",
 			"failed:keyed:k:g1": h(graveOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(graveOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
 			{call: requeues("k:g1", "k:g2"), want: "requeued=2", heard: []string{"enqueue 2"}, state: state{"queues": "[" + large + " " + large + "]"}}}},
