@@ -13,7 +13,7 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // An attempt is one run of a handler with a task, and its end:
@@ -173,18 +173,18 @@ func (a *attempt) end(err error, j judgement) {
 	}
 	switch {
 	case err == nil:
-		a.say(script.Outcome{Verb: script.Finish})
+		a.say(store.Outcome{Verb: store.Finish})
 	case errors.Is(cause, ErrCanceled):
-		a.say(script.Outcome{Verb: script.Drop})
+		a.say(store.Outcome{Verb: store.Drop})
 	case errors.Is(cause, ErrShutdown) && s.isDraining():
 		// It stays ours until the worker leaves, which puts all that is left
 		// back in its order.
 		s.end()
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
-		a.say(script.Outcome{Verb: script.Stop})
+		a.say(store.Outcome{Verb: store.Stop})
 	default:
 		s.queue.peer.counts.failures.Add(1)
-		if j.Verb == script.Retry && j.panicked == nil {
+		if j.Verb == store.Retry && j.panicked == nil {
 			s.queue.peer.failures.retried(t, j.text, j.Delay)
 		}
 		a.say(j.Outcome)
@@ -195,7 +195,7 @@ func (a *attempt) end(err error, j judgement) {
 
 // say has the outcome be stored. It is repeated until it is, or until the task is
 // no longer ours: the worker was evicted or has left.
-func (a *attempt) say(o script.Outcome) {
+func (a *attempt) say(o store.Outcome) {
 	t := a.task
 	t.rounds.say(&settlement{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
 }
@@ -216,7 +216,7 @@ func (a *attempt) stored(s *settlement, d settled) {
 
 // A judgement is what becomes of a task whose handler failed.
 type judgement struct {
-	script.Outcome
+	store.Outcome
 	text     string      // of the error
 	panicked *panicError // the handler, or a method of its error; nil if neither did
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // enqueueBatch enqueues more payloads than one call takes. When it returns they are
 // accepted, or none is. If they can't be moved to the queue now, whoever serves the queue
 // or enqueues to it moves them.
-func (q *Queue) enqueueBatch(ctx context.Context, batch script.Batch, payloads [][]byte) (fresh bool, err error) {
+func (q *Queue) enqueueBatch(ctx context.Context, batch store.Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = batch.Enqueue(ctx, q.peer.calls, q.keys, payloads)
 	unknown := errors.Is(err, redisconn.ErrUnknown)
 	if err != nil && !unknown {
@@ -34,10 +34,10 @@ func (q *Queue) behind(ctx context.Context, send func() (alone bool, err error))
 	b := q.back()
 	for {
 		if err := q.catchUp(ctx, b); err != nil {
-			return false, script.NotEnqueued(err)
+			return false, store.NotEnqueued(err)
 		}
 		alone, err := send()
-		if !errors.Is(err, script.ErrUnmoved) {
+		if !errors.Is(err, store.ErrUnmoved) {
 			return alone, err
 		}
 		b.unmoved.Add(1)
@@ -70,7 +70,7 @@ func (q *Queue) catchUp(ctx context.Context, b *back) error {
 // haul moves accepted batches to the queue, and logs when that fails, and when the tasks
 // of a batch are gone.
 func (q *Queue) haul(ctx context.Context) error {
-	damage, err := script.Haul(ctx, q.peer.calls, q.keys)
+	damage, err := store.Haul(ctx, q.peer.calls, q.keys)
 	if log := q.peer.log; damage.Batches > 0 && q.peer.damage.Allow(q.id) {
 		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
 			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
@@ -124,7 +124,7 @@ func (q *Queue) onList(ctx context.Context, list, batches redisconn.Reply) (int,
 // batched yields what waits in batches, front first.
 func (q *Queue) batched(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		ids, err := q.unmoved(q.peer.calls.Do(ctx, script.UnmovedCall(q.keys))[0])
+		ids, err := q.unmoved(q.peer.calls.Do(ctx, store.UnmovedCall(q.keys))[0])
 		if err != nil {
 			yield(nil, err)
 			return

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Cancel removes every copy of the payload that waits, with a key or without, and stops
@@ -36,7 +36,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if err := q.haul(ctx); err != nil && !foreignType(err) {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := script.Cancel(ctx, q.peer.calls, q.keys, payload)
+	receipt, err := store.Cancel(ctx, q.peer.calls, q.keys, payload)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
@@ -53,7 +53,7 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := script.CancelKey(ctx, q.peer.calls, q.keys, keyMark+key)
+	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, keyMark+key)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
@@ -68,7 +68,7 @@ type CancelReport struct {
 	Finished int // copies that finished before they could be stopped; after Wait
 
 	queue   *Queue
-	receipt script.Receipt
+	receipt store.Receipt
 }
 
 // Wait blocks until nothing that ran when the task was canceled still runs, and then
@@ -112,7 +112,7 @@ const examineEach = time.Second
 func (c *CancelReport) examine(ctx context.Context) error {
 	forgotten, err := c.receipt.IsForgotten(ctx, c.queue.peer.calls, c.queue.keys)
 	if forgotten {
-		return script.ErrForgotten
+		return store.ErrForgotten
 	}
 	return err
 }
@@ -137,7 +137,7 @@ type cancels struct {
 // readCancel returns the digests that a message may be about: it may be meant as a payload
 // even if it reads as a digest.
 func readCancel(message []byte) []hash {
-	_, digest, _ := script.ReadCancel(message)
+	_, digest, _ := store.ReadCancel(message)
 	named, _ := readHash(digest)
 	if literal := hashOf(message); literal != named {
 		return []hash{named, literal}
@@ -203,11 +203,11 @@ func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task)
 
 // covered stops what entries of the log cover. The worker then says of each such task
 // that it still runs (stopping).
-func covered(entries []script.Cancellation, held map[string]*Task) {
+func covered(entries []store.Cancellation, held map[string]*Task) {
 	if len(entries) == 0 {
 		return
 	}
-	payloads, keys := make(map[hash]script.Cancellation, len(entries)), map[string]script.Cancellation{}
+	payloads, keys := make(map[hash]store.Cancellation, len(entries)), map[string]store.Cancellation{}
 	for _, e := range entries {
 		if h, ok := readHash(e.Name); ok {
 			payloads[h] = e
@@ -228,7 +228,7 @@ func covered(entries []script.Cancellation, held map[string]*Task) {
 }
 
 // cover ends the task if it was started before the cancel.
-func (t *Task) cover(e script.Cancellation) {
+func (t *Task) cover(e store.Cancellation) {
 	if t.Token < e.Token {
 		t.end(ErrCanceled)
 		t.covered = append(t.covered, e)
@@ -238,7 +238,7 @@ func (t *Task) cover(e script.Cancellation) {
 // stopping returns what to say of the cancels up to the last one that the worker was told
 // of: which tasks they cover and still run, at most n; and up to which cancel that is all.
 // Of what has a digest that isn't known yet it can't be told: then that is less.
-func stopping(held map[string]*Task, seen int64, n int) (runs []script.Stopping, said int64) {
+func stopping(held map[string]*Task, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
 		if len(t.logged) > 0 {
@@ -249,17 +249,17 @@ func stopping(held map[string]*Task, seen int64, n int) (runs []script.Stopping,
 				said = min(said, t.Token) // a cancel from before may be waited for, too; up to there none covers it
 				continue
 			}
-			runs = append(runs, script.Stopping{Name: c.Name, Process: id})
+			runs = append(runs, store.Stopping{Name: c.Name, Process: id})
 		}
 	}
 	return runs, said
 }
 
 // said notes that what stopping returned was said.
-func said(runs []script.Stopping, held map[string]*Task) {
+func said(runs []store.Stopping, held map[string]*Task) {
 	for _, s := range runs {
 		if t := held[s.Process]; t != nil {
-			t.covered = slices.DeleteFunc(t.covered, func(c script.Cancellation) bool { return c.Name == s.Name })
+			t.covered = slices.DeleteFunc(t.covered, func(c store.Cancellation) bool { return c.Name == s.Name })
 		}
 	}
 }

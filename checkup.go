@@ -18,7 +18,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A checkup is one walk through the keyspace. What is there is found by pages;
@@ -99,7 +99,7 @@ func (c *checkup) walk() error {
 					Text: "No key of a queue has this name. Whoever has put it there should use another prefix."})
 			}
 		}
-		some := map[keys.Queue]map[script.What][]string{}
+		some := map[keys.Queue]map[store.What][]string{}
 		for i, r := range c.peer.calls.Do(c.ctx, types...) {
 			is, err := redis.String(r.Value, r.Err)
 			if err != nil {
@@ -128,7 +128,7 @@ func (c *checkup) walk() error {
 }
 
 // note takes in a key.
-func (c *checkup) note(k keys.Key, some map[keys.Queue]map[script.What][]string) {
+func (c *checkup) note(k keys.Key, some map[keys.Queue]map[store.What][]string) {
 	if k.Queue == nil {
 		if k.Kind == "worker" {
 			c.present[k.Part] = true
@@ -137,7 +137,7 @@ func (c *checkup) note(k keys.Key, some map[keys.Queue]map[script.What][]string)
 	}
 	pt := c.patient(k)
 	if some[*k.Queue] == nil {
-		some[*k.Queue] = map[script.What][]string{}
+		some[*k.Queue] = map[store.What][]string{}
 	}
 	switch k.Kind {
 	case "queues", "contents", "workers", "process", "working", "batches":
@@ -149,9 +149,9 @@ func (c *checkup) note(k keys.Key, some map[keys.Queue]map[script.What][]string)
 	case "working":
 		pt.holders[k.Part] = true
 	case "keyed":
-		some[*k.Queue][script.CheckEntries] = append(some[*k.Queue][script.CheckEntries], k.Part)
+		some[*k.Queue][store.CheckEntries] = append(some[*k.Queue][store.CheckEntries], k.Part)
 	case "cancel":
-		some[*k.Queue][script.CheckRecords] = append(some[*k.Queue][script.CheckRecords], k.Part)
+		some[*k.Queue][store.CheckRecords] = append(some[*k.Queue][store.CheckRecords], k.Part)
 	}
 }
 
@@ -229,11 +229,11 @@ func (c *checkup) queues() error {
 // queue examines who holds something before all that may be waiting for them.
 func (c *checkup) queue(pt *patient) error {
 	q := pt.queue.keys
-	for key, what := range map[string]script.What{q.Workers(): script.CheckMembers, q.Suspects(): script.CheckSuspects} {
+	for key, what := range map[string]store.What{q.Workers(): store.CheckMembers, q.Suspects(): store.CheckSuspects} {
 		err := c.fields("ZSCAN", key, func(names []string) error {
 			for i, name := range names {
 				pt.holders[name], c.members[name] = true, true
-				if what == script.CheckMembers {
+				if what == store.CheckMembers {
 					pt.members = append(pt.members, name)
 					names[i] = ":" + name
 				}
@@ -249,25 +249,25 @@ func (c *checkup) queue(pt *patient) error {
 	}
 	for _, part := range []struct {
 		command, key string
-		what         script.What
+		what         store.What
 	}{
-		{"ZSCAN", q.Idle(), script.CheckIdle},
-		{"HSCAN", q.Rounds(), script.CheckRounds},
-		{"HSCAN", q.Entries(), script.CheckRunning},
-		{"ZSCAN", q.Schedule(), script.CheckScheduled},
-		{"ZSCAN", q.Contents(), script.CheckContents},
-		{"HSCAN", q.Unique(), script.CheckLocks},
-		{"ZSCAN", q.Canceled(), script.CheckCanceled},
-		{"ZSCAN", q.Holders(), script.CheckHolding},
-		{"ZSCAN", q.Stopping(), script.CheckStopping},
-		{"ZSCAN", q.Batches(), script.CheckBatches},
+		{"ZSCAN", q.Idle(), store.CheckIdle},
+		{"HSCAN", q.Rounds(), store.CheckRounds},
+		{"HSCAN", q.Entries(), store.CheckRunning},
+		{"ZSCAN", q.Schedule(), store.CheckScheduled},
+		{"ZSCAN", q.Contents(), store.CheckContents},
+		{"HSCAN", q.Unique(), store.CheckLocks},
+		{"ZSCAN", q.Canceled(), store.CheckCanceled},
+		{"ZSCAN", q.Holders(), store.CheckHolding},
+		{"ZSCAN", q.Stopping(), store.CheckStopping},
+		{"ZSCAN", q.Batches(), store.CheckBatches},
 	} {
 		err := c.fields(part.command, part.key, func(names []string) error { return c.judge(pt, part.what, "", names) })
 		if err != nil {
 			return err
 		}
 	}
-	if err := c.judge(pt, script.CheckQueue, "", []string{pt.queue.name}); err != nil {
+	if err := c.judge(pt, store.CheckQueue, "", []string{pt.queue.name}); err != nil {
 		return err
 	}
 	return cmp.Or(c.health(pt), c.leases(pt))
@@ -278,7 +278,7 @@ func (c *checkup) queue(pt *patient) error {
 func (c *checkup) held(pt *patient) error {
 	q := pt.queue.keys
 	workers := slices.Sorted(maps.Keys(pt.holders))
-	if err := c.judge(pt, script.CheckHolders, "", workers); err != nil {
+	if err := c.judge(pt, store.CheckHolders, "", workers); err != nil {
 		return err
 	}
 	holder := map[string]string{}
@@ -288,13 +288,13 @@ func (c *checkup) held(pt *patient) error {
 				delete(pt.processes, id)
 				pt.runs.add(c, run{process: id, worker: w, token: tokens[i]})
 				if other := holder[id]; other != "" && other != w {
-					if err := c.judge(pt, script.CheckTwice, other, []string{id + ":" + w}); err != nil {
+					if err := c.judge(pt, store.CheckTwice, other, []string{id + ":" + w}); err != nil {
 						return err
 					}
 				}
 				holder[id] = w
 			}
-			return c.judge(pt, script.CheckHeld, w, ids)
+			return c.judge(pt, store.CheckHeld, w, ids)
 		})
 		if err != nil {
 			return err
@@ -303,17 +303,17 @@ func (c *checkup) held(pt *patient) error {
 	// The newest first, so that the oldest stands foremost in the end.
 	orphans := slices.Sorted(maps.Keys(pt.processes))
 	slices.Reverse(orphans)
-	return c.judge(pt, script.CheckProcesses, "", orphans)
+	return c.judge(pt, store.CheckProcesses, "", orphans)
 }
 
 // judge has things of a queue judged, some at a time, and takes in what is wrong.
-func (c *checkup) judge(pt *patient, what script.What, worker string, names []string) error {
+func (c *checkup) judge(pt *patient, what store.What, worker string, names []string) error {
 	most := page
-	if what == script.CheckProcesses || what == script.CheckCanceled {
+	if what == store.CheckProcesses || what == store.CheckCanceled {
 		most = max(1, page*page/max(page, len(pt.holders))) // each is looked for at all of these
 	}
 	for len(names) > 0 {
-		v, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, names[:min(most, len(names))])
+		v, err := store.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, names[:min(most, len(names))])
 		if foreignType(err) {
 			return nil // that was found, and nothing can be told beside it
 		}
@@ -345,7 +345,7 @@ func (c *checkup) doubt(again doubt) {
 }
 
 // flaw takes in what is wrong, or looks again later.
-func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Flaw) error {
+func (c *checkup) flaw(pt *patient, what store.What, worker string, f store.Flaw) error {
 	kind := FindingKind(f.Kind)
 	d := diagnoses[kind]
 	if kind == findingUnserved && pt.queue.keys.IsFailed() {
@@ -359,17 +359,17 @@ func (c *checkup) flaw(pt *patient, what script.What, worker string, f script.Fl
 }
 
 // secondLook is for what was found a lease ago.
-func (c *checkup) secondLook(pt *patient, what script.What, before script.Flaw) error {
+func (c *checkup) secondLook(pt *patient, what store.What, before store.Flaw) error {
 	name := before.Name
-	if what == script.CheckMembers {
+	if what == store.CheckMembers {
 		name = before.Detail + ":" + name
 	}
-	v, err := script.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
+	v, err := store.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
 	if foreignType(err) {
 		return nil
 	}
 	for _, f := range v.Flaws {
-		if f.Kind != before.Kind || what == script.CheckMembers && f.Detail != before.Detail {
+		if f.Kind != before.Kind || what == store.CheckMembers && f.Detail != before.Detail {
 			continue
 		}
 		d := diagnoses[FindingKind(f.Kind)]
@@ -389,7 +389,7 @@ func grown(before, now string) bool {
 }
 
 // conclude reports what is wrong.
-func (c *checkup) conclude(pt *patient, what script.What, worker string, f script.Flaw, d diagnosis) error {
+func (c *checkup) conclude(pt *patient, what store.What, worker string, f store.Flaw, d diagnosis) error {
 	kind := FindingKind(f.Kind)
 	if f.Mended && (kind == findingStray || kind == findingUnfinished || kind == findingDead) {
 		err := c.goOn(pt, f.Name, kind == findingDead)
@@ -401,11 +401,11 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 	q := pt.queue.keys
 	key, subject := "", f.Name
 	switch what {
-	case script.CheckProcesses:
+	case store.CheckProcesses:
 		key = q.Process(f.Name)
-	case script.CheckHeld, script.CheckTwice:
+	case store.CheckHeld, store.CheckTwice:
 		key, subject = q.Process(f.Name), worker
-	case script.CheckHolders:
+	case store.CheckHolders:
 		key = q.Working(f.Name)
 		switch kind {
 		case findingToken:
@@ -413,31 +413,31 @@ func (c *checkup) conclude(pt *patient, what script.What, worker string, f scrip
 		case findingCancel:
 			key = q.Holders()
 		}
-	case script.CheckMembers:
+	case store.CheckMembers:
 		key = q.Workers()
-	case script.CheckSuspects:
+	case store.CheckSuspects:
 		key = q.Suspects()
-	case script.CheckIdle:
+	case store.CheckIdle:
 		key = q.Idle()
-	case script.CheckRounds:
+	case store.CheckRounds:
 		key = q.Rounds()
-	case script.CheckRunning:
+	case store.CheckRunning:
 		key = q.Entries()
-	case script.CheckEntries, script.CheckScheduled, script.CheckContents:
+	case store.CheckEntries, store.CheckScheduled, store.CheckContents:
 		key, subject = q.Keyed(veil("keyed", f.Name)), ""
-	case script.CheckLocks:
+	case store.CheckLocks:
 		key = q.Unique()
-	case script.CheckCanceled:
+	case store.CheckCanceled:
 		key, subject = q.Canceled(), veil("cancel", f.Name)
-	case script.CheckHolding:
+	case store.CheckHolding:
 		key = q.Holders()
-	case script.CheckStopping:
+	case store.CheckStopping:
 		key = q.Stopping()
-	case script.CheckRecords:
+	case store.CheckRecords:
 		key, subject = q.Cancel(veil("cancel", f.Name)), ""
-	case script.CheckBatches:
+	case store.CheckBatches:
 		key, subject = q.Batch(veil("batch", f.Name)), ""
-	case script.CheckQueue:
+	case store.CheckQueue:
 		key, subject = map[FindingKind]string{findingToken: q.Token(), findingLedger: q.Ledger(), findingUnserved: q.Waiting(), findingPaused: q.Paused()}[kind], ""
 		if key == "" {
 			key = q.Unique()

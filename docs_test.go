@@ -142,7 +142,7 @@ func TestDocsNames(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range matching(t, "internal/script/*.lua") {
+	for _, file := range matching(t, "internal/store/*.lua") {
 		verb := strings.TrimSuffix(filepath.Base(file), ".lua")
 		if !strings.HasPrefix(verb, "lib_") && !strings.Contains(protocol, "\n### "+verb+"\n") {
 			t.Errorf("docs/protocol.md has no section on %s", verb)

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Limits of one call.
@@ -52,8 +52,8 @@ const (
 // was sent.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
-		if script.Spans(payloads) {
-			_, err := q.enqueueBatch(ctx, script.Batch{ID: newID()}, payloads)
+		if store.Spans(payloads) {
+			_, err := q.enqueueBatch(ctx, store.Batch{ID: newID()}, payloads)
 			return true, err
 		}
 		copied := redisconn.Copy(payloads)
@@ -72,13 +72,13 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
 	}
 	err = q.produce(ctx, payloads, func() (alone bool, err error) {
-		if script.Spans(payloads) {
-			fresh, err = q.enqueueBatch(ctx, script.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
+		if store.Spans(payloads) {
+			fresh, err = q.enqueueBatch(ctx, store.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
 			return fresh, err
 		}
 		copied := redisconn.Copy(payloads)
 		return q.behind(ctx, func() (alone bool, err error) {
-			fresh, alone, err = script.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
+			fresh, alone, err = store.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
 			return alone, err
 		})
 	})
@@ -92,7 +92,7 @@ func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
 	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() (alone bool, err error) {
 		copied := bytes.Clone(payload)
-		return q.behind(ctx, func() (bool, error) { return script.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
+		return q.behind(ctx, func() (bool, error) { return store.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
 	}))
 }
 
@@ -139,7 +139,7 @@ const mostBacks = 1000
 
 // A back is where a peer adds payloads to a queue.
 type back struct {
-	*script.Back
+	*store.Back
 	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
 	denied  atomic.Bool   // this user may not do that
 	foreign atomic.Int64  // when something else was in the place of the registry, in ns; 0 is never
@@ -155,7 +155,7 @@ func (q *Queue) back() *back {
 	defer p.mu.Unlock()
 	b := p.backs[q.id]
 	if b == nil {
-		b = &back{Back: script.NewBack(q.keys), turn: make(chan struct{}, 1)}
+		b = &back{Back: store.NewBack(q.keys), turn: make(chan struct{}, 1)}
 		if p.backs == nil {
 			p.backs = map[string]*back{}
 		}

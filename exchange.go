@@ -10,16 +10,16 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A settlement is the wish to end a process.
 type settlement struct {
-	script.Outcome
+	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it is repeated until it is answered
 	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
-	before script.Verb  // by which it was to end before
+	before store.Verb   // by which it was to end before
 	held   bool         // the task was held when this was first said
 	task   *Task        // whose digest is to be said, too, and was not known before; mostly nil
 }
@@ -37,7 +37,7 @@ func (s *settlement) tell(d settled) {
 }
 
 type settled struct {
-	what script.Settled
+	what store.Settled
 	err  error
 }
 
@@ -81,7 +81,7 @@ type taken struct {
 
 // An exchange is a round with those who wait for its answer.
 type exchange struct {
-	script.Round
+	store.Round
 	outcomes []*settlement
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
@@ -146,7 +146,7 @@ func (r *rounds) compose(behind ...*exchange) *exchange {
 	e.Heard = r.cancels.ask(maxHeard)
 	e.Stopping, e.Said = stopping(r.held, r.seen, maxStopping)
 	if time.Since(r.passing) > r.queue.peer.opts.beat()*time.Duration(1+r.passed.Count/500) {
-		r.passed, r.passing = script.Passed{}, time.Now() // some may start by now: their counts were reset
+		r.passed, r.passing = store.Passed{}, time.Now() // some may start by now: their counts were reset
 	}
 	e.Passed = r.passed
 	r.look = r.look && back
@@ -207,7 +207,7 @@ func (r *rounds) gather(e *exchange, budget int) (cost int) {
 		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
 			return by
 		}
-		stopA, stopB := a.Verb == script.Stop, b.Verb == script.Stop
+		stopA, stopB := a.Verb == store.Stop, b.Verb == store.Stop
 		if stopA && stopB {
 			return cmp.Compare(b.Token, a.Token)
 		}
@@ -216,7 +216,7 @@ func (r *rounds) gather(e *exchange, budget int) (cost int) {
 	if !slices.IsSortedFunc(e.outcomes, order) {
 		slices.SortStableFunc(e.outcomes, order)
 	}
-	e.Outcomes = make([]script.Outcome, len(e.outcomes))
+	e.Outcomes = make([]store.Outcome, len(e.outcomes))
 	for i, s := range e.outcomes {
 		e.Outcomes[i] = s.Outcome
 	}
@@ -228,13 +228,13 @@ func (r *rounds) gather(e *exchange, budget int) (cost int) {
 func (r *rounds) lastFirst() {
 	var stops []*settlement
 	for _, s := range r.outcomes {
-		if s.Verb == script.Stop {
+		if s.Verb == store.Stop {
 			stops = append(stops, s)
 		}
 	}
 	slices.SortStableFunc(stops, func(a, b *settlement) int { return cmp.Compare(b.Token, a.Token) })
 	for i, s := range r.outcomes {
-		if s.Verb == script.Stop {
+		if s.Verb == store.Stop {
 			r.outcomes[i], stops = stops[0], stops[1:]
 		}
 	}
@@ -298,12 +298,12 @@ func (r *rounds) answer(e *exchange, err error) {
 }
 
 // settled answers one wish to end a process. r.mu is held.
-func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trouble string) {
+func (r *rounds) settled(s *settlement, what store.Settled, repeated bool, trouble string) {
 	c := &r.queue.peer.counts
-	if what == script.Gone && repeated && s.held {
-		what = script.OK // the first copy of the round did it
+	if what == store.Gone && repeated && s.held {
+		what = store.OK // the first copy of the round did it
 	}
-	if what == script.Refused {
+	if what == store.Refused {
 		s.tell(settled{err: errors.New(trouble)})
 		t := r.held[s.Process]
 		switch {
@@ -318,14 +318,14 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 		return
 	}
 	switch {
-	case what == script.Gone:
-	case what == script.Canceled || s.Verb == script.Drop:
+	case what == store.Gone:
+	case what == store.Canceled || s.Verb == store.Drop:
 		c.canceled.Add(1)
-	case s.Verb == script.Finish:
+	case s.Verb == store.Finish:
 		c.finished.Add(1)
-	case s.Verb == script.Retry:
+	case s.Verb == store.Retry:
 		c.retried.Add(1)
-	case s.Verb == script.Fail:
+	case s.Verb == store.Fail:
 		c.failed.Add(1)
 		if t := r.held[s.Process]; t != nil {
 			r.queue.peer.failures.final(t, s.Kind, logs.Printable(s.Reason))
@@ -344,7 +344,7 @@ func (r *rounds) settled(s *settlement, what script.Settled, repeated bool, trou
 // distribute gives tasks to those who asked for some, and returns the rest. Late
 // tells that the answer came too late, so that what was started goes back.
 // r.mu is held.
-func (r *rounds) distribute(e *exchange, tasks []*Task, a *script.Answer, late bool) []*Task {
+func (r *rounds) distribute(e *exchange, tasks []*Task, a *store.Answer, late bool) []*Task {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
@@ -388,13 +388,13 @@ func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
 
 // giveBack has a task that nobody took go back to the front. r.mu is held.
 func (r *rounds) giveBack(t *Task) {
-	r.outcomes = append(r.outcomes, t.unbegun(script.Stop))
+	r.outcomes = append(r.outcomes, t.unbegun(store.Stop))
 	r.hurry()
 }
 
 // unbegun is the end of a task that nobody has begun.
-func (t *Task) unbegun(verb script.Verb) *settlement {
-	s := &settlement{Outcome: t.outcome(script.Outcome{Verb: verb}), ours: true}
+func (t *Task) unbegun(verb store.Verb) *settlement {
+	s := &settlement{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
 		s.task = t
 	}
@@ -419,7 +419,7 @@ func (r *rounds) dropReady() {
 		return
 	}
 	for _, t := range r.serve.withdraw(func(t *Task) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		r.outcomes = append(r.outcomes, t.unbegun(script.Drop))
+		r.outcomes = append(r.outcomes, t.unbegun(store.Drop))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A CopyState says where a copy of a task is.
@@ -156,7 +156,7 @@ func (q *Queue) unknown(ctx context.Context) (bool, error) {
 }
 
 func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
-	p, err := script.Explain(ctx, q.peer.calls, q.keys, entry, payload, mostCopies, listDepth)
+	p, err := store.Explain(ctx, q.peer.calls, q.keys, entry, payload, mostCopies, listDepth)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (e *Explanation) halted(c TaskCopy) TaskCopy {
 }
 
 // entry is what waits of an entry.
-func (e *Explanation) entry(p *script.Place, x script.Entry) TaskCopy {
+func (e *Explanation) entry(p *store.Place, x store.Entry) TaskCopy {
 	c := TaskCopy{State: CopyScheduled, DueAt: due(x.Due, p.Now), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > p.Now
 	if x.Process != "" {

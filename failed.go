@@ -12,7 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A FailedTask is a task in the failed queue.
@@ -28,7 +28,7 @@ type FailedTask struct {
 	FailedAt time.Time // when it failed, by the clock of Redis
 }
 
-func failure(g *script.Grave) *FailedTask {
+func failure(g *store.Grave) *FailedTask {
 	return &FailedTask{
 		ID: strings.TrimPrefix(g.Entry, keyMark), Payload: g.Payload, Key: strings.TrimPrefix(g.From, keyMark),
 		Kind: FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
@@ -101,8 +101,8 @@ func readFailed(entry string, reply redisconn.Reply) (*FailedTask, error) {
 		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
 		return n
 	}
-	return failure(&script.Grave{
-		Entry: entry, Payload: []byte(f["payload"]), Kind: script.Kind(f["kind"]), Reason: f["reason"],
+	return failure(&store.Grave{
+		Entry: entry, Payload: []byte(f["payload"]), Kind: store.Kind(f["kind"]), Reason: f["reason"],
 		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
 	}), nil
 }
@@ -150,7 +150,7 @@ func (q *Queue) requeue(ctx context.Context, entries []ranked) (int, error) {
 	for i, e := range entries {
 		names[i] = e.name
 	}
-	n, err := script.Requeue(ctx, q.peer.calls, q.keys, names)
+	n, err := store.Requeue(ctx, q.peer.calls, q.keys, names)
 	if n > 0 {
 		q.list(ctx, false)
 	}
@@ -159,7 +159,7 @@ func (q *Queue) requeue(ctx context.Context, entries []ranked) (int, error) {
 
 // unbury drops a page of failed tasks.
 func (q *Queue) unbury(ctx context.Context, entries []ranked) (n int, err error) {
-	remove := func(i int) redisconn.Call { return script.RemoveCall(q.keys.Failed(), entries[i].name) }
+	remove := func(i int) redisconn.Call { return store.RemoveCall(q.keys.Failed(), entries[i].name) }
 	for _, reply := range q.peer.sized(ctx, q.graves(entries), remove) {
 		removed, e := redis.Int(reply.Value, reply.Err)
 		n += removed

@@ -13,7 +13,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // FailWorker evicts a worker, whether it lives or not: from now on it
@@ -30,7 +30,7 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrInvalid))
 	}
 	errs := p.eachQueue(ctx, func(q *Queue) error {
-		_, n, err := script.FailWorker(ctx, p.calls, q.keys, worker)
+		_, n, err := store.FailWorker(ctx, p.calls, q.keys, worker)
 		returned += n
 		return err
 	})
@@ -46,7 +46,7 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	dead := obituaries{}
 	errs := p.eachQueue(ctx, func(q *Queue) error {
 		for again := true; again; {
-			look, err := script.Sweep(ctx, p.calls, q.keys, p.opts.beat())
+			look, err := store.Sweep(ctx, p.calls, q.keys, p.opts.beat())
 			if err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func (p *Peer) eachQueue(ctx context.Context, do func(*Queue) error) (errs []err
 		}
 		if err := do(q); err != nil {
 			errs = append(errs, fmt.Errorf("queue %.*q: %w", keys.MaxName, q.name, public(err)))
-			if !script.OfQueue(err) {
+			if !store.OfQueue(err) {
 				break
 			}
 		}
@@ -88,7 +88,7 @@ func (p *Peer) eachQueue(ctx context.Context, do func(*Queue) error) (errs []err
 // such a thing, else of the first ones.
 func joined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if i := slices.IndexFunc(errs, func(err error) bool { return !script.OfQueue(err) }); i >= 0 {
+	if i := slices.IndexFunc(errs, func(err error) bool { return !store.OfQueue(err) }); i >= 0 {
 		return errs[i]
 	}
 	if len(errs) > most {
@@ -106,13 +106,13 @@ func (p *Peer) prune(ctx context.Context) error {
 			return err
 		}
 		if some = append(some, id); len(some) == page {
-			if err := script.Delist(ctx, p.calls, p.space, some); err != nil {
+			if err := store.Delist(ctx, p.calls, p.space, some); err != nil {
 				return err
 			}
 			some = nil
 		}
 	}
-	return script.Delist(ctx, p.calls, p.space, some)
+	return store.Delist(ctx, p.calls, p.space, some)
 }
 
 // pruneSome is prune for as many as one look takes, so that what it costs does not
@@ -122,7 +122,7 @@ func (p *Peer) pruneSome(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return script.Delist(ctx, p.calls, p.space, some)
+	return store.Delist(ctx, p.calls, p.space, some)
 }
 
 // queues yields a handle to each queue, and to each failed queue.
@@ -146,7 +146,7 @@ type obituary struct {
 type obituaries map[string]*obituary // by worker
 
 // add takes in that a worker was failed on a queue.
-func (o obituaries) add(queue string, d script.Dead) {
+func (o obituaries) add(queue string, d store.Dead) {
 	one := o[d.Worker]
 	if one == nil {
 		one = &obituary{}
@@ -210,7 +210,7 @@ func (w *worker) mourn(dead obituaries) {
 			ids = append(ids, id)
 		}
 		for _, q := range o.queues {
-			w.dead.add(q, script.Dead{Worker: id})
+			w.dead.add(q, store.Dead{Worker: id})
 		}
 		w.dead[id].tasks += o.tasks
 	}
@@ -237,7 +237,7 @@ func (w *worker) mourn(dead obituaries) {
 
 // swept takes in what a look has found, and returns the time until the next
 // look should follow.
-func (p *Peer) swept(q *Queue, look script.Look, dead obituaries) time.Duration {
+func (p *Peer) swept(q *Queue, look store.Look, dead obituaries) time.Duration {
 	p.counts.returned.Add(int64(look.Returned))
 	for _, d := range look.Failed {
 		dead.add(q.id, d)
@@ -328,7 +328,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
 	}
 	calls := make([]redisconn.Call, len(all))
 	for i, r := range all {
-		calls[i] = script.TokenCall(r.queue.keys)
+		calls[i] = store.TokenCall(r.queue.keys)
 	}
 	var replies []redisconn.Reply
 	_ = twice(func() error { // the connection may be one to the Redis that was there before

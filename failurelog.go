@@ -8,7 +8,7 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A FailureLog says which failures of handlers a peer logs.
@@ -77,7 +77,7 @@ func (f *failures) retried(t *Task, text string, in time.Duration) {
 }
 
 // final logs that a task is in the failed queue now.
-func (f *failures) final(t *Task, kind script.Kind, text string) {
+func (f *failures) final(t *Task, kind store.Kind, text string) {
 	if f.policy == LogPanics {
 		return
 	}
@@ -93,7 +93,7 @@ func (f *failures) panicked(t *Task, j judgement) {
 		return
 	}
 	attrs := []any{"queue", queue, "process", t.AttemptID, "attempt", t.Retries + 1}
-	if j.Verb == script.Retry {
+	if j.Verb == store.Retry {
 		attrs = append(attrs, "retry_in", j.Delay)
 	}
 	f.log.Error("worqr: handler panicked", append(attrs, "err", j.text, "stack", string(j.panicked.stack))...)

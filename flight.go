@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // converse makes rounds until there is nothing more to say.
@@ -33,7 +33,7 @@ func (r *rounds) converse() {
 				flight = append(flight, r.send(next))
 			}
 		}
-		answer, err := script.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
+		answer, err := store.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
 		if err == nil && e.Brief {
 			err = r.fetch(e, answer)
 		}
@@ -58,7 +58,7 @@ func (r *rounds) converse() {
 				r.poke() // it had no slots to ask for, and now there are
 			}
 			continue
-		case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
+		case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
 			r.evicted(flight)
 			return
 		case errors.Is(err, redisconn.ErrUnknown):
@@ -110,7 +110,7 @@ const often = 3
 // fetch reads the payloads that a brief answer has left out, each alone. One that cannot
 // be read while other replies come stays without it, and fails: else it would be asked
 // for forever, and nothing behind it would start.
-func (r *rounds) fetch(e *exchange, a *script.Answer) error {
+func (r *rounds) fetch(e *exchange, a *store.Answer) error {
 	retry := redisconn.NewBackoff()
 	for i := range a.Started {
 		s := &a.Started[i]
@@ -157,7 +157,7 @@ const distant = time.Millisecond
 
 // follow returns the round to be sent before what the first of those in flight has brought
 // is taken in. It returns nil where that has to come first.
-func (r *rounds) follow(flight []*exchange, a *script.Answer) *exchange {
+func (r *rounds) follow(flight []*exchange, a *store.Answer) *exchange {
 	e := flight[0]
 	if !r.flows(e, a) || r.delay() > 0 {
 		return nil
@@ -235,13 +235,13 @@ const briefly = 200 * time.Microsecond
 // goBack reports whether a task is to go back: it does so before anything else is
 // asked for.
 func goBack(outcomes []*settlement) bool {
-	return slices.ContainsFunc(outcomes, func(s *settlement) bool { return s.Verb == script.Stop })
+	return slices.ContainsFunc(outcomes, func(s *settlement) bool { return s.Verb == store.Stop })
 }
 
 // flows reports whether the next round may be under way while we take in what this
 // one has brought: that is all it asked for, so there will be more, and nobody is
 // to wait to be woken; and what was recalled meanwhile need not go back first.
-func (r *rounds) flows(e *exchange, a *script.Answer) bool {
+func (r *rounds) flows(e *exchange, a *store.Answer) bool {
 	return r.serve != nil && len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut) && e.recalls == r.serve.recalls.Load()
 }
 
@@ -249,14 +249,14 @@ func (r *rounds) flows(e *exchange, a *script.Answer) bool {
 func (r *rounds) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
-	e.pending = r.queue.peer.work[e.lane].Start(script.StepCall(r.queue.keys, &e.Round))
+	e.pending = r.queue.peer.work[e.lane].Start(store.StepCall(r.queue.keys, &e.Round))
 	r.queue.peer.capacity.Pass()
 	return e
 }
 
 // arrived notes how long an answer took and what it tells of others, and has the next
 // round wait if there are many.
-func (r *rounds) arrived(e *exchange, a *script.Answer) {
+func (r *rounds) arrived(e *exchange, a *store.Answer) {
 	took := e.pending.Took()
 	far := r.queue.peer.link.measured(took, e.work)
 	r.mu.Lock()
@@ -264,7 +264,7 @@ func (r *rounds) arrived(e *exchange, a *script.Answer) {
 	r.far = far
 	if n := len(a.Started); n > 0 {
 		r.flow.started(n, int(a.Started[n-1].Token-r.token))
-		r.flow.list = !slices.ContainsFunc(a.Started, func(s script.Start) bool { return s.Entry != "" })
+		r.flow.list = !slices.ContainsFunc(a.Started, func(s store.Start) bool { return s.Entry != "" })
 	}
 	rest := time.Duration(0)
 	if r.serve != nil {

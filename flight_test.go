@@ -12,7 +12,7 @@ import (
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A worker that can't name all that runs says nothing of the rest: neither for the last
@@ -20,7 +20,7 @@ import (
 func TestStoppingInParts(t *testing.T) {
 	held := map[string]*Task{}
 	for i, id := range []string{"p1", "p2"} {
-		held[id] = &Task{Token: int64(1 + i), start: &start{covered: []script.Cancellation{{Name: "a", Token: 4}}}}
+		held[id] = &Task{Token: int64(1 + i), start: &start{covered: []store.Cancellation{{Name: "a", Token: 4}}}}
 	}
 	runs, at := stopping(held, 4, 1)
 	if len(runs) != 1 {
@@ -191,7 +191,7 @@ func TestLateStartIsUnknown(t *testing.T) {
 				w := &want{n: 1, got: make(chan taken, 1)}
 				e := &exchange{wants: []*want{w}}
 				r.mu.Lock()
-				r.distribute(e, nil, &script.Answer{Again: true}, late)
+				r.distribute(e, nil, &store.Answer{Again: true}, late)
 				r.mu.Unlock()
 				lose(r, e)
 				r.end(ErrEvicted)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Time that Redis needs for one round.
@@ -63,9 +63,9 @@ func (f *flow) alone() bool { return f.peers() < rivalry }
 // larger rounds to keep as much under way; tasks of the second lane don't get them, since
 // beside many others they take longer than is reckoned.
 func (f *flow) budget(way time.Duration) time.Duration {
-	most := script.RoundBudget
+	most := store.RoundBudget
 	if f.list {
-		most = min(most+way/2, script.FarBudget)
+		most = min(most+way/2, store.FarBudget)
 	}
 	if f.alone() {
 		return most

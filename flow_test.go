@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // sharing returns the flow of one of so many peers that do equally much.
@@ -29,16 +29,16 @@ func TestFlow(t *testing.T) {
 		budget          time.Duration
 		least, most     time.Duration // of the rest
 	}{
-		"alone":                    {1, 5 * ms, 0, 3 * ms, script.RoundBudget, 0, 0},
-		"alone, held up":           {1, time.Second, 0, 3 * ms, script.RoundBudget, 0, 0},
-		"alone, far":               {1, 20 * ms, 10 * ms, 5 * ms, script.FarBudget, 0, 0},
+		"alone":                    {1, 5 * ms, 0, 3 * ms, store.RoundBudget, 0, 0},
+		"alone, held up":           {1, time.Second, 0, 3 * ms, store.RoundBudget, 0, 0},
+		"alone, far":               {1, 20 * ms, 10 * ms, 5 * ms, store.FarBudget, 0, 0},
 		"among few":                {4, ms, 0, thickTime, thickTime, ms / 4, ms},
 		"among many":               {50, 5 * ms, 0, thickTime, thickTime, 40 * ms, 45 * ms},
 		"among many, and quick":    {50, ms, 0, thickTime, thickTime, 8 * ms, 9 * ms},
 		"among many, and held up":  {50, 60 * ms, 0, thickTime, thickTime, 15 * ms, 25 * ms},
 		"among many, too late":     {50, time.Second, 0, thickTime, thickTime, 0, 0},
 		"among many, little to do": {50, 50 * ms, 0, quietTime, thickTime, 0, 0},
-		"among few, far":           {2, 20 * ms, 10 * ms, 5 * ms, script.FarBudget, 0, ms},
+		"among few, far":           {2, 20 * ms, 10 * ms, 5 * ms, store.FarBudget, 0, ms},
 		"among masses":             {1000, 100 * ms, 0, thickTime, thickTime, longestRest, longestRest},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestFlow(t *testing.T) {
 				t.Errorf("the budget is %v, not %v", got, c.budget)
 			}
 			f.list = false
-			if got := f.budget(c.way); got > script.RoundBudget {
+			if got := f.budget(c.way); got > store.RoundBudget {
 				t.Errorf("with tasks of the second lane it is %v", got)
 			}
 			if got := f.rest(c.took, c.way, c.work); got < c.least || got > c.most {
@@ -128,7 +128,7 @@ type member struct {
 func (m *member) talk() {
 	c := m.crowd
 	for m.under < 2 {
-		budget := script.RoundBudget
+		budget := store.RoundBudget
 		if c.rest {
 			if m.under > 0 && !m.flow.alone() || m.flow.held(c.now) > 0 {
 				return

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A hash is the digest of a payload, by which cancels name it.
@@ -34,9 +34,9 @@ type identity struct {
 	never  bool          // since the payload has not come
 
 	// Until it is known, of cancels; protected by rounds.mu:
-	logged   []script.Cancellation // entries of the log
-	messages []hash                // on the channel, maxUnmatched at most
-	flooded  bool                  // there were more
+	logged   []store.Cancellation // entries of the log
+	messages []hash               // on the channel, maxUnmatched at most
+	flooded  bool                 // there were more
 }
 
 // maxUnmatched is how many cancel messages are kept until a digest is known. Of a task
@@ -99,7 +99,7 @@ func identified(tasks []*Task) []*Task {
 }
 
 // postpone keeps entries of the log for the tasks whose digest is not known. r.mu is held.
-func (r *rounds) postpone(entries []script.Cancellation) {
+func (r *rounds) postpone(entries []store.Cancellation) {
 	if len(entries) == 0 {
 		return
 	}

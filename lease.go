@@ -12,7 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // beat renews the lease on every queue in one exchange, and looks for workers
@@ -38,7 +38,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		calls[0] = redisconn.Command("EXISTS", p.space.Worker(id))
 	}
 	for _, r := range members {
-		calls = append(calls, script.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), until))
+		calls = append(calls, store.BeatCall(r.queue.keys, id, p.opts.granted(), p.opts.beat(), until))
 	}
 	replies := p.control.Do(ctx, calls...)
 
@@ -49,9 +49,9 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	lapsed, answered, ousted, cut := false, false, false, false
 	dead := obituaries{}
 	for i, r := range members {
-		pulse, e := script.ReadBeat(replies[i+1])
+		pulse, e := store.ReadBeat(replies[i+1])
 		switch {
-		case errors.Is(e, script.ErrEvicted):
+		case errors.Is(e, store.ErrEvicted):
 			r.ousted()
 			answered, ousted = true, true
 		case e != nil:
@@ -98,7 +98,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 }
 
 // pulse takes in the answer to a beat that was sent at the given time.
-func (r *rounds) pulse(p *script.Pulse, sent time.Time) {
+func (r *rounds) pulse(p *store.Pulse, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.renew(sent)

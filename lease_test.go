@@ -11,7 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // That the contexts of exclusive handlers end is logged once for each of them: not again
@@ -39,7 +39,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 			is.Equal(len(text), lines)
 		}
 		hold := func(id string) *Task {
-			task := newTask(r, id, script.Start{Payload: []byte(id)})
+			task := newTask(r, id, store.Start{Payload: []byte(id)})
 			locked(func() { r.held[id] = task })
 			return task
 		}

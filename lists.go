@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // lists examines the list of peers and that of queues. Both are there for people
@@ -104,7 +104,7 @@ func (c *checkup) unlisted(pt *patient) error {
 	f := Finding{Kind: findingRegistry, Severity: SeverityNotice, Queue: pt.queue.id, Key: registry,
 		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
 	if c.mend {
-		if err := script.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !foreignType(err) {
+		if err := store.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !foreignType(err) {
 			return err
 		}
 		f.Text, f.Repaired = "The queue was not on the list of queues, so tools did not see it. It was listed.", true
@@ -150,7 +150,7 @@ func (c *checkup) departed(w string) error {
 	f := Finding{Kind: findingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
 		Text: "A worker that is gone is on the list of peers. Repair removes it."}
 	if c.mend {
-		if err := script.Delist(c.ctx, c.peer.calls, s, []string{w}); err != nil {
+		if err := store.Delist(c.ctx, c.peer.calls, s, []string{w}); err != nil {
 			return err
 		}
 		f.Text, f.Repaired = "A worker that is gone was on the list of peers. It was removed.", true
@@ -165,7 +165,7 @@ func (c *checkup) unregistered(w string) error {
 	if err != nil || n[0] == 1 {
 		return err
 	}
-	now, err := script.Now(c.ctx, c.peer.calls)
+	now, err := store.Now(c.ctx, c.peer.calls)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A membership is that of a worker id in a queue.
@@ -164,7 +164,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	if len(asked) > 0 && err == nil {
 		of, err = asked[0], errCrowd
 	}
-	if e := script.List(ctx, p.control, p.space, names...); e != nil {
+	if e := store.List(ctx, p.control, p.space, names...); e != nil {
 		p.log.Debug("worqr: queues are not listed", "queues", len(names), "err", e)
 		w.outdate()
 	}
@@ -185,10 +185,10 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 	p := w.peer
 	calls, stays, repeated := make([]redisconn.Call, len(queues)), make([]stay, len(queues)), make([]bool, len(queues))
 	for i, q := range queues {
-		calls[i] = script.TokenCall(q.keys)
+		calls[i] = store.TokenCall(q.keys)
 	}
 	for i, reply := range p.control.Do(ctx, calls...) {
-		if stays[i].asked, err = script.ReadToken(reply); err != nil {
+		if stays[i].asked, err = store.ReadToken(reply); err != nil {
 			return nil, queues[i], err
 		}
 	}
@@ -202,12 +202,12 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 			stays[i].unsure = true            // until we know
 			w.loose[m] = stays[i]
 		}
-		calls[i] = script.JoinCall(q.keys, id, p.opts.granted(), stays[i].asked, stays[i].round)
+		calls[i] = store.JoinCall(q.keys, id, p.opts.granted(), stays[i].asked, stays[i].round)
 	}
 	w.mu.Unlock()
 	for i, reply := range p.control.Do(ctx, calls...) {
 		q, m := queues[i], membership{queues[i].keys, id}
-		joined, e := script.ReadJoin(reply)
+		joined, e := store.ReadJoin(reply)
 		switch {
 		case joined:
 			e = w.joined(q, id, stays[i])
@@ -218,7 +218,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 		case e == nil:
 			again = append(again, q)
 			w.tight(m)
-		case errors.Is(e, script.ErrEvicted):
+		case errors.Is(e, store.ErrEvicted):
 			w.spend(m)
 		case !errors.Is(e, redisconn.ErrUnknown):
 			w.tight(m)
@@ -317,9 +317,9 @@ func (w *worker) loosen(ctx context.Context, m membership) error {
 	if !ok {
 		return nil
 	}
-	_, err := script.Leave(ctx, w.peer.control, m.queue, m.id, s.asked, s.round)
+	_, err := store.Leave(ctx, w.peer.control, m.queue, m.id, s.asked, s.round)
 	switch {
-	case errors.Is(err, script.ErrEvicted):
+	case errors.Is(err, store.ErrEvicted):
 		w.spend(m)
 	case err != nil:
 		return err
@@ -385,7 +385,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	w.loose[m] = r.stay()
 	w.mu.Unlock()
 	switch {
-	case errors.Is(err, script.ErrEvicted):
+	case errors.Is(err, store.ErrEvicted):
 		w.spend(m)
 		err = nil
 	case err == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // FuzzMessages: anybody may publish anything. A message is read or passed over; a
@@ -37,7 +37,7 @@ func FuzzMessages(f *testing.F) {
 		}
 		r := newRounds(t.Context(), p.Queue("q"), "w", nil, stay{round: 1})
 		r.silent = true
-		task := newTask(r, "process", script.Start{Payload: []byte("a"), Token: 1})
+		task := newTask(r, "process", store.Start{Payload: []byte("a"), Token: 1})
 		r.held[task.AttemptID] = task
 		for _, kind := range []keys.Kind{"wake", keys.KindWork, keys.KindCancel} {
 			r.hear(kind, data)
@@ -45,7 +45,7 @@ func FuzzMessages(f *testing.F) {
 		if task.ctx.Err() != nil {
 			t.Errorf("%q has stopped a task, and no cancel is on record", data)
 		}
-		_, named, _ := script.ReadCancel(data)
+		_, named, _ := store.ReadCancel(data)
 		asked, want := r.cancels.ask(maxHeard), slices.Contains([]string{hashOf(data).String(), named}, task.digest.String())
 		if want != slices.Equal(asked, []string{task.digest.String()}) || !want && asked != nil {
 			t.Errorf("of %q received, %q is looked up", data, asked)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A PanicPolicy decides what happens to a task whose handler panics. A panic with the
@@ -34,11 +34,11 @@ type FailureKind string
 const (
 	// FailureError: its retries were used up, or Permanent or Task.Fail failed it for
 	// good.
-	FailureError = FailureKind(script.Failed)
+	FailureError = FailureKind(store.Failed)
 	// FailureMalformed: its payload cannot be decoded.
-	FailureMalformed = FailureKind(script.Broken)
+	FailureMalformed = FailureKind(store.Broken)
 	// FailureCrashed: too many workers died holding it.
-	FailureCrashed = FailureKind(script.Crashed)
+	FailureCrashed = FailureKind(store.Crashed)
 )
 
 // Permanent makes a handler's error final: the task goes to the failed queue,
@@ -46,11 +46,11 @@ const (
 //
 // Of Permanent, Broken and RetryAfter the outermost holds: Permanent(RetryAfter(err, d))
 // is final, and RetryAfter(Permanent(err), d) is retried.
-func Permanent(err error) error { return judge(err, verdict{kind: script.Failed}) }
+func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
 
 // Broken is Permanent for a payload that cannot be decoded. It is kept apart
 // from other failures by its kind. It is nil if err is.
-func Malformed(err error) error { return judge(err, verdict{kind: script.Broken}) }
+func Malformed(err error) error { return judge(err, verdict{kind: store.Broken}) }
 
 // RetryAfter retries the task in d, whatever Backoff says; at once if d
 // is negative, and in 100 years if d is longer, so that no task is lost by it. It
@@ -64,7 +64,7 @@ func RetryAfter(err error, d time.Duration) error {
 // one another the outermost holds.
 type verdict struct {
 	err   error
-	kind  script.Kind   // "": try again
+	kind  store.Kind    // "": try again
 	after time.Duration // then, when to
 }
 
@@ -81,20 +81,20 @@ func (v *verdict) Unwrap() error { return v.err }
 
 // outcome is what becomes of a task that has failed with err. Pause says how long to
 // wait before a retry.
-func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) time.Duration) script.Outcome {
+func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) time.Duration) store.Outcome {
 	v, judged := errors.AsType[*verdict](err)
-	kind := script.Failed
+	kind := store.Failed
 	switch _, panicked := errors.AsType[*panicError](err); {
 	case judged && v.kind != "":
 		kind = v.kind
 	case panicked && o.OnPanic == FailOnPanic:
 	case retries >= max(o.MaxRetries, 0):
 	case judged:
-		return script.Outcome{Verb: script.Retry, Delay: v.after}
+		return store.Outcome{Verb: store.Retry, Delay: v.after}
 	default:
-		return script.Outcome{Verb: script.Retry, Delay: pause(retries + 1)}
+		return store.Outcome{Verb: store.Retry, Delay: pause(retries + 1)}
 	}
-	return script.Outcome{Verb: script.Fail, Kind: kind, Reason: reason(err)}
+	return store.Outcome{Verb: store.Fail, Kind: kind, Reason: reason(err)}
 }
 
 // longest is the longest time that a task can be put off by.

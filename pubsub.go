@@ -18,7 +18,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // An EventKind says what happened.
@@ -173,7 +173,7 @@ func (p *Peer) event(channel string, data []byte) (Event, bool) {
 		ok = ok && err == nil
 	case keys.KindCancel:
 		e.Kind = EventCancel
-		payload, digest, size := script.ReadCancel(data)
+		payload, digest, size := store.ReadCancel(data)
 		if e.Payload, e.PayloadSize = payload, size; payload == nil {
 			e.PayloadDigest = digest
 		}

@@ -3,7 +3,7 @@ package worqr
 import (
 	"context"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Repair does what Check does, and repairs what it can without losing a task. It returns
@@ -22,7 +22,7 @@ func (p *Peer) Repair(ctx context.Context, opts *CheckOptions) (*CheckReport, er
 
 // goOn returns what is left of a worker whose return has begun.
 func (c *checkup) goOn(pt *patient, worker string, dead bool) error {
-	returned, err := script.GoOn(c.ctx, c.peer.calls, pt.queue.keys, worker)
+	returned, err := store.GoOn(c.ctx, c.peer.calls, pt.queue.keys, worker)
 	c.peer.counts.returned.Add(int64(returned))
 	if err == nil && dead {
 		err = c.peer.unregister(c.ctx, worker)

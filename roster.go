@@ -15,7 +15,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // register writes the registration, which is there for people and tools to see, by a
@@ -33,7 +33,7 @@ func (w *worker) register(ctx context.Context, by *redisconn.Line, id string) er
 	queues, _ := json.Marshal(names) // strings always marshal
 	w.mu.Unlock()
 	host, _ := os.Hostname()
-	return script.Register(ctx, by, p.space, id, w.ttl(), script.Registration{
+	return store.Register(ctx, by, p.space, id, w.ttl(), store.Registration{
 		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues), Lease: p.opts.Lease,
 		Stuck: p.counts.stuck.Load(),
 	})
@@ -68,7 +68,7 @@ func (w *worker) announce(ctx context.Context) error {
 		names = append(names, q.name)
 	}
 	w.mu.Unlock()
-	err := cmp.Or(script.List(ctx, w.peer.control, w.peer.space, names...), w.register(ctx, w.peer.control, id))
+	err := cmp.Or(store.List(ctx, w.peer.control, w.peer.space, names...), w.register(ctx, w.peer.control, id))
 	if err != nil {
 		w.outdate()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 const (
@@ -75,7 +75,7 @@ type rounds struct {
 	clock     *time.Timer // has the worker look when the next task is due
 	mismatch  mismatch
 	dropped   logs.Loss
-	passed    script.Passed
+	passed    store.Passed
 	passing   time.Time  // when passed began
 	heard     bool       // observers hear of finished tasks, by the last answer
 	watched   bool       // there are locks, crashes or cancels, likewise
@@ -176,7 +176,7 @@ func (r *rounds) refuse() error {
 }
 
 // settle ends a process.
-func (r *rounds) settle(ctx context.Context, t *Task, o script.Outcome) settled {
+func (r *rounds) settle(ctx context.Context, t *Task, o store.Outcome) settled {
 	s := &settlement{Outcome: t.outcome(o), done: make(chan settled, 1)}
 	r.say(s)
 	d, cause := await(ctx, r, s.done)
@@ -215,7 +215,7 @@ func (r *rounds) say(s *settlement) {
 	}
 	r.outcomes = append(r.outcomes, s)
 	r.kick()
-	if s.done != nil || s.Verb == script.Stop {
+	if s.done != nil || s.Verb == store.Stop {
 		r.hurry()
 	}
 	if r.enough > 0 && len(r.outcomes) >= r.enough {
@@ -288,7 +288,7 @@ func (r *rounds) vacate(e *exchange) {
 
 // apply takes in the answer to a round. It is false when the rounds have ended
 // meanwhile: what was started is not ours.
-func (r *rounds) apply(e *exchange, a *script.Answer) bool {
+func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 	if a.Dropped > 0 {
 		r.queue.peer.counts.dropped.Add(int64(a.Dropped))
 		r.dropped.Add(a.Dropped, e.Keep)
@@ -306,7 +306,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 		return false
 	}
 	for i, s := range e.outcomes {
-		what := script.Gone
+		what := store.Gone
 		if i < len(a.Settled) {
 			what = a.Settled[i]
 		}
@@ -326,7 +326,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 			r.queue.peer.background.Go(func() { r.identify(t) })
 		}
 		if s.Bytes > 0 {
-			o := t.outcome(script.Outcome{Verb: script.Fail, Kind: script.Broken,
+			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Broken,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
 			r.outcomes = append(r.outcomes, &settlement{Outcome: o, ours: true})
 			continue
@@ -391,7 +391,7 @@ func (r *rounds) apply(e *exchange, a *script.Answer) bool {
 	if a.Passed != nil {
 		r.passed = *a.Passed
 	}
-	if slices.ContainsFunc(e.Outcomes, func(o script.Outcome) bool { return o.Verb == script.Finish }) {
+	if slices.ContainsFunc(e.Outcomes, func(o store.Outcome) bool { return o.Verb == store.Finish }) {
 		r.heard = a.Heard
 	}
 	r.watched = a.Watched
@@ -430,7 +430,7 @@ func (r *rounds) leave(ctx context.Context) error {
 	r.interrupt() // before others can start them
 	err := twice(func() error {
 		s := r.stay()
-		n, err := script.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, s.asked, s.round)
+		n, err := store.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, s.asked, s.round)
 		r.queue.peer.counts.stopped.Add(int64(n))
 		return err
 	})

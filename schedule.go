@@ -13,7 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // When says whether a Put changes the time of what waits under its key.
@@ -27,7 +27,7 @@ const (
 	RescheduleIfEarlier                   // only to an earlier time
 )
 
-var rules = map[Reschedule]script.When{RescheduleAlways: script.Always, RescheduleNever: script.Never, RescheduleIfLater: script.Later, RescheduleIfEarlier: script.Earlier}
+var rules = map[Reschedule]store.When{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
 
 // PutOptions configure a Put. Nil means the defaults, and so does a zero field. All
 // but At is about a task that already waits under the key.
@@ -97,8 +97,8 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 		return err
 	}
 	return q.produce(ctx, [][]byte{payload}, func() (alone bool, err error) {
-		return script.Put(ctx, q.peer.calls, q.keys, keyMark+key,
-			script.Change{Payload: slices.Clone(payload), At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
+		return store.Put(ctx, q.peer.calls, q.keys, keyMark+key,
+			store.Change{Payload: slices.Clone(payload), At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
 	})
 }
 
@@ -150,7 +150,7 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if err := checkKey(key); err != nil {
 		return false, q.wrap("remove", err)
 	}
-	removed, err := redis.Bool(q.peer.calls.One(ctx, script.RemoveCall(q.keys, keyMark+key)))
+	removed, err := redis.Bool(q.peer.calls.One(ctx, store.RemoveCall(q.keys, keyMark+key)))
 	return removed, q.wrap("remove", err)
 }
 
@@ -182,7 +182,7 @@ func (q *Queue) scheduled(ctx context.Context, after, until float64) iter.Seq2[S
 	return func(yield func(ScheduledTask, error) bool) {
 		now, err := int64(0), q.bad
 		if err == nil {
-			now, err = script.Now(ctx, q.peer.calls)
+			now, err = store.Now(ctx, q.peer.calls)
 		}
 		if err != nil {
 			yield(ScheduledTask{}, err)
@@ -254,7 +254,7 @@ func due(score, now int64) time.Time {
 
 // first returns the payload of the first task that is due by now, or ErrNoTask.
 func (q *Queue) first(ctx context.Context) ([]byte, error) {
-	now, err := script.Now(ctx, q.peer.calls)
+	now, err := store.Now(ctx, q.peer.calls)
 	if err != nil {
 		return nil, err
 	}

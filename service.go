@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 
 	"github.com/worqr/worqr/internal/capacity"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A service is a handled queue of a peer. It outlives the incarnations of the
@@ -267,7 +267,7 @@ func (r *rounds) desert() {
 
 // insist repeats an end that was refused until it is stored or the task is no
 // longer ours.
-func (s *service) insist(t *Task, o script.Outcome) {
+func (s *service) insist(t *Task, o store.Outcome) {
 	for retry := redisconn.NewBackoff(); ; {
 		select {
 		case <-time.After(retry.Next()):

@@ -9,7 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 const (
@@ -65,7 +65,7 @@ func (c *checkup) notice(kind FindingKind, severity Severity, text string) {
 // clock compares the clocks. Within the time that the call took, it cannot tell.
 func (c *checkup) clock() error {
 	before := time.Now()
-	now, err := script.Now(c.ctx, c.peer.calls)
+	now, err := store.Now(c.ctx, c.peer.calls)
 	if err != nil {
 		return err
 	}

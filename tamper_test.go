@@ -13,7 +13,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A tamper has calls of scripts come late to Redis, or never, and the answers late to
@@ -29,7 +29,7 @@ func (p *tamper) open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	t.Helper()
 	opts.Drain = cmp.Or(opts.Drain, time.Second)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	url, verbs := redistest.Worker(t, p.url, opts.Prefix), script.Verbs()
+	url, verbs := redistest.Worker(t, p.url, opts.Prefix), store.Verbs()
 	peer := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		c, err := redis.DialURLContext(ctx, url)
 		return &tampered{Conn: c, of: p, verbs: verbs}, err

@@ -15,7 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 const page = 100 // items read at a time
@@ -42,23 +42,23 @@ type start struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	identity
-	size    int                   // of Payload as it was taken; the handler may change that
-	entry   string                // of its key; "" if it has none
-	covered []script.Cancellation // cancels of it of which it's still to be said that it runs; protected by rounds.mu
-	plain   bool                  // it is of the list
-	risky   bool                  // one more death would be its last; a peer runs one such at a time
-	round   int64                 // the last one that was to end it, or 0; protected by rounds.mu
+	size    int                  // of Payload as it was taken; the handler may change that
+	entry   string               // of its key; "" if it has none
+	covered []store.Cancellation // cancels of it of which it's still to be said that it runs; protected by rounds.mu
+	plain   bool                 // it is of the list
+	risky   bool                 // one more death would be its last; a peer runs one such at a time
+	round   int64                // the last one that was to end it, or 0; protected by rounds.mu
 
 	attempt atomic.Pointer[attempt] // of a handler
 
-	mu    sync.Mutex  // protects the fields below
-	tried script.Verb // the end that was, or may have been, carried out
-	ended bool        // it was
+	mu    sync.Mutex // protects the fields below
+	tried store.Verb // the end that was, or may have been, carried out
+	ended bool       // it was
 }
 
 // newTask makes the task of what was started. It may take a while; identify is to follow
 // where the digest is not known.
-func newTask(r *rounds, id string, s script.Start) *Task {
+func newTask(r *rounds, id string, s store.Start) *Task {
 	t := &Task{
 		AttemptID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
 		start: &start{rounds: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == ""},
@@ -66,7 +66,7 @@ func newTask(r *rounds, id string, s script.Start) *Task {
 	switch {
 	case s.Bytes > 0:
 		t.never = true // else it would go back under the digest of nothing
-	case len(s.Payload) > script.Large:
+	case len(s.Payload) > store.Large:
 		t.known = make(chan struct{})
 	default:
 		t.digest = hashOf(s.Payload)
@@ -150,13 +150,13 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 // it. After any other error, ErrUnknownOutcome included, you may repeat it: a finish that
 // was carried out and is repeated succeeds.
 func (t *Task) Finish(ctx context.Context) error {
-	return t.wrap("finish task", t.settle(ctx, script.Outcome{Verb: script.Finish}))
+	return t.wrap("finish task", t.settle(ctx, store.Outcome{Verb: store.Finish}))
 }
 
 // Stop ends this attempt and puts the task back to the front of the queue,
 // unless it has been canceled meanwhile. Errors are those of Finish.
 func (t *Task) Stop(ctx context.Context) error {
-	return t.wrap("stop task", t.settle(ctx, script.Outcome{Verb: script.Stop}))
+	return t.wrap("stop task", t.settle(ctx, store.Outcome{Verb: store.Stop}))
 }
 
 // Retry ends this attempt as failed and retries the task after delay, at once if
@@ -168,7 +168,7 @@ func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 	if delay < 0 || delay > longest {
 		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
 	}
-	return t.wrap("retry task", t.settle(ctx, script.Outcome{Verb: script.Retry, Delay: delay}))
+	return t.wrap("retry task", t.settle(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
 }
 
 // Fail ends the task as failed: it goes to the failed queue with the text of
@@ -189,18 +189,18 @@ func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(v
 // settle ends the process. An end whose reply was lost may be repeated: if the
 // worker is still a member and does not hold the process, nobody but itself
 // can have ended it. So it was this end, if no other was tried before.
-func (t *Task) settle(ctx context.Context, o script.Outcome) error {
+func (t *Task) settle(ctx context.Context, o store.Outcome) error {
 	before := t.try(o.Verb)
 	return t.conclude(o.Verb, before, t.rounds.settle(ctx, t, o))
 }
 
 // outcome completes what ends the process.
-func (t *Task) outcome(o script.Outcome) script.Outcome {
+func (t *Task) outcome(o store.Outcome) store.Outcome {
 	o.Process, o.Token, o.Plain, o.Size = t.AttemptID, t.Token, t.plain, t.size
-	if t.size > script.Large {
+	if t.size > store.Large {
 		o.Digest = t.sum()
 	}
-	if o.Verb == script.Finish { // else a handler that was disowned may still write it
+	if o.Verb == store.Finish { // else a handler that was disowned may still write it
 		o.Result = t.Result
 		o.Encode(t.rounds.queue.peer.opts.MaxResult)
 	}
@@ -217,7 +217,7 @@ func (t *Task) sum() string {
 
 // try notes that the process is to end by a verb, and returns the one by which it
 // was to end before; conclude follows.
-func (t *Task) try(verb script.Verb) (before script.Verb) {
+func (t *Task) try(verb store.Verb) (before store.Verb) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before = t.tried
@@ -228,7 +228,7 @@ func (t *Task) try(verb script.Verb) (before script.Verb) {
 }
 
 // conclude makes what became of the wish to end the process an error.
-func (t *Task) conclude(verb, before script.Verb, d settled) error {
+func (t *Task) conclude(verb, before store.Verb, d settled) error {
 	unknown := errors.Is(d.err, redisconn.ErrUnknown) // it may be the cause of a context, whose methods may use the task
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -240,9 +240,9 @@ func (t *Task) conclude(verb, before script.Verb, d settled) error {
 			t.tried = "" // it was not carried out
 		}
 		return d.err
-	case d.what == script.Gone && t.tried != verb:
+	case d.what == store.Gone && t.tried != verb:
 		return ErrNotOwner
-	case d.what == script.Gone && before == "" && !t.ended:
+	case d.what == store.Gone && before == "" && !t.ended:
 		t.rounds.queue.peer.counts.lost.Add(1)
 		t.tried = ""
 		return ErrNotOwner
@@ -258,7 +258,7 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 		return 0, q.wrap("count", q.bad)
 	}
 	replies := q.peer.calls.Do(ctx,
-		redisconn.Command("ZCARD", q.keys.Contents()), redisconn.Command("LLEN", q.keys.Waiting()), script.UnmovedCall(q.keys))
+		redisconn.Command("ZCARD", q.keys.Contents()), redisconn.Command("LLEN", q.keys.Waiting()), store.UnmovedCall(q.keys))
 	scheduled, err := redis.Int(replies[0].Value, replies[0].Err)
 	if err != nil {
 		return 0, q.wrap("count", err)
@@ -299,7 +299,7 @@ func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		now, err := int64(0), q.bad
 		if err == nil {
-			now, err = script.Now(ctx, q.peer.calls)
+			now, err = store.Now(ctx, q.peer.calls)
 		}
 		if err != nil {
 			yield(nil, q.wrap("list tasks", err))
@@ -473,7 +473,7 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 		return QueueStats{}, q.wrap("stats", q.bad)
 	}
 	var s QueueStats
-	replies := q.peer.calls.Do(ctx, redisconn.Command("LLEN", q.keys.Waiting()), script.UnmovedCall(q.keys),
+	replies := q.peer.calls.Do(ctx, redisconn.Command("LLEN", q.keys.Waiting()), store.UnmovedCall(q.keys),
 		redisconn.Command("ZCARD", q.keys.Contents()),
 		redisconn.Command("ZCARD", q.keys.Failed().Contents()),
 		redisconn.Command("ZCARD", q.keys.Workers()),
@@ -509,7 +509,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
 	}
-	return q.wrap("pause", script.Pause(ctx, q.peer.calls, q.keys))
+	return q.wrap("pause", store.Pause(ctx, q.peer.calls, q.keys))
 }
 
 // Resume ends a pause and wakes idle workers.
@@ -517,7 +517,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("resume", q.bad)
 	}
-	return q.wrap("resume", script.Resume(ctx, q.peer.calls, q.keys))
+	return q.wrap("resume", store.Resume(ctx, q.peer.calls, q.keys))
 }
 
 // Delete drops all that waits, in both lanes, with its locks and its counts of
@@ -534,11 +534,11 @@ func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
-	if err := script.Delete(ctx, q.peer.calls, q.keys); err != nil {
+	if err := store.Delete(ctx, q.peer.calls, q.keys); err != nil {
 		return q.wrap("delete", err)
 	}
 	q.back().listed.Store(0)
-	err := script.Unlist(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
+	err := store.Unlist(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
 	if foreignType(err) || redisconn.Denied(err) {
 		return nil // who can't list can't unlist
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // StartWorker registers the peer and starts heartbeats. Call it instead of Run, or
@@ -259,7 +259,7 @@ func (w *worker) leave(ctx context.Context) error {
 	var leaving sync.WaitGroup
 	for i, r := range members {
 		leaving.Go(func() {
-			if err := r.leave(ctx); !errors.Is(err, script.ErrEvicted) {
+			if err := r.leave(ctx); !errors.Is(err, store.ErrEvicted) {
 				errs[i] = r.queue.wrap("leave", err)
 			}
 		})

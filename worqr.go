@@ -96,7 +96,7 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Version is the version of this library, as shown in a worker's registration.
@@ -516,11 +516,11 @@ func public(err error) error {
 	switch err = logs.WithoutInput(err); {
 	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // it may be that of a call within
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	case errors.Is(err, script.ErrForgotten):
+	case errors.Is(err, store.ErrForgotten):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	case errors.Is(err, script.ErrEvicted), errors.Is(err, script.ErrStale):
+	case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
 		return ErrEvicted
-	case errors.Is(err, script.ErrDuplicate):
+	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate
 	case redisconn.Denied(err) && !errors.Is(err, ErrDenied):
 		return fmt.Errorf("%w: %w", ErrDenied, err)

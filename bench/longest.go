@@ -19,7 +19,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 const (
@@ -49,7 +49,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 		return fmt.Errorf("interrupted; %s is as it was", r.out)
 	}
 	var missing []string
-	for _, verb := range slices.Sorted(maps.Values(script.Verbs())) {
+	for _, verb := range slices.Sorted(maps.Values(store.Verbs())) {
 		if found[verb] == nil {
 			missing = append(missing, verb)
 		}
@@ -281,16 +281,16 @@ func (s *stage) join(ctx context.Context, n int) error {
 	defer line.Close()
 	q := keys.NewSpace("").Queue(s.queue.Name())
 	for from := 0; from < n; from += 500 {
-		token, err := script.ReadToken(line.Do(ctx, script.TokenCall(q))[0])
+		token, err := store.ReadToken(line.Do(ctx, store.TokenCall(q))[0])
 		if err != nil {
 			return err
 		}
 		var calls []redisconn.Call
 		for i := range min(500, n-from) {
-			calls = append(calls, script.JoinCall(q, fmt.Sprintf("member-%d", from+i), time.Hour, token, 1))
+			calls = append(calls, store.JoinCall(q, fmt.Sprintf("member-%d", from+i), time.Hour, token, 1))
 		}
 		for _, reply := range line.Do(ctx, calls...) {
-			if joined, err := script.ReadJoin(reply); err != nil || !joined {
+			if joined, err := store.ReadJoin(reply); err != nil || !joined {
 				return fmt.Errorf("a member could not join: %w", err)
 			}
 		}
@@ -399,11 +399,11 @@ func actions(scale scale) []action {
 			q := keys.NewSpace("").Queue(s.queue.Name())
 			line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
 			defer line.Close()
-			judge, err := script.Now(ctx, line)
+			judge, err := store.Now(ctx, line)
 			if err != nil {
 				return err
 			}
-			_, err = script.ReadBeat(line.Do(ctx, script.BeatCall(q, s.worker.WorkerID(), time.Minute, time.Second, judge+500))[0])
+			_, err = store.ReadBeat(line.Do(ctx, store.BeatCall(q, s.worker.WorkerID(), time.Minute, time.Second, judge+500))[0])
 			return err
 		}},
 		{name: "Sweep", do: func(ctx context.Context, s *stage) error { _, err := s.worker.Sweep(ctx); return err }},
@@ -495,7 +495,7 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 	if err := size.fill(ctx, s); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
-	verbs := script.Verbs()
+	verbs := store.Verbs()
 	var failed error
 	for _, a := range actions(scale) {
 		times := a.times
@@ -578,7 +578,7 @@ func (l longest) markdown(sizes []string, measured string) string {
 	var text, over strings.Builder
 	fmt.Fprintf(&text, "%s\n\n| call, ms | %s |\n|---|%s\n", measured, strings.Join(sizes, " | "), strings.Repeat("--:|", len(sizes)))
 	verbs := map[string]bool{}
-	for _, verb := range script.Verbs() {
+	for _, verb := range store.Verbs() {
 		verbs[verb] = true
 	}
 	rows := slices.SortedFunc(maps.Keys(l), func(a, b string) int {

@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisserver"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // TestMain is the command too: each measurement starts its own program.
@@ -96,7 +96,7 @@ func TestLongestShort(t *testing.T) {
 	is.NoErr(r.measureLongest(t.Context()))
 	written, err := os.ReadFile(filepath.Join(r.out, "performance.md"))
 	is.NoErr(err)
-	for _, verb := range script.Verbs() {
+	for _, verb := range store.Verbs() {
 		is.True(strings.Contains(string(written), "| `"+verb+"` |"))
 	}
 }

@@ -3,10 +3,10 @@ package main
 import (
 	"sync"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
-var verbs = sync.OnceValue(script.Verbs)
+var verbs = sync.OnceValue(store.Verbs)
 
 // scriptName is the verb of a call to a script. Where Redis did not have it yet it
 // was sent in full, of which SLOWLOG keeps too little to know it by.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
-const scriptDir = "../../internal/script"
+const scriptDir = "../../internal/store"
 
 var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 
@@ -130,7 +130,7 @@ func (c command) calls(name string, verbs map[string]string) bool {
 func carries(argv []string, kind string) bool {
 	number := func(i int) int { n, _ := strconv.Atoi(argv[i-1]); return n }
 	outcomes, ends, stopping, heard := number(18), number(20), number(21), number(22)
-	said := script.StepFixed + script.StepOutcome*outcomes + 2*ends // where it is told up to which cancel the worker has said what runs
+	said := store.StepFixed + store.StepOutcome*outcomes + 2*ends // where it is told up to which cancel the worker has said what runs
 	switch kind {
 	case "ack":
 		return number(said+1) > 0
@@ -142,7 +142,7 @@ func carries(argv []string, kind string) bool {
 		}
 	}
 	for i := range outcomes {
-		if argv[script.StepFixed+script.StepOutcome*i+2] == kind {
+		if argv[store.StepFixed+store.StepOutcome*i+2] == kind {
 			return true
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A world is what surrounds a victim: a namespace with one queue, a second peer
@@ -218,15 +218,15 @@ func (w *world) ghost(n int) {
 	must(w.t, err)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
-	token, err := script.ReadToken(line.Do(w.t.Context(), script.TokenCall(w.keys))[0])
+	token, err := store.ReadToken(line.Do(w.t.Context(), store.TokenCall(w.keys))[0])
 	must(w.t, err)
-	round := &script.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
+	round := &store.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
 	for i := range n {
 		round.Start = append(round.Start, fmt.Sprint("process", i))
 	}
 	replies := line.Do(w.t.Context(),
-		script.JoinCall(w.keys, ghost, time.Millisecond, token, 0), script.StepCall(w.keys, round))
-	answer, err := script.ReadStep(replies[1], round)
+		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.StepCall(w.keys, round))
+	answer, err := store.ReadStep(replies[1], round)
 	must(w.t, cmp.Or(replies[0].Err, err))
 	if len(answer.Started) != n {
 		w.t.Fatalf("it got %d tasks instead of %d", len(answer.Started), n)

@@ -1,4 +1,4 @@
-// Package model is a second implementation of the scripts of internal/script, in Go on
+// Package model is a second implementation of the scripts of internal/store, in Go on
 // a keyspace of Go values, and compares what they do on Redis with what they do
 // elsewhere.
 //

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 // scripts is the directory of the package whose tables run here.
-const scripts = "../../internal/script"
+const scripts = "../../internal/store"
 
 // A verdict is what became of one test of the tables.
 type verdict struct {
@@ -27,7 +27,7 @@ type verdict struct {
 
 var said = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 
-// tables runs the tests of package script against a server, and returns what became
+// tables runs the tests of package store against a server, and returns what became
 // of those that have no tests within, and all that was printed.
 func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A survivor is a mutant that the tests of internal/script do not notice.
+// A survivor is a mutant that the tests of internal/store do not notice.
 type survivor struct {
 	file string
 	text string // of the mutant

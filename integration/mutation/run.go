@@ -21,7 +21,7 @@ import (
 // find is not counted: a mutant has to be found each time, on a busy machine too.
 const uneven = "^(TestSound|TestCancelAtScale|TestManyDie)$"
 
-// A stand is where mutants are tried: the test binary of internal/script, and what
+// A stand is where mutants are tried: the test binary of internal/store, and what
 // its tests reach.
 type stand struct {
 	root   string // of the repository
@@ -37,8 +37,8 @@ type stand struct {
 }
 
 func newStand(ctx context.Context, root, dir string) (*stand, error) {
-	s := &stand{root: root, dir: dir, binary: filepath.Join(dir, "script.test")}
-	build := grouped(ctx, "go", "test", "-c", "-o", s.binary, "./internal/script")
+	s := &stand{root: root, dir: dir, binary: filepath.Join(dir, "store.test")}
+	build := grouped(ctx, "go", "test", "-c", "-o", s.binary, "./internal/store")
 	build.Dir, build.Env = root, append(os.Environ(), "TMPDIR="+dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
@@ -49,7 +49,7 @@ func newStand(ctx context.Context, root, dir string) (*stand, error) {
 // load reads the scripts.
 func (s *stand) load() error {
 	s.source = map[string]string{}
-	paths, err := filepath.Glob(filepath.Join(s.root, "internal", "script", "*.lua"))
+	paths, err := filepath.Glob(filepath.Join(s.root, "internal", "store", "*.lua"))
 	for _, path := range paths {
 		src, err := os.ReadFile(path)
 		if err != nil {
@@ -134,7 +134,7 @@ func (s *stand) run(ctx context.Context, dir string, cost time.Duration, args ..
 	defer cancel()
 	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, 2+int(4*(s.idle+cost).Seconds()))
 	cmd := grouped(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
-	cmd.Dir = filepath.Join(s.root, "internal", "script")
+	cmd.Dir = filepath.Join(s.root, "internal", "store")
 	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0", "GOGC=400") // probes publish what no worker may
 	var both bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &both, &both

@@ -28,7 +28,7 @@ func TestUntilSignal(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	is := is.New(t)
 	dir := filepath.Join(t.TempDir(), "mutant")
-	is.NoErr(os.MkdirAll(filepath.Join(dir, "internal", "script"), 0o755))
+	is.NoErr(os.MkdirAll(filepath.Join(dir, "internal", "store"), 0o755))
 	ear := filepath.Join(dir, "ear")
 	is.NoErr(syscall.Mkfifo(ear, 0o600))
 	s := &stand{root: dir, dir: dir, binary: filepath.Join(dir, "test")}

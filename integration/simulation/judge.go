@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A judge looks at what each request has changed, and says when that breaks an
@@ -230,10 +230,10 @@ func (l *lane) tokenOf(id string) int64 { return l.working[l.owner[id]][id] }
 // roundEnds reads the outcomes in the arguments of a step.
 func roundEnds(args []string) map[string]end {
 	all := map[string]end{}
-	outcomes, ends, at := atoi(args[17]), atoi(args[19]), script.StepFixed
+	outcomes, ends, at := atoi(args[17]), atoi(args[19]), store.StepFixed
 	for range outcomes {
 		all[args[at]] = end{int64(atoi(args[at+1])), args[at+2]}
-		at += script.StepOutcome
+		at += store.StepOutcome
 	}
 	for range ends {
 		all[args[at]] = end{int64(atoi(args[at+1])), "finish"}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Of two equal tasks that end in one round each is counted by the way it goes.
@@ -21,16 +21,16 @@ func TestTwinsAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		cancel             bool
-		first, second      script.Verb
+		first, second      store.Verb
 		finished, canceled int
 	}{
-		{"both finish", false, script.Finish, script.Finish, 2, 0},
-		{"one finishes before the other goes back", false, script.Finish, script.Stop, 1, 0},
-		{"one finishes after the other has gone back", false, script.Stop, script.Finish, 1, 0},
-		{"one fails, one finishes", false, script.Fail, script.Finish, 1, 0},
-		{"one was canceled, one finishes", true, script.Drop, script.Finish, 1, 1},
-		{"one finishes, one would go back and was canceled", true, script.Finish, script.Stop, 1, 1},
-		{"both were canceled", true, script.Stop, script.Drop, 0, 2},
+		{"both finish", false, store.Finish, store.Finish, 2, 0},
+		{"one finishes before the other goes back", false, store.Finish, store.Stop, 1, 0},
+		{"one finishes after the other has gone back", false, store.Stop, store.Finish, 1, 0},
+		{"one fails, one finishes", false, store.Fail, store.Finish, 1, 0},
+		{"one was canceled, one finishes", true, store.Drop, store.Finish, 1, 1},
+		{"one finishes, one would go back and was canceled", true, store.Finish, store.Stop, 1, 1},
+		{"both were canceled", true, store.Stop, store.Drop, 0, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,14 +47,14 @@ func TestTwinsAreCounted(t *testing.T) {
 				ctx := context.Background()
 				q := keys.NewSpace("").Queue("q1")
 				number := int64(0)
-				round := func(outcomes []script.Outcome, start ...string) []script.Start {
+				round := func(outcomes []store.Outcome, start ...string) []store.Start {
 					number++
-					r := &script.Round{Worker: "w1", Number: number, Lease: time.Hour, Outcomes: outcomes, Start: start}
-					a, err := script.ReadStep(line.Do(ctx, script.StepCall(q, r))[0], r)
+					r := &store.Round{Worker: "w1", Number: number, Lease: time.Hour, Outcomes: outcomes, Start: start}
+					a, err := store.ReadStep(line.Do(ctx, store.StepCall(q, r))[0], r)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if slices.Contains(a.Settled, script.Gone) || len(a.Started) != len(start) {
+					if slices.Contains(a.Settled, store.Gone) || len(a.Started) != len(start) {
 						t.Fatalf("round %d: %+v", number, a)
 					}
 					return a.Started
@@ -65,25 +65,25 @@ func TestTwinsAreCounted(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				must(line.Do(ctx, script.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
+				must(line.Do(ctx, store.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
 				// One fails, another takes its place, and the one comes back.
-				_, err = script.EnqueueUnique(ctx, line, q, []byte(payload))
+				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				started := round(nil, "a")
-				round([]script.Outcome{{Process: "a", Token: started[0].Token, Verb: script.Fail, Kind: script.Failed}})
-				_, err = script.EnqueueUnique(ctx, line, q, []byte(payload))
+				round([]store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})
+				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
-				_, err = script.Requeue(ctx, line, q, []string{"k:a"})
+				_, err = store.Requeue(ctx, line, q, []string{"k:a"})
 				must(err)
 				started = round(nil, "b", "c")
 				if c.cancel {
-					_, err = script.Cancel(ctx, line, q, []byte(payload))
+					_, err = store.Cancel(ctx, line, q, []byte(payload))
 					must(err)
 				}
-				outcomes := make([]script.Outcome, 2)
-				for i, verb := range []script.Verb{c.first, c.second} {
-					outcomes[i] = script.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: script.Failed}
+				outcomes := make([]store.Outcome, 2)
+				for i, verb := range []store.Verb{c.first, c.second} {
+					outcomes[i] = store.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: store.Failed}
 				}
 				round(outcomes)
 

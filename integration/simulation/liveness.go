@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Bounds of what may take time once there are no faults. The pace of beats is part
@@ -287,7 +287,7 @@ func (r *run) probeBatch() {
 		r.world.deadly = func(p *process, verb string) bool { return p == producer && verb == "commit" }
 	})
 	var all [][]byte
-	for n := range 2*script.PageLength + 1 {
+	for n := range 2*store.PageLength + 1 {
 		all = append(all, fmt.Append(nil, payload, n))
 	}
 	r.expect(r.opts.beat()*5/2+20*time.Millisecond+40*r.opts.Latency, "a task of a batch is begun", payload+"0", func(string) error {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/script"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A plan is how the handlers of a task behave. It follows from the payload.
@@ -233,13 +233,13 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 // The pages of batches are this small here, or there could be few batches.
 const haulPage = 2
 
-func init() { script.PageLength = 3 }
+func init() { store.PageLength = 3 }
 
 // enqueueBatch enqueues more payloads than a page has, with a nonce or without. Now and
 // then the process dies over that: world.deadly.
 func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
 	var batch [][]byte
-	for i := range script.PageLength + 1 + d.IntN(script.PageLength) {
+	for i := range store.PageLength + 1 + d.IntN(store.PageLength) {
 		batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
 	}
 	var err error

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// ErrForgotten is why nobody can tell when a cancel is over.
+var ErrForgotten = errors.New("keys that say what the cancel covers and still runs are gone from Redis")
+
+// stoppingName is how members of stopping begin that this cancel is about.
+func (c Receipt) stoppingName() string {
+	if isDigest(c.Name) {
+		return "p" + c.Name
+	}
+	sum := sha1.Sum([]byte(c.Name))
+	return "k" + hex.EncodeToString(sum[:])
+}
+
+// runs is the call for a page of those that the cancel covers and that run, from a
+// boundary of ZRANGEBYLEX on; "" is the first.
+func (c Receipt) runs(q keys.Queue, from string, limit int) redisconn.Call {
+	name := c.stoppingName()
+	if from == "" {
+		from = "[" + name + ":"
+	}
+	return redisconn.Command("ZRANGEBYLEX", q.Stopping(), from, fmt.Sprintf("(%s:%016d", name, c.Token+1), "LIMIT", 0, limit)
+}
+
+// IsOver reports whether nothing that the cancel covers runs any more, and what was
+// counted since: nothing if the record is gone. It fails with ErrForgotten when Redis has
+// gone back to a time before the cancel.
+func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
+	// In this order: who has said what it holds says no more of it later. What runs under a
+	// key is known from the beginning.
+	replies := r.Do(ctx,
+		redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10)),
+		c.runs(q, "", 1),
+		redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"),
+		TokenCall(q))
+	silent, err := redis.Int(replies[0].Value, replies[0].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	runs, err := redis.Values(replies[1].Value, replies[1].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	fields, err := redis.Strings(replies[2].Value, replies[2].Err)
+	if err != nil {
+		return false, Tally{}, err
+	}
+	if len(fields) != 3 {
+		return false, Tally{}, fmt.Errorf("the record of a cancel has %d fields instead of 3", len(fields))
+	}
+	last, err := ReadToken(replies[3])
+	if err != nil {
+		return false, Tally{}, err
+	}
+	if recorded, err := strconv.ParseInt(fields[0], 10, 64); last < c.Token || err == nil && recorded < c.Token {
+		return false, Tally{}, ErrForgotten // both only rise
+	}
+	over := len(runs) == 0 && (silent == 0 || !isDigest(c.Name))
+	if fields[0] == "" {
+		return over, Tally{}, nil
+	}
+	stopped, _ := strconv.Atoi(fields[1]) // what others have written there is 0
+	finished, _ := strconv.Atoi(fields[2])
+	return over, Tally{max(stopped-c.Tally.Stopped, 0), max(finished-c.Tally.Finished, 0)}, nil
+}
+
+// awaited is how much is left of what a cancel waits for.
+type awaited int
+
+const (
+	nothing  awaited = iota // it has ended meanwhile
+	lost                    // only what nobody will ever say anything about
+	somebody                // who may say that it has ended
+)
+
+// IsForgotten reports whether the cancel waits only for what nobody will ever say anything
+// about, since Redis has lost other keys: processes without their list, workers that are no
+// members, and workers that are never told because the log has lost the cancel. It looks
+// at a page of each at a time.
+func (c Receipt) IsForgotten(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
+	stopping, err := c.awaitsProcesses(ctx, r, q)
+	if err != nil || stopping == somebody || !isDigest(c.Name) {
+		return stopping == lost, err
+	}
+	silent, err := c.awaitsWorkers(ctx, r, q)
+	return silent != somebody && max(stopping, silent) == lost, err
+}
+
+const lookPage = 100 // that IsForgotten looks at in one exchange
+
+// awaitsProcesses looks at the lists of the processes. A process and its mark in stopping go
+// in one step, so a mark that is there after its list was not is lost.
+func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
+	for from := ""; ; {
+		marks, err := redis.Strings(r.One(ctx, c.runs(q, from, lookPage)))
+		if err != nil || len(marks) == 0 {
+			return of, err
+		}
+		calls := make([]redisconn.Call, 2*len(marks))
+		for i, m := range marks {
+			id := m[min(len(m), len(c.stoppingName())+len(":0000000000000000:")):]
+			calls[i] = redisconn.Command("EXISTS", q.Process(id))
+			calls[len(marks)+i] = redisconn.Command("ZSCORE", q.Stopping(), m)
+		}
+		replies := r.Do(ctx, calls...)
+		for i := range marks {
+			there, err := redis.Bool(replies[i].Value, replies[i].Err)
+			if err != nil {
+				return of, err
+			}
+			if there {
+				return somebody, nil
+			}
+			if _, marked, err := readScore(replies[len(marks)+i]); err != nil {
+				return of, err
+			} else if marked {
+				of = lost
+			}
+		}
+		from = "(" + marks[len(marks)-1]
+	}
+}
+
+// awaitsWorkers looks at those who have not said what they hold of the cancel.
+func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
+	for cursor := "0"; ; {
+		page, err := redis.Values(r.One(ctx, redisconn.Command("ZSCAN", q.Holders(), cursor, "COUNT", lookPage)))
+		var pairs []string
+		if err == nil {
+			_, err = redis.Scan(page, &cursor, &pairs)
+		}
+		if err != nil {
+			return of, err
+		}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if said, err := strconv.ParseFloat(pairs[i+1], 64); err != nil || said >= float64(c.Token) {
+				continue
+			}
+			one, err := c.awaitsWorker(ctx, r, q, pairs[i])
+			if err != nil || one == somebody {
+				return one, err
+			}
+			of = max(of, one)
+		}
+		if cursor == "0" {
+			return of, nil
+		}
+	}
+}
+
+// awaitsWorker looks at one of them. In this order: who is no member any more, and has
+// nothing left to return, is not among the holders after that.
+func (c Receipt) awaitsWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (awaited, error) {
+	replies := r.Do(ctx,
+		redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker),
+		redisconn.Command("ZSCORE", q.Canceled(), c.Name), redisconn.Command("ZSCORE", q.Holders(), worker))
+	var scores [4]float64
+	var there [4]bool
+	for i, reply := range replies {
+		var err error
+		if scores[i], there[i], err = readScore(reply); err != nil {
+			return nothing, err
+		}
+	}
+	member, returning, logged := there[0], there[1] && scores[1] <= 0, there[2] && scores[2] >= float64(c.Token)
+	switch {
+	case !there[3] || scores[3] >= float64(c.Token):
+		return nothing, nil
+	case returning || member && logged:
+		return somebody, nil
+	}
+	return lost, nil
+}
+
+// readScore reads the answer to ZSCORE: whether the member is there.
+func readScore(reply redisconn.Reply) (score float64, there bool, err error) {
+	score, err = redis.Float64(reply.Value, reply.Err)
+	if errors.Is(err, redis.ErrNil) {
+		return 0, false, nil
+	}
+	return score, err == nil, err
+}

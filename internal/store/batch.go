@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+var (
+	stage  = load("stage")
+	commit = load("commit")
+	haul   = load("haul")
+)
+
+var (
+	// ErrBatch is why a large enqueue was refused: Redis lost its first pages while the
+	// others were sent. Nothing was enqueued.
+	ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
+	// ErrUnmoved is why an enqueue was refused: Haul has to be called first, so that it goes
+	// behind a batch that was accepted before it.
+	ErrUnmoved = errors.New("a batch that was accepted before is to be moved to the queue first")
+)
+
+// PageLength is how many payloads one call enqueues at most. It's a variable because
+// simulations of batches need small ones; nothing else changes it.
+var PageLength = 2500
+
+const (
+	pageSize = 2 << 20 // bytes of a page, unless it is one payload
+	stageTTL = time.Minute
+	attempts = 3 // of a call whose reply is lost
+
+	putAside   = 1 << 52 // score of a batch whose tasks are gone
+	maxBatches = 1000    // that one read-out tells of
+)
+
+// firstPage is how many of the payloads one call enqueues.
+func firstPage(payloads [][]byte) int {
+	size := 0
+	for i, p := range payloads {
+		if size += len(p); i == PageLength || i > 0 && size > pageSize {
+			return i
+		}
+	}
+	return len(payloads)
+}
+
+// Spans reports whether the payloads are too many for one call, and so a batch.
+func Spans(payloads [][]byte) bool { return firstPage(payloads) < len(payloads) }
+
+// A Batch is an enqueue of more than one page: all payloads or none. The pages are put
+// aside one by one, accepted in one step, and then moved to the queue page by page (Haul).
+// What was accepted and not moved, since its producer died, is moved by whoever serves
+// the queue or enqueues to it.
+type Batch struct {
+	ID     string // that no other has
+	Nonce  string // of EnqueueOnce; "": none
+	Window time.Duration
+}
+
+// Enqueue has the payloads accepted; fresh is false if it has been done with this nonce
+// within the window. A call whose reply is lost is repeated. It fails with ErrUnknown only
+// if the outcome of the commit is unknown, and otherwise leaves nothing.
+func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
+	key, sent := q.Batch(b.ID), 0
+	for rest := payloads; len(rest) > 0; {
+		n := firstPage(rest)
+		call := stage.Call([]string{key}, sent, stageTTL.Milliseconds()).With(redisconn.Copy(rest[:n]))
+		if _, _, err := insist(ctx, r, call); err != nil {
+			b.abandon(ctx, r, q)
+			return false, NotEnqueued(err)
+		}
+		sent, rest = sent+n, rest[n:]
+	}
+	nonce, window := b.Nonce, b.Window
+	if nonce == "" {
+		nonce, window = b.ID, stageTTL // by which a copy of the commit is known
+	}
+	v, unknown, err := insist(ctx, r, commit.Call([]string{key, q.Batches(), q.Once(nonce)},
+		q.Channel(keys.KindEnqueue), b.ID, len(payloads), window.Milliseconds()))
+	fresh, err = redis.Bool(v, err)
+	switch {
+	case unknown && err != nil:
+		if !errors.Is(err, redisconn.ErrUnknown) {
+			err = fmt.Errorf("%w: %w", redisconn.ErrUnknown, err)
+		}
+		return false, err // what is there may be accepted
+	case err != nil || !fresh:
+		b.abandon(ctx, r, q)
+	}
+	return fresh, err
+}
+
+// NotEnqueued makes what is unknown of a call known, where its caller has enqueued
+// nothing whether it was carried out or not.
+func NotEnqueued(err error) error {
+	if errors.Is(err, redisconn.ErrUnknown) {
+		return fmt.Errorf("nothing was enqueued: %s", err)
+	}
+	return err
+}
+
+// abandon removes the pages; if that fails, they vanish on their own.
+func (b Batch) abandon(ctx context.Context, r Runner, q keys.Queue) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_, _ = r.One(ctx, redisconn.Command("UNLINK", q.Batch(b.ID)))
+}
+
+// insist makes a call that may be repeated, again when its reply was lost. Unknown tells
+// that one was.
+func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown bool, err error) {
+	for range attempts {
+		v, err = do(ctx, r, c)
+		if !errors.Is(err, redisconn.ErrUnknown) || ctx.Err() != nil {
+			return v, unknown || errors.Is(err, redisconn.ErrUnknown), err
+		}
+		unknown = true
+	}
+	return v, unknown, err
+}
+
+// Damage is what Haul has put aside: batches whose tasks are gone or overwritten.
+type Damage struct {
+	Batches int
+	Key     string // of the first
+}
+
+// Haul moves all batches that were accepted to the queue.
+func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error) {
+	call := haul.Call([]string{q.Waiting(), q.Idle(), q.Batches()}, q.Wake(""), q.Batch(""))
+	for {
+		v, _, err := insist(ctx, r, call)
+		d := decode(v, err)
+		left, damaged := d.int(), d.list()
+		damaged.each(func() {
+			if id := damaged.string(); damage.Batches == 0 {
+				damage.Key = q.Batch(id)
+			}
+			damage.Batches++
+		})
+		if d.join(damaged); d.err != nil || left == 0 {
+			return damage, d.err
+		}
+	}
+}
+
+// UnmovedCall is the call that asks for the batches that are to be moved, in their order.
+func UnmovedCall(q keys.Queue) redisconn.Call {
+	return redisconn.Command("ZRANGE", q.Batches(), "-inf", "("+strconv.Itoa(putAside), "BYSCORE", "LIMIT", 0, maxBatches)
+}

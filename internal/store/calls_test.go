@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// calls is how often each command was called since CONFIG RESETSTAT, on a server of the
+// test's own.
+func (e *env) calls() (all []string) {
+	e.t.Helper()
+	stats, err := redis.String(e.conn.Do("INFO", "commandstats"))
+	e.must(nil, err)
+	for _, m := range regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		if m[1] != "config|resetstat" && m[1] != "evalsha" {
+			all = append(all, m[1]+" "+m[2])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A meter is a Runner that knows the most that one call has cost: how many commands, which
+// doesn't depend on the machine, and how long. It is for a server of the test's own.
+type meter struct {
+	Runner
+	e        *env
+	calls    int
+	commands int
+	took     time.Duration
+}
+
+func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
+	m.e.must(m.e.conn.Do("CONFIG", "RESETSTAT"))
+	m.e.must(m.e.conn.Do("SLOWLOG", "RESET"))
+	v, err := m.Runner.One(ctx, c)
+	m.calls++
+	commands := 0
+	for _, calls := range m.e.calls() {
+		_, n, _ := strings.Cut(calls, " ")
+		number, err := strconv.Atoi(n)
+		m.e.must(number, err)
+		commands += number
+	}
+	m.commands, m.took = max(m.commands, commands), max(m.took, m.e.longest())
+	return v, err
+}
+
+// A queue that uses nothing of the second lane does not pay for it, and what many
+// tasks need is done by few commands.
+func TestPlainCost(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	e := newEnv(t, url, nil)
+	e.must(nil, e.ear.Unsubscribe())
+	common := "time 1, exists 1, " + // what there is
+		"zscore 1, hget 1, get 1, hset 1, set 1, zadd 2, zrem 2, zcard 1, llen 1, " + // the worker, its round, the token, who is idle
+		"zmscore 1, rpop 1, publish 1, " // the first finish
+	for _, c := range []struct {
+		tasks int
+		calls string
+	}{
+		{1, common + "rpoplpush 1"},
+		{23, strings.Replace(common, "zrem 2", "zrem 3", 1) + "del 1, rpoplpush 23"},
+		{24, strings.NewReplacer("zrem 2", "zrem 4", "zadd 2", "zadd 3").Replace(common) + "del 1, rpoplpush 24"}, // and a skip list
+	} {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
+		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
+		a, err := Step(e.ctx, e.line, e.q, &first)
+		e.must(a, err)
+		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
+		for i, s := range a.Started {
+			second.Outcomes = append(second.Outcomes, Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
+		}
+		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
+		a, err = Step(e.ctx, e.line, e.q, &second)
+		e.must(a, err)
+		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
+			t.Fatal(a)
+		}
+		calls := e.calls()
+		want := strings.Split(c.calls, ", ")
+		if !slices.Equal(calls, slices.Sorted(slices.Values(want))) {
+			t.Errorf("a round of %d tasks made the calls\n%v\nwant\n%v", c.tasks, calls, want)
+		}
+	}
+}
+
+// What a worker holds is found in the same time, however much that is.
+func TestHeldIsSkipList(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	for _, c := range []struct {
+		tasks    int
+		encoding string
+	}{{23, "listpack"}, {24, "skiplist"}} {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 100), " ")+"]"))
+		r := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(a, err)
+		held, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Working("w1"), 0, -1))
+		if err != nil || !slices.Equal(held, r.Start) {
+			t.Fatal(held, err)
+		}
+		encoding, err := redis.String(e.conn.Do("OBJECT", "ENCODING", e.q.Working("w1")))
+		if err != nil || encoding != c.encoding {
+			t.Errorf("what a worker holds of %d tasks is a %s (%v), want a %s", c.tasks, encoding, err, c.encoding)
+		}
+	}
+}
+
+// As long as no more have failed than are to be kept, none of them is read.
+func TestFailCost(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	for keep := 4; keep <= 5; keep++ {
+		e.must(e.conn.Do("FLUSHALL"))
+		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
+		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
+		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
+		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []Outcome{fail}})
+		e.must(a, err)
+		calls := e.calls()
+		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {
+			t.Errorf("to fail one of four and to keep %d made the calls\n%v\n%v", keep, calls, a)
+		}
+	}
+}

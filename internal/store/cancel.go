@@ -1,0 +1,103 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+var (
+	cancel    = load("cancel")
+	cancelKey = load("cancel_key")
+)
+
+// A Receipt is what a cancel was answered.
+type Receipt struct {
+	Name    string // the digest of the payload, or the entry
+	Removed int
+	Token   int64 // covers what was started before; 0 when nothing runs
+	Tally   Tally // of cancels by the same name before
+}
+
+// A Tally counts what became of the running tasks that cancels by one name covered.
+type Tally struct {
+	Stopped, Finished int
+}
+
+// maxStalls is how many pages in a row may leave as much as was left before. A page does so
+// when more tasks have started since the page before than it can remove.
+const maxStalls = 1000
+
+// Cancel removes the payload's waiting copies, in pages, and puts the cancel on
+// record for the running ones.
+func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
+	sum := sha1.Sum(payload)
+	c := Receipt{Name: hex.EncodeToString(sum[:])}
+	left, since, after, until := int64(-1), int64(0), "", ""
+	least, stalls := int64(math.MaxInt64), 0
+	for {
+		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, since, after, until, c.Name)...)))
+		c.add(d)
+		at := after
+		left, since, after, until = d.int(), d.int(), d.string(), d.string()
+		if d.err != nil || left == 0 && until == "" {
+			return c, d.err
+		}
+		if left < least || after > at {
+			least, stalls = min(least, left), 0
+		} else if stalls++; stalls == maxStalls {
+			return c, errors.New("the cancel makes no progress")
+		}
+	}
+}
+
+// CancelKey removes what waits under the entry and puts the cancel on record for
+// what runs.
+func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
+	c := Receipt{Name: entry}
+	d := decode(do(ctx, r, cancelKey.Call(shared(q), prefixes(q, entry)...)))
+	c.add(d)
+	return c, d.err
+}
+
+// add takes in what one call did.
+func (c *Receipt) add(d *decoder) {
+	removed, token, tally := int(d.int()), d.int(), Tally{int(d.int()), int(d.int())}
+	c.Removed += removed
+	if token > 0 {
+		if c.Token == 0 {
+			c.Tally = tally
+		}
+		c.Token = token
+	}
+}
+
+// ReadCancel reads a message about a canceled payload. Of a large one it has the
+// digest and the length only, and the payload is nil.
+func ReadCancel(message []byte) (payload []byte, digest string, size int) {
+	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
+		of, length, _ := strings.Cut(string(rest), ":")
+		if n, err := strconv.Atoi(length); err == nil && n >= 0 && isDigest(of) {
+			return nil, of, n
+		}
+	}
+	sum := sha1.Sum(message)
+	return message, hex.EncodeToString(sum[:]), len(message)
+}
+
+// isDigest reports whether a name is a digest; no entry is called like one.
+func isDigest(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(name) == 2*sha1.Size
+}

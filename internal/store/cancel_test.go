@@ -1,0 +1,367 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// fill runs a line of Lua n times, with i from 0 on.
+func (e *env) fill(n int, line string, keys ...string) {
+	e.t.Helper()
+	body := "for i = ARGV[1], ARGV[2] do " + line + " end"
+	for from := 0; from < n; from += 10_000 {
+		args := []any{body, len(keys)}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		e.must(e.conn.Do("EVAL", append(args, from, min(n, from+10_000)-1, e.q.Keyed(""))...))
+	}
+}
+
+// push adds a payload n times.
+func (e *env) push(n int, payload string) {
+	e.t.Helper()
+	for page := range slices.Chunk(slices.Repeat([]any{payload}, n), 5000) {
+		e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, page...)...))
+	}
+}
+
+// No call of a cancel does much, whatever there is of: locks, equal payloads, keys that
+// have the payload, and members that hold something. That is counted, since a time of some
+// milliseconds is for the bench to measure.
+func TestCancelAtScale(t *testing.T) {
+	const (
+		n, members = 20_000, 10_000
+		commands   = 800         // of a call: five for each of 100 entries, or three for each of 150 copies beside locks, and some
+		slow       = time.Second // it takes milliseconds, and what is quadratic in all of them takes longer than that
+		tries      = 5
+	)
+	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL()
+	locks := func(e *env) {
+		e.fill(n, "redis.call('HSET', KEYS[1], redis.sha1hex('t' .. i), 'w:' .. i + 1000)", e.q.Unique())
+		e.must(e.conn.Do("HSET", e.q.Unique(), "offset", 0))
+	}
+	among := func(e *env) { // equal ones among others
+		e.fill(n, "redis.call('LPUSH', KEYS[1], i % 2 == 0 and 'a' or 't' .. i)", e.q.Waiting())
+	}
+	equal := func(e *env) { e.fill(n, "redis.call('LPUSH', KEYS[1], 'a')", e.q.Waiting()) }
+	keyed := func(e *env) {
+		e.fill(n, "redis.call('HSET', ARGV[3] .. 'k:' .. i, 'payload', 'a', 'due', 9007199254740990, 'retries', 0, 'crashes', 0) "+
+			"redis.call('ZADD', KEYS[1], 0, redis.sha1hex('a') .. ':k:' .. i) redis.call('ZADD', KEYS[2], 9007199254740990, 'k:' .. i)",
+			e.q.Contents(), e.q.Schedule())
+	}
+	busy := func(e *env) {
+		e.fill(members, "redis.call('ZADD', KEYS[1], 9007199254740991, 'w' .. i) redis.call('ZADD', KEYS[2], 0, 'w' .. i)", e.q.Workers(), e.q.Holders())
+		e.must(e.conn.Do("SET", e.q.Token(), 1))
+	}
+	calls := map[string]func(e *env, r Runner) error{
+		"cancel":         func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
+		"cancel_key":     func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
+		"enqueue_unique": func(e *env, r Runner) error { _, err := EnqueueUnique(e.ctx, r, e.q, []byte("new")); return err },
+	}
+	for name, seeds := range map[string][]func(*env){
+		"locks": {locks, func(e *env) { e.must(e.conn.Do("LPUSH", e.q.Waiting(), "a", "b", "a")) }}, "locks and equal ones among others": {locks, among},
+		"equal payloads": {equal}, "keys": {keyed}, "members": {busy}, "all": {locks, equal, keyed, busy},
+	} {
+		for verb, call := range calls {
+			t.Run(name+"/"+verb, func(t *testing.T) {
+				best := time.Hour
+				for try := 0; try < tries && best > slow; try++ { // others use the machine, too
+					e := newEnv(t, url, nil)
+					for _, seed := range seeds {
+						seed(e)
+					}
+					m := &meter{Runner: e.line, e: e}
+					e.must(nil, call(e, m))
+					best = min(best, m.took)
+					if t.Log(m.calls, m.commands, m.took); m.commands > commands {
+						t.Errorf("a call ran %d commands", m.commands)
+					}
+					if verb == "cancel" {
+						if n := e.count("ZCARD", "contents"); n != 0 {
+							t.Errorf("%d entries are left", n)
+						}
+						if place, err := e.conn.Do("LPOS", e.q.Waiting(), "a"); place != nil || err != nil {
+							t.Error("one is left: ", place, err)
+						}
+					}
+					e.must(e.conn.Do("FLUSHALL"))
+				}
+				if best > slow {
+					t.Errorf("the longest call took %v at best", best)
+				}
+			})
+		}
+	}
+}
+
+// A page of a cancel is bounded in bytes, too: of the list, beside locks or not, and of the
+// entries. It takes at least one copy.
+func TestCancelPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	const copies = 5
+	for _, c := range []struct {
+		size          int
+		list, entries int // copies in a page
+	}{{256 << 10, copies, 1}, {1 << 20, 4, 1}, {4 << 20, 1, 1}} {
+		for _, locked := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.size, locked), func(t *testing.T) {
+				e := newEnv(t, redistest.URL(), nil)
+				payload := strings.Repeat("x", c.size)
+				if locked {
+					e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
+				}
+				for i := range copies {
+					if !locked || i > 0 {
+						e.push(1, payload)
+					}
+					e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+				}
+				list, entries := copies, copies
+				pages := 0
+				look := func() {
+					l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
+					if list-l > c.list || entries-n > c.entries {
+						t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
+					}
+					list, entries = l, n
+					pages++
+				}
+				receipt, err := Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload))
+				e.must(nil, err)
+				if receipt.Removed != 2*copies || list+entries > 0 {
+					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
+				}
+			})
+		}
+	}
+}
+
+// A behind is a Runner that looks behind each call.
+type behind struct {
+	Runner
+	look func()
+}
+
+func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
+	v, err := b.Runner.One(ctx, c)
+	b.look()
+	return v, err
+}
+
+// A cancel takes as many calls as there are pages of what waited when it began.
+func TestCancelInPages(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.push(25_000, "a")
+	e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
+	e.must(e.conn.Do("ZADD", e.q.Working("w1"), 1, "p1"))
+	e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
+	e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "w1"))
+	e.must(e.conn.Do("SET", e.q.Token(), 1))
+	c, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
+	if c.Removed != 25_000 || c.Token != 4 { // one of each call
+		t.Errorf("%+v", c)
+	}
+	if heard := e.heard(); fmt.Sprint(heard) != "[cancel a]" {
+		t.Errorf("published %q", heard)
+	}
+}
+
+// What starts between two pages and is put off does not escape, neither out of the list nor
+// out of an entry that the next page would have removed.
+func TestCancelBetweenPages(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]struct {
+		seed           func(e *env)
+		copies         int
+		started, retry int // behind which call
+	}{
+		"of the list": {func(e *env) { e.push(10_001, "a") }, 10_001, 1, 1},
+		"of an entry": {func(e *env) {
+			for i := range 250 {
+				e.must(Put(e.ctx, e.line, e.q, fmt.Sprintf("k:%03d", i), Change{Payload: []byte("a"), When: Always}))
+			}
+		}, 250, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			at.seed(e)
+			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
+			var task Start
+			c, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
+				if call == at.started {
+					a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
+					e.must(nil, err)
+					task = a.Started[0]
+				}
+				if call == at.retry {
+					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
+						Outcomes: []Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
+					e.must(nil, err)
+				}
+			}}, e.q, []byte("a"))
+			e.must(nil, err)
+			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
+				t.Errorf("%d still wait of what waited when the cancel came; removed %d of %d", n, c.Removed, at.copies)
+			}
+		})
+	}
+}
+
+// A younger copy that came back in front of an old one is not removed in its place.
+func TestCancelBehindYounger(t *testing.T) {
+	t.Parallel()
+	for name, served := range map[string]bool{"served": true, "served after the first page": false} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			e.push(10_001, "a")
+			serve := func() { e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1")) }
+			if served {
+				serve()
+			}
+			step := func(number int64, start []string, stop ...Outcome) *Answer {
+				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop})
+				e.must(nil, err)
+				return a
+			}
+			_, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
+				if call > 1 {
+					return
+				}
+				serve()
+				e.must(e.conn.Do("LPUSH", e.q.Waiting(), "x", "a"))
+				started := step(1, []string{"old", "x", "younger"}).Started
+				for i, id := range []string{"old", "x", "younger"} {
+					step(int64(i)+2, nil, Outcome{Process: id, Token: started[i].Token, Verb: Stop})
+				}
+			}}, e.q, []byte("a"))
+			e.must(nil, err)
+			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
+			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
+				t.Errorf("%q wait: the old one is still behind x", left)
+			}
+		})
+	}
+}
+
+// between does something behind each call.
+type between struct {
+	Runner
+	calls int
+	then  func(call int)
+}
+
+func (b *between) One(ctx context.Context, c redisconn.Call) (any, error) {
+	v, err := b.Runner.One(ctx, c)
+	b.calls++
+	b.then(b.calls)
+	return v, err
+}
+
+// Gaps are where a cancel has removed something, so that each lock is where its payload is,
+// whatever is taken, returned, enqueued and removed.
+func TestGapsClose(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
+	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
+	e.push(700, "a")
+	for _, p := range []string{"b", "c"} {
+		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
+	}
+	_, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
+	if n := e.count("ZCARD", "gaps"); n != 700 {
+		t.Fatalf("%d gaps", n)
+	}
+	tokens := map[string]int64{}
+	for i, id := range []string{"p1", "p2"} {
+		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}})
+		e.must(nil, err)
+		tokens[id] = a.Started[0].Token
+	}
+	// What was taken first goes back, in front of all gaps that are left.
+	for i, id := range []string{"p2", "p1"} {
+		_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
+			Outcomes: []Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
+		e.must(nil, err)
+	}
+	for _, p := range []string{"b", "c"} {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}})
+	e.must(nil, err)
+	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
+	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
+		t.Error(a.Started, where, err)
+	}
+}
+
+// A large payload isn't published; a small one that reads like a digest is not either.
+func TestCancelMessages(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
+		_, err := Cancel(e.ctx, e.line, e.q, []byte(payload))
+		e.must(nil, err)
+		message, _ := strings.CutPrefix(e.heard()[0], "cancel ")
+		if message[0] == '"' {
+			t.Fatal(message)
+		}
+		p, of, size := ReadCancel([]byte(message))
+		raw := len(payload) <= 1024 && !strings.HasPrefix(payload, "sha1:"+digest("a"))
+		if of != digest(payload) || size != len(payload) || (p != nil) != raw || raw && string(p) != payload {
+			t.Errorf("%.80s: read as %.80s, %s, %d", message, p, of, size)
+		}
+	}
+}
+
+// What a lying server answers is refused.
+func TestIsOverOfShortReplies(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
+		over, _, err := Receipt{Name: digest("a"), Token: 1}.IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
+		if over || err == nil {
+			t.Errorf("%v: %t, %v", values, over, err)
+		}
+	}
+}
+
+// A cancel ends, whatever is answered.
+func TestCancelMakesNoProgress(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
+		none := int64(0)
+		_, err := Cancel(e.ctx, answers{[]any{none, none, none, none, left, none, []byte(""), []byte(until)}}, e.q, []byte("a"))
+		if err == nil || e.ctx.Err() != nil {
+			t.Errorf("%d and %q are left for ever: %v", left, until, err)
+		}
+	}
+}
+
+// answers are the replies to some calls.
+type answers []any
+
+func (a answers) Do(_ context.Context, calls ...redisconn.Call) (all []redisconn.Reply) {
+	for i := range calls {
+		all = append(all, redisconn.Reply{Value: a[i]})
+	}
+	return all
+}
+
+func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0], nil }

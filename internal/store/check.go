@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+var check = load("check")
+
+// What a check looks at: what the names are.
+type What string
+
+// Where the names are: processes with a list; those that a worker holds, and
+// those that another one holds, too; workers that hold something, members,
+// suspects, idle workers, workers with rounds; fields of entries; entries with a
+// hash, in schedule, in contents; digests with a lock; names in the cancel log
+// and those with a record; who holds something, and what is stopping; batches that are
+// committed; the queue, by any name.
+const (
+	CheckProcesses What = "process"
+	CheckHeld      What = "held"
+	CheckTwice     What = "twice" // process:worker
+	CheckHolders   What = "working"
+	CheckMembers   What = "member" // deadline:worker; the deadline may be left out
+	CheckSuspects  What = "suspect"
+	CheckIdle      What = "idle"
+	CheckRounds    What = "round"
+	CheckRunning   What = "running"
+	CheckEntries   What = "entry"
+	CheckScheduled What = "scheduled"
+	CheckContents  What = "content" // digest:entry
+	CheckLocks     What = "lock"
+	CheckCanceled  What = "canceled"
+	CheckRecords   What = "record"
+	CheckHolding   What = "holder"
+	CheckStopping  What = "stopping"
+	CheckBatches   What = "batch"
+	CheckQueue     What = "queue"
+)
+
+// A Flaw is something that no invariant allows, or that blocks tasks.
+type Flaw struct {
+	Kind   string
+	Name   string
+	Mended bool
+	Detail string // the deadline of a dead member; how many tasks wait; who lost a process that two held
+}
+
+// A Verdict is what a check has found.
+type Verdict struct {
+	Flaws   []Flaw
+	Judged  int // of the names, from the first; the others are to be asked for again
+	Retries int // of CheckScheduled: entries judged that wait to be retried
+}
+
+// Check looks at things of a queue at one moment, and says what is wrong with
+// them; with mend it is put right where no task can be lost by it. The worker is
+// the one who holds the processes, for CheckHeld and CheckTwice. The work grows with the
+// names and the bytes of their payloads, which end a call early; for a process that nobody
+// holds, and for cancels, also with the workers.
+func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
+	args := prefixes(q, flag(mend), string(what), worker, q.Batch(""))
+	for _, name := range names {
+		args = append(args, name)
+	}
+	var v Verdict
+	d := decode(do(ctx, r, check.Call(append(shared(q), q.Batches()), args...)))
+	flaws := d.list()
+	flaws.each(func() {
+		one := flaws.list()
+		v.Flaws = append(v.Flaws, Flaw{one.string(), one.string(), one.int() == 1, one.string()})
+		flaws.join(one)
+	})
+	d.join(flaws)
+	v.Judged, v.Retries = int(d.int()), int(d.int())
+	if d.err == nil && (v.Judged < 1 || v.Judged > len(names)) && len(names) > 0 {
+		d.err = errors.New("the reply has judged more or less than was asked for")
+	}
+	return v, d.err
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// checks looks at names, and mends if it says so; "w1 p1" is a process of w1.
+func checks(mend bool, what What, names ...string) func(*env) string {
+	return func(e *env) string {
+		worker, names := "", names // others use them at the same time
+		if what == CheckHeld || what == CheckTwice {
+			worker, names = names[0], names[1:]
+		}
+		full := make([]string, len(names))
+		for i, n := range names {
+			full[i] = undigest(n)
+		}
+		v, err := Check(e.ctx, e.line, e.q, what, worker, mend, full)
+		if err != nil {
+			return refused(err)
+		}
+		if v.Judged != len(names) {
+			return fmt.Sprintf("judged %d", v.Judged)
+		}
+		var all []string
+		for _, f := range v.Flaws {
+			s := f.Kind + " " + name(f.Name)
+			if f.Mended {
+				s += " mended"
+			}
+			if f.Detail != "" && f.Kind != "expired-worker" {
+				s += " " + f.Detail
+			}
+			all = append(all, s)
+		}
+		return strings.Join(all, ", ")
+	}
+}
+
+// A repair is a damage and what becomes of it: it is found, found again, since
+// looking changes nothing, mended, and gone.
+func repair(what What, names []string, kind string, damaged, mended state, heard ...string) []when {
+	found := kind
+	fixed := kind + " mended"
+	if before, detail, ok := strings.Cut(kind, "|"); ok {
+		found, fixed = before+" "+detail, before+" mended "+detail
+	}
+	return []when{
+		{call: checks(false, what, names...), want: found},
+		{call: checks(false, what, names...), want: found, state: damaged},
+		{call: checks(true, what, names...), want: fixed, state: mended, heard: heard},
+		{call: checks(false, what, names...), state: mended},
+		{call: checks(true, what, names...), state: mended},
+	}
+}
+
+// healthy is a queue on which everything is going on, and all is well.
+var healthy = state{
+	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w5=-1 w3=0 w2=-30m)",
+	"idle": "(w1=-1m)", "rounds": "{fence=5 w1=4 w2=7}", "token": "=7",
+	"working:w1": "(p1=1 p2=2 p6=6)", "process:p1": "[a]", "process:p2": "[b]",
+	"working:w2": "(p3=3)", "process:p3": "[c]", "working:w3": "(p4=4)", "process:p4": "[d]", "working:w5": "(p5=5)", "process:p5": "[e]",
+	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
+	"unique": "{#b=p:p2 #f=e:r:p9 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m", "ledger": "{#x=1}",
+	"process:p6": "[g]", "entries": "{p6=k:x}", "keyed:k:x": blocks(runs("p6", 1, 0), "h", "+20m"),
+	"keyed:r:p9": h(waits("f", "+9m", 1, 0)), "schedule": "(r:p9=+9m)", "contents": "(#f:r:p9=0 #h:k:x=0)",
+}
+
+// Of what is well nothing is said, nor is anything changed.
+func TestCheckHealthy(t *testing.T) {
+	t.Parallel()
+	var all []when
+	for what, names := range map[What][]string{
+		CheckProcesses: {"p1", "p2", "p3", "p4", "p5", "p6", "p7"}, CheckHeld: {"w1", "p1", "p2", "p6", "p7"},
+		CheckTwice: {"w1", "p1:w2", "p3:w2", "p7:w9"}, CheckHolders: {"w1", "w2", "w3", "w5", "w9"},
+		CheckMembers: {":w1", ":w2", ":w9"}, CheckSuspects: {"w2", "w3", "w5", "w9"}, CheckIdle: {"w1", "w9"}, CheckRounds: {"w1", "fence", "w2", "w9"},
+		CheckRunning: {"p6", "p1", "p9"}, CheckEntries: {"k:x", "r:p9", "k:z"}, CheckScheduled: {"r:p9", "k:x", "k:z"},
+		CheckContents: {"#f:r:p9", "#h:k:x", "#z:k:z"}, CheckLocks: {"#b", "#f", "#y", "#z", "offset"},
+		CheckCanceled: {"#a", "#b"}, CheckRecords: {"#a", "#b", "#z"},
+	} {
+		for _, mend := range []bool{false, true} {
+			all = append(all, when{call: checks(mend, what, names...)})
+		}
+	}
+	all = append(all, when{call: checks(true, CheckQueue, "q"), want: "paused q 3"})
+	run(t, []scenario{{name: "all", seed: healthy, steps: all}})
+}
+
+func TestCheckProcesses(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	run(t, []scenario{
+		{name: "orphan", alive: []string{"w1"}, seed: w.with("process:p1", "[a]", "queues", "[b]", "idle", "(w1=-1m)"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
+			nil, w.with("queues", "[a b]"), "wake:w1 1")},
+		{name: "orphans keep their order", seed: w.with("process:p1", "[a]", "process:p2", "[b]", "queues", "[c]"), steps: []when{
+			{call: checks(true, CheckProcesses, "p2", "p1"), want: "orphan p2 mended, orphan p1 mended", state: w.with("queues", "[a b c]")}}},
+		{name: "orphan with a lock", seed: w.with("process:p1", "[a]", "queues", "[b]", "unique", "{#a=p:p1 offset=4}"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
+			nil, w.with("queues", "[a b]", "unique", "{#a=w:3 offset=3}"))},
+		{name: "orphan of a key", seed: w.with("process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
+			nil, w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)))},
+		{name: "an orphan is not canceled", seed: w.with("workers", "(w1=+60m w2=+60m)", "process:p1", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9} +1440m"),
+			steps: []when{{call: checks(true, CheckProcesses, "p1", "p2"), want: "orphan p1 mended", state: w.with("workers", "(w1=+60m w2=+60m)", "queues", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9} +1440m")}}},
+		{name: "the list is of another type", seed: w.with("process:p1", "[a]", "queues", "=5"), steps: []when{
+			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
+		{name: "the process is of another type", seed: w.with("process:p1", "=5"), steps: []when{{call: checks(true, CheckProcesses, "p1")}}},
+		{name: "its list is lost", seed: w.with("working:w1", "(p1=1)"), steps: []when{{call: checks(true, CheckHeld, "w1", "p1"), want: "no-payload p1"}}},
+		{name: "twice", seed: w.with("workers", "(w1=+60m w2=+60m)", "working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "two-owners p1|w1",
+			nil, w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p1=2)", "process:p1", "[a]"))},
+		{name: "twice, the later one is of no member", seed: w.with("working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), steps: repair(CheckTwice, []string{"w1", "p1:w2"}, "two-owners p1|w2",
+			nil, w.with("working:w1", "(p1=1)", "process:p1", "[a]"))},
+	})
+}
+
+func TestCheckWorkers(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
+	judge := func(e *env) string { // with the deadline that was seen
+		v, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
+		e.must(nil, err)
+		return checks(true, CheckMembers, v.Flaws[0].Detail+":w1")(e)
+	}
+	run(t, []scenario{
+		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "non-member w9",
+			nil, w.with("queues", "[a b]"))},
+		{name: "a token that was never given", seed: w.with("working:w1", "(p1=12)", "process:p1", "[a]"), steps: repair(CheckHolders, []string{"w1"}, "token w1",
+			nil, w.with("working:w1", "(p1=12)", "process:p1", "[a]", "token", "=12"))},
+		{name: "dead, and nobody is there to judge", seed: dead, steps: []when{
+			{call: checks(false, CheckMembers, ":w1"), want: "expired-worker w1"},
+			{call: checks(true, CheckMembers, ":w1"), want: "expired-worker w1"},
+			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it was heard of since
+			{call: judge, want: "expired-worker w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: joins("w1", 9), want: "again"}}}, // a late copy
+		{name: "dead, and others are", seed: dead.with("workers", "(w1=-60m w2=-30m)", "rounds", "{fence=4 w1=3 w2=7}"), steps: []when{
+			{call: judge, want: "expired-worker w1 mended", state: state{"workers": "(w2=-30m)", "rounds": "{fence=10 w2=7}", "token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
+			{call: joins("w1", 9), want: "again"}}},
+		{name: "unfinished", seed: state{"suspects": "(w1=0)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]"}, steps: repair(CheckSuspects, []string{"w1"}, "unfinished-return w1",
+			nil, state{"token": "=9", "queues": "[a]", "ledger": "{#a=1}"})},
+		{name: "suspect", seed: w.with("suspects", "(w9=+1m)"), steps: repair(CheckSuspects, []string{"w9"}, "leftover w9", nil, w)},
+		{name: "idle", seed: w.with("idle", "(w9=-1m)"), steps: repair(CheckIdle, []string{"w9"}, "leftover w9", nil, w)},
+		{name: "round", seed: w.with("rounds", "{w9=1}"), steps: repair(CheckRounds, []string{"w9"}, "leftover w9", nil, w.with("token", "=10"))},
+		{name: "round, beside others", seed: w.with("rounds", "{fence=3 w1=4 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w1", "w9"}, "leftover w9", nil, w.with("rounds", "{fence=10 w1=4}", "token", "=10"))},
+		{name: "round, the last", seed: w.with("rounds", "{fence=3 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w9"}, "leftover w9", nil, w.with("token", "=10"))},
+		{name: "a fence, and nobody is there", seed: w.with("rounds", "{fence=3}"), steps: repair(CheckRounds, []string{"fence"}, "leftover fence", nil, w.with("token", "=10"))},
+	})
+}
+
+func TestCheckEntries(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	waiting := w.with("keyed:k:x", waits("a", "+9m", 1, 0), "schedule", "(k:x=+9m)", "contents", "(#a:k:x=0)")
+	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
+	blocked := running.with("keyed:k:x", blocks(runs("p1", 1, 0), "b", "+9m"), "contents", "(#b:k:x=0)")
+	free := w.with("keyed:k:x", waits("b", "+9m", 0, 0), "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
+	entry := func(name string, damaged, mended state) scenario {
+		return scenario{name: name, seed: damaged, steps: repair(CheckEntries, []string{"k:x"}, "schedule k:x", nil, mended)}
+	}
+	run(t, []scenario{
+		entry("not planned", waiting.with("schedule", ""), waiting),
+		entry("planned for another time", waiting.with("schedule", "(k:x=+5m)"), waiting.with("schedule", "(k:x=+5m)", "keyed:k:x", waits("a", "+5m", 1, 0))),
+		entry("without a time", waiting.with("keyed:k:x", h("payload=a retries=1 crashes=0")), waiting),
+		entry("not in contents", waiting.with("contents", ""), waiting),
+		entry("neither waits nor runs", w.with("keyed:k:x", "{junk=1}", "schedule", "(k:x=+5m)"), w),
+		entry("planned while it runs", blocked.with("schedule", "(k:x=-1m)"), blocked),
+		entry("runs, and entries do not say so", running.with("entries", ""), running),
+		entry("runs no process", blocked.with("entries", "", "working:w1", "", "process:p1", ""), free),
+		{name: "process without list, blocked without a time", seed: blocked.with("working:w1", "", "process:p1", "", "keyed:k:x", h(runs("p1", 1, 0), "payload=b retries=0 crashes=0")),
+			steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, free.with("keyed:k:x", waits("b", "now", 0, 0), "schedule", "(k:x=now)"))},
+		{name: "process without list", seed: blocked.with("working:w1", "", "process:p1", ""), steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, free)},
+		{name: "process without list, held", seed: blocked.with("process:p1", ""), steps: []when{{call: checks(true, CheckRunning, "p1")}, {call: checks(true, CheckEntries, "k:x")}}},
+		{name: "the entry is lost", seed: running.with("keyed:k:x", ""), steps: repair(CheckRunning, []string{"p1"}, "schedule p1", nil, running.with("keyed:k:x", h(runs("p1", 0, 0))))},
+		{name: "the entry runs again", seed: running.with("entries", "{p0=k:x p1=k:x}", "process:p0", "[a]", "working:w1", "(p0=1 p1=2)"), steps: repair(CheckRunning, []string{"p0", "p1"}, "schedule p0",
+			nil, running.with("process:p0", "[a]", "working:w1", "(p0=1 p1=2)"))},
+		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "schedule k:x", nil, w)},
+		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "schedule k:x", nil, w)},
+		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "schedule k:x", nil, waiting)},
+	})
+}
+
+func TestCheckLocks(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	run(t, []scenario{
+		{name: "of a process that is gone", seed: w.with("unique", "{#a=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
+		{name: "of a process that runs something else", seed: w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#a=p:p1 #b=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a", "#b"}, "lock #a",
+			nil, w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#b=p:p1 offset=3}"))},
+		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
+		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
+		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale-lock #a", nil, w)},
+		{name: "another place of the list", seed: w.with("queues", "[b a]", "unique", "{#a=w:3 offset=3}"), steps: []when{{call: checks(true, CheckLocks, "#a")}}},
+		{name: "no lock", seed: w.with("unique", "{offset=3}"), steps: repair(CheckQueue, []string{"q"}, "leftover unique", nil, w)},
+		{name: "no offset", seed: w.with("queues", "[a]", "unique", "{#a=w:0}"), steps: repair(CheckQueue, []string{"q"}, "lock offset", nil, w.with("queues", "[a]", "unique", "{#a=w:0 offset=0}"))},
+	})
+}
+
+// stopped names a process that is stopping.
+func stopped(payload string, token int, process string) string {
+	return fmt.Sprintf("p%s:%016d:%s", digest(payload), token, process)
+}
+
+func stoppedKey(entry string, token int, process string) string {
+	return "k" + stopped(entry, token, process)[1:]
+}
+
+func TestCheckCancels(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
+	over := "{finished=0 stopped=0 token=4} +1m"
+	run(t, []scenario{
+		{name: "nobody holds anything", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
+		{name: "the last token that was given", seed: holds.with("canceled", "(#a=9)"), steps: []when{{call: checks(true, CheckCanceled, "#a")}}},
+		{name: "who holds something is not known to", seed: holds.with("holders", "(w2=0)"), steps: repair(CheckHolders, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0 w2=0)"))},
+		{name: "who holds nothing is known to", seed: w.with("holders", "(w1=4 w8=4)"), steps: repair(CheckHolding, []string{"w1", "w8", "w9"}, "leftover w8", nil, w.with("holders", "(w1=4)"))},
+		{name: "said of cancels to come", seed: holds.with("holders", "(w1=10)"), steps: repair(CheckHolding, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0)"))},
+		{name: "stopping of another type", seed: holds.with("stopping", "=foreign"), steps: []when{{call: checks(true, CheckStopping, stopped("a", 1, "p2"))}}},
+		{name: "said of the last one", seed: holds.with("holders", "(w1=9)"), steps: []when{{call: checks(true, CheckHolding, "w1"), state: holds.with("holders", "(w1=9)")}}},
+		{name: "what is stopping is gone", seed: holds.with("stopping", "("+stopped("a", 1, "p1")+"=0 "+stopped("a", 2, "p2")+"=0)"), steps: repair(CheckStopping, []string{stopped("a", 1, "p1"), stopped("a", 2, "p2"), stopped("a", 3, "p3")},
+			"cancel p2", nil, holds.with("stopping", "("+stopped("a", 1, "p1")+"=0)"))},
+		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: []when{
+			{call: checks(true, CheckCanceled, "#a")},
+			{call: checks(true, CheckHolders, "w9"), want: "non-member w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
+		{name: "a token that was never given", seed: holds.with("canceled", "(#a=10)", "cancel:#a", "{finished=0 stopped=0 token=10} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "future-cancel #a",
+			nil, holds.with("cancel:#a", "{finished=0 stopped=0 token=10} +1m"))},
+		{name: "a token that was never given, and no record", seed: state{"token": "=9", "canceled": "(#a=9 #b=5000)"}, steps: repair(CheckCanceled, []string{"#b"}, "future-cancel #b",
+			nil, state{"token": "=9", "canceled": "(#a=9)"})},
+		{name: "the record is lost", seed: w.with("canceled", "(#a=4)"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w)},
+		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
+	})
+}
+
+func TestCheckQueue(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	run(t, []scenario{
+		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "crash-counts q", nil, w)},
+		{name: "counts of what waits", seed: w.with("ledger", "{#a=2}", "queues", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
+		{name: "counts of what runs", seed: w.with("ledger", "{#a=2}", "working:w1", "(p1=1)", "process:p1", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
+		{name: "nobody serves it", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
+		{name: "paused", seed: w.with("queues", "[a b]", "paused", "=1"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2"}}},
+		{name: "paused, and nobody serves it", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, no-worker q 2"}}},
+		{name: "the token is no number", seed: w.with("token", "=x"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "token q"}}},
+	})
+}
+
+// blocks is an entry that runs, and in which something else waits.
+func blocks(runs, payload, due string) string {
+	return h(runs, waits(payload, due, 0, 0), rule(0, 0, due, due))
+}

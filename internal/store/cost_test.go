@@ -1,0 +1,48 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// While there are locks, crashes or cancels, ends are hashed, and so they cost more.
+func TestWatched(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		seed state
+		want bool
+	}{
+		{"nothing", rawP, false},
+		{"a lock", rawP.with("unique", "{#b=p:p9 offset=0}"), true},
+		{"a crash", rawP.with("ledger", "{#b=1}"), true},
+		{"a cancel", rawP.with("canceled", "(#b=5)"), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}})
+			if err != nil || a.Watched != c.want {
+				t.Error(a, err)
+			}
+		})
+	}
+	for _, c := range []struct {
+		outcome     Outcome
+		not, beside int
+	}{
+		{Outcome{Verb: Finish, Plain: true}, 2, 8},
+		{Outcome{Verb: Finish, Plain: true, Size: 16 << 10}, 2, 48},
+		{Outcome{Verb: Drop, Plain: true, Size: 16 << 10}, 4, 50},
+		{Outcome{Verb: Finish, Size: 16 << 10}, 12, 58},
+		{Outcome{Verb: Finish, Plain: true, Size: 1 << 20}, 56, 62}, // its digest is said
+		{Outcome{Verb: Stop, Plain: true, Size: 600}, 10, 10},
+	} {
+		if not, beside := c.outcome.Cost(false, false), c.outcome.Cost(false, true); not != c.not || beside != c.beside {
+			t.Errorf("%+v costs %d and %d, want %d and %d", c.outcome, not, beside, c.not, c.beside)
+		}
+	}
+}

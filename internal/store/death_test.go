@@ -1,0 +1,178 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// crowd makes n members whose leases lapse at the given time, and which hold as many
+// tasks each, dealt out in turn. The token of a task is its payload, too.
+func (e *env) crowd(n, tasks int, lapse int64) {
+	e.t.Helper()
+	for i := range n {
+		w := fmt.Sprintf("w%05d", i)
+		e.must(nil, e.conn.Send("ZADD", e.q.Workers(), lapse, w))
+		e.must(nil, e.conn.Send("HSET", e.q.Rounds(), w, 1))
+		for j := range tasks {
+			token := j*n + i + 1
+			id := fmt.Sprintf("p%07d", token)
+			e.must(nil, e.conn.Send("ZADD", e.q.Working(w), token, id))
+			e.must(nil, e.conn.Send("LPUSH", e.q.Process(id), token))
+		}
+	}
+	e.must(nil, e.conn.Send("SET", e.q.Token(), n*tasks))
+	e.must(e.conn.Do(""))
+}
+
+// longest is the time of the longest script since the last call.
+func (e *env) longest() (longest time.Duration) {
+	e.t.Helper()
+	entries, err := redis.Values(e.conn.Do("SLOWLOG", "GET", -1))
+	e.must(nil, err)
+	for _, entry := range entries {
+		fields := entry.([]any)
+		if command, err := redis.ByteSlices(fields[3], nil); err == nil && strings.HasPrefix(string(command[0]), "EVAL") {
+			longest = max(longest, time.Duration(fields[2].(int64))*time.Microsecond)
+		}
+	}
+	e.must(e.conn.Do("SLOWLOG", "RESET"))
+	return longest
+}
+
+// A thousand workers that die at once are suspected by one look. Once a grace is over a
+// few more fail all of them and return their tasks: of up to 500 workers, in order. No
+// look does much: that is counted, since a time of some milliseconds is for the bench to
+// measure.
+func TestManyDie(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{500, 1000} {
+		manyDie(t, workers)
+	}
+}
+
+func manyDie(t *testing.T, workers int) {
+	const (
+		tasks    = 2
+		commands = 2000 // of a look: one for each of 500 workers, and a dozen for each of 100 tasks
+	)
+	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100").URL()
+	e := newEnv(t, url, nil)
+	e.crowd(workers, tasks, 1)
+	m := &meter{Runner: e.line, e: e}
+	dead, back := 0, 0
+	for again := true; again; {
+		l, err := Sweep(e.ctx, m, e.q, 0)
+		e.must(nil, err)
+		if n := e.count("ZCARD", "suspects"); m.calls == 1 && n != workers {
+			t.Fatalf("one look has suspected %d of %d", n, workers)
+		}
+		if len(l.Failed) > 200 || l.Returned > 100 {
+			t.Errorf("one look has failed %d, and returned %d tasks", len(l.Failed), l.Returned)
+		}
+		dead, back, again = dead+len(l.Failed), back+l.Returned, l.Again || m.calls == 1
+	}
+	if dead != workers || back != workers*tasks || m.calls > 2+workers/200+workers*tasks/100 {
+		t.Fatalf("%d of %d were failed, %d of %d tasks are back, with %d looks", dead, workers, back, workers*tasks, m.calls)
+	}
+	waiting, err := redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)) // the tail is the front
+	e.must(nil, err)
+	for i, token := range waiting {
+		if token != workers*tasks-i && workers <= 500 {
+			t.Fatalf("%d. from the back is the task %d", i, token)
+		}
+	}
+	if t.Log(m.calls, m.commands, m.took); m.commands > commands {
+		t.Errorf("a look ran %d commands", m.commands)
+	}
+}
+
+// Two pages of those who have lapsed are noted by two looks, and the second follows at
+// once, whether or not who looks may judge.
+func TestSuspectsInPages(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.crowd(1100, 0, 1)
+	e.must(e.conn.Do("ZADD", e.q.Workers(), e.now()+time.Hour.Milliseconds(), "judge"))
+	for i, want := range []int{1000, 1100, 1100} {
+		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "judge", time.Hour, time.Minute, 0))[0])
+		e.must(nil, err)
+		if n := e.count("ZCARD", "suspects"); n != want || p.Again != (i == 0) {
+			t.Errorf("look %d: %d suspects, again: %t", i, n, p.Again)
+		}
+	}
+}
+
+// What others have written to the suspects hides nobody.
+func TestForeignSuspects(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.crowd(300, 0, 1)
+	for i := range 200 {
+		e.must(e.conn.Do("ZADD", e.q.Suspects(), 1<<50, fmt.Sprint("nobody", i)))
+	}
+	for range 40 {
+		_, err := Sweep(e.ctx, e.line, e.q, 0)
+		e.must(nil, err)
+	}
+	if n := e.count("ZCARD", "workers"); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// A return moves some MiB at once, and at least one task, whatever lane it is of: fewer
+// where it has to compute digests, since nobody has named them.
+func TestReturnsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	const size, tasks = 1 << 20, 10
+	for name, c := range map[string]struct {
+		keyed, named bool
+		each         int
+	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			deadline := e.now() + time.Hour.Milliseconds()
+			for _, w := range []string{"dead", "alive"} {
+				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))
+			}
+			payload := strings.Repeat("x", size)
+			for i := range tasks {
+				id := fmt.Sprint("p", i)
+				e.must(e.conn.Do("ZADD", e.q.Working("dead"), i+1, id))
+				e.must(e.conn.Do("LPUSH", e.q.Process(id), payload))
+				if c.keyed {
+					e.must(e.conn.Do("HSET", e.q.Entries(), id, fmt.Sprint("k:", i)))
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "process", id, "tried", 0, "died", 0))
+				}
+				if c.named {
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "sum", id+":"+digest(payload)))
+				}
+			}
+			e.must(e.conn.Do("SET", e.q.Token(), tasks))
+			held := func() int { return e.count("ZCARD", "working:dead") }
+			call := func() int {
+				before := held()
+				e.must(e.line.One(e.ctx, fail.Call(shared(e.q), prefixes(e.q, "dead", 1)...)))
+				return before - held()
+			}
+			if n := call(); n != c.each {
+				t.Errorf("one call returned %d MiB, not %d", n, c.each)
+			}
+			// What a round returns holds up its own starts, until all are back.
+			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}})
+			e.must(a, err)
+			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
+				t.Errorf("%d started, %d are held", len(a.Started), held())
+			}
+			if _, n, err := FailWorker(e.ctx, e.line, e.q, "dead"); err != nil || held() != 0 {
+				t.Error(n, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A call deletes 100 entries, or as many as have a mebibyte of payloads.
+func TestDeleteIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		entries, size int
+		left          int64
+	}{
+		"entries": {450, 1, 350},
+		"bytes":   {10, 300 << 10, 6},
+		"exactly": {10, 256<<10 - 1, 6}, // and a digit each
+		"almost":  {10, 349524, 6},
+		"one":     {2, 2 << 20, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range c.entries {
+				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
+				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+			}
+			d := decode(do(e.ctx, e.line, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 1, e.q.Batch(""))...)))
+			if _, left := d.string(), d.int(); d.err != nil || left != c.left {
+				t.Errorf("%d entries are left, not %d: %v", left, c.left, d.err)
+			}
+			e.must(nil, Delete(e.ctx, e.line, e.q))
+			if n := e.count("ZCARD", "contents"); n != 0 {
+				t.Errorf("%d are left in the end", n)
+			}
+		})
+	}
+}
+
+// All that waited before is deleted, whatever others put meanwhile; or the caller learns that
+// it isn't.
+func TestDeleteWhileOthersPut(t *testing.T) {
+	t.Parallel()
+	const entries = 10
+	put := func(e *env, entry string, size int) {
+		e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(entry + strings.Repeat("x", size)), When: Always}))
+	}
+	for name, c := range map[string]struct {
+		size        int // of what is put between two calls
+		first, last int // the calls before which it is
+		gives       bool
+	}{
+		"once":                       {size: 1, first: 2, last: 2},
+		"once, as much as a page":    {size: 1 << 20, first: 2, last: 2},
+		"for a while, as it deletes": {size: 1 << 20, first: 3, last: 50},
+		"for ever, as it deletes":    {size: 1 << 20, first: 2, last: 1000, gives: true},
+		"for ever, less":             {size: 1, first: 2, last: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range entries {
+				put(e, fmt.Sprint("k:before", i), 1<<20)
+			}
+			calls := 0
+			err := Delete(e.ctx, beforehand{e.line, func() {
+				if calls++; c.first <= calls && calls <= c.last {
+					put(e, fmt.Sprint("k:new", calls), c.size)
+				}
+			}}, e.q)
+			left := strings.Count(e.contents(), "k:before")
+			if c.gives {
+				if err == nil || !strings.Contains(err.Error(), "call Delete again") {
+					t.Errorf("after %d calls it says %v", calls, err)
+				}
+			} else if err != nil || left > 0 {
+				t.Errorf("after %d calls, %d are left that waited before: %v", calls, left, err)
+			}
+		})
+	}
+}
+
+// Batches go a hundred a call, and the list with each page of them: between two calls,
+// others may move what is left of them there, and lock what they enqueue behind it.
+func TestDeleteOfManyBatches(t *testing.T) {
+	t.Parallel()
+	const batches = 350
+	for name, between := range map[string]func(e *env, call int){
+		"nobody comes": func(*env, int) {},
+		"others move one": func(e *env, _ int) {
+			e.must(nil, haulOne(e))
+		},
+		"others move all": func(e *env, _ int) {
+			e.must(Haul(e.ctx, e.line, e.q))
+		},
+		"others enqueue behind them": func(e *env, call int) {
+			e.must(Haul(e.ctx, e.line, e.q))
+			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("u", call))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range batches {
+				id := fmt.Sprintf("b%03d", i)
+				e.must(nil, e.conn.Send("LPUSH", e.q.Batch(id), "t"))
+				e.must(nil, e.conn.Send("ZADD", e.q.Batches(), i+1, id))
+			}
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
+			e.must(nil, List(e.ctx, e.line, keys.NewSpace(e.prefix), "q"))
+			calls, before := 0, batches
+			e.must(nil, Delete(e.ctx, beforehand{e.line, func() {
+				left := e.count("ZCARD", "batches")
+				if n := len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Batch(""), ":"))); n != left || before-left > 100 {
+					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", calls, left, before, n)
+				}
+				if calls > 0 {
+					between(e, calls)
+				}
+				calls, before = calls+1, e.count("ZCARD", "batches")
+			}}, e.q))
+			if calls < 2 || calls > batches/100+2 {
+				t.Errorf("it took %d calls", calls)
+			}
+			if heard := strings.Count(strings.Join(e.heard(), ","), "delete "); heard != 1 {
+				t.Errorf("%d deletes were published", heard)
+			}
+			for _, key := range redistest.Keys(t, e.conn, e.prefix) {
+				if key != e.prefix+":registry" {
+					t.Errorf("%s is left", key)
+				}
+			}
+		})
+	}
+}
+
+// What comes back to the list between two calls has its lock, and takes no place of a stale
+// one.
+func TestDeleteBesideReturns(t *testing.T) {
+	t.Parallel()
+	const unique, running = 2500, 50
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(member)
+	var list, held []any
+	where := []any{e.q.Unique(), "offset", running}
+	for i := range running {
+		id, task := fmt.Sprint("p", i), fmt.Sprint("running", i)
+		held = append(held, i+1, id)
+		e.must(nil, e.conn.Send("RPUSH", e.q.Process(id), task))
+		where = append(where, digest(task), "p:"+id)
+	}
+	for i := range unique {
+		task := fmt.Sprint("waiting", i)
+		list = append(list, task)
+		where = append(where, digest(task), fmt.Sprint("w:", running+i))
+	}
+	e.must(e.conn.Do("SET", e.q.Token(), running))
+	e.must(e.conn.Do("ZADD", append([]any{e.q.Working("w1")}, held...)...))
+	e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, list...)...))
+	e.must(e.conn.Do("HSET", where...))
+	var outcomes []Outcome
+	for i := range running {
+		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
+	}
+	round := func(n int64, r Round) *Answer {
+		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
+		answer, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(nil, err)
+		return answer
+	}
+	calls := 0
+	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {
+		if calls++; calls == 1 {
+			round(1, Round{Outcomes: outcomes})
+		}
+	}}, e.q))
+	if locks, waiting := e.count("HLEN", "unique")-1, e.count("LLEN", "queues"); locks != running || waiting != running {
+		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", calls, locks, waiting, running)
+	}
+	for i := range running {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("running", i))); refused(err) != "DUPLICATE" {
+			t.Errorf("task %d has lost its lock: %v", i, err)
+		}
+	}
+	outcomes = nil
+	for i, s := range round(2, Round{Start: seq("q", 0, running)}).Started {
+		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("q", i), Token: s.Token, Verb: Finish})
+	}
+	round(3, Round{Outcomes: outcomes})
+	if n := e.count("EXISTS", "unique"); n != 0 {
+		t.Error("in the end locks are left")
+	}
+}
+
+// haulOne moves a batch to the list, as far as one call does.
+func haulOne(e *env) error {
+	_, err := e.line.One(e.ctx, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch("")))
+	return err
+}
+
+// An afterwards is a Runner that lets something happen after each call.
+type afterwards struct {
+	Runner
+	after func()
+}
+
+func (a afterwards) One(ctx context.Context, c redisconn.Call) (any, error) {
+	defer a.after()
+	return a.Runner.One(ctx, c)
+}
+
+// A beforehand is a Runner that lets something happen before each call.
+type beforehand struct {
+	Runner
+	before func()
+}
+
+func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
+	b.before()
+	return b.Runner.One(ctx, c)
+}

@@ -1,0 +1,419 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// counting has a script add up the bytes of large payloads that it hashes, and of those
+// that it reads, in a hash beside the queue.
+const counting = `local redis = (function(plain)
+  local function count(what, s)
+    if type(s) == 'string' and #s > 65536 then
+      plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':counted', what, #s)
+    end
+  end
+  local function counted(reply)
+    count('read', reply)
+    for _, s in ipairs(type(reply) == 'table' and reply or {}) do
+      count('read', s)
+    end
+    return reply
+  end
+  return setmetatable({
+    sha1hex = function(s)
+      count('hashed', s)
+      return plain.sha1hex(s)
+    end,
+    call = function(...) return counted(plain.call(...)) end,
+    pcall = function(...) return counted(plain.pcall(...)) end,
+  }, { __index = plain })
+end)(redis)
+`
+
+// count has all scripts count. The test must not run beside others, which wait until it is
+// over.
+func count(t *testing.T) {
+	for verb, script := range scripts {
+		was := *script
+		*script = redisconn.NewScript(counting + current(verb))
+		t.Cleanup(func() { *script = was })
+	}
+}
+
+// large is a payload that takes long to hash, by name.
+func large(name string) string { return strings.Repeat(name, Large+1) }
+
+// counted tells how many bytes of large payloads the scripts have hashed and read since it
+// was asked last.
+func (e *env) counted() (hashed, read int) {
+	e.t.Helper()
+	key := e.q.Once("counted")
+	bytes, err := redis.IntMap(e.conn.Do("HGETALL", key))
+	e.must(nil, err)
+	e.must(e.conn.Do("DEL", key))
+	return bytes["hashed"], bytes["read"]
+}
+
+// contents is what contents has, in its order.
+func (e *env) contents() string {
+	e.t.Helper()
+	all, err := redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES"))
+	e.must(nil, err)
+	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+}
+
+// Whoever sends a large payload says its digest, and an entry keeps it as long as the task
+// is in the second lane: no script computes it.
+func TestDigestsAreKnown(t *testing.T) {
+	count(t)
+	a, b := large("a"), large("b")
+	far, lease := time.Now().Add(time.Hour).UnixMilli(), time.Hour
+	type step struct {
+		what string
+		do   func(e *env) error
+	}
+	put := func(key, payload string, c Change) step {
+		c.Payload, c.When = []byte(payload), Always
+		return step{"put", func(e *env) error { _, err := Put(e.ctx, e.line, e.q, key, c); return err }}
+	}
+	round := func(r Round) step {
+		r.Worker, r.Lease, r.Crashes, r.Keep = "w1", lease, 3, 10
+		return step{"step", func(e *env) error {
+			answer, err := Step(e.ctx, e.line, e.q, &r)
+			if err == nil && len(answer.Started) != len(r.Start) {
+				err = fmt.Errorf("%d were started, not %d", len(answer.Started), len(r.Start))
+			}
+			return err
+		}}
+	}
+	begin := func(n int64, id string) step { return round(Round{Number: n, Start: []string{id}}) }
+	end := func(n int64, id string, token int64, o Outcome, payload string) step {
+		o.Process, o.Token, o.Size, o.Digest = id, token, len(payload), digest(payload)
+		return round(Round{Number: n, Outcomes: []Outcome{o}})
+	}
+	raw := func(payload string) step {
+		return step{"push", func(e *env) error { _, err := e.conn.Do("LPUSH", e.q.Waiting(), payload); return err }}
+	}
+	remove := func(entry string) step {
+		return step{"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q, entry))[0].Err }}
+	}
+	fail := step{"fail", func(e *env) error { _, _, err := FailWorker(e.ctx, e.line, e.q, "w1"); return err }}
+	for name, steps := range map[string][]step{
+		"put again and again":   {put("k:x", a, Change{}), put("k:x", b, Change{}), put("k:x", a, Change{KeepPayload: true}), put("k:x", "small", Change{}), put("k:x", a, Change{At: far}), remove("k:x")},
+		"finished":              {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Finish}, a)},
+		"retried":               {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Stop}, a), remove("k:x")},
+		"retried, of the list":  {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Retry}, a), remove("r:p1")},
+		"blocked":               {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{}), put("k:x", a, Change{}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
+		"blocked and kept":      {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{KeepPayload: true}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
+		"of a dead worker":      {put("k:x", a, Change{}), begin(1, "p1"), fail, remove("k:x")},
+		"failed and requeued":   {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"requeue", func(e *env) error { _, err := Requeue(e.ctx, e.line, e.q, []string{"k:p1"}); return err }}, begin(3, "p2")},
+		"failed and removed":    {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q.Failed(), "k:p1"))[0].Err }}},
+		"deleted":               {put("k:x", a, Change{}), put("k:y", b, Change{}), {"delete", func(e *env) error { return Delete(e.ctx, e.line, e.q) }}},
+		"canceled":              {put("k:x", a, Change{}), raw(a), {"cancel", func(e *env) error { _, err := Cancel(e.ctx, e.line, e.q, []byte(a)); return err }}},
+		"canceled by its key":   {put("k:x", a, Change{}), {"cancel_key", func(e *env) error { _, err := CancelKey(e.ctx, e.line, e.q, "k:x"); return err }}},
+		"enqueued under a lock": {{"enqueue_unique", func(e *env) error { _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(a)); return err }}},
+		"explained":             {put("k:x", a, Change{}), {"explain", func(e *env) error { _, err := Explain(e.ctx, e.line, e.q, "", []byte(a), 10, 10); return err }}},
+		"checked, of two megabytes": {put("k:x", strings.Repeat("x", 2<<20), Change{}), {"check", func(e *env) error {
+			v, err := Check(e.ctx, e.line, e.q, CheckEntries, "", true, []string{"k:x"})
+			if err == nil && len(v.Flaws) > 0 {
+				err = fmt.Errorf("%v", v.Flaws)
+			}
+			return err
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(state{"workers": "(w1=+60m)"})
+			for i, s := range steps {
+				e.must(nil, s.do(e))
+				if n, _ := e.counted(); n > 0 {
+					t.Errorf("call %d, %s: %d bytes were hashed", i+1, s.what, n)
+				}
+			}
+		})
+	}
+}
+
+// Who only wants to know that a large payload is there, or what its digest is, doesn't read
+// it: Redis copies a mebibyte in milliseconds.
+func TestLargePayloadsAreNotRead(t *testing.T) {
+	count(t)
+	a := strings.Repeat("a", 2<<20)
+	w := member.with("token", "=9")
+	waiting := w.with("keyed:k:x", h("payload="+a+" due=1 retries=0 crashes=0 digest="+digest(a)), "schedule", "(k:x=1)", "contents", "(#"+a+":k:x=0)")
+	retried := w.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0 digest="+digest(a)), "schedule", "(r:p0=1)", "contents", "(#"+a+":r:p0=0)", "ledger", "{#"+a+"=2}")
+	explained := func(entry, payload string, crashes int) func(e *env) error {
+		return func(e *env) error {
+			p, err := Explain(e.ctx, e.line, e.q, entry, []byte(payload), 10, 10)
+			if err == nil && (len(p.Entries) != 1 || p.Entries[0].Crashes != crashes) {
+				err = fmt.Errorf("%+v", p.Entries)
+			}
+			return err
+		}
+	}
+	checked := func(what What, want string, names ...string) func(e *env) error {
+		return func(e *env) error {
+			if got := checks(true, what, names...)(e); got != want {
+				return fmt.Errorf("%q", got)
+			}
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		seed state
+		do   func(e *env) error
+	}{
+		"entry":                       {waiting, checked(CheckEntries, "", "k:x")},
+		"in contents":                 {waiting, checked(CheckContents, "", "#"+a+":k:x")},
+		"in schedule":                 {waiting, checked(CheckScheduled, "", "k:x")},
+		"lock":                        {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
+		"stopping":                    {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
+		"blocked by what is gone":     {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "schedule p1 mended", "p1")},
+		"explained":                   {waiting, explained("", a, 0)},
+		"explained, by its key":       {waiting, explained("k:x", "", 0)},
+		"explained, tried again":      {retried, explained("", a, 2)},
+		"explained, only by contents": {retried.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0")), explained("", a, 2)},
+		"explained, by its retry":     {retried, explained("r:p0", "", 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			if err := c.do(e); err != nil {
+				t.Error(err)
+			}
+			if _, n := e.counted(); n > 0 {
+				t.Errorf("%d bytes were read", n)
+			}
+		})
+	}
+}
+
+// A call of check ends when it has read a mebibyte, also of payloads whose digest it knows.
+func TestCheckReadsAMebibyte(t *testing.T) {
+	t.Parallel()
+	payload := strings.Repeat("x", 300<<10)
+	for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
+		e := newEnv(t, redistest.URL(), nil)
+		var names []string
+		for i := range 20 {
+			entry := fmt.Sprint("k:", i)
+			e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
+			names = append(names, name+entry)
+		}
+		v, err := Check(e.ctx, e.line, e.q, what, "", false, names)
+		if err != nil || v.Judged != 4 || len(v.Flaws) > 0 {
+			t.Errorf("%s: %d were judged, not 4: %v, %v", what, v.Judged, v.Flaws, err)
+		}
+	}
+}
+
+// It also ends when it has moved a mebibyte, or hashed one for what it moves.
+func TestMendingIsBounded(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 1<<20)
+	for name, c := range map[string]struct{ held, blocked string }{
+		"moved":  {held: large},
+		"hashed": {held: "a", blocked: large},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			seed := member.with("token", "=9", "entries", "{p8=k:8 p9=k:9}")
+			for _, n := range []string{"8", "9"} {
+				entry := h(runs("p"+n, 0, 0))
+				if c.blocked != "" {
+					entry = h(runs("p"+n, 0, 0), "payload="+n+c.blocked+" due=1 retries=0 crashes=0 keep=1 counts=1 low=1 high=1")
+				}
+				seed = seed.with("working:w"+n, "(p"+n+"="+n+")", "process:p"+n, "["+c.held+"]", "keyed:k:"+n, entry)
+			}
+			e.seed(seed)
+			v, err := Check(e.ctx, e.line, e.q, CheckHolders, "", true, []string{"w8", "w9"})
+			if err != nil || v.Judged != 1 || len(v.Flaws) != 1 {
+				t.Errorf("%d were judged: %v, %v", v.Judged, v.Flaws, err)
+			}
+		})
+	}
+}
+
+// An entry without a digest, or with one of another payload, as versions of this library
+// that know of none leave it, is treated by what its payload is.
+func TestDigestsOfOthers(t *testing.T) {
+	t.Parallel()
+	a, b := large("a"), large("b")
+	for name, digests := range map[string][]any{
+		"none":        {"digest", "", "sum", ""},
+		"of another":  {"digest", digest(b), "sum", "p0:" + digest(b)},
+		"nonsensical": {"digest", "x", "sum", "p1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			contents := func(want string) {
+				t.Helper()
+				if got := e.contents(); got != want {
+					t.Errorf("contents is %q, want %q", got, want)
+				}
+			}
+			waits := func() {
+				e.seed(state{"workers": "(w1=+60m)", "schedule": "(k:x=-1m)", "contents": "(#" + a + ":k:x=0)"})
+				e.must(e.conn.Do("HSET", append([]any{e.q.Keyed("k:x"), "payload", a, "due", 1, "retries", 0, "crashes", 0}, digests...)...))
+			}
+			waits()
+			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:x"))[0].Err)
+			contents("")
+			waits()
+			e.must(Put(e.ctx, e.line, e.q, "k:x", Change{Payload: []byte(b), When: Always}))
+			contents(digest(b) + ":k:x")
+			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:x"))[0].Err)
+			waits()
+			_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
+			e.must(nil, err)
+			contents("")
+			e.must(e.conn.Do("HSET", append([]any{e.q.Keyed("k:x")}, digests...)...))
+			_, _, err = FailWorker(e.ctx, e.line, e.q, "w1")
+			e.must(nil, err)
+			contents(digest(a) + ":k:x")
+			v, err := Check(e.ctx, e.line, e.q, CheckEntries, "", false, []string{"k:x"})
+			if err != nil || len(v.Flaws) > 0 {
+				t.Errorf("%v, %v", v.Flaws, err)
+			}
+		})
+	}
+}
+
+// The tasks of a dead worker are counted by their digests, which nobody names: a call ends
+// when it has hashed a mebibyte.
+func TestHashingIsBounded(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	const tasks, size = 30, 100_000
+	e.seed(state{"workers": "(w1=+60m)", "token": "=30"})
+	for i := range tasks {
+		id := fmt.Sprint("p", i+1)
+		e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint(i)+strings.Repeat("x", size)))
+		e.must(e.conn.Do("ZADD", e.q.Working("w1"), i+1, id))
+	}
+	d := decode(do(e.ctx, e.line, fail.Call(shared(e.q), prefixes(e.q, "w1", 1)...)))
+	if _, returned := d.int(), d.int(); d.err != nil || returned != 11 {
+		t.Errorf("%d were returned, not 11: %v", returned, d.err)
+	}
+}
+
+// Whoever writes an entry with a wrong digest, and into contents too, is believed, and harms
+// that entry only: not those that have its payload, nor those that have its digest. Once it
+// has ended nothing of it is left.
+func TestWrongDigestHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	a, b := large("a"), large("b")
+	lies := func(e *env) {
+		e.must(e.conn.Do("HSET", e.q.Keyed("k:liar"), "payload", a, "due", 1, "retries", 0, "crashes", 0, "digest", digest(b)))
+		e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
+		e.must(e.conn.Do("ZADD", e.q.Contents(), 0, digest(b)+":k:liar"))
+	}
+	honest := func(e *env) { // one of each in each lane, the ones of the list under locks
+		for key, payload := range map[string]string{"k:a": a, "k:b": b} {
+			e.must(Put(e.ctx, e.line, e.q, key, Change{Payload: []byte(payload), At: 2, When: Always}))
+			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
+		}
+	}
+	all := func(keys ...string) string {
+		slices.Sort(keys)
+		return strings.Join(keys, " ")
+	}
+	lock := func(e *env, payload string) string {
+		where, err := redis.String(e.conn.Do("HGET", e.q.Unique(), digest(payload)))
+		e.must(nil, err)
+		return where
+	}
+	round := func(e *env, r Round) *Answer {
+		r.Worker, r.Lease, r.Crashes, r.Keep = "w1", time.Hour, 3, 10
+		answer, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(nil, err)
+		return answer
+	}
+	fresh := func(t *testing.T) *env {
+		t.Parallel()
+		e := newEnv(t, redistest.URL(), nil)
+		e.seed(state{"workers": "(w1=+60m)"})
+		lies(e)
+		honest(e)
+		return e
+	}
+	t.Run("started with others, and returned", func(t *testing.T) {
+		e := fresh(t)
+		answer := round(e, Round{Number: 1, Start: []string{"p1", "p2", "p3", "p4", "p5"}})
+		if len(answer.Started) != 5 || e.contents() != "" {
+			t.Fatalf("%d were started, and contents has %q", len(answer.Started), e.contents())
+		}
+		if l := all(lock(e, a), lock(e, b)); l != "p:p4 p:p5" {
+			t.Errorf("the locks are %q", l)
+		}
+		_, _, err := FailWorker(e.ctx, e.line, e.q, "w1")
+		e.must(nil, err)
+		if want := all(digest(a)+":k:a", digest(b)+":k:b", digest(b)+":k:liar"); e.contents() != want {
+			t.Errorf("contents has %q, not %q", e.contents(), want)
+		}
+		for _, payload := range []string{a, b} {
+			if !strings.HasPrefix(lock(e, payload), "w:") {
+				t.Errorf("a lock is at %s", lock(e, payload))
+			}
+			if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)); refused(err) != "DUPLICATE" {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+	t.Run("canceled by what it has, or says", func(t *testing.T) {
+		e := fresh(t)
+		for _, payload := range []string{a, b} {
+			if c, err := Cancel(e.ctx, e.line, e.q, []byte(payload)); err != nil || c.Removed != 2 {
+				t.Errorf("%d were removed: %v", c.Removed, err)
+			}
+		}
+		payload, err := redis.String(e.conn.Do("HGET", e.q.Keyed("k:liar"), "payload"))
+		if err != nil || payload != a {
+			t.Errorf("the entry that lies has %d bytes: %v", len(payload), err)
+		}
+	})
+	for name, end := range map[string]func(e *env){
+		"removed": func(e *env) { e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:liar"))[0].Err) },
+		"put": func(e *env) {
+			e.must(Put(e.ctx, e.line, e.q, "k:liar", Change{Payload: []byte("c"), When: Always}))
+			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:liar"))[0].Err)
+		},
+		"tried again, and finished": func(e *env) {
+			token := round(e, Round{Number: 1, Start: []string{"p1"}}).Started[0].Token
+			round(e, Round{Number: 2, Outcomes: []Outcome{{Process: "p1", Token: token, Verb: Retry}}})
+			e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
+			token = round(e, Round{Number: 3, Start: []string{"p2"}}).Started[0].Token
+			round(e, Round{Number: 4, Outcomes: []Outcome{{Process: "p2", Token: token, Verb: Finish}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fresh(t)
+			end(e)
+			if want := all(digest(a)+":k:a", digest(b)+":k:b"); e.contents() != want {
+				t.Errorf("contents has %q, not %q", e.contents(), want)
+			}
+			if n := e.count("EXISTS", "keyed:k:liar"); n != 0 {
+				t.Error("its entry is left")
+			}
+			if !strings.HasPrefix(lock(e, a), "w:") || !strings.HasPrefix(lock(e, b), "w:") {
+				t.Errorf("the locks are at %s and %s", lock(e, a), lock(e, b))
+			}
+			e.must(nil, Delete(e.ctx, e.line, e.q))
+			if n := e.count("EXISTS", "contents") + e.count("EXISTS", "unique") + e.count("EXISTS", "schedule"); n != 0 {
+				t.Errorf("%d keys are left", n)
+			}
+		})
+	}
+}

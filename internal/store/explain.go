@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+var explain = load("explain")
+
+// A Place is where the copies of a task are that wait or have failed, and how the
+// queue stands.
+type Place struct {
+	Now     int64 // ms of Redis time
+	Paused  bool
+	Workers int // that serve the queue, with an unexpired lease
+	Idle    int
+	Ready   int // entries that are due
+	Length  int // of the list, and of the batches behind it
+	Before  []int
+	Entries []Entry
+	Graves  []Grave
+}
+
+// An Entry is one entry of the second lane.
+type Entry struct {
+	Name    string
+	Due     int64 // of what waits; negative when nothing does
+	Planned int64 // likewise; negative while it is blocked
+	Retries int
+	Crashes int
+	Before  int    // entries planned before it; negative while it is blocked
+	Process string // "" when nothing runs
+	Worker  string // that holds the process
+	Token   int64
+}
+
+// Explain looks for the copies of a payload, or for an entry if one is given: for
+// most of each kind, and so deep into the list and the batches behind it.
+func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
+	head, tail := q.Failed().Around()
+	d := decode(do(ctx, r, explain.Call(append(shared(q), q.Batches()), prefixes(q, entry, payload, most, depth, head, tail, q.Batch(""), named(payload))...)))
+	p := &Place{Now: d.int(), Paused: d.int() == 1, Workers: int(d.int()), Idle: int(d.int()), Ready: int(d.int()), Length: int(d.int())}
+	places, entries, graves := d.list(), d.list(), d.list()
+	places.each(func() { p.Before = append(p.Before, int(places.int())) })
+	entries.each(func() {
+		e := entries.list()
+		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int()})
+		entries.join(e)
+	})
+	graves.each(func() {
+		g := graves.list()
+		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string()})
+		graves.join(g)
+	})
+	for _, nested := range []*decoder{places, entries, graves} {
+		d.join(nested)
+	}
+	return p, d.err
+}

@@ -1,0 +1,63 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+)
+
+// explains looks for a payload, or for what is under a key.
+func explains(entry, payload string) func(*env) string {
+	return func(e *env) string {
+		p, err := Explain(e.ctx, e.line, e.q, entry, []byte(payload), 2, 4)
+		if err != nil {
+			return refused(err)
+		}
+		var w words
+		w.flag("paused", p.Paused)
+		w.num("workers", int64(p.Workers), 0)
+		w.num("idle", int64(p.Idle), 0)
+		w.num("ready", int64(p.Ready), 0)
+		w.num("length", int64(p.Length), 0)
+		for _, n := range p.Before {
+			w.add("before", fmt.Sprint(n))
+		}
+		time := func(ms int64) string {
+			if ms == -1 {
+				return "-"
+			}
+			return score(fmt.Sprint(ms), p.Now)
+		}
+		for _, x := range p.Entries {
+			w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token))
+		}
+		for _, g := range p.Graves {
+			w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)))
+		}
+		return w.String()
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "nowhere", seed: member, steps: []when{{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
+		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
+			{call: explains("", "a"), want: "paused workers=1 idle=1 length=6 before=1,3"},
+			{call: explains("", "z"), want: "paused workers=1 idle=1 length=6"}}}, // deeper than 4
+		{name: "in the second lane", seed: keyX.with("schedule", "(k:y=-2m k:x=-1m r:p9=+9m)", "contents", "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
+			"keyed:k:y", waits("b", "-2m", 0, 0), "keyed:r:p9", waits("a", "+9m", 1, 3)), steps: []when{
+			{call: explains("", "a"), want: "workers=1 ready=2 entries=k:x@-1m/-1m~2!1#1<  0>,r:p9@+9m/+9m~1!0#2<  0>"},
+			{call: explains("k:y", ""), want: "workers=1 ready=2 entries=k:y@-2m/-2m~0!0#0<  0>"}}},
+		{name: "died of before", seed: member.with("ledger", "{#a=2}", "schedule", "(r:p9=-9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "-9m", 0, 0)), steps: []when{
+			{call: explains("", "a"), want: "workers=1 ready=1 entries=r:p9@-9m/-9m~0!2#0<  0>"},
+			{call: explains("r:p9", ""), want: "workers=1 ready=1 entries=r:p9@-9m/-9m~0!2#0<  0>"}}},
+		{name: "blocked", seed: blockedX, steps: []when{
+			{call: explains("", "b"), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"},
+			{call: explains("k:x", ""), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"}}},
+		{name: "under a key that runs", seed: runX, steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1 w1 1>"}}},
+		{name: "failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "from=k:x")}, steps: []when{
+			{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
+		{name: "another type", seed: member.with("queues", "=5", "idle", "=5", "failed:contents", "=5", "keyed:k:x", "=5"), steps: []when{
+			{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
+	})
+}

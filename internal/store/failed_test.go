@@ -1,0 +1,259 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// graveOf is a failed task of the list, or of a key.
+func graveOf(payload, due string, fields ...string) string {
+	return h(append([]string{waits(payload, due, 0, 0), "kind=failed reason=r tries=0 deaths=0 worker=w1 at=" + due, "from="}, fields...)...)
+}
+
+// merged is a state with another on top.
+func (s state) merged(t state) state {
+	c := s.with()
+	for k, v := range t {
+		c[k] = v
+	}
+	return c
+}
+
+var gaveUp = Outcome{Kind: Failed, Reason: "r"}
+
+func TestFail(t *testing.T) {
+	t.Parallel()
+	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
+	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
+		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
+	large := strings.Repeat("l", 1<<19)
+	keep := func(n int) func(*env) string {
+		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
+	}
+	run(t, []scenario{
+		{name: "raw", alive: []string{"failed:w9", "w2"}, seed: rawP.with("failed:idle", "(w9=-1m)", "idle", "(w2=-1m)", "ledger", "{#a=2}"), steps: []when{
+			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", heard: []string{"failed:wake:w9 1"},
+				state: doneX.with("idle", "(w2=-1m)").merged(one).with("failed:keyed:k:p1", graveOf("a", "now", "deaths=2"))},
+			{call: ends(3, "p1", 1, Fail, gaveUp), want: "settled=gone", state: doneX.with("idle", "(w2=-1m)", "rounds", "{w1=3}").merged(one).with("failed:keyed:k:p1", graveOf("a", "now", "deaths=2"))}}},
+		{name: "any bytes", seed: rawP.with("process:p1", `[x]`), steps: []when{
+			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Broken, Reason: "\x00: é\n{"}), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#x:k:p1=0)",
+				"failed:keyed:k:p1", graveOf("x", "now", "kind=broken", `reason="\x00: é\n{"`))}}},
+		{name: "the newest are kept", seed: rawP.merged(three), steps: []when{
+			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
+				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "one of the oldest is lost", seed: rawP.merged(three).with("failed:keyed:k:g1", ""), steps: []when{
+			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #x:k:g1=0 #z:k:g3=0)",
+				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "a mebibyte at once", seed: rawP.merged(three).with("failed:keyed:k:g1", graveOf(large, "-9m"), "failed:keyed:k:g2", graveOf(large, "-8m"),
+			"failed:contents", "("+digest(large)+":k:g1=0 "+digest(large)+":k:g2=0 #z:k:g3=0)"), steps: []when{
+			{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
+				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "those put aside count by their time", seed: rawP.merged(three).with("failed:schedule", "(k:g1=-9m k:g3=-7m k:g2=aside:-8m)"), steps: []when{
+			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now k:g2=aside:-8m)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
+				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "the oldest is aside", seed: rawP.merged(three).with("failed:schedule", "(k:g2=-8m k:g3=-7m k:g1=aside:-9m)"), steps: []when{
+			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g2=-8m k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
+				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "what is blocked by it is free", seed: blockedX, steps: []when{
+			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: doneX.merged(one).with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0),
+				"failed:keyed:k:p1", graveOf("a", "now", "tries=2", "deaths=1", "from=k:x"))}}},
+	})
+}
+
+// Too many crashes bury a task when it would be taken; the others get the ids
+// of their places.
+func TestCrashed(t *testing.T) {
+	t.Parallel()
+	worn := func(payload, from, tries, deaths string) string {
+		return graveOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
+	}
+	seed := keyX.with("queues", "[b c d]", "ledger", "{#b=3}", "keyed:k:x", waits("a", "-1m", 2, 3), "unique", "{#b=w:0 #c=w:1 offset=0}")
+	take := func(n int64, ids ...string) func(*env) string {
+		return steps(Round{Worker: "w1", Number: n, Crashes: 3, Idle: true, Start: ids})
+	}
+	graves := state{"failed:schedule": "(k:p4.001=now k:p4.002=now)", "failed:contents": "(#a:k:p4.001=0 #b:k:p4.002=0)",
+		"failed:keyed:k:p4.001": worn("a", "k:x", "2", "3"), "failed:keyed:k:p4.002": worn("b", "", "0", "3")}
+	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]", "unique", "{#c=p:p1 offset=3}").merged(graves)
+	run(t, []scenario{
+		{name: "both lanes", seed: seed, steps: []when{
+			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0 buried=2", state: after.with("idle", "(w1=clock:now)")},
+			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0", state: after.with("idle", "(w1=now)")}}},
+		{name: "all of them", seed: member.with("queues", "[b b]", "ledger", "{#b=3}"), steps: []when{
+			// The first takes the count with it.
+			{call: take(1, "p1", "p2", "p3"), want: "started=b/1 rank=0 buried=1", state: member.with("idle", "(w1=now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]",
+				"failed:schedule", "(k:p3.001=now)", "failed:contents", "(#b:k:p3.001=0)", "failed:keyed:k:p3.001", worn("b", "", "0", "3"))}}},
+		{name: "never", seed: seed, steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=a/1@k:x~2!3,b/2!3", state: runX.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "queues", "[c d]",
+				"keyed:k:x", runs("p1", 2, 3), "ledger", "{#b=3}", "unique", "{#b=p:p2 #c=w:1 offset=1}")}}},
+	})
+}
+
+// A failed queue is a queue; what its handler gives up is put aside.
+func TestFailedQueue(t *testing.T) {
+	t.Parallel()
+	w := state{"failed:workers": "(w1=+60m)"}
+	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
+	meta := "kind=failed reason=r tries=0 deaths=0 worker=w1 at=-9m from=k:x"
+	running := w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[a]", "failed:entries", "{p1=k:g1}",
+		"failed:keyed:k:g1", h(meta, runs("p1", 0, 0)))
+	over := w.with("failed:rounds", "{w1=2}", "failed:token", "=1")
+	back := over.with("failed:contents", "(#a:k:g1=0)")
+	story := `{k:g1 a failed "r" ~0 !0 w1 "k:x"}`
+	run(t, []scenario{
+		{name: "start and finish", seed: seed, steps: []when{
+			{call: inFailed(begins(1, "p1")), want: "started=a/1@k:g1" + story, state: running},
+			{call: inFailed(begins(1, "p1")), want: "started=a/1@k:g1" + story},
+			{call: requeues("k:g1"), want: "requeued=0"},
+			{call: inFailed(removes("k:g1")), want: "removed=false"},
+			{call: inFailed(ends(2, "p1", 1, Drop, Outcome{})), want: "settled=ok", state: over}}},
+		{name: "retry", seed: running, steps: []when{
+			{call: inFailed(ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour})), want: "settled=ok", state: back.with("failed:schedule", "(k:g1=+60m)", "failed:keyed:k:g1", h(meta, waits("a", "+60m", 1, 0)))}}},
+		{name: "give up", seed: running, steps: []when{
+			{call: inFailed(ends(2, "p1", 1, Fail, gaveUp)), want: "settled=ok", state: back.with("failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(meta, waits("a", "aside:now", 0, 0)))},
+			{call: inFailed(begins(3, "p2")), state: back.with("failed:rounds", "{w1=3}", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(meta, waits("a", "aside:now", 0, 0)))},
+			{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"},
+				state: over.with("failed:rounds", "{w1=3}", "schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "now", 0, 0))}}},
+		{name: "its worker dies", seed: running, steps: []when{
+			{call: inFailed(fails("w1")), want: "known=true returned=1", state: back.with("failed:workers", "", "failed:rounds", "", "failed:token", "=2", "failed:schedule", "(k:g1=1)", "failed:keyed:k:g1", h(meta, waits("a", "1", 0, 1)))}}},
+		{name: "too many crashes", seed: seed.with("failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "crashes=3")), steps: []when{
+			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1"}})), want: "rank=0", state: seed.with("failed:rounds", "{w1=1}",
+				"failed:idle", "(w1=clock:now)", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(graveOf("a", "-9m", "from=k:x", "crashes=3"), "due=aside:now"))}}},
+		{name: "somebody pushed to its list", seed: w.with("failed:queues", "[z]"), steps: []when{
+			{call: inFailed(begins(1, "p1")), want: "started=z/1", state: w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[z]")},
+			{call: inFailed(ends(2, "p1", 1, Fail, gaveUp)), want: "settled=ok", state: over.with("failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#z:r:p1=0)", "failed:keyed:r:p1", waits("z", "aside:now", 0, 0))},
+			{call: requeues("r:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: over.with("queues", "[z]")}}},
+	})
+}
+
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	seed := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=aside:-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
+		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m", "from=k:x"), "failed:keyed:k:g3": graveOf("z", "-7m", "from=k:y")}
+	left := func(g, digest, due string, s state) state {
+		return s.with("failed:schedule", "("+g+"="+due+")", "failed:contents", "("+digest+":"+g+"=0)", "failed:keyed:"+g, seed["failed:keyed:"+g])
+	}
+	run(t, []scenario{
+		{name: "all", alive: []string{"w1", "w2", "w3"}, seed: seed.with("queues", "[a]", "idle", "(w1=-3m w2=-2m w3=-1m)"), steps: []when{
+			{call: requeues("k:g1", "k:g2", "k:g3", "k:g1", "k:none"), want: "requeued=3", heard: []string{"wake:w1 3", "wake:w2 3", "wake:w3 3", "enqueue 3"},
+				state: state{"queues": "[a x]", "schedule": "(k:x=now k:y=now)", "contents": "(#y:k:x=0 #z:k:y=0)", "keyed:k:x": waits("y", "now", 0, 0), "keyed:k:y": waits("z", "now", 0, 0)}},
+			{call: requeues("k:g1"), want: "requeued=0"}}},
+		{name: "something runs or waits there", seed: seed.merged(keyX).with("keyed:k:y", runs("p1", 0, 0)), steps: []when{
+			{call: requeues("k:g2", "k:g3"), want: "requeued=0"},
+			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: seed.merged(keyX).with("keyed:k:y", runs("p1", 0, 0), "queues", "[x]",
+				"failed:schedule", "(k:g2=-8m k:g3=aside:-7m)", "failed:contents", "(#y:k:g2=0 #z:k:g3=0)", "failed:keyed:k:g1", "")}}},
+		{name: "two of one key", seed: seed.with("failed:keyed:k:g3", graveOf("z", "-7m", "from=k:x")), steps: []when{
+			{call: requeues("k:g1", "k:g2", "k:g3"), want: "requeued=2", heard: []string{"enqueue 2"},
+				state: left("k:g3", "#z", "aside:-7m", state{"queues": "[x]", "schedule": "(k:x=now)", "contents": "(#y:k:x=0)", "keyed:k:x": waits("y", "now", 0, 0)}).with("failed:keyed:k:g3", graveOf("z", "-7m", "from=k:x"))}}},
+		{name: "deleted", seed: seed, steps: []when{
+			{call: inFailed(removes("k:g2")), want: "removed=true", state: seed.with("failed:schedule", "(k:g1=-9m k:g3=aside:-7m)", "failed:contents", "(#x:k:g1=0 #z:k:g3=0)", "failed:keyed:k:g2", "")},
+			{call: inFailed(removes("k:g2")), want: "removed=false"}}},
+	})
+}
+
+// An idle worker keeps the time of what is to come, and only one.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
+	idle := func(worker string, n int64, o ...Outcome) func(*env) string {
+		return steps(Round{Worker: worker, Number: n, Idle: true, Outcomes: o, Start: []string{worker + itoa(int(n))}})
+	}
+	kept := seed.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")
+	both := seed.with("rounds", "{w1=1 w2=1}", "idle", "(w2=now w1=clock:now)")
+	run(t, []scenario{
+		{name: "register, again, and the next", seed: seed, steps: []when{
+			{call: idle("w1", 1), want: "rank=0 look=+30m", state: kept},
+			{call: idle("w1", 1), want: "rank=0 look=+30m"},
+			{call: idle("w2", 1), want: "rank=0", state: both},
+			{call: beats("w1", true), want: "rank=1"}}},
+		{name: "an hour at most", seed: seed.with("schedule", "(k:x=+300m)"), steps: []when{
+			{call: idle("w1", 1), want: "rank=0 look=+60m", state: kept.with("schedule", "(k:x=+300m)")}}},
+		{name: "never for what is aside", seed: seed.with("schedule", "(k:x=aside:-1m)"), steps: []when{
+			{call: idle("w1", 1), want: "rank=0", state: kept.with("schedule", "(k:x=aside:-1m)")}}},
+		{name: "hand over", alive: []string{"w1", "w2"}, seed: both.with("queues", "[z]"), steps: []when{
+			{call: idle("w1", 2), want: "started=z/1", heard: []string{"wake:w2 0"}, state: seed.with("rounds", "{w1=2 w2=1}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]")},
+			{call: idle("w2", 2), want: "rank=0 look=+30m", state: seed.with("rounds", "{w1=2 w2=2}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]", "idle", "(w2=clock:now)")}}},
+		{name: "who was told did not come back idle", alive: []string{"w1", "w2", "w3"}, seed: both.with("queues", "[z]", "idle", "(w2=-1m w1=clock:-1m)"), steps: []when{
+			{call: sets("y", "b", "+5m"), want: "ok", heard: []string{"wake:w1 0", "enqueue 1"}, state: both.with("queues", "[z]", "idle", "(w2=-1m)",
+				"schedule", "(k:y=+5m k:x=+30m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "+5m", 0, 0))},
+			{call: idle("w1", 2), want: "started=z/1", heard: []string{"wake:w2 0"}, state: seed.with("rounds", "{w1=2 w2=1}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]",
+				"schedule", "(k:y=+5m k:x=+30m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "+5m", 0, 0))}}},
+		{name: "leaves", alive: []string{"w2"}, seed: both, steps: []when{
+			{call: leaves("w1"), want: "returned=0", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{fence=1 w2=1}", "token", "=1")}}},
+		{name: "dies", alive: []string{"w2"}, seed: both.with("workers", "(w1=-60m w2=+60m w3=+60m)", "suspects", "(w1=-1m)"), steps: []when{
+			{call: beats("w3", true), want: "failed=w1", heard: []string{"wake:w2 0"}, state: seed.with("workers", "(w2=+60m w3=+60m)", "rounds", "{fence=1 w2=1}", "token", "=1")}}},
+		{name: "paused", seed: seed.with("paused", "=1"), steps: []when{{call: idle("w1", 1), want: "rank=0", state: kept.with("paused", "=1")}}},
+		{name: "due tasks are waiting tasks", seed: seed.with("queues", "[z]", "schedule", "(k:y=7 k:x=-1m k:z=+1m k:u=aside:-1m)"), steps: []when{{call: beats("w1", true), want: "waiting=3"}}},
+		{name: "a retry comes first", alive: []string{"w2", "w3"}, seed: seed.merged(rawP).with("workers", seed["workers"], "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
+			{call: ends(2, "p1", 1, Retry, Outcome{Delay: 5 * time.Minute}), want: "settled=ok", heard: []string{"wake:w3 0"}, state: seed.with("rounds", "{w1=2}", "token", "=1", "idle", "(w2=-1m)",
+				"schedule", "(r:p1=+5m k:x=+30m)", "contents", "(#a:k:x=0 #a:r:p1=0)", "keyed:r:p1", waits("a", "+5m", 1, 0))}}},
+		{name: "a retry of one who keeps it then", seed: rawP, steps: []when{
+			{call: idle("w1", 2, Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
+		{name: "the end of what blocked wakes for what is due", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)", "keyed:k:x", h(blockedX["keyed:k:x"], "due=-1m")), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 1"}, state: doneX.with("schedule", "(k:x=-1m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "-1m", 0, 0))}}},
+		{name: "the end of what blocked tells the time", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 0"}, state: doneX.with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0))}}},
+		{name: "more is due", alive: []string{"w2"}, seed: keyX.with("workers", "(w1=+60m w2=+60m)", "idle", "(w2=-1m)", "schedule", "(k:x=-2m k:y=-1m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", heard: []string{"wake:w2 1"}, state: runX.with("workers", "(w1=+60m w2=+60m)", "schedule", "(k:y=-1m)", "contents", "(#b:k:y=0)", "keyed:k:y", waits("b", "-1m", 0, 0))}}},
+	})
+}
+
+// Tasks whose next death would be their last are left to whoever may start one,
+// however many there are: nobody else is woken for them again and again, and the
+// list goes on.
+func TestRisky(t *testing.T) {
+	t.Parallel()
+	many := member.with("queues", "[z]", "idle", "(w2=-1m)")
+	var schedule, contents []string
+	for i := range 150 {
+		entry := fmt.Sprintf("k:t%04d", i)
+		schedule = append(schedule, entry+"=7")
+		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
+		many["keyed:"+entry] = waits("t"+itoa(i), "7", 0, 2)
+	}
+	slices.Sort(contents)
+	many["schedule"] = "(" + strings.Join(schedule, " ") + ")"
+	many["contents"] = "(" + strings.Join(contents, " ") + ")"
+	after := many.with("queues", "", "idle", "(w2=-1m w1=clock:now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[z]")
+	run(t, []scenario{
+		{name: "left to others", alive: []string{"w1", "w2"}, seed: many, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1", "p2"}}), want: "started=z/1 rank=1", state: after},
+			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Idle: true, Start: []string{"p2", "p3"}}), want: "started=t0/2@k:t0000!2 rank=1", state: after.with(
+				"rounds", "{w1=2}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[t0]", "entries", "{p2=k:t0000}", "keyed:k:t0000", runs("p2", 0, 2),
+				"schedule", "("+strings.Join(schedule[1:], " ")+")", "contents", strings.Replace(after["contents"], "#t0:k:t0000=0 ", "", 1))}}},
+	})
+}
+
+// What Redis has lost is not made up, and nothing else suffers.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
+	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
+	unlocked := rawP.with("process:p1", "", "unique", "{#b=w:1 offset=1}", "queues", "[b]")
+	all := []scenario{
+		{name: "a due entry", seed: two, steps: []when{{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX}}},
+		{name: "only that", seed: member.with("schedule", "(k:gone=-2m)"), steps: []when{{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}")}}},
+		{name: "a running entry, finish", seed: noEntry, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
+		{name: "a running entry, retry", seed: noEntry, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
+			state: backX.with("schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 1, 0))}}},
+		{name: "a running entry, put again", seed: noEntry.merged(state{"schedule": "(k:x=+5m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+5m", 0, 0)}), steps: []when{
+			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
+				state: backX.with("schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+5m", 0, 0))}}},
+		{name: "the process of a repeated round", seed: noProcess, steps: []when{{call: begins(1, "p1"), want: ""}}},
+		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2", "queues": "[b]", "unique": "{#b=w:1 offset=1}"}}}},
+		{name: "a raw process, fail", seed: rawP.with("process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
+		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
+	}
+	for _, v := range []Verb{Stop, Retry, Fail, Drop} {
+		want := "settled=canceled"
+		if v == Drop {
+			want = "settled=ok"
+		}
+		all = append(all, scenario{name: "the process, " + string(v), seed: noProcess, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX}}},
+			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]", "unique", "{#b=w:1 offset=1}")}}})
+	}
+	run(t, all)
+}

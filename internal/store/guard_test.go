@@ -1,0 +1,334 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// The tests in this file and in guardstep_test.go each hold one check of a script
+// to its word: without it, what they expect does not happen (integration/mutation).
+
+// leavesAt leaves with a last round.
+func leavesAt(worker string, round int64) func(*env) string {
+	return func(e *env) string {
+		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32, round)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("returned=%d", n)
+	}
+}
+
+// A counter of tokens that is no such number is not counted on.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"x", "1.5", "-1", "9007199254740991", "1e300"} {
+		seed := keyX.with("queues", "[a]", "token", "="+token)
+		for verb, call := range map[string]func(*env) string{"step": begins(1, "p1"), "cancel": cancels("a"), "cancel_key": cancelsKey("x"), "join": joins("w2", math.MaxInt64)} {
+			t.Run(token+"/"+verb, func(t *testing.T) {
+				t.Parallel()
+				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}}, nil)
+			})
+		}
+	}
+}
+
+func TestGuardUnique(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
+			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},
+		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "the last of two, behind others that were taken", seed: state{"queues": "[b b]", "unique": "{#b=w:6 offset=5}"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "a place that was taken, in front of a gap", seed: state{"queues": "[b a c]", "unique": "{#a=w:9 #c=w:3 offset=0}", "gaps": "(2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a c]", "unique": "{#a=w:1 #c=w:3 offset=0}", "gaps": "(2=2)"}}}},
+		{name: "a place that was taken, behind two gaps", seed: state{"queues": "[x a]", "unique": "{#a=w:9 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[x a]", "unique": "{#a=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}}}},
+		{name: "it runs, and a plain copy waits", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "a place that was taken, a plain copy at the back", seed: state{"queues": "[b a]", "unique": "{#a=w:0 offset=1}"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a]", "unique": "{#a=w:2 offset=1}"}}}},
+	})
+}
+
+func TestGuardCancel(t *testing.T) {
+	t.Parallel()
+	foreign := state{"queues": "[a]", "workers": "(w1=+60m)", "cancel:#a": "=foreign"}
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
+	other := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1")
+	run(t, []scenario{
+		{name: "a record of another type", seed: foreign, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "an entry of another type", seed: state{"queues": "[a]", "schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"schedule": "(k:x=+9m)", "keyed:k:x": "=foreign", "cancel:#a": record("1", "0") + " +1m"}}}},
+		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
+		{name: "a lock in front stays", seed: state{"queues": "[a b]", "unique": "{#a=w:0 offset=0}"}, steps: []when{
+			{call: cancels("b"), want: "removed=1 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}", "gaps": "(1=1)", "cancel:#b": record("1", "0") + " +1m"}}}},
+		{name: "of a key, nobody runs it", seed: other, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
+		{name: "nobody holds anything, and one is on record", seed: state{"token": "=2", "cancel:#a": record("2", "1") + " +9m"}, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: state{"token": "=2", "cancel:#a": record("2", "1") + " +1m"}}}},
+		{name: "nobody holds anything, and the one before is over", seed: state{"token": "=3", "cancel:#a": "{finished=1 stopped=2 token=3} +1m"}, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}}}},
+		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "while one is under way", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: rawP.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
+			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
+				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
+	})
+}
+
+func TestGuardDelete(t *testing.T) {
+	t.Parallel()
+	// A later page, after somebody has enqueued.
+	page := func(e *env) string {
+		r := e.line.Do(e.ctx, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 0, e.q.Batch(""))...))[0]
+		if r.Err != nil {
+			return refused(r.Err)
+		}
+		return "ok"
+	}
+	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
+	run(t, []scenario{
+		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
+		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
+		{name: "locks of later", seed: state{"queues": "[n m]", "unique": "{#m=w:6 #n=w:5 offset=5}"}, steps: []when{{call: page, want: "ok"}}},
+	})
+}
+
+func TestGuardRequeue(t *testing.T) {
+	t.Parallel()
+	page := func(entries ...any) func(*env) string { // one call
+		return func(e *env) string {
+			head, tail := e.q.Failed().Around()
+			d := decode(do(e.ctx, e.line, requeue.Call(shared(e.q), append(prefixes(e.q, head, tail, e.q.Channel(keys.KindEnqueue)), entries...)...)))
+			return fmt.Sprintf("requeued=%d looked=%d", d.int(), d.int())
+		}
+	}
+	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)
+	big := func(payload string) string { return graveOf(payload, "-9m") }
+	three := state{"failed:keyed:k:g1": big(half), "failed:keyed:k:g2": big(half), "failed:keyed:k:g3": big(large)}
+	graves := state{"failed:schedule": "(k:g1=-9m k:g2=-8m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m")}
+	run(t, []scenario{
+		{name: "a list of another type", seed: graves.with("queues", "=foreign"), steps: []when{{call: requeues("k:g1"), want: "WRONGTYPE"}}},
+		{name: "a mebibyte at once", seed: three, steps: []when{
+			{call: page("k:g1", "k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "queues", "["+half+"]")},
+			{call: page("k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "failed:keyed:k:g2", "", "queues", "["+half+" "+half+"]")},
+			{call: page("k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": "[" + half + " " + half + " " + large + "]"}}}},
+		{name: "an empty payload", seed: state{"failed:keyed:k:g1": graveOf("", "-9m")}, steps: []when{
+			{call: page("k:g1"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": `[""]`}}}},
+		{name: "a grave of another type", seed: graves.with("failed:keyed:k:g1", "=foreign"), steps: []when{
+			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: state{"queues": "[y]", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": "=foreign"}}}},
+	})
+}
+
+func TestGuardResume(t *testing.T) {
+	t.Parallel()
+	paused := state{"paused": "=1", "idle": "(w1=-1m)"}
+	run(t, []scenario{
+		{name: "contents of another type", alive: []string{"w1"}, seed: paused.with("contents", "=foreign"), steps: []when{{call: resumes, want: "WRONGTYPE"}}},
+		{name: "a list of another type", alive: []string{"w1"}, seed: paused.with("queues", "=foreign"), steps: []when{{call: resumes, want: "ok", state: state{"queues": "=foreign", "idle": "(w1=-1m)"}}}},
+	})
+}
+
+func TestGuardPut(t *testing.T) {
+	t.Parallel()
+	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
+	run(t, []scenario{
+		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
+			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
+			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
+	})
+}
+
+// What others have written into an entry counts as nothing, and what is not there, too.
+func TestGuardStored(t *testing.T) {
+	t.Parallel()
+	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
+	all := []scenario{
+		{name: "without bounds, what newly waits keeps its time", seed: newer, steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: doneX.with("schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+9m", 0, 0))}}},
+		{name: "without bounds, there is no upper one", seed: newer, steps: []when{
+			{call: sets("x", "b", "+5m", "later"), want: "ok", state: newer.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0), rule(0, 0, "+5m", "never")))}}},
+	}
+	for _, counts := range []string{"", "retries=x crashes=x", "retries=-1 crashes=-1", "retries=1e300 crashes=1e300", "retries=nan crashes=nan"} {
+		all = append(all, scenario{name: "counts: " + counts, seed: keyX.with("keyed:k:x", h("payload=a", counts)), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))},
+		}}, scenario{name: "a put keeps counts: " + counts, seed: keyX.with("keyed:k:x", h("payload=a", counts)), steps: []when{
+			{call: sets("x", "b", "+9m", "always", "counts"), want: "ok", state: keyX.with("schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+9m", 0, 0))},
+		}})
+	}
+	run(t, all)
+}
+
+func TestGuardMembers(t *testing.T) {
+	t.Parallel()
+	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
+	left := state{"queues": "[a]", "token": "=2"}
+	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
+	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
+	stuck := held.with("working:w1", "=foreign", "process:p1", "")
+	one := state{"workers": "(w2=+60m)", "suspects": "(w8=0 w9=0)", "token": "=1", "working:w8": "(p1=1)", "process:p1": "[a]", "working:w9": "=foreign", "queues": "[z]"}
+	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
+		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
+	run(t, []scenario{
+		{name: "leave: a late copy", seed: held, steps: []when{
+			{call: leavesAt("w1", 4), want: "returned=0"},
+			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
+		{name: "leave: a round that is no number", seed: held.with("rounds", "{w1=x}"), steps: []when{{call: leavesAt("w1", 1), want: "returned=1", state: left}}},
+		{name: "fail: a count that is no number", seed: held.with("working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "ledger", "{#b=x}"), steps: []when{
+			{call: fails("w1"), want: "known=true returned=2", state: left.with("queues", "[a b]", "ledger", "{#a=1 #b=1}")}}},
+		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
+		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
+			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},
+		{name: "leave: what nobody knows is not touched", seed: held.with("workers", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: held.with("workers", "", "rounds", "{fence=2 w1=5}", "token", "=2")}}},
+		{name: "leave: nothing to read", seed: stuck, steps: []when{{call: leaves("w1"), want: "STUCK", state: state{"suspects": "(w1=-1)", "working:w1": "=foreign", "token": "=2"}}}},
+		{name: "what Redis has lost is not returned", seed: held.with("process:p1", ""), steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2"}}}},
+		{name: "nor counted as stopped", seed: held.with("process:p1", ""), steps: []when{{call: ends(6, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: state{"workers": "(w1=+60m)", "rounds": "{w1=6}", "token": "=1"}}}},
+		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},
+		{name: "a return that goes on", seed: held.with("workers", "", "suspects", "(w1=-1)", "rounds", "{fence=2}"), steps: []when{
+			{call: goesOn("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=1", "rounds": "{fence=2}"}}}},
+		{name: "who is gone is not idle", seed: held.with("idle", "(w1=-1m)", "working:w1", "", "process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
+		{name: "beat: what was returned waits", seed: lapsed, steps: []when{{call: beats("w1", true), want: "waiting=1 failed=w2/1 returned=1", state: back}}},
+		{name: "beat: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
+			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "sweep: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
+			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "beat: a second lane of another type", seed: lapsed.with("schedule", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
+		{name: "beat: the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
+		{name: "beat: the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
+		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
+		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
+			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
+		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
+			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
+			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=5", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
+		{name: "nobody is told when another one keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
+			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
+		{name: "nor when there is no time to keep", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
+			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "idle": "(w2=-1m)"}}}},
+		{name: "a return that others go on with wakes as many", alive: []string{"w3", "w4"}, seed: one.with("suspects", "(w8=0)", "working:w8", "(p1=1 p2=2)", "process:p2", "[b]", "working:w9", "", "idle", "(w3=-2m w4=-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 1}), want: "", heard: []string{"wake:w3 2", "wake:w4 2"}, state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=1", "queues": "[a b z]", "ledger": "{#a=1 #b=1}"}}}},
+		{name: "and starts nothing while one is left", seed: one, steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"q1"}}), want: "again",
+				state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
+		{name: "and sweeps again", seed: one, steps: []when{
+			{call: sweeps, want: "returned=1 again", state: state{"workers": "(w2=+60m)", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
+		{name: "the time is told though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m"), steps: []when{
+			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=3", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
+				"cancel:#a": "{finished=0 stopped=1 token=2} +1m"}}}},
+	})
+}
+
+// No call returns more than a hundred tasks, or fails more than two hundred workers.
+func TestGuardPages(t *testing.T) {
+	t.Parallel()
+	two := state{"suspects": "(w1=0 w2=0)", "workers": "(w3=+60m)", "token": "=120"}
+	var held [2][]string
+	for i := range 120 {
+		held[i%2] = append(held[i%2], fmt.Sprintf("p%d=%d", i, i+1))
+		two[fmt.Sprint("process:p", i)] = "[t" + itoa(i) + "]"
+	}
+	two["working:w1"], two["working:w2"] = "("+strings.Join(held[0], " ")+")", "("+strings.Join(held[1], " ")+")"
+	rest := two.with("working:w1", "("+strings.Join(held[0][:10], " ")+")", "working:w2", "("+strings.Join(held[1][:10], " ")+")", "queues", "["+strings.Join(seq("t", 20, 120), " ")+"]")
+	for i := 20; i < 120; i++ {
+		delete(rest, fmt.Sprint("process:p", i))
+	}
+	crashes := ones(20, 120)
+	slices.Sort(crashes)
+	rest["ledger"] = "{" + strings.Join(crashes, " ") + "}"
+	last := two.with("suspects", "(w1=0)", "working:w1", "("+strings.Join(held[0], " ")+" "+strings.Join(held[1][:41], " ")+")", "working:w2", "")
+	for i := 83; i < 120; i += 2 {
+		delete(last, fmt.Sprint("process:p", i))
+	}
+	many := state{}
+	var workers, suspects, idle []string
+	for i := range 205 {
+		workers, suspects = append(workers, fmt.Sprintf("w%03d=-60m", i)), append(suspects, fmt.Sprintf("w%03d=-1m", i))
+	}
+	for i := range 70 {
+		idle = append(idle, fmt.Sprintf("i%02d=-1m", i))
+	}
+	many["workers"], many["suspects"] = "("+strings.Join(workers, " ")+")", "("+strings.Join(suspects, " ")+")"
+	page := strings.Join(seqOf("w", 200), ",")
+	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
+	six := "(" + strings.Join(idle[64:], " ") + ")"
+	first := "(" + strings.Join(idle[:6], " ") + ")"
+	t.Run("one task is left", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, redistest.URL(), nil)
+		e.seed(last)
+		if got := sweeps(e); got != "returned=100 again" || e.count("ZCARD", "working:w1") != 1 {
+			t.Error(got)
+		}
+	})
+	run(t, []scenario{
+		{name: "a hundred tasks of two workers", seed: two, steps: []when{{call: sweeps, want: "returned=100 again", state: rest}}},
+		{name: "two hundred workers", seed: many, steps: []when{
+			{call: sweeps, want: "failed=" + page + " again due=now", state: state{"token": "=1", "workers": "(" + strings.Join(workers[200:], " ") + ")", "suspects": fenced}},
+			{call: sweeps, want: "failed=" + strings.Join(seqOf("w", 205)[200:], ","), state: state{"token": "=2"}}}},
+		{name: "more, and no right to judge", seed: many.with("workers", "("+strings.Join(append(slices.Clone(workers), "me=+60m"), " ")+")"), steps: []when{
+			{call: beats("me", false), want: "due=now"}}},
+		{name: "wakes sixty-four at most", seed: state{"idle": "(" + strings.Join(idle, " ") + ")"}, steps: []when{
+			{call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "idle": six}}}},
+		{name: "rings sixty-four at most", seed: state{"idle": "(" + strings.Join(idle, " ") + ")", "schedule": "(k:y=+60m)"}, steps: []when{
+			{call: removes("k:none"), want: "removed=false"},
+			{call: sets("x", "a", "+9m"), want: "ok", heard: []string{"enqueue 1"}, state: state{"idle": first, "schedule": "(k:x=+9m k:y=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+9m", 0, 0)}}}},
+	})
+}
+
+func seqOf(name string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%03d", name, i))
+	}
+	return all
+}
+
+// On a full Redis the scripts that no other test takes there go on, too.
+func TestGuardFull(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	overtaken := rawP.with("rounds", "{w1=6}")
+	orphan := member.with("token", "=9", "process:p1", "[a]")
+	for _, s := range []scenario{
+		{name: "pause", seed: member, steps: []when{{call: pauses, want: "ok", state: member.with("paused", "=1")}}},
+		{name: "check", seed: orphan, steps: []when{{call: checks(true, CheckProcesses, "p1"), want: "orphan p1 mended", state: member.with("token", "=9", "queues", "[a]")}}},
+		{name: "cancel", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, steps: []when{
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"queues": "[x b]", "unique": "{#b=w:2 offset=0}", "gaps": "(1=1)", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
+		{name: "a round that was overtaken", seed: overtaken, steps: []when{
+			{call: ends(5, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=6}", "token", "=1", "queues", "[a]")}}},
+	} {
+		t.Run(s.name, func(t *testing.T) { // one after the other: the limit is the server's
+			e := newEnv(t, url, nil)
+			limit := func(n int) { e.must(e.conn.Do("CONFIG", "SET", "maxmemory", n)) }
+			e.play(s, func() { limit(1) })
+			limit(0)
+			e.must(e.conn.Do("FLUSHALL"))
+		})
+	}
+}
+
+// What is not to be compared as a whole is counted.
+func (e *env) count(command, key string) int {
+	e.t.Helper()
+	n, err := redis.Int(e.conn.Do(command, e.key(key)))
+	e.must(nil, err)
+	return n
+}

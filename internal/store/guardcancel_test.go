@@ -1,0 +1,187 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// cancelsPage is one call of a cancel, for what may be left of the list since a token, and
+// from one entry up to another.
+func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
+	return func(e *env) string {
+		d := decode(do(e.ctx, e.line, cancel.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindCancel), payload, left, since, undigest(after), undigest(until))...)))
+		var w words
+		for _, field := range []string{"removed", "token", "stopped", "finished", "left", "since"} {
+			w.num(field, d.int(), 0)
+		}
+		for _, field := range []string{"after", "until"} {
+			if s := d.string(); s != "" {
+				w.add(field, name(s))
+			}
+		}
+		if d.err != nil {
+			return refused(d.err)
+		}
+		return w.String()
+	}
+}
+
+// planned are entries that wait for later, all with one payload.
+func (s state) planned(payload string, entries ...string) state {
+	var schedule, contents []string
+	s = s.with()
+	for _, entry := range entries {
+		schedule, contents = append(schedule, entry+"=+9m"), append(contents, digest(payload)+":"+entry+"=0")
+		if of := digests[digest(payload)]; of != "" {
+			contents[len(contents)-1] = of + ":" + entry + "=0"
+		}
+		s["keyed:"+entry] = waits(payload, "+9m", 0, 0)
+	}
+	s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
+	return s
+}
+
+// A cancel removes a page a call, and a lock goes with what it is on.
+func TestGuardCancelPages(t *testing.T) {
+	t.Parallel()
+	record := func(s state, payload string) state {
+		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
+	}
+	list := func(n int) string { return "[" + strings.Repeat("a ", n) + "]" }
+	var gaps []string
+	for i := range 150 {
+		gaps = append(gaps, fmt.Sprintf("%d=%d", i+1, i+1))
+	}
+	said := []string{"cancel a"}
+	mega, large := strings.Repeat("m", 3<<19), strings.Repeat("l", 300<<10)
+	of := "sha1:" + digest(large) + ":" + itoa(len(large))
+	two := state{}.planned(large, "r:1", "r:2")
+	one := state{}.planned(large, "r:2")
+	run(t, []scenario{
+		{name: "beside locks", seed: state{"queues": "[x " + strings.Repeat("a ", 160) + "b]", "unique": "{#b=w:161 #x=w:0 offset=0}"}, steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
+				"unique": "{#b=w:161 #x=w:0 offset=0}", "gaps": "(" + strings.Join(gaps, " ") + ")"}, "a")}}},
+		{name: "without locks", seed: state{"queues": list(160)}, steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=160", heard: said, state: record(state{}, "a")}}},
+		{name: "what came since stays", seed: state{"queues": list(3)}, steps: []when{
+			{call: cancelsPage("a", 2, 0, "", ""), want: "removed=2", heard: said, state: record(state{"queues": "[a]"}, "a")}}},
+		{name: "in front of a gap", seed: state{"queues": "[x a b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(2=2)"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, "a")}}},
+		{name: "the lock on the last that is removed", seed: state{"queues": "[x a]", "unique": "{#a=w:6 #x=w:5 offset=5}"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x]", "unique": "{#x=w:5 offset=5}", "gaps": "(6=6)"}, "a")}}},
+		{name: "the lock on one behind it", seed: state{"queues": "[a x a]", "unique": "{#a=w:2 offset=0}"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
+		{name: "the lock on one that came since", seed: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}.planned("a", "k:x"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
+		{name: "the lock of what runs, and others have taken some", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
+			{call: cancelsPage("a", 5, 0, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
+		{name: "the lock of an entry that came since", seed: state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:1", "r:2"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
+		{name: "entries are left to the next call", seed: state{"queues": list(100)}.planned("a", "k:x"), steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
+		{name: "entries are not", seed: state{"queues": list(99)}.planned("a", "k:x"), steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
+		{name: "entries that came since stay", seed: state{}.planned("a", "k:b", "k:y"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "#a:k:m", "#a:k:y"), want: "removed=1 after=#a:k:y", heard: said, state: record(state{}.planned("a", "k:b"), "a")}}},
+		{name: "others have taken the last", seed: state{}.planned("a", "k:b"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:k:y"), want: "removed=1 after=#a:k:b", heard: said, state: record(state{}, "a")}}},
+		{name: "up to one of another payload", seed: state{}.planned("b", "k:b"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
+		{name: "large ones", seed: state{"queues": "[" + mega + " " + mega + " " + mega + "]"}.planned(mega, "k:x"), steps: []when{
+			{call: cancelsPage(mega, -1, 0, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
+		{name: "large entries", seed: two.with("unique", "{"+digest(large)+"=e:r:1 #z=p:p9 offset=0}"), steps: []when{
+			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{#z=p:p9 offset=0}"), large)},
+			{call: cancelsPage(large, 0, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
+				state: record(state{"unique": "{#z=p:p9 offset=0}"}, large)}}},
+		{name: "a page between", seed: two.with("unique", "{"+digest(large)+"=foreign offset=0}"), steps: []when{
+			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
+		{name: "who is there is of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "who holds something is of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+	})
+}
+
+// A page takes as many copies as may have come back since the page before, if these are more.
+func TestGuardCancelSince(t *testing.T) {
+	t.Parallel()
+	recorded := func(s state, token string) state {
+		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
+	}
+	said := []string{"cancel a"}
+	run(t, []scenario{
+		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
+			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
+		{name: "as many have started since", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
+			{call: cancelsPage("a", 2, 7, "", ""), want: "removed=2 since=9", heard: said, state: recorded(state{"queues": "[a a]", "token": "=9"}, "9")}}},
+		{name: "more have started since, and may have come back", seed: state{"queues": "[a a a a]", "token": "=9", "workers": "(w1=never)"}, steps: []when{
+			{call: cancelsPage("a", 1, 6, "", ""), want: "removed=3 since=10", heard: said,
+				state: recorded(state{"queues": "[a]", "token": "=10", "workers": "(w1=never)"}, "10")}}},
+		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
+			{call: cancelsPage("a", 0, 7, "", ""), want: "since=9", heard: said, state: recorded(state{"queues": "[a a a a]", "token": "=9"}, "9")}}},
+	})
+}
+
+// Each call of a cancel puts it on record, and there are as many as pages.
+func TestGuardCancelRecord(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	var entries []string
+	for i := range 250 {
+		entries = append(entries, fmt.Sprintf("k:%03d", i))
+	}
+	e.seed(rawP.planned("b", entries...))
+	if got := cancels("b")(e); got != "removed=250 token=4" {
+		t.Error(got)
+	}
+}
+
+func TestGuardCancelKey(t *testing.T) {
+	t.Parallel()
+	record := func(token string) string { return "{finished=0 stopped=0 token=" + token + "}" }
+	lost := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1", "keyed:k:x", runs("p9", 0, 0))
+	back := runX.with("workers", "", "suspects", "(w1=0)")
+	run(t, []scenario{
+		{name: "who is there is of another type", seed: keyX.with("workers", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "who holds something is of another type", seed: keyX.with("holders", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "nobody is known to hold it", seed: lost, steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=2", state: lost.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
+		{name: "what its worker holds is of another type", seed: lost.with("keyed:k:x", h(runs("p9", 0, 0), "holder=w2"), "working:w2", "=foreign"), steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=2", state: lost.with("keyed:k:x", h(runs("p9", 0, 0), "holder=w2"), "working:w2", "=foreign",
+				"token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
+		{name: "Redis has lost who holds something", alive: []string{"w1"}, seed: runX.with("holders", none), steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=0", state: runX.with("holders", none, "token", "=2", "cancel:k:x", record("2")+" +1m")}}},
+		{name: "nobody is there, and it is being returned", alive: []string{"w1"}, seed: back, steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=1", heard: []string{"wake:w1 0"},
+				state: back.with("canceled", "(k:x=1)", "cancel:k:x", record("1")+" +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")}}},
+		{name: "what is to stop is of another type", alive: []string{"w1"}, seed: runX.with("stopping", "=foreign"), steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=2", heard: []string{"wake:w1 0"},
+				state: runX.with("stopping", "=foreign", "token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
+	})
+}
+
+// What a beat says of cancels, and learns from who beats.
+func TestGuardBeatCancels(t *testing.T) {
+	t.Parallel()
+	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
+	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
+	held := rawP.merged(log)
+	stopping := "(" + stopped("a", 1, "p1") + "=0)"
+	run(t, []scenario{
+		{name: "what is over", seed: member.merged(log), steps: []when{
+			{call: beats("w1", false), want: "", state: member.with("token", "=2", "cancel:#a", record("2")+" +1m")}}},
+		{name: "who holds something is known from then on", seed: rawP.with("holders", "(w9=4)"), steps: []when{
+			{call: beats("w1", false), want: "held=1", state: rawP.with("holders", "(w1=0 w9=4)")}}},
+		{name: "what it has said stays", seed: rawP.with("holders", "(w1=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
+		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it has said so of one before", seed: held.with("holders", "(w1=1)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
+		{name: "it holds nothing any more", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
+			{call: beats("w1", false), want: "", state: member.merged(log)}}},
+		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
+	})
+}

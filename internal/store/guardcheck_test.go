@@ -1,0 +1,240 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// The tests in this file each hold one check of check, explain or delist to its
+// word, as those in guard_test.go do for the other scripts.
+
+// unsaid is what check says nothing of, and changes nothing of.
+func unsaid(name string, seed state, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...)}}}
+}
+
+// left is what check tells of, and cannot mend.
+func left(name string, seed state, flaw string, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw}}}
+}
+
+// mended is what check puts right.
+func mended(name string, seed state, flaw string, after state, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw + " mended", state: after}}}
+}
+
+func TestGuardCheckWorkers(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	two := w.with("workers", "(w1=+60m w2=+60m)")
+	orphan := w.with("process:p1", "[a]")
+	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
+	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
+	var held, lists []string
+	many := w.with("token", "=101")
+	for i := 1; i <= 101; i++ { // one more than a call gives back
+		p := fmt.Sprint("p", i)
+		held, lists = append(held, p+"="+itoa(i)), append(lists, fmt.Sprint("t", i))
+		many["process:"+p] = "[" + lists[i-1] + "]"
+	}
+	many["working:w9"] = "(" + strings.Join(held, " ") + ")"
+	run(t, []scenario{
+		left("the second lane is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
+		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",
+			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
+		// Where no token is known, no cancel covers it either.
+		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1",
+			w.with("token", "=x", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1",
+			w.with("token", "", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan of a key counts as the last that started, whatever was canceled", orphan.with("canceled", "(#b=3)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), "orphan p1",
+			w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
+		{name: "an orphan that stays wakes nobody", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
+			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
+		mended("twice, the first is later", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=2)")),
+		mended("twice, with the same token", two.with("working:w1", "(p1=1)", "working:w2", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=1)")),
+		mended("twice, the first is of no member", w.with("working:w9", "(p1=2)", "working:w1", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w9", "p1:w1").detail("w9",
+			w.with("working:w1", "(p1=1)")),
+		unsaid("twice, what the other holds is of another type", two.with("working:w1", "(p1=1)", "working:w2", "=foreign"), CheckTwice, "w1", "p1:w2"),
+		unsaid("twice, what the first holds is of another type", two.with("working:w1", "=foreign", "working:w2", "(p1=1)"), CheckTwice, "w1", "p1:w2"),
+		unsaid("what it holds is of another type", w.with("working:w9", "=foreign"), CheckHolders, "w9"),
+		unsaid("what it holds, and the token is no number", w.with("token", "=x", "working:w1", "(p1=1)"), CheckHolders, "w1"),
+		{name: "a stray with more than one call gives back", seed: many, steps: []when{
+			{call: checks(true, CheckHolders, "w9"), want: "non-member w9 mended", state: w.with("token", "=101", "suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[t1]",
+				"queues", "["+strings.Join(lists[1:], " ")+"]")}}},
+		{name: "dead, and only looked at", seed: state{"workers": "(w1=5)", "token": "=9"}, steps: []when{{call: checks(false, CheckMembers, "5:w1"), want: "expired-worker w1"}}},
+		mended("twice, and who loses it holds another", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1 p2=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=2)", "working:w2", "(p2=1)")),
+		unsaid("who holds something is of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
+		unsaid("who is known to hold something is of another type", w.with("holders", "=foreign"), CheckHolding, "w1"),
+		unsaid("what is known to hold something is being returned", w.with("holders", "(w9=4)", "working:w9", "(p1=1)", "process:p1", "[a]", "suspects", "(w9=0)"), CheckHolding, "w9"),
+		unsaid("what it has said, and the token is no number", w.with("token", "=x", "holders", "(w1=4)"), CheckHolding, "w1"),
+		mended("what it has said, and no token was given", w.with("token", "", "holders", "(w1=2)"), "cancel w1", w.with("token", "", "holders", "(w1=0)"), CheckHolding, "w1"),
+		mended("a cancel ends with who is dead", state{"workers": "(w1=5)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "expired-worker w1", state{"token": "=10"}.merged(counted), CheckMembers, "5:w1"),
+		mended("a cancel ends with what is unfinished", state{"suspects": "(w1=0)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "unfinished-return w1", state{"token": "=9"}.merged(counted), CheckSuspects, "w1"),
+		unsaid("no member, and nobody is there to judge", state{"token": "=9"}, CheckMembers, ":w1"),
+		unsaid("suspected, and nobody is there to judge", state{"workers": "(w1=-60m)", "suspects": "(w1=-30m)"}, CheckSuspects, "w1"),
+		unsaid("idle of another type", w.with("idle", "=foreign"), CheckIdle, "w1"),
+	})
+}
+
+// detail is a scenario with the detail behind what it says, and a state after it.
+func (s scenario) detail(d string, after state) scenario {
+	s.steps[0].want += " " + d
+	s.steps[0].state = after
+	return s
+}
+
+func TestGuardCheckEntries(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
+	planned := running.with("keyed:k:x", waits("b", "+9m", 0, 0), "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
+	blocked := running.with("keyed:k:x", blocks(runs("p1", 1, 0), "b", "+9m"), "contents", "(#b:k:x=0)")
+	timeless := func(due ...string) string {
+		fields := append([]string{runs("p1", 1, 0), rule(0, 0, "+9m", "+9m"), "payload=b", "retries=0", "crashes=0"}, due...)
+		return h(fields...)
+	}
+	foreign := w.with("keyed:k:x", "=foreign", "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
+	empty := digest("")
+	run(t, []scenario{
+		// What a field of entries says.
+		unsaid("runs, and the entry is of another type", running.with("keyed:k:x", "=foreign"), CheckRunning, "p1"),
+		unsaid("runs, and the process is of another type", running.with("process:p1", "=foreign", "working:w1", ""), CheckRunning, "p1"),
+		unsaid("runs, and nobody holds it", running.with("working:w1", ""), CheckRunning, "p1"),
+		mended("process without list, and nothing is blocked", running.with("working:w1", "", "process:p1", ""), "schedule p1", w, CheckRunning, "p1"),
+		mended("the process and the entry are lost", w.with("entries", "{p1=k:x}"), "schedule p1", w, CheckRunning, "p1"),
+		mended("the entry waits, and does not know what runs", planned, "schedule p1",
+			planned.with("keyed:k:x", h(runs("p1", 0, 0), waits("b", "+9m", 0, 0)), "schedule", ""), CheckRunning, "p1"),
+		// What an entry says.
+		unsaid("of another type", foreign, CheckEntries, "k:x"),
+		unsaid("of another type, in schedule", foreign, CheckScheduled, "k:x"),
+		unsaid("of another type, in contents", foreign, CheckContents, "#b:k:x"),
+		unsaid("in schedule, and runs", running.with("schedule", "(k:x=+9m)"), CheckScheduled, "k:x"),
+		mended("blocked without a time", blocked.with("keyed:k:x", timeless()), "schedule k:x", blocked.with("keyed:k:x", timeless("due=now")), CheckEntries, "k:x"),
+		mended("blocked without a time, and planned", blocked.with("keyed:k:x", timeless(), "schedule", "(k:x=+5m)"), "schedule k:x",
+			blocked.with("keyed:k:x", timeless("due=+5m")), CheckEntries, "k:x"),
+		mended("neither waits nor runs, but has a time", w.with("keyed:k:x", "{due=+5m}"), "schedule k:x", w, CheckEntries, "k:x"),
+		left("runs what is of another type", running.with("entries", "", "process:p1", "=foreign", "working:w1", ""), "schedule k:x", CheckEntries, "k:x"),
+		left("runs what is lost, and held", running.with("entries", "", "process:p1", ""), "schedule k:x", CheckEntries, "k:x"),
+		// What is not there has the digest of nothing.
+		mended("an empty payload in contents, and lost", w.with("contents", "("+empty+":k:x=0)"), "schedule k:x", w, CheckContents, empty+":k:x"),
+	})
+}
+
+func TestGuardCheckQueue(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	empty := digest("")
+	counts := w.with("ledger", "{#a=2}")
+	log := "{finished=0 stopped=0 token=4} +1440m"
+	run(t, []scenario{
+		unsaid("the lock of a process of another type", w.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=0}"), CheckLocks, "#a"),
+		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
+		mended("a lock that points nowhere", w.with("unique", "{#a=x:1 offset=0}"), "lock #a", w, CheckLocks, "#a"),
+		unsaid("a place of a list of one", w.with("queues", "[b]", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
+		mended("the lock of an empty payload, and its process is gone", w.with("unique", "{"+empty+"=p:p1 offset=0}"), "lock "+empty, w, CheckLocks, empty),
+		mended("the lock of an empty payload on an empty list", w.with("unique", "{"+empty+"=w:3 offset=0}"), "stale-lock "+empty, w, CheckLocks, empty),
+		mended("the record of a cancel is of another type", w.with("canceled", "(#a=4)", "cancel:#a", "=foreign"), "cancel #a", w.with("cancel:#a", "=foreign +1m"), CheckCanceled, "#a"),
+		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
+		unsaid("who is to acknowledge is being returned", w.with("suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", log), CheckCanceled, "#a"),
+		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
+		unsaid("counts of what runs in the second lane", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
+		unsaid("counts of what waits in the second lane", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
+		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),
+		left("paused, and one waits", w.with("paused", "=1", "queues", "[a]"), "paused q 1", CheckQueue, "q"),
+		unsaid("nobody serves it, and nothing waits", state{}, CheckQueue, "q"),
+		left("nobody serves it, and one waits", state{"queues": "[a]"}, "no-worker q 1", CheckQueue, "q"),
+	})
+}
+
+// Who only looks does not write: a user who may not can look.
+func TestGuardLook(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-@write"))
+	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+	e.must(nil, err)
+	e.line = redisconn.NewLine(dial, 0)
+	t.Cleanup(e.line.Close)
+	e.play(scenario{seed: member.with("token", "=9", "process:p1", "[a]"), steps: []when{
+		{call: checks(false, CheckProcesses, "p1"), want: "orphan p1"},
+		{call: explains("", "a"), want: "workers=1"},
+	}}, nil)
+}
+
+// Who may not look whether somebody serves the queue adds to it all the same.
+func TestGuardAlone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-exists"))
+	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+	e.must(nil, err)
+	e.line = redisconn.NewLine(dial, 0)
+	t.Cleanup(e.line.Close)
+	e.play(scenario{steps: []when{{call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]"}}}}, nil)
+}
+
+// One call judges payloads up to a mebibyte, and one in any case.
+func TestGuardCheckBytes(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("l", 1<<20)
+	run(t, []scenario{{name: "contents", seed: state{}.planned(large, "k:x", "k:y"), steps: []when{
+		{call: checks(true, CheckContents, digest(large)+":k:x", digest(large)+":k:y"), want: "judged 1"}}}})
+}
+
+// tried counts the entries that wait to be tried again.
+func tried(entries ...string) func(*env) string {
+	return func(e *env) string {
+		v, err := Check(e.ctx, e.line, e.q, CheckScheduled, "", false, entries)
+		e.must(nil, err)
+		return itoa(v.Retries)
+	}
+}
+
+func TestGuardCheckCancels(t *testing.T) {
+	t.Parallel()
+	w := member.with("token", "=9")
+	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
+	run(t, []scenario{
+		unsaid("the token is no number", holds.with("token", "=x", "canceled", "(#a=5)"), CheckCanceled, "#a"),
+		mended("no token was given", holds.with("token", "", "canceled", "(#a=2)"), "future-cancel #a", holds.with("token", ""), CheckCanceled, "#a"),
+		mended("gaps, and no locks", w.with("gaps", "(3=3)"), "leftover gaps", w, CheckQueue, "q"),
+		{name: "gaps, and only looked at", seed: w.with("gaps", "(3=3)"), steps: []when{{call: checks(false, CheckQueue, "q"), want: "leftover gaps"}}},
+		unsaid("gaps, and locks", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 #b=p:p2 offset=0}"), CheckQueue, "q"),
+		mended("gaps, and a lock that knows no place", w.with("gaps", "(3=3)", "unique", "{#a=p:p1}"), "lock offset", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 offset=0}"), CheckQueue, "q"),
+		{name: "entries that are tried again", steps: []when{{call: tried("k:x", "r:1"), want: "0"}}},
+		{name: "of some entries", seed: state{}.planned("a", "k:x", "r:1", "r:2").with("keyed:r:1", waits("a", "+9m", 1, 0), "keyed:r:2", waits("a", "+9m", 2, 0)), steps: []when{
+			{call: tried("k:x", "r:1", "r:2", "r:3"), want: "2"}, {call: tried("r:2"), want: "1"}}},
+	})
+}
+
+func TestGuardExplain(t *testing.T) {
+	t.Parallel()
+	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x")}
+	other := runX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "working:w2", "=foreign", "working:w3", "(p9=9)", "process:p9", "[z]")
+	run(t, []scenario{
+		{name: "the second lane is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
+		{name: "alone on the list", seed: member.with("queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
+		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
+		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
+		{name: "what its worker holds is of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
+			{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
+		{name: "others hold something", seed: other, steps: []when{{call: explains("k:x", ""), want: "workers=3 entries=k:x@-/-~0!0#-1<p1 w1 1>"}}},
+		{name: "an entry that has lost its time and its counts", seed: keyX.with("keyed:k:x", "{payload=a}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
+		{name: "an entry into which others have written", seed: keyX.with("keyed:k:x", "{crashes=-1 payload=a retries=x}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
+		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
+			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
+		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !3 w1 "k:x" -9m`}}},
+		{name: "failed, and nothing is known", seed: failed.with("failed:keyed:k:g1", "{payload=a}"), steps: []when{{call: explains("", "a"), want: `graves=k:g1  "" ~0 !0  "" 0`}}},
+		{name: "failed, of another type", seed: failed.with("failed:keyed:k:g1", "=foreign"), steps: []when{{call: explains("", "a")}}},
+	})
+}

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// What somebody names of a payload is believed where it can be one, and of that task only.
+func TestGuardDigest(t *testing.T) {
+	t.Parallel()
+	large, mebi := strings.Repeat("l", 65537), strings.Repeat("m", 1<<20)
+	huge := mebi + "m"
+	wrong, none := strings.Repeat("ab", 20), strings.Repeat("z", 40)
+	due := func(payload string, fields ...string) string {
+		return h(append([]string{waits(payload, "+9m", 0, 0)}, fields...)...)
+	}
+	names := func(payload, named string) func(*env) string { // a put
+		return func(e *env) string {
+			v, err := do(e.ctx, e.line, put.Call(shared(e.q), prefixes(e.q, "k:x", payload, at("+9m", e.now()), "always", 0, 0, e.q.Channel(keys.KindEnqueue), named)...))
+			return answered(v, err)
+		}
+	}
+	known := state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": due(large, "digest="+digest(large))}
+	two := state{"schedule": "(k:x=+9m k:y=+9m)", "contents": "(" + wrong + ":k:x=0 " + digest(huge) + ":k:y=0)",
+		"keyed:k:x": due(huge, "digest="+wrong), "keyed:k:y": due(huge, "digest="+digest(huge))}
+	run(t, []scenario{
+		{name: "no digest", steps: []when{{call: names("a", none), want: "2", heard: []string{"enqueue 1"},
+			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
+		{name: "unique, and no digest", steps: []when{{call: func(e *env) string {
+			v, err := do(e.ctx, e.line, enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a", none))
+			return answered(v, err)
+		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+		{name: "the entry has named one before", seed: known, steps: []when{{call: names(large, wrong), want: "0", state: known}}},
+		{name: "what it named goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
+			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
+		{name: "not large", steps: []when{{call: names(large[1:], ""), want: "2", heard: []string{"enqueue 1"},
+			state: state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large[1:]) + ":k:x=0)", "keyed:k:x": due(large[1:])}}}},
+		{name: "not large, and runs", seed: keyX.with("contents", "("+digest(large[1:])+":k:x=0)", "keyed:k:x", waits(large[1:], "-1m", 0, 0)), steps: []when{
+			{call: begins(1, "p1"), want: "started=" + large[1:] + "/1@k:x", state: runX.with("process:p1", "["+large[1:]+"]", "keyed:k:x", runs("p1", 0, 0))}}},
+		{name: "check: of another entry", seed: two, steps: []when{{call: checks(true, CheckEntries, "k:x", "k:y"), want: ""}}},
+		{name: "check: of a mebibyte", seed: state{"schedule": "(k:x=+9m)", "contents": "(" + wrong + ":k:x=0)", "keyed:k:x": due(mebi, "digest="+wrong)}, steps: []when{
+			{call: checks(false, CheckEntries, "k:x"), want: "schedule k:x"}}},
+		{name: "of another failed task", seed: state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(" + wrong + ":k:g1=0 " + digest(large) + ":k:g2=0)",
+			"failed:keyed:k:g1": h(graveOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(graveOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
+			{call: requeues("k:g1", "k:g2"), want: "requeued=2", heard: []string{"enqueue 2"}, state: state{"queues": "[" + large + " " + large + "]"}}}},
+	})
+}
+
+// What an entry names of its payload is not believed of the same one on the list.
+func TestGuardDigestOfOthers(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	large, wrong := strings.Repeat("l", 65537), strings.Repeat("ab", 20)
+	e.seed(member.with("queues", "["+large+"]", "ledger", "{"+digest(large)+"=1}", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
+		"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)))
+	a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1", "p2"}})
+	e.must(a, err)
+	if len(a.Started) != 2 || a.Started[0].Crashes != 0 || a.Started[1].Crashes != 1 {
+		t.Errorf("%d started", len(a.Started))
+		for _, s := range a.Started {
+			t.Errorf("%q with %d crashes", s.Entry, s.Crashes)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is given back gets a position in front of all others, and fills the gap there.
+func TestGuardGaps(t *testing.T) {
+	t.Parallel()
+	one := func(queue, unique, gaps string) state {
+		return rawP.with("process:p1", "[x]", "queues", queue, "unique", unique, "gaps", gaps)
+	}
+	after := func(queue, unique, gaps string) state {
+		return doneX.with("queues", queue, "unique", unique, "gaps", gaps)
+	}
+	two := one("[c]", "{#c=w:3 #x=p:p2 #y=p:p1 offset=1}", "(1=1 2=2)").with("working:w1", "(p1=1 p2=2)", "process:p1", "[y]", "process:p2", "[x]", "token", "=2")
+	back := ends(2, "p1", 1, Stop, Outcome{})
+	drop := ends(2, "p1", 1, Drop, Outcome{})
+	run(t, []scenario{
+		{name: "a gap behind the front", seed: one("[a c]", "{#c=w:3 #x=p:p1 offset=1}", "(2=2)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x a c]", "{#c=w:3 #x=w:0 offset=0}", "(2=2)")}}},
+		{name: "gaps at the front", seed: one("[c]", "{#c=w:3 #x=p:p1 offset=1}", "(1=1 2=2)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:3 #x=w:2 offset=2}", "")}}},
+		{name: "two, and a gap for each", seed: two, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p2", Token: 2, Verb: Stop}, {Process: "p1", Token: 1, Verb: Stop}}}), want: "settled=ok,ok",
+				state: after("[y x c]", "{#c=w:3 #x=w:2 #y=w:1 offset=1}", "").with("token", "=2")}}},
+		{name: "the only gap", seed: one("[c]", "{#c=w:2 #x=p:p1 offset=1}", "(1=1)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:2 #x=w:1 offset=1}", "")}}},
+		{name: "gaps close at the front only", seed: one("[a c]", "{#c=w:6 #x=p:p1 offset=1}", "(1=1 5=5)"), steps: []when{
+			{call: drop, want: "settled=ok", state: after("[a c]", "{#c=w:6 offset=2}", "(5=5)")}}},
+		{name: "three close", seed: one("[c]", "{#c=w:4 #x=p:p1 offset=1}", "(1=1 2=2 3=3)"), steps: []when{
+			{call: drop, want: "settled=ok", state: after("[c]", "{#c=w:4 offset=4}", "")}}},
+		{name: "a gap in front of what starts", seed: member.with("queues", "[x b]", "unique", "{#b=w:2 offset=0}", "gaps", "(1=1)"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=x/1,b/2", state: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[b]", "unique", "{#b=p:p2 offset=3}")}}},
+		{name: "of another type", seed: one("[c]", "{#c=w:1 #x=p:p1 offset=1}", "=foreign"), steps: []when{{call: drop, want: "WRONGTYPE"}}},
+	})
+}
+
+// A cancel is over when all who hold something have said what it covers of that.
+func TestGuardTrim(t *testing.T) {
+	t.Parallel()
+	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
+	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")
+	quiet := two.with("canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
+	over := func(s state) state {
+		return s.with("working:w1", "", "process:p1", "", "rounds", "{w1=2}", "holders", "(w2=0)")
+	}
+	stop := ends(2, "p1", 1, Stop, Outcome{})
+	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true}
+	short, upper, foreign := large, large, large
+	short.Digest, upper.Digest, foreign.Digest = "ab", strings.ToUpper(digest("a")), strings.Repeat("z", 40)
+	key := large
+	key.Plain = false
+	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
+	run(t, []scenario{
+		{name: "the record is lost", seed: quiet.with("cancel:#a", ""), steps: []when{{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", "")}}},
+		{name: "a count that is no number", seed: quiet.with("cancel:#a", record("5", "stopped=x")+" +1440m"), steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", record("5", "stopped=x")+" +1440m")}}},
+		{name: "what is stopping is of another type", seed: quiet.with("stopping", "=foreign"), steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("stopping", "=foreign", "cancel:#a", record("5", "stopped=1")+" +1440m")}}},
+		{name: "and all have said so", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
+			{call: beats("w1", false), want: "held=1", state: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)", "canceled", "", "cancel:#a", record("5", "")+" +1m")}}},
+		{name: "who held it is swept away", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
+			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
+		{name: "of a key, others have said nothing", seed: ofKey, steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
+		{name: "who holds something is of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
+		{name: "who holds something is of another type, and it leaves", seed: rawP.with("holders", "=foreign"), steps: []when{
+			{call: leaves("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=2", "holders": "=foreign"}}}},
+		{name: "some that all have said", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{
+			{call: beats("w1", false), want: "held=1 canceled=4", state: two.with("canceled", "(#w=4)", "holders", "(w1=3 w2=3)")}}},
+		{name: "nobody holds anything", seed: member.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "stopping", "("+stopped("a", 1, "p9")+"=0)"), steps: []when{
+			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
+		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
+		{name: "a digest that is too short", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, short), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "a digest in capitals", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, upper), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "a digest that is none", seed: rawP, steps: []when{{call: ends(2, "p1", 1, Finish, foreign), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "a large one that is lost, and others died", seed: rawP.with("process:p1", "", "ledger", "{#a=1}"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("ledger", "{#a=1}")}}},
+	})
+}
+
+func TestGuardReturns(t *testing.T) {
+	t.Parallel()
+	order := state{"token": "=5", "working:w1": "(p1=1 p2=2 p5=5)", "working:w2": "(p3=3 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "process:p5": "[e]",
+		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)"}
+	stuck := state{"suspects": "(w8=0)", "working:w8": "=foreign", "token": "=1"}
+	var lapsed, suspects []string
+	for _, w := range seqOf("w", 205) {
+		lapsed, suspects = append(lapsed, w+"=-60m"), append(suspects, w+"=-1m")
+	}
+	many := state{"workers": "(" + strings.Join(lapsed[1:], " ") + " me=+60m w000=+60m)", "token": "=1"}
+	run(t, []scenario{
+		{name: "the newest of two comes first each time", seed: order, steps: []when{
+			{call: sweeps, want: "failed=w1/3,w2/2 returned=5", state: state{"token": "=6", "queues": "[a b c d e]", "ledger": "{#a=1 #b=1 #c=1 #d=1 #e=1}"}}}},
+		{name: "who is being returned is not noted", seed: stuck.with("workers", "(w1=-60m w2=-50m)"), steps: []when{
+			{call: sweeps, want: "due=+60m", state: stuck.with("workers", "(w1=-60m w2=-50m)", "suspects", "(w8=0 w1=+60m w2=+60m)")}}},
+		{name: "what the dead one holds is of another type", seed: state{"workers": "(w2=-60m)", "suspects": "(w2=-1m)", "working:w2": "=foreign"}, steps: []when{
+			{call: sweeps, want: "failed=w2", state: state{"suspects": "(w2=0)", "working:w2": "=foreign", "token": "=1"}}}},
+		{name: "one of a page has been heard of", seed: many.with("suspects", "(w900=0 "+strings.Join(suspects, " ")+")", "working:w900", "(p1=1)", "process:p1", "[a]"), steps: []when{
+			{call: beats("me", false), want: "waiting=1 returned=1 again due=now", state: many.with("suspects", "("+strings.Join(suspects[1:], " ")+")", "queues", "[a]", "ledger", "{#a=1}")}}},
+	})
+}

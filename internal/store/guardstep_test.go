@@ -1,0 +1,408 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// all is a round that ends the processes p1, p2 and so on, in one way.
+func (o Outcome) each(n int64, count int) func(*env) string {
+	r := Round{Worker: "w1", Number: n}
+	for i := range count {
+		o.Process, o.Token = fmt.Sprint("p", i+1), int64(i+1)
+		r.Outcomes = append(r.Outcomes, o)
+	}
+	return steps(r)
+}
+
+func TestGuardStep(t *testing.T) {
+	t.Parallel()
+	after := func(n string) state { return member.with("rounds", "{w1="+n+"}", "token", "=1") }
+	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
+	over := member.with("rounds", "{w1=2}", "token", "=2")
+	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
+	done := []string{"done w1 a", "done w1 b"}
+	mark := func(s state, key, value string) state { return s.with(key, value) }
+	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
+	all := []scenario{
+		{name: "working of another type", seed: keyX.with("working:w1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: "WRONGTYPE"}}},
+		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
+		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "who begins three has said all before them", seed: member.with("queues", "[a b c]", "token", "=5"), steps: []when{
+			{call: begins(1, "p1", "p2", "p3"), want: "started=a/6,b/7,c/8", state: member.with("rounds", "{w1=1}", "token", "=8", "holders", "(w1=5)", "working:w1", "(p1=6 p2=7 p3=8)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]")}}},
+		{name: "who begins something, and who holds something is of another type", seed: member.with("queues", "[a]", "holders", "=foreign"), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1", state: rawP.with("holders", "=foreign")}}},
+		{name: "who holds nothing is not known to", seed: member.with("holders", "(w1=0)"), steps: []when{{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}")}}},
+		{name: "an overtaken round of who holds nothing is told of no cancel", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 2})}}},
+		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "what is stopping", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=3)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "what is stopping, of another type", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"), "stopping", "=foreign"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "stopping", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "said of the first", seed: rawP.with("token", "=2", "canceled", "(#z=1)", "cancel:#z", log("1")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 1, Said: 1}), want: "seen=1",
+				state: rawP.with("rounds", "{w1=2}", "token", "=2", "holders", "(w1=1)", "cancel:#z", "{finished=0 stopped=0 token=1} +1m")}}},
+		{name: "said while nothing is canceled", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)")}}},
+		{name: "said, and who holds something is of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "a round that is no number", seed: member.with("rounds", "{w1=x}", "queues", "[a]"), steps: []when{{call: begins(1, "p1"), want: "started=a/1", state: rawP}}},
+		{name: "all that finish are told of", seed: two, steps: []when{{call: Outcome{Verb: Finish, Result: []byte("r")}.each(2, 2), want: "settled=ok,ok", heard: []string{`done w1 a "r"`, `done w1 b "r"`}, state: over}}},
+		{name: "a ledger", seed: two.with("ledger", "{#a=1 #b=1 #z=1}"), steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("ledger", "{#z=1}")}}},
+		{name: "locks", seed: two.with("unique", "{#a=p:p1 #b=p:p2 #z=w:0 offset=0}", "queues", "[z]"), steps: []when{
+			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over.with("unique", "{#z=w:0 offset=0}", "queues", "[z]")}}},
+		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
+			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok seen=3", heard: done, state: over.with("token", "=3", "cancel:#b", "{finished=1 stopped=0 token=3} +1m")}}},
+		{name: "a lost process is none of an empty payload", seed: rawP.with("process:p1", "", "ledger", "{"+digest("")+"=2}", "token", "=2", "canceled", "("+digest("")+"=2)", "cancel:"+digest(""), log("2")), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "ledger", "{"+digest("")+"=2}", "token", "=2", "cancel:"+digest(""), "{finished=0 stopped=0 token=2} +1m")}}},
+		{name: "one in brief behind the first", seed: two, steps: []when{{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok", heard: done, state: over}}},
+		{name: "the ledger of another, beside a key", seed: runX.with("ledger", "{#a=2}"), steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("ledger", "{#a=2}")}}},
+		{name: "a process that another runs", seed: runX.with("keyed:k:x", runs("p2", 1, 0)), steps: []when{
+			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: after("2").with("keyed:k:x", runs("p2", 1, 0)).merged(
+				state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")})}}},
+		{name: "a token beyond all times", seed: runX.with("working:w1", "(p1=8000000000000)", "token", "=8000000000000"), steps: []when{
+			{call: ends(2, "p1", 8000000000000, Stop, Outcome{}), want: "settled=ok", state: backX.with("token", "=8000000000000", "schedule", "(k:x=now)", "keyed:k:x", waits("a", "now", 2, 1))}}},
+		{name: "an ack of an earlier cancel", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 2}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "an ack and a record of another type", seed: rawP.with("token", "=3", "cancel:#a", "=foreign"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Said: 3}), state: rawP.with("rounds", "{w1=2}", "token", "=3", "cancel:#a", "=foreign")}}},
+		{name: "heard", seed: member.with("token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Heard: []string{digest("a"), digest("b"), digest("c"), digest("d")}, Start: []string{"p1"}}), want: "recorded=7,0,0,5",
+				state: member.with("rounds", "{w1=1}", "token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m")}}},
+		{name: "Redis has lost tokens", seed: rawP.with("canceled", "(#b=1)", "cancel:#b", log("1")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 9, Said: 9}), want: "cancels=#b/1 seen=1", state: rawP.with("rounds", "{w1=2}", "canceled", "(#b=1)", "cancel:#b", log("1"))}}},
+		{name: "two cancels", seed: rawP.with("token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2}), want: "cancels=#a/2,#b/3 seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3"))},
+			{call: steps(Round{Worker: "w1", Number: 3, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}, {digest("a"), "p9"}, {digest("z"), "p1"}}}), want: "seen=3",
+				state: rawP.with("rounds", "{w1=3}", "token", "=3", "holders", "(w1=3)", "canceled", "(#a=2)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "cancel:#a", log("2"), "cancel:#b", "{finished=0 stopped=0 token=3} +1m")},
+			{call: ends(4, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=3",
+				state: member.with("rounds", "{w1=4}", "token", "=3", "cancel:#a", "{finished=0 stopped=1 token=2} +1m", "cancel:#b", "{finished=0 stopped=0 token=3} +1m")}}},
+		{name: "a cancel of a token that was not given", seed: rawP.with("token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99"))},
+			{call: beats("w1", false), want: "held=1"}}},
+		{name: "a worker that holds nothing is told of nothing", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 1}), want: "seen=3", state: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=1}", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2"))}}},
+		{name: "a repeated round, the process of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
+		{name: "a repeated round, the entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
+		{name: "retried tasks, the first to come is told", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: 30 * time.Minute}, {Process: "p2", Token: 2, Verb: Retry, Delay: time.Hour}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
+				state: over.with("schedule", "(r:p1=+30m k:z=+45m r:p2=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p1", waits("a", "+30m", 1, 0), "keyed:r:p2", waits("b", "+60m", 1, 0))}}},
+		{name: "retried tasks, the last is the first to come", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Retry, Delay: 30 * time.Minute}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
+				state: over.with("schedule", "(r:p2=+30m k:z=+45m r:p1=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p2", waits("b", "+30m", 1, 0), "keyed:r:p1", waits("a", "+60m", 1, 0))}}},
+		{name: "paused, and something is due", alive: []string{"w2"}, seed: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)"), steps: []when{{call: begins(1, "p1"), state: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)", "rounds", "{w1=1}")}}},
+		{name: "the list has more, and something is to come", alive: []string{"w2"}, seed: member.with("queues", "[a b]", "schedule", "(k:y=+9m)", "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1", heard: []string{"wake:w2 1"}, state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "queues", "[b]", "schedule", "(k:y=+9m)", "idle", "(w3=clock:-1m)")}}},
+		{name: "both lanes, nobody has died", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 0), "queues", "[y z]"), steps: []when{
+			{call: begins(1, "p1", "p2", "p3"), want: "started=a/1@k:x,y/2,z/3", state: runX.with("keyed:k:x", runs("p1", 0, 0), "token", "=3", "working:w1", "(p1=1 p2=2 p3=3)", "process:p2", "[y]", "process:p3", "[z]")}}},
+		{name: "an entry of another type", seed: keyX.with("keyed:k:x", "=foreign"), steps: []when{
+			{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("rounds", "{w1=1}", "contents", "(#a:k:x=0)", "keyed:k:x", "=foreign")}}},
+		{name: "an entry that has lost its counts", seed: keyX.with("keyed:k:x", "{payload=a}"), steps: []when{{call: begins(1, "p1"), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))}}},
+		{name: "a list of another type, and a ledger", seed: member.with("queues", "=foreign", "ledger", "{#z=1}"), steps: []when{{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("queues", "=foreign", "ledger", "{#z=1}", "rounds", "{w1=1}")}}},
+		{name: "locks, a limit, and nobody has died", seed: member.with("queues", "[a]", "unique", "{#a=w:0 offset=0}"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), want: "started=a/1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "unique", "{#a=p:p1 offset=1}")}}},
+		{name: "several who serve the failed queue are woken", alive: []string{"failed:w8", "failed:w9"}, seed: two.with("failed:idle", "(w8=-2m w9=-1m)"), steps: []when{
+			{call: Outcome{Verb: Fail, Kind: Failed, Reason: "r"}.each(2, 2), want: "settled=ok,ok", heard: []string{"failed:wake:w8 2", "failed:wake:w9 2"}, state: over.merged(
+				state{"failed:schedule": "(k:p1=now k:p2=now)", "failed:contents": "(#a:k:p1=0 #b:k:p2=0)", "failed:keyed:k:p1": graveOf("a", "now"), "failed:keyed:k:p2": graveOf("b", "now")})}}},
+	}
+	for _, v := range []Verb{Finish, Drop, Stop, Retry, Fail} {
+		for key, s := range map[string]state{
+			"an entry":    mark(runX, "keyed:k:x", "=foreign"),
+			"a process":   mark(runX, "process:p1", "=foreign"),
+			"of a raw":    mark(rawP, "process:p1", "=foreign"),
+			"locked":      rawP.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=1}"),
+			"in a cancel": rawP.with("process:p1", "=foreign", "token", "=2", "canceled", "(#a=2)", "cancel:#a", log("2")),
+		} {
+			want, n := stop[0], s.with("rounds", "{w1=2}")
+			want.call, want.state = ends(2, "p1", 1, v, gaveUp), n
+			if key == "in a cancel" {
+				want.want = "settled=refused cancels=#a/2 seen=2 trouble=WRONGTYPE"
+			}
+			all = append(all, scenario{name: key + " of another type, " + string(v), seed: s, steps: []when{want}})
+		}
+	}
+	run(t, all)
+}
+
+// The answer says how many others are idle though nothing is left for them.
+func TestGuardHungry(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[string]int{"[a]": 2, "[a b c]": 0} {
+		t.Run(left, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(member.with("queues", left, "idle", "(w2=-1m w3=-1m)"))
+			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
+			if err != nil || a.Hungry != want {
+				t.Error(a, err)
+			}
+		})
+	}
+}
+
+// What a worker asks for ahead is started only where that harms nobody.
+func TestGuardAhead(t *testing.T) {
+	t.Parallel()
+	ahead := func(n int, r Round, ids ...string) func(*env) string {
+		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids
+		return steps(r)
+	}
+	list := member.with("queues", "[a b c]")
+	started := func(n int, s state) state {
+		var held []string
+		for i, p := range []string{"a", "b", "c"}[:n] {
+			held = append(held, fmt.Sprintf("p%d=%d", i+1, i+1))
+			s = s.with(fmt.Sprint("process:p", i+1), "["+p+"]")
+		}
+		return s.with("rounds", "{w1=1}", "token", "="+itoa(n), "working:w1", "("+strings.Join(held, " ")+")")
+	}
+	due := func(crashes ...int) state { // entries k:0, k:1 and so on, in this order
+		s := member.with()
+		var schedule, contents []string
+		for i, n := range crashes {
+			entry, p := fmt.Sprint("k:", i), fmt.Sprint("t", i)
+			schedule, contents = append(schedule, fmt.Sprintf("%s=%d", entry, i+1)), append(contents, "#"+p+":"+entry+"=0")
+			s["keyed:"+entry] = waits(p, itoa(i+1), 0, n)
+		}
+		s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
+		return s
+	}
+	ran := func(s state, token, process, i, died int) state {
+		entry, p := fmt.Sprint("k:", i), fmt.Sprint("p", process)
+		return s.with("keyed:"+entry, runs(p, 0, died), "process:"+p, fmt.Sprint("[t", i, "]"), "token", "="+itoa(token), "rounds", "{w1=1}")
+	}
+	run(t, []scenario{
+		{name: "nobody is idle", seed: list, steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member)}}},
+		{name: "somebody is idle", seed: list.with("idle", "(w2=-1m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]"))}}},
+		{name: "somebody has died", seed: list.with("ledger", "{#z=1}"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]", "ledger", "{#z=1}"))}}},
+		{name: "somebody is a suspect", seed: list.with("suspects", "(w9=+5m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("suspects", "(w9=+5m)"))}}},
+		{name: "nobody knows who is idle", seed: list.with("idle", "=foreign"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("idle", "=foreign"))}}},
+		{name: "beside entries of which nobody died", seed: due(0, 0).with("queues", "[z]"), steps: []when{
+			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0,t1/2@k:1,z/3", state: ran(ran(due(0, 0), 1, 1, 0, 0), 3, 2, 1, 0).with("schedule", "", "contents", "",
+				"process:p3", "[z]", "working:w1", "(p1=1 p2=2 p3=3)", "entries", "{p1=k:0 p2=k:1}")}}},
+		{name: "not beside what its workers died of", seed: due(1, 0).with("queues", "[z]"), steps: []when{
+			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0!1", state: ran(due(1, 0), 1, 1, 0, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2)", "contents", "(#t1:k:1=0)")}}},
+		{name: "nor is that started ahead", seed: due(0, 1, 0).with("queues", "[z]"), steps: []when{
+			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0", state: ran(due(0, 1, 0), 1, 1, 0, 0).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2 k:2=3)", "contents", "(#t1:k:1=0 #t2:k:2=0)")}}},
+		{name: "an id that was given away is for no start", seed: due(3, 1).with("queues", "[z]"), steps: []when{
+			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again buried=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(buriedAt("p2.001", "t0", "k:0"))}}},
+		{name: "an id ahead is given away first", seed: due(3).with("queues", "[a b]", "ledger", "{#z=1}"), steps: []when{
+			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again buried=1", state: started(2, member).with("ledger", "{#z=1}").merged(buriedAt("p3.001", "t0", "k:0"))}},
+		},
+	})
+}
+
+// buriedAt is what has failed with an id that no process has.
+func buriedAt(id, payload, from string) state {
+	return state{"failed:schedule": "(k:" + id + "=now)", "failed:contents": "(#" + payload + ":k:" + id + "=0)",
+		"failed:keyed:k:" + id: graveOf(payload, "now", "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)}
+}
+
+// What has killed its workers waits apart, fails, or starts after all.
+func TestGuardRisky(t *testing.T) {
+	t.Parallel()
+	take := func(crashes int, solo bool, ids ...string) func(*env) string {
+		return steps(Round{Worker: "w1", Number: 1, Crashes: crashes, Solo: solo, Start: ids})
+	}
+	wait := func(crashes int) state { return keyX.with("keyed:k:x", waits("a", "-1m", 0, crashes)) }
+	ran := func(died int) state { return runX.with("keyed:k:x", runs("p1", 0, died)) }
+	no := state{"failed:schedule": "=foreign"}
+	inF := func(s state) state {
+		f := state{}
+		for k, v := range s {
+			f["failed:"+k] = v
+		}
+		return f
+	}
+	raw := inF(member).with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
+	run(t, []scenario{
+		{name: "nobody died, and one death is too many", seed: wait(0), steps: []when{{call: take(1, false, "p1"), want: "started=a/1@k:x", state: ran(0)}}},
+		{name: "one died, and two are too many", seed: wait(1), steps: []when{{call: take(2, false, "p1"), state: wait(1).with("rounds", "{w1=1}")}}},
+		{name: "without a limit, where nothing can fail", seed: wait(1).merged(no), steps: []when{{call: take(0, false, "p1"), want: "started=a/1@k:x!1", state: ran(1).merged(no)}}},
+		{name: "too many died, and nothing can fail", seed: wait(3).merged(no), steps: []when{
+			{call: take(3, false, "p1"), state: wait(3).merged(no).with("rounds", "{w1=1}")},
+			{call: take(3, true, "p1"), want: "again", state: wait(3).merged(no).with("rounds", "{w1=1}")},
+			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Start: []string{"p1"}}), want: "started=a/1@k:x!3 trouble=WRONGTYPE", state: ran(3).merged(no).with("rounds", "{w1=2}")}}},
+		{name: "of the list, it is passed over", seed: member.with("queues", "[a b]", "ledger", "{#a=2}", "unique", "{#a=w:0 offset=0}"), steps: []when{
+			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}", "unique", "{#a=e:r:p2.001 offset=2}",
+				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
+		{name: "the ledger of others stays where a key fails", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
+			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
+				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", `reason="3 workers died holding it"`)})}}},
+		{name: "nothing is left behind what fails", seed: wait(3), steps: []when{
+			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
+				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", `reason="3 workers died holding it"`)})}}},
+		{name: "more than is passed over", alive: []string{"w2"}, seed: member.with("idle", "(w2=clock:-1m)", "schedule", "(k:1=1 k:2=2 k:3=3)", "contents", "(#a:k:1=0 #b:k:2=0 #c:k:3=0)",
+			"keyed:k:1", waits("a", "1", 0, 2), "keyed:k:2", waits("b", "2", 0, 0), "keyed:k:3", waits("c", "3", 0, 0)), steps: []when{
+			{call: take(3, false, "p1"), want: "started=b/1@k:2", heard: []string{"wake:w2 1"}, state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "entries", "{p1=k:2}", "keyed:k:2", runs("p1", 0, 0),
+				"schedule", "(k:1=1 k:3=3)", "contents", "(#a:k:1=0 #c:k:3=0)", "keyed:k:1", waits("a", "1", 0, 2), "keyed:k:3", waits("c", "3", 0, 0))}}},
+		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
+			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: inF(member).with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
+		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
+			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: inF(rawP).with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
+		{name: "in a failed queue, one death is too many", seed: inF(wait(1)), steps: []when{
+			{call: inFailed(take(1, false, "p1")), state: inF(wait(1)).with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
+		{name: "in a failed queue, not too many", seed: inF(wait(1)), steps: []when{
+			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  ""}`, state: inF(ran(1))}}},
+	})
+}
+
+// The failed queue has a bound, unless somebody works on it.
+func TestGuardBound(t *testing.T) {
+	t.Parallel()
+	graves := func(due string, names ...string) state {
+		s := state{}
+		var schedule, contents []string
+		for _, n := range names {
+			schedule, contents = append(schedule, "k:"+n+"="+due), append(contents, "#x:k:"+n+"=0")
+			s["failed:keyed:k:"+n] = graveOf("x", strings.TrimPrefix(due, "aside:"))
+		}
+		s["failed:schedule"], s["failed:contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
+		return s
+	}
+	fresh := func(s state) state {
+		return s.with("failed:schedule", strings.TrimSuffix(s["failed:schedule"], ")")+" k:p1=now)", "failed:contents", "(#a:k:p1=0 "+s["failed:contents"][1:], "failed:keyed:k:p1", graveOf("a", "now"))
+	}
+	two := graves("-9m", "g1", "g2")
+	keep := func(n int) func(*env) string {
+		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
+	}
+	only := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
+	foreign := state{"failed:workers": "=foreign"}
+	tie := state{"failed:schedule": "(k:g1=-9m k:g2=aside:-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
+	many := graves("-9m", seqOf("g", 150)...)
+	w := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1", "failed:working:w1": "(p1=1)", "failed:process:p1": "[a]"}
+	asides := graves("aside:-9m", "g1", "g2")
+	over := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}
+	giveUp := inFailed(keep(1))
+	run(t, []scenario{
+		{name: "one", seed: rawP.merged(two), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only)}}},
+		{name: "all", seed: rawP.merged(two), steps: []when{{call: keep(-1), want: "settled=ok", state: doneX.merged(fresh(two))}}},
+		{name: "somebody works on them", seed: rawP.merged(two).with("failed:workers", "(w9=+60m)"), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).with("failed:workers", "(w9=+60m)")}}},
+		{name: "somebody does no more", seed: rawP.merged(two).with("failed:workers", "(w9=-60m)"), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only).with("failed:workers", "(w9=-60m)")}}},
+		{name: "nobody knows", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
+		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
+		{name: "a hundred at most", seed: rawP.merged(many), steps: []when{{call: keep(1), want: "settled=ok dropped=100", state: doneX.merged(fresh(graves("-9m", seqOf("g", 150)[100:]...)))}}},
+		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
+		{name: "put aside, of an entry", seed: w.merged(asides).with("failed:entries", "{p1=k:x}", "failed:keyed:k:x", runs("p1", 0, 0)), steps: []when{
+			{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(k:x=aside:now)", "failed:contents": "(#a:k:x=0)", "failed:keyed:k:x": waits("a", "aside:now", 0, 0)})}}},
+		{name: "what too many have died of counts", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "buried=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x"))}}},
+		{name: "and in a failed queue, too", seed: state{"failed:workers": "(w1=+60m)"}.merged(asides).with("failed:schedule", "(k:x=-1m k:g1=aside:-9m k:g2=aside:-9m)", "failed:contents", "(#a:k:x=0 #x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:x", waits("a", "-1m", 0, 3)), steps: []when{
+			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1"}})), want: "dropped=2", state: over.with("failed:rounds", "{w1=1}", "failed:token", "",
+				"failed:schedule", "(k:x=aside:now)", "failed:contents", "(#a:k:x=0)", "failed:keyed:k:x", waits("a", "aside:now", 0, 3))}}},
+		{name: "put aside, and somebody keeps the time", alive: []string{"failed:w9"}, seed: w.with("failed:idle", "(w9=clock:-1m)"), steps: []when{
+			{call: giveUp, want: "settled=ok", state: over.with("failed:idle", "(w9=clock:-1m)", "failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#a:r:p1=0)", "failed:keyed:r:p1", waits("a", "aside:now", 0, 0))}}},
+	})
+}
+
+// No step does unbounded work.
+func TestGuardSteps(t *testing.T) {
+	t.Parallel()
+	lost := dueEntries(600, func(int) int { return -1 }).with("contents", "")
+	dead := func(n int) state { return dueEntries(n, func(int) int { return 3 }) }
+	plain := member.with("queues", "["+strings.Join(seq("t", 0, 1010), " ")+"]", "ledger", "{"+strings.ReplaceAll(strings.Join(ones(0, 1010), " "), "=1", "=3")+"}")
+	aside := state{}
+	for k, v := range dead(600) {
+		aside["failed:"+k] = v
+	}
+	ids := seq("p", 0, 3)
+	busy := rawP.with("queues", "["+strings.Join(seq("t", 0, 2200), " ")+"]")
+	take := steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
+	for _, c := range []struct {
+		name         string
+		seed         state
+		call         func(*env) string
+		command, key string
+		want         int
+	}{
+		{"lost entries", lost, take, "ZCARD", "schedule", 100},
+		{"entries put aside", aside, inFailed(take), "ZCARD", "failed:working:w1", 0},
+		{"entries that fail", dead(1010), take, "ZCARD", "schedule", 11},
+		{"tasks that fail", plain, take, "LLEN", "queues", 11},
+		{"starts", busy, steps(Round{Worker: "w1", Number: 2, Start: seq("q", 0, 2100)}), "ZCARD", "working:w1", 2101},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			said := c.call(e)
+			if got := e.count(c.command, c.key); got != c.want {
+				t.Errorf("%s %s is %d, want %d after\n%s", c.command, c.key, got, c.want, short(said))
+			}
+			if c.name == "entries put aside" {
+				now := e.must(e.conn.Do("ZCOUNT", e.key("failed:schedule"), "-inf", 1000))
+				if now != int64(100) {
+					t.Error(now, "are not put aside yet, want 100")
+				}
+			}
+		})
+	}
+}
+
+// Many ends are taken a page at a time.
+func TestGuardEnds(t *testing.T) {
+	t.Parallel()
+	seed := member.with("rounds", "{w1=1}", "token", "=2500")
+	var held []string
+	for i := range 2500 {
+		held = append(held, fmt.Sprintf("p%d=%d", i+1, i+1))
+		seed[fmt.Sprint("process:p", i+1)] = "[t" + itoa(i) + "]"
+	}
+	seed["working:w1"] = "(" + strings.Join(held, " ") + ")"
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(nil, e.ear.Unsubscribe(e.q.Channel("done")))
+	e.ear.Receive()
+	e.seed(seed)
+	e.way = brief
+	if got, want := (Outcome{Verb: Finish}).each(2, 2500)(e), "settled="+strings.TrimSuffix(strings.Repeat("ok,", 2500), ","); got != want {
+		t.Error(short(got))
+	}
+	e.compare(1, member.with("rounds", "{w1=2}", "token", "=2500"))
+}
+
+// Who asks for nothing but one channel, or for a pattern, hears a long payload in full;
+// so it is where nobody may say who listens.
+func TestGuardObserved(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"channel", "pattern", "unknown"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			long := strings.Repeat("x", 1025)
+			switch way {
+			case "pattern":
+				e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
+				e.ear.Receive()
+				e.must(nil, e.ear.PSubscribe(e.q.Channel(keys.KindDone)+"*"))
+				e.ear.Receive()
+			case "unknown":
+				e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-pubsub"))
+				t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+				dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+				e.must(nil, err)
+				e.line = redisconn.NewLine(dial, 0)
+				t.Cleanup(e.line.Close)
+			}
+			for _, payload := range []string{long, strings.Repeat("x", Large)} {
+				e.play(scenario{seed: rawP.with("process:p1", "["+payload+"]"), steps: []when{
+					{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 " + payload}, state: doneX}}}, nil)
+			}
+		})
+	}
+}

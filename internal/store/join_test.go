@@ -1,0 +1,147 @@
+package store
+
+import "testing"
+
+// A join is good until a worker goes.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	one := state{"workers": "(w1=+60m)", "rounds": "{fence=3 w1=4}", "token": "=5"}
+	three := state{"workers": "(w1=+60m w2=+60m w3=+60m)", "rounds": "{fence=3 w1=4 w2=7 w3=9}", "token": "=5"}
+	without2 := state{"workers": "(w1=+60m w3=+60m)", "rounds": "{fence=6 w1=4 w3=9}", "token": "=6"}
+	dead2 := three.with("workers", "(w2=-60m w1=+60m w3=+60m)", "suspects", "(w2=-1m)")
+	lapsing := one.with("workers", "(w1=+30m)", "suspects", "(w1=+5m)")
+	renewed := one.with("rounds", "{fence=3 w1=5}")
+	late := []when{
+		{call: joins("w2", 5), want: "again"}, // a late copy of its join, which named 5 at most
+		{call: joinsBehind("w2", 5, 8), want: "again"},
+		{call: joins("w4", 5), want: "again"},
+		{call: joins("w4", 6), want: "ok", state: without2.with("workers", "(w1=+60m w3=+60m w4=+60m)", "rounds", "{fence=6 w1=4 w3=9 w4=1}")},
+	}
+	alone := []when{
+		{call: joins("w1", 5), want: "again"},
+		{call: joinsBehind("w1", 5, 5), want: "again"},
+		{call: joins("w1", 6), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=6 w1=1}", "token": "=6"}},
+	}
+	after := func(first when, then ...when) []when { return append([]when{first}, then...) }
+	run(t, []scenario{
+		{name: "the first of all", steps: []when{{call: joins("w1", 0), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=0 w1=1}"}}}},
+		{name: "nobody is there", seed: state{"token": "=7"}, steps: []when{
+			{call: joins("w1", 0), want: "again"},
+			{call: joins("w1", 6), want: "again"},
+			{call: joins("w1", 7), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=7 w1=1}", "token": "=7"}}}},
+		{name: "a fence that is no number", seed: one.with("rounds", "{fence=x w1=4}"), steps: []when{
+			{call: joins("w2", 0), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=0 w1=4 w2=1}")}}},
+		{name: "a round that is no number", seed: lapsing.with("rounds", "{fence=3 w1=x}"), steps: []when{
+			{call: joins("w1", 2), want: "again"},
+			{call: joins("w1", 3), want: "ok", state: one.with("rounds", "{fence=3 w1=1}")}}},
+		{name: "others are there", seed: one, steps: []when{
+			{call: joins("w2", 2), want: "again"},
+			{call: joins("w2", 3), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=4 w2=1}")},
+			{call: joinsBehind("w3", 5, 6), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m w3=+60m)", "rounds", "{fence=3 w1=4 w2=1 w3=6}")}}},
+		{name: "one of several was failed", seed: three, steps: after(when{call: fails("w2"), want: "known=true returned=0", state: without2}, late...)},
+		{name: "one of several has died", seed: dead2, steps: after(when{call: beats("w1", true), want: "failed=w2", state: without2}, late...)},
+		{name: "one of several has left", seed: three, steps: after(when{call: leaves("w2"), want: "returned=0", state: without2}, late...)},
+		{name: "the only one was failed", seed: one, steps: after(when{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=6"}}, alone...)},
+		{name: "the only one has left", seed: one, steps: after(when{call: leaves("w1"), want: "returned=0", state: state{"token": "=6"}}, alone...)},
+		{name: "leave and rejoin, before any token", seed: member, steps: []when{
+			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1"}},
+			{call: joins("w1", 0), want: "again"},
+			{call: joins("w1", 1), want: "ok", state: member.with("rounds", "{fence=1 w1=1}", "token", "=1")}}},
+		{name: "a copy changes nothing", seed: lapsing, steps: []when{
+			{call: joinsBehind("w1", 5, 4), want: "ok"},
+			{call: joinsBehind("w1", 2, 4), want: "ok"}, // of before somebody went
+			{call: joinsBehind("w1", 5, 1), want: "ok"}, // of the membership before
+			{call: beats("w1", true), want: "", state: one}}},
+		{name: "a member that has come by a later number", seed: lapsing, steps: []when{
+			{call: joinsBehind("w1", 2, 5), want: "again"},
+			{call: joinsBehind("w1", 3, 5), want: "ok", state: renewed},
+			{call: joinsBehind("w1", 3, 4), want: "ok"}}},
+		{name: "a member that nobody knows a number of", seed: state{"workers": "(w1=+30m)", "token": "=2"}, steps: []when{
+			{call: joins("w1", 1), want: "again"},
+			{call: joins("w1", 2), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=2 w1=1}", "token": "=2"}}}},
+		{name: "a number of who is no member", seed: one.with("workers", "(w2=+60m)"), steps: []when{
+			{call: joins("w1", 2), want: "again"},
+			{call: joins("w1", 3), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=1}")}}},
+		{name: "a suspect that is no member", seed: one.with("suspects", "(w2=+5m)"), steps: []when{
+			{call: joins("w2", 2), want: "again"},
+			{call: joins("w2", 5), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=4 w2=1}")}}},
+		{name: "while what it held is returned", seed: one.with("suspects", "(w3=-1 w2=0)"), steps: []when{
+			{call: joins("w2", 5), want: "EVICTED"},
+			{call: joins("w3", 5), want: "EVICTED"},
+			{call: joins("w3", 0), want: "EVICTED"}}},
+		{name: "no fence yet", seed: one.with("rounds", "{w1=4}"), steps: []when{
+			{call: joins("w2", 0), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=0 w1=4 w2=1}")},
+			{call: fails("w2"), want: "known=true returned=0", state: one.with("rounds", "{fence=6 w1=4}", "token", "=6")}}},
+		{name: "no fence yet, and the first that goes", seed: three.with("rounds", "{w1=4 w2=7 w3=9}"), steps: []when{
+			{call: fails("w2"), want: "known=true returned=0", state: without2}}},
+		{name: "Redis has lost tokens, and others are there", seed: one.with("rounds", "{fence=9 w1=4}"), steps: []when{
+			{call: joins("w2", 4), want: "again"},
+			{call: joins("w2", 5), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=5 w1=4 w2=1}")}}},
+		{name: "Redis has lost all tokens", seed: one.with("token", ""), steps: []when{
+			{call: joins("w2", 0), want: "ok", state: one.with("token", "", "workers", "(w1=+60m w2=+60m)", "rounds", "{fence=0 w1=4 w2=1}")}}},
+		{name: "Redis has lost tokens, and nobody is there", seed: state{"token": "=7"}, steps: []when{
+			{call: joins("w1", 9), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=7 w1=1}", "token": "=7"}}}},
+		{name: "members of another type", seed: state{"workers": "=foreign", "suspects": "(w1=+5m)"}, steps: []when{{call: joins("w1", 0), want: "WRONGTYPE"}}},
+		{name: "suspects of another type", seed: one.with("suspects", "=foreign"), steps: []when{{call: joins("w2", 5), want: "WRONGTYPE"}}},
+		{name: "rounds of another type", seed: lapsing.with("rounds", "=foreign"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
+		{name: "a token of another type", seed: lapsing.with("token", "[5]"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
+		{name: "a token that is no number", seed: lapsing.with("token", "=x"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
+	})
+}
+
+// Who leaves, a member or not, cannot be brought back by what is under way.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
+	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")
+	risen := other.with("rounds", "{fence=6 w2=4}", "token", "=6")
+	run(t, []scenario{
+		{name: "before the join of all", steps: []when{
+			{call: leavesBehind("w1", 0), want: "returned=0", state: state{"token": "=1"}},
+			{call: joins("w1", 0), want: "again"}}},
+		{name: "before its join", seed: state{"token": "=5"}, steps: []when{
+			{call: leavesBehind("w1", 5), want: "returned=0", state: state{"token": "=6"}},
+			{call: joins("w1", 5), want: "again"},
+			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
+		{name: "before its join, others are there", seed: other, steps: []when{
+			{call: leavesBehind("w1", 5), want: "returned=0", state: risen},
+			{call: joins("w1", 5), want: "again"},
+			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
+		{name: "before its join, when the last one has just gone", seed: other, steps: []when{{call: leavesBehind("w1", 3), want: "returned=0", state: risen}}},
+		{name: "twice", seed: both, steps: []when{
+			{call: leavesBehind("w1", 5), want: "returned=0", state: risen},
+			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
+		{name: "twice, alone", seed: other, steps: []when{
+			{call: leavesBehind("w2", 3), want: "returned=0", state: state{"token": "=6"}},
+			{call: leavesBehind("w2", 3), want: "EVICTED"},
+			{call: leavesBehind("w2", 6), want: "returned=0", state: state{"token": "=7"}}}},
+		{name: "it may have been failed", seed: other, steps: []when{{call: leavesBehind("w1", 2), want: "EVICTED"}}},
+		{name: "it may have been failed, nobody is there", seed: state{"token": "=5"}, steps: []when{{call: leavesBehind("w1", 4), want: "EVICTED"}}},
+		{name: "it was failed", seed: both, steps: []when{
+			{call: fails("w1"), want: "known=true returned=0", state: risen},
+			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
+		{name: "a suspect that is no member", seed: other.with("suspects", "(w1=+5m)"), steps: []when{
+			{call: leavesBehind("w1", 2), want: "EVICTED"},
+			{call: leavesBehind("w1", 5), want: "returned=0", state: risen.with("suspects", "(w1=+5m)")}}},
+		{name: "no fence yet", seed: other.with("rounds", "{w2=4}"), steps: []when{{call: leavesBehind("w1", 0), want: "returned=0", state: risen}}},
+		{name: "Redis has lost tokens", seed: other.with("rounds", "{fence=9 w2=4}"), steps: []when{
+			{call: leavesBehind("w1", 4), want: "EVICTED"},
+			{call: leavesBehind("w1", 5), want: "returned=0", state: risen}}},
+		{name: "rounds of another type", seed: both.with("rounds", "=foreign"), steps: []when{
+			{call: leaves("w1"), want: "WRONGTYPE"},
+			{call: leaves("w3"), want: "WRONGTYPE"},
+			{call: fails("w1"), want: "known=true returned=0", state: other.with("rounds", "=foreign")},
+			{call: joins("w1", 5), want: "WRONGTYPE"}}},
+		{name: "a token of another type", seed: both.with("token", "[5]"), steps: []when{
+			{call: leavesBehind("w3", 0), want: "returned=0"},
+			{call: leaves("w1"), want: "returned=0", state: other.with("token", "[5]")},
+			{call: fails("w2"), want: "known=true returned=0", state: state{"rounds": "{fence=3}", "token": "[5]"}},
+			{call: joins("w1", 5), want: "WRONGTYPE"}}},
+		{name: "a token that is no number", seed: both.with("token", "=x"), steps: []when{
+			{call: leavesBehind("w3", 0), want: "returned=0"},
+			{call: leaves("w1"), want: "returned=0", state: other.with("token", "=x")},
+			{call: fails("w2"), want: "known=true returned=0", state: state{"rounds": "{fence=3}", "token": "=x"}},
+			{call: joins("w1", 5), want: "WRONGTYPE"}}},
+		{name: "a token that is no number, nobody is there", seed: state{"token": "=x"}, steps: []when{{call: leavesBehind("w1", 0), want: "returned=0"}}},
+	})
+}

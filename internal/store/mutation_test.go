@@ -1,0 +1,137 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// mutation is the directory by which integration/mutation tells these tests what
+// to do. In it are
+//
+//	*.lua    in the place of the files of this package
+//	tests    the names of those to run, one a line; without it all run
+//	reached  a directory, if each test is to say what it has reached
+var mutation = os.Getenv("WORQR_MUTATION")
+
+// scripts are all there are, by their verbs.
+var scripts = map[string]**redisconn.Script{
+	"join": &join, "step": &step, "beat": &beat, "sweep": &sweep, "leave": &leave, "fail": &fail,
+	"register": &register, "enlist": &enlist, "unlist": &unlist,
+	"enqueue": &enqueue, "enqueue_once": &enqueueOnce, "enqueue_unique": &enqueueUnique, "rouse": &rouse,
+	"cancel": &cancel, "pause": &pause, "resume": &resume, "delete": &deleteQueue,
+	"put": &put, "remove": &removeEntry, "cancel_key": &cancelKey, "requeue": &requeue,
+	"stage": &stage, "commit": &commit, "haul": &haul,
+	"check": &check, "explain": &explain, "delist": &delist,
+}
+
+// current is the source of a verb, in which a mutation may have changed something.
+var current = source
+
+// mutate has the tests run on the scripts of the mutation.
+func mutate() error {
+	if mutation == "" {
+		return nil
+	}
+	paths, err := filepath.Glob(filepath.Join(mutation, "*.lua"))
+	var pairs []string
+	for _, path := range paths {
+		was, missing := files.ReadFile(filepath.Base(path))
+		is, unread := os.ReadFile(path)
+		if missing != nil || unread != nil {
+			return fmt.Errorf("%v %v", missing, unread)
+		}
+		pairs = append(pairs, string(was), string(is))
+	}
+	changed := strings.NewReplacer(pairs...)
+	current = func(verb string) string { return changed.Replace(source(verb)) }
+	for verb, script := range scripts {
+		*script = redisconn.NewScript(current(verb))
+	}
+	return err
+}
+
+// asked are the tests that the mutation asks for; nil are all.
+var asked = sync.OnceValue(func() map[string]bool {
+	list, err := os.ReadFile(filepath.Join(mutation, "tests"))
+	if mutation == "" || err != nil {
+		return nil
+	}
+	all := map[string]bool{}
+	for name := range strings.Lines(string(list)) {
+		all[strings.TrimSuffix(name, "\n")] = true
+	}
+	return all
+})
+
+// chosen skips a test that the mutation does not ask for, and ends the whole run
+// when one fails, since that is all there is to know.
+func chosen(t testing.TB) {
+	if asked() == nil {
+		return
+	}
+	if !asked()[t.Name()] {
+		t.Skip("not asked for")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			fmt.Println("FAILED", t.Name())
+			os.Exit(1)
+		}
+	})
+}
+
+// probes is the rule that lets scripts tell what they have reached, for a user who may
+// publish nothing else.
+const probes = "&reached:*"
+
+// watched writes down which places of the scripts a test has reached, and how long
+// it took. The scripts tell on the channel that is called like the prefix of their keys: not
+// by a pattern, since they look whether anybody listens to patterns.
+func watched(t testing.TB, url, prefix string) {
+	dir := filepath.Join(mutation, "reached")
+	if _, err := os.Stat(dir); mutation == "" || err != nil {
+		return
+	}
+	c, ear := redistest.Dial(t, url), redis.PubSubConn{Conn: redistest.Dial(t, url)}
+	if err := ear.Subscribe("reached:" + prefix); err != nil {
+		t.Fatal(err)
+	}
+	ear.Receive()
+	begin := time.Now()
+	t.Cleanup(func() {
+		said := []string{t.Name(), time.Since(begin).String()}
+		if _, err := c.Do("PUBLISH", "reached:"+prefix, "end"); err != nil {
+			t.Error(err)
+			return
+		}
+		seen := map[string]bool{}
+		for {
+			m, ok := ear.ReceiveWithTimeout(time.Minute).(redis.Message)
+			if !ok || string(m.Data) == "end" {
+				break
+			}
+			if place := string(m.Data); !seen[place] {
+				seen[place] = true
+				said = append(said, place)
+			}
+		}
+		f, err := os.CreateTemp(dir, "")
+		if err == nil {
+			_, err = f.WriteString(strings.Join(said, "\n"))
+			_ = f.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

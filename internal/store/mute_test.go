@@ -1,0 +1,192 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// everything is each call of the other tables on its queue.
+func everything() map[string]scenario {
+	all := map[string]scenario{}
+	for verb, v := range laneVerbs {
+		all["second lane/"+verb] = scenario{seed: busyLane.with("suspects", "(w2=-1m)"), steps: []when{{call: v.call}}}
+	}
+	for verb, call := range verbs {
+		all["list/"+verb] = scenario{seed: busy.with("suspects", "(w2=-1m)"), steps: []when{{call: call}}}
+	}
+	return all
+}
+
+// Messages are hints: a user who may not publish any does all the same, and so it
+// is where nobody is known to be idle.
+func TestHintsOnly(t *testing.T) {
+	t.Parallel()
+	for name, s := range everything() {
+		for _, without := range []string{"channels", "idle"} {
+			t.Run(name+"/"+without, func(t *testing.T) {
+				t.Parallel()
+				call, seed := s.steps[0].call, s.seed
+				free := newEnv(t, redistest.URL(), nil)
+				bound := newEnv(t, redistest.URL(), nil)
+				switch without {
+				case "channels":
+					user := bound.prefix
+					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", probes))
+					t.Cleanup(func() { _, _ = bound.conn.Do("ACL", "DELUSER", user) })
+					dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1))
+					bound.must(nil, err)
+					bound.line = redisconn.NewLine(dial, 0)
+					t.Cleanup(bound.line.Close)
+					free.seed(seed)
+					bound.seed(seed)
+				case "idle":
+					free.seed(seed.with("idle", ""))
+					bound.seed(seed.with("idle", "=foreign"))
+				}
+				want, got := call(free), call(bound)
+				plain := func(answer string) string { // with nobody else idle, the first
+					return strings.TrimSpace(strings.NewReplacer("rank=0", "").Replace(answer))
+				}
+				if without == "channels" && got != want || plain(got) != plain(want) {
+					t.Errorf("answered %q, want %q", got, want)
+				}
+				after := free.look()
+				if without == "idle" {
+					after = after.with("idle", "=foreign")
+				}
+				bound.compare(1, after)
+			})
+		}
+	}
+}
+
+// Each wake-up is for one worker. A user who may not publish knows of nobody who
+// has heard, so tries the next.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", probes))
+	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
+	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
+	e.must(nil, err)
+	e.line = redisconn.NewLine(dial, 0)
+	t.Cleanup(e.line.Close)
+	e.seed(state{"idle": "(w1=-2m w2=-1m)"})
+	if got := sets("x", "a", "+5m")(e); got != "ok" {
+		t.Error(got)
+	}
+	after := state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)}
+	e.compare(1, after)
+	e.seed(state{"batch:b": "[a] +1m"})
+	if got := commits("n", 1)(e); got != "1" {
+		t.Error(got)
+	}
+	e.compare(2, after.with("batch:b", "[a]", "batches", "(b=1)", "once:n", "=b +1m"))
+}
+
+// The answers that the library does not read are what the headers of the scripts
+// say: others run them, too.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		seed state
+		call func(e *env) redisconn.Call
+		want string
+	}{
+		{"pause", nil, func(e *env) redisconn.Call { return pause.Call([]string{e.q.Paused()}) }, "1"},
+		{"resume", nil, func(e *env) redisconn.Call { return resume.Call(shared(e.q), prefixes(e.q)...) }, "1"},
+		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
+		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
+		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
+		{"put, new", member, putCall, "1"},
+		{"put, alone", nil, putCall, "2"},
+		{"put, changed", keyX, putCall, "0"},
+		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
+		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.Call(shared(e.q), prefixes(e.q, "k:x")...) }, "[1 0 0 0]"},
+		{"register", nil, func(e *env) redisconn.Call {
+			return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]", 0, 0)
+		}, "1"},
+		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
+			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n"), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
+		}, "2"},
+		{"enqueue_unique, alone", nil, func(e *env) redisconn.Call {
+			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
+		}, "2"},
+		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
+		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
+		{"leave, nothing to read", member.with("working:w1", "=foreign"), leaveCall(4), "[0 1]"},
+		{"fail", rawP, failCall, "[1 1 1 0]"},
+		{"fail, unknown", nil, failCall, "[0 0 0 0]"},
+		{"sweep", nil, sweepCall, "[[] 0 0 -1]"},
+		{"sweep, nobody else is due", state{"suspects": "(w1=-1m)"}, sweepCall, "[[] 0 0 -1]"},
+		{"beat, broken", member.with("schedule", "=foreign"), func(e *env) redisconn.Call {
+			return BeatCall(e.q, "w1", 0, 0, 0)
+		}, "[0 0 0 -1 0 [] 0 0 -1 "},
+		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
+			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0 0]"},
+		{"step, somebody hears of what is done", rawP, func(e *env) redisconn.Call {
+			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
+		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			r := e.line.Do(e.ctx, c.call(e))[0]
+			if got := text(r.Value); r.Err != nil || !strings.HasPrefix(got, c.want) {
+				t.Errorf("answered %s %v, want %s", got, r.Err, c.want)
+			}
+		})
+	}
+}
+
+// text renders a reply.
+func text(v any) string {
+	switch v := v.(type) {
+	case []any:
+		var all []string
+		for _, one := range v {
+			all = append(all, text(one))
+		}
+		return "[" + strings.Join(all, " ") + "]"
+	case []byte:
+		return string(v)
+	}
+	return fmt.Sprint(v)
+}
+
+func putCall(e *env) redisconn.Call {
+	return put.Call(shared(e.q), prefixes(e.q, "k:x", "a", 0, "always", 0, 0, e.q.Channel(keys.KindEnqueue))...)
+}
+
+func leaveCall(round int) func(e *env) redisconn.Call {
+	return func(e *env) redisconn.Call { return leave.Call(shared(e.q), prefixes(e.q, "w1", round, 0)...) }
+}
+
+func failCall(e *env) redisconn.Call { return fail.Call(shared(e.q), prefixes(e.q, "w1", 1)...) }
+
+func sweepCall(e *env) redisconn.Call { return sweep.Call(shared(e.q), prefixes(e.q, 1000)...) }
+
+// Of these, all have a call but for what is rare, or has tables of its own.
+func TestEverything(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{"remove": true, "register": true, "enlist": true, "rouse": true, "pause": true,
+		"check": true, "explain": true, "delist": true, "unlist": true, "stage": true, "commit": true, "haul": true}
+	for name := range maps.Keys(everything()) {
+		_, verb, _ := strings.Cut(name, "/")
+		verb, _, _ = strings.Cut(verb, " ")
+		seen[strings.TrimSuffix(verb, ",")] = true
+	}
+	for verb := range scripts {
+		if !seen[verb] {
+			t.Error("no call of", verb)
+		}
+	}
+}

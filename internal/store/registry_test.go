@@ -1,0 +1,130 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Who adds to a queue learns whether it was alone: nothing waited, and nobody serves it.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	one := redisconn.Copy(payloads("a"))
+	for verb, add := range map[string]func(*env) (bool, error){
+		"enqueue":        func(e *env) (bool, error) { return NewBack(e.q).Enqueue(e.ctx, e.line, one) },
+		"enqueue unique": func(e *env) (bool, error) { return EnqueueUnique(e.ctx, e.line, e.q, []byte("a")) },
+		"enqueue once": func(e *env) (bool, error) {
+			_, alone, err := EnqueueOnce(e.ctx, e.line, e.q, "n", time.Minute, one)
+			return alone, err
+		},
+		"put": func(e *env) (bool, error) {
+			return Put(e.ctx, e.line, e.q, "k:x", Change{Payload: []byte("a"), When: Always})
+		},
+	} {
+		for name, c := range map[string]struct {
+			seed  state
+			alone bool
+		}{
+			"nothing is there":           {nil, true},
+			"somebody serves it":         {member, false},
+			"somebody wakes":             {state{"idle": "(w1=-1m)"}, verb == "put"}, // put looks at members alone
+			"another waits":              {state{"queues": "[b]"}, false},
+			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't look there
+		} {
+			t.Run(verb+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				e := newEnv(t, redistest.URL(), []string{"w1"})
+				e.seed(c.seed)
+				if alone, err := add(e); alone != c.alone || err != nil {
+					t.Errorf("%v %v", alone, err)
+				}
+			})
+		}
+	}
+	t.Run("to a long queue that was drained", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		e := newEnv(t, redistest.URL(), nil)
+		b := NewBack(e.q)
+		for _, alone := range []bool{true, false} { // from now on without a script
+			is.Equal(e.must(b.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
+		}
+		is.Equal(e.must(b.Enqueue(e.ctx, e.line, one)), false)
+		e.must(e.conn.Do("DEL", e.q.Waiting()))
+		is.Equal(e.must(b.Enqueue(e.ctx, e.line, one)), true)
+	})
+}
+
+// A queue of which nothing is there goes off the list of queues, and one of which
+// something is there stays.
+func TestUnlist(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seed   state
+		listed bool
+	}{
+		"nothing is there":                {nil, false},
+		"what may be left":                {state{"token": "=9", "once:n": "=1 +1m", "ledger": "{#a=1}"}, false},
+		"a task waits":                    {state{"queues": "[a]"}, true},
+		"a task waits for its time":       {state{"contents": "(#a:k:x=0)"}, true},
+		"a batch waits":                   {state{"batches": "(b=1)"}, true},
+		"something runs":                  {state{"entries": "{p1=k:x}"}, true},
+		"somebody serves it":              {member, true},
+		"what somebody held goes back":    {state{"suspects": "(w1=0)"}, true},
+		"it is paused":                    {state{"paused": "=1"}, true},
+		"a task has failed":               {state{"failed:contents": "(#a:k:p1=0)"}, true},
+		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			e := newEnv(t, redistest.URL(), nil)
+			s := keys.NewSpace(e.prefix)
+			listed := func(name string) bool {
+				on, err := redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name))
+				is.NoErr(err)
+				return on
+			}
+			for range 2 {
+				is.NoErr(List(e.ctx, e.line, s, "q", "other"))
+				e.seed(c.seed)
+				is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+				is.Equal(listed("q"), c.listed)
+				is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+				is.Equal(listed("q"), c.listed)
+				is.True(listed("other"))
+			}
+		})
+	}
+}
+
+// The answer tells whether the name was there. A list of another type is nobody's.
+func TestUnlistAnswers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	e := newEnv(t, redistest.URL(), nil)
+	s := keys.NewSpace(e.prefix)
+	takes := func() any {
+		v, err := e.line.One(e.ctx, unlist.Call([]string{s.Registry(), e.q.Waiting(), e.q.Workers()}, "q"))
+		is.NoErr(err)
+		return v
+	}
+	is.Equal(takes(), int64(0))
+	is.NoErr(List(e.ctx, e.line, s, "q"))
+	is.Equal(takes(), int64(1))
+	is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.must(e.conn.Do("ZADD", e.q.Workers(), 1, "w1"))
+	is.Equal(takes(), int64(0))
+	e.must(e.conn.Do("DEL", e.q.Workers()))
+	e.must(e.conn.Do("SET", s.Registry(), "foreign"))
+	if err := Unlist(e.ctx, e.line, s, e.q, "q"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Error(err)
+	}
+}

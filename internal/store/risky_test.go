@@ -1,0 +1,73 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Tasks that are left to others take no more than the budget, whatever their size, and are
+// not read again.
+func TestRiskyBytes(t *testing.T) {
+	// Not beside others, which wait until it is over.
+	was := step
+	step = redisconn.NewScript(strings.Replace(counting, "#s > 65536", "#s > 1024", 1) + current("step"))
+	t.Cleanup(func() { step = was })
+	for _, size := range []int{32 << 10, 100 << 10} {
+		e := newEnv(t, redistest.Start(t).URL(), nil)
+		e.seed(member)
+		const n, budget = 60, 1500
+		for i := range n {
+			p := fmt.Sprint(i) + strings.Repeat("x", size)
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), p))
+			e.must(e.conn.Do("HSET", e.q.Ledger(), digest(p), 2))
+		}
+		// One payload is read and hashed where the budget ends.
+		most := budget*400 + 2*(size+1024)
+		round := Round{Worker: "w1", Lease: time.Hour, Crashes: 3, Keep: 10, Budget: budget}
+		// rounds makes rounds until nothing is left to look at, each of which reads so many bytes
+		// at most.
+		rounds := func(what string, most int) {
+			t.Helper()
+			for again := true; again; {
+				if round.Number++; round.Number > 500 {
+					t.Fatalf("%s: there is no end", what)
+				}
+				round.Start = []string{fmt.Sprint("p", round.Number)}
+				a, err := Step(e.ctx, e.line, e.q, &round)
+				if err != nil || len(a.Started) > 0 {
+					t.Fatal(a, err)
+				}
+				hashed, read := e.counted()
+				if bytes := hashed + read; bytes > most {
+					t.Errorf("%s: a round has read and hashed %d bytes of payloads of %d, want %d at most", what, bytes, size, most)
+				}
+				if a.Passed != nil {
+					round.Passed = *a.Passed
+				}
+				again = a.Again
+			}
+		}
+		rounds("from the list", most)
+		if waiting, apart := e.count("LLEN", "queues"), e.count("ZCARD", "schedule"); waiting != 0 || apart != n {
+			t.Fatal(waiting, apart)
+		}
+		rounds("again", 0)
+		round.Passed = Passed{}
+		rounds("from the head", 0)
+		all := e.must(e.conn.Do("ZRANGE", e.q.Schedule(), 0, -1)).([]any)
+		for _, entry := range all {
+			e.must(e.conn.Do("HDEL", e.q.Keyed(string(entry.([]byte))), "digest"))
+		}
+		round.Passed = Passed{}
+		rounds("whose digests are not known", most)
+		if round.Passed.Count != n {
+			t.Error(round.Passed)
+		}
+		rounds("that are known to be left", 0)
+	}
+}
