@@ -27,7 +27,7 @@ test-modules:
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
-SURVIVE = search model failpoints chaos "simulation -sim.hours 10 -sim.first 1"
+SURVIVE = search spec failpoints chaos "simulation -sim.hours 10 -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
 FUZZ ?= 30s
 HOURS ?= 100
@@ -55,7 +55,7 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 	(cd integration && go test ./search -run 'Scopes|Guards|Walks' -walks 20000 -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
-	(cd integration && go test ./model -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
+	(cd integration && go test ./spec -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
 	for campaign in 'kills -kills 2000 -peers 16' 'zombies -zombies 200 -peers 14' 'stalls -stalls 100' 'links -cuts 180' \
 		'restarts -restarts 50 -durability always' 'restarts -restarts 50 -durability everysec' 'pubsub -lease 3s' memory; do \
 		go run ./integration/chaos -campaign $$campaign || failed=1; \

@@ -1,4 +1,4 @@
-package model
+package spec
 
 // run judges a process of entries: it is there, and the entry names it. What is held
 // without its list ends with its holder.

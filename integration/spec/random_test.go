@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"flag"
@@ -45,7 +45,7 @@ func TestRandom(t *testing.T) {
 			continue
 		}
 		made, wrong = b.shrink(t, made, wrong)
-		t.Fatalf("seed %d. To repeat it: go test ./integration/model -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
+		t.Fatalf("seed %d. To repeat it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
 	}
 	t.Logf("%d sequences, %d requests, %d of them refused; check told of %d flaws", *sequences, steps, refused, b.flaws)
 }

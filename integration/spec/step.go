@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func step(q *queue, rest []string) any {
 	was, _ := q.field(q.rounds, r.worker)
 	r.last, _ = integer(was)
 	if r.number < r.last-1 {
-		return refusal("STALE later rounds have been answered")
+		return Refusal("STALE later rounds have been answered")
 	}
 	r.token = q.givesTokens()
 	q.whole()

@@ -1,13 +1,13 @@
-package model
+package spec
 
 import (
 	"slices"
 	"time"
 )
 
-var evicted = refusal("EVICTED the worker is no member of the queue")
+var evicted = Refusal("EVICTED the worker is no member of the queue")
 
-func join(s *store, keys, args []string, at time.Time) any {
+func join(s *Store, keys, args []string, at time.Time) any {
 	workers, suspects, rounds, worker := keys[0], keys[1], keys[2], args[0]
 	mark, suspected := s.score(suspects, worker)
 	_, member := s.score(workers, worker)
@@ -24,9 +24,9 @@ func join(s *store, keys, args []string, at time.Time) any {
 	}
 	switch {
 	case !numeric:
-		return refusal("WRONGTYPE the token counter is not a number")
+		return Refusal("WRONGTYPE the token counter is not a number")
 	case suspected && mark <= 0:
-		return refusal("EVICTED the worker has been failed or has left")
+		return Refusal("EVICTED the worker has been failed or has left")
 	case member && last >= first:
 		return 1
 	case asked < fence:
@@ -214,7 +214,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 }
 
 // register writes the registration of a worker, of the fields in their order.
-func register(s *store, keys, args []string, _ time.Time) any {
+func register(s *Store, keys, args []string, _ time.Time) any {
 	s.del(keys[0])
 	for i, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"} {
 		s.set(keys[0], name, args[1+i])
@@ -225,7 +225,7 @@ func register(s *store, keys, args []string, _ time.Time) any {
 	return 1
 }
 
-func enlist(s *store, keys, args []string, _ time.Time) any {
+func enlist(s *Store, keys, args []string, _ time.Time) any {
 	v := s.make(keys[0], "set")
 	was := v.set[args[0]]
 	v.set[args[0]] = true
@@ -233,7 +233,7 @@ func enlist(s *store, keys, args []string, _ time.Time) any {
 }
 
 // unlist takes a queue off the list unless something is there of it.
-func unlist(s *store, keys, args []string, _ time.Time) any {
+func unlist(s *Store, keys, args []string, _ time.Time) any {
 	if slices.ContainsFunc(keys[1:], s.exists) {
 		return 0
 	}
@@ -241,7 +241,7 @@ func unlist(s *store, keys, args []string, _ time.Time) any {
 }
 
 // delist takes a worker off the list unless its registration is there.
-func delist(s *store, keys, args []string, _ time.Time) any {
+func delist(s *Store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[1]) {
 		return 0
 	}
@@ -249,7 +249,7 @@ func delist(s *store, keys, args []string, _ time.Time) any {
 }
 
 // strike takes a name off a list, and tells whether it was there.
-func (s *store) strike(list, name string) (listed bool) {
+func (s *Store) strike(list, name string) (listed bool) {
 	s.change(list, "set", func(v *value) {
 		listed = v.set[name]
 		delete(v.set, name)

@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"errors"
@@ -81,7 +81,7 @@ func judge(t *testing.T, leaves []verdict, out string, known []difference) {
 		i := slices.IndexFunc(known, func(d difference) bool { return d.tests != nil && d.tests.MatchString(v.name) })
 		switch {
 		case i < 0 && v.result == "FAIL":
-			t.Errorf("%s fails. To repeat it: go test ./integration/model -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
+			t.Errorf("%s fails. To repeat it: go test ./integration/spec -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
 		case i >= 0 && v.result == "PASS":
 			t.Errorf("%s passes, though %s: mend the table", v.name, known[i].what)
 		case i >= 0:

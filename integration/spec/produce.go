@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"regexp"
@@ -9,7 +9,7 @@ import (
 
 // pushAll adds payloads to the back and wakes as many workers. It tells how many waited
 // before, and whether nothing did and nobody is there.
-func (s *store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {
+func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {
 	before = s.length(waiting)
 	s.push(waiting, payloads...)
 	woken := s.wakes(idle, wake, len(payloads))
@@ -17,7 +17,7 @@ func (s *store) pushAll(waiting, idle, workers, wake, observers string, payloads
 	return before, before+woken == 0 && !s.exists(workers)
 }
 
-func enqueue(s *store, keys, args []string, _ time.Time) any {
+func enqueue(s *Store, keys, args []string, _ time.Time) any {
 	s.behind(keys[2])
 	before, alone := s.pushAll(keys[0], keys[1], keys[3], args[0], args[1], args[2:])
 	if alone {
@@ -26,7 +26,7 @@ func enqueue(s *store, keys, args []string, _ time.Time) any {
 	return before
 }
 
-func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
+func enqueueOnce(s *Store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[2]) {
 		return 0
 	}
@@ -37,14 +37,14 @@ func enqueueOnce(s *store, keys, args []string, _ time.Time) any {
 	return 1 + bit(alone)
 }
 
-func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
+func enqueueUnique(s *Store, keys, args []string, _ time.Time) any {
 	waiting, unique, payload := keys[0], keys[2], args[2]
 	s.behind(keys[4])
 	text_, _ := s.field(unique, "offset")
 	offset, _ := integer(text_)
 	gaps := s.size(keys[3])
 	items := s.items(waiting)
-	q := &queue{store: s, gaps: keys[3], offset: offset}
+	q := &queue{Store: s, gaps: keys[3], offset: offset}
 	if where, locked := s.field(unique, digest(payload)); locked {
 		place, waits := position(where)
 		held := !waits
@@ -56,7 +56,7 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 			held = true
 		}
 		if held {
-			return refusal("DUPLICATE an equal unique task waits or runs")
+			return Refusal("DUPLICATE an equal unique task waits or runs")
 		}
 	}
 	_, alone := s.pushAll(waiting, keys[1], keys[5], args[0], args[1], args[2:3])
@@ -64,11 +64,11 @@ func enqueueUnique(s *store, keys, args []string, _ time.Time) any {
 	return 1 + bit(alone)
 }
 
-func rouse(s *store, keys, args []string, _ time.Time) any {
+func rouse(s *Store, keys, args []string, _ time.Time) any {
 	return s.wakes(keys[0], args[0], int(number(args[1])))
 }
 
-func pause(s *store, keys, _ []string, _ time.Time) any {
+func pause(s *Store, keys, _ []string, _ time.Time) any {
 	s.put(keys[0], "1")
 	return 1
 }

@@ -1,4 +1,4 @@
-// Package model is a second implementation of the scripts of internal/store, in Go on
+// Package spec is a second implementation of the scripts of internal/store, in Go on
 // a keyspace of Go values, and compares what they do on Redis with what they do
 // elsewhere.
 //
@@ -9,10 +9,10 @@
 // the smallest request that shows it, and the tests that fail for it. All others
 // must pass.
 //
-//	go test ./integration/model                             everything
-//	go test ./integration/model -run TestTablesOnModel      the tables on the model
-//	go test ./integration/model -run TestTablesOnMiniredis  the tables on miniredis
-//	go test ./integration/model -run TestRandom -sequences=5000 -seed=7
+//	go test ./integration/spec                             everything
+//	go test ./integration/spec -run TestTablesOnModel      the tables on the model
+//	go test ./integration/spec -run TestTablesOnMiniredis  the tables on miniredis
+//	go test ./integration/spec -run TestRandom -sequences=5000 -seed=7
 //
 // The last makes random requests at all three side by side, and damages what they hold.
-package model
+package spec

@@ -1,9 +1,9 @@
-package model
+package spec
 
 import "time"
 
 // unmoved are the batches that are to be moved to the queue, in their order.
-func (s *store) unmoved(batches string) (ids []string) {
+func (s *Store) unmoved(batches string) (ids []string) {
 	if !s.is(batches, "zset") {
 		return nil
 	}
@@ -14,21 +14,21 @@ func (s *store) unmoved(batches string) (ids []string) {
 }
 
 // behind refuses to enqueue in front of a batch.
-func (s *store) behind(batches string) {
+func (s *Store) behind(batches string) {
 	if len(s.unmoved(batches)) > 0 {
-		panic(refusal("UNMOVED a batch that was committed before is to be moved first"))
+		panic(Refusal("UNMOVED a batch that was committed before is to be moved first"))
 	}
 }
 
 // tasks are those in a list, if it is one.
-func (s *store) tasks(key string) []string {
+func (s *Store) tasks(key string) []string {
 	if !s.is(key, "list") {
 		return nil
 	}
 	return s.items(key)
 }
 
-func stage(s *store, keys, args []string, _ time.Time) any {
+func stage(s *Store, keys, args []string, _ time.Time) any {
 	before, count, length := int(number(args[0])), len(args)-2, s.length(keys[0])
 	v := s.at(keys[0], "list")
 	open := v == nil || !v.expires.IsZero()
@@ -36,14 +36,14 @@ func stage(s *store, keys, args []string, _ time.Time) any {
 	case open && length == before+count:
 		return length
 	case !open || length != before:
-		return refusal("BATCH pages of the batch are missing")
+		return Refusal("BATCH pages of the batch are missing")
 	}
 	s.push(keys[0], args[2:]...)
 	s.expire(keys[0], number(args[1]))
 	return before + count
 }
 
-func commit(s *store, keys, args []string, _ time.Time) any {
+func commit(s *Store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[2]) {
 		var mark string
 		return bit(try(func() { mark, _ = s.get(keys[2]) }) && mark == args[1])
@@ -53,7 +53,7 @@ func commit(s *store, keys, args []string, _ time.Time) any {
 		last = int64(r.score)
 	}
 	if s.length(keys[0]) != int(number(args[2])) {
-		return refusal("BATCH pages of the batch are missing")
+		return Refusal("BATCH pages of the batch are missing")
 	}
 	s.put(keys[2], args[1])
 	s.expire(keys[2], number(args[3]))
@@ -63,7 +63,7 @@ func commit(s *store, keys, args []string, _ time.Time) any {
 	return 1
 }
 
-func haul(s *store, keys, args []string, _ time.Time) any {
+func haul(s *Store, keys, args []string, _ time.Time) any {
 	s.remove(keys[2], "")
 	damaged := []any{}
 	for _, id := range s.unmoved(keys[2]) {
@@ -83,7 +83,7 @@ func haul(s *store, keys, args []string, _ time.Time) any {
 }
 
 // move moves a page of a batch to the back of the queue.
-func (s *store) move(batch, waiting, batches, id, idle, wake string) {
+func (s *Store) move(batch, waiting, batches, id, idle, wake string) {
 	moved, bytes := 0, 0
 	for moved < 2000 && bytes < 1<<20 && s.length(batch) > 0 {
 		s.length(waiting) // of another type: nothing is taken

@@ -1,10 +1,10 @@
-package model
+package spec
 
 import "strconv"
 
 // wakes wakes as many idle workers, or those there are. A message that nobody hears
 // does not count.
-func (s *store) wakes(idle, channel string, n int) (woken int) {
+func (s *Store) wakes(idle, channel string, n int) (woken int) {
 	for range 64 {
 		if woken >= n || !s.is(idle, "zset") || s.size(idle) == 0 {
 			break
@@ -19,7 +19,7 @@ func (s *store) wakes(idle, channel string, n int) (woken int) {
 }
 
 // keeper tells whether somebody idle keeps the time, and whether somebody is idle.
-func (s *store) keeper(l *lane) (keeps, someone bool) {
+func (s *Store) keeper(l *lane) (keeps, someone bool) {
 	if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
 		return false, false
 	}
@@ -28,7 +28,7 @@ func (s *store) keeper(l *lane) (keeps, someone bool) {
 }
 
 // ring tells whoever keeps the time, or has somebody begin to.
-func (s *store) ring(l *lane) {
+func (s *Store) ring(l *lane) {
 	for range 64 {
 		if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
 			return
@@ -198,7 +198,7 @@ func failedQueue(head, tail, wake string) *lane {
 	}
 }
 
-func (s *store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
+func (s *Store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
 // trim removes the oldest, of those with a score from low on, where there are more
 // than keep: 100 at most, and no more once they have a megabyte. It tells how many.

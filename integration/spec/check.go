@@ -1,4 +1,4 @@
-package model
+package spec
 
 // An examination looks at things of a queue, and mends what it finds if it is to.
 type examination struct {

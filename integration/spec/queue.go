@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"crypto/sha1"
@@ -15,7 +15,7 @@ import (
 // A queue is what a script knows of the queue that it works on.
 type queue struct {
 	lane
-	*store
+	*Store
 	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused, gaps, holders, stopping, batches string // keys
 	process, working, cancel                                                                                      string // prefixes
 	now, micros                                                                                                   int64
@@ -54,9 +54,9 @@ const (
 	atOnceFences   = 200     // workers failed
 )
 
-func newQueue(s *store, keys, args []string, at time.Time) *queue {
+func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	q := &queue{
-		store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], unique: keys[6], token: keys[7],
+		Store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], unique: keys[6], token: keys[7],
 		entries: keys[10], ledger: keys[11], paused: keys[12], gaps: keys[13], holders: keys[14], stopping: keys[15], process: args[0], working: args[1], cancel: args[2],
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
@@ -123,7 +123,7 @@ func asToken(text string, there bool) (int64, bool) {
 func (q *queue) givesTokens() int64 {
 	token, ok := q.lastToken()
 	if !ok {
-		panic(refusal("WRONGTYPE the token counter is not a number"))
+		panic(Refusal("WRONGTYPE the token counter is not a number"))
 	}
 	return token
 }

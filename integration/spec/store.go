@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"cmp"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A refusal is an error reply. What refuses halfway panics with one, since nothing is
+// A Refusal is an error reply. What refuses halfway panics with one, since nothing is
 // rolled back.
-type refusal string
+type Refusal string
 
-const wrongType = refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
+const wrongType = Refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 // A value is what a key holds: one of these, by its kind.
 type value struct {
@@ -25,15 +25,15 @@ type value struct {
 	expires time.Time // zero: never
 }
 
-// A store is a keyspace.
-type store struct {
+// A Store is a keyspace.
+type Store struct {
 	keys      map[string]*value
 	publish   func(channel, message string) int // tells how many hear it
 	listening func(channel string) int          // how many would
 }
 
 // at returns what a key holds, or nil; it refuses what is of another kind.
-func (s *store) at(key, kind string) *value {
+func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
 	if v != nil && !v.expires.IsZero() && !time.Now().Before(v.expires) {
 		delete(s.keys, key)
@@ -46,7 +46,7 @@ func (s *store) at(key, kind string) *value {
 }
 
 // make returns what a key holds, or holds from now on.
-func (s *store) make(key, kind string) *value {
+func (s *Store) make(key, kind string) *value {
 	v := s.at(key, kind)
 	if v == nil {
 		v = &value{kind: kind, hash: map[string]string{}, zset: map[string]float64{}, set: map[string]bool{}}
@@ -56,7 +56,7 @@ func (s *store) make(key, kind string) *value {
 }
 
 // change has f change what a key holds, if anything; what is empty then goes.
-func (s *store) change(key, kind string, f func(*value)) {
+func (s *Store) change(key, kind string, f func(*value)) {
 	v := s.at(key, kind)
 	if v == nil {
 		return
@@ -81,19 +81,19 @@ func try(f func()) (ok bool) {
 }
 
 // is reports whether a key holds nothing, or what is of the kind.
-func (s *store) is(key, kind string) bool { return try(func() { s.at(key, kind) }) }
+func (s *Store) is(key, kind string) bool { return try(func() { s.at(key, kind) }) }
 
-func (s *store) exists(key string) bool { return s.at(key, "") != nil }
-func (s *store) del(key string)         { delete(s.keys, key) }
+func (s *Store) exists(key string) bool { return s.at(key, "") != nil }
+func (s *Store) del(key string)         { delete(s.keys, key) }
 
-func (s *store) expire(key string, ms int64) {
+func (s *Store) expire(key string, ms int64) {
 	if v := s.at(key, ""); v != nil {
 		v.expires = time.Now().Add(time.Duration(ms) * time.Millisecond)
 	}
 }
 
 // persist ends that a key ends, and tells whether it would have.
-func (s *store) persist(key string) bool {
+func (s *Store) persist(key string) bool {
 	v := s.at(key, "")
 	if v == nil || v.expires.IsZero() {
 		return false
@@ -104,21 +104,21 @@ func (s *store) persist(key string) bool {
 
 // Strings.
 
-func (s *store) get(key string) (string, bool) {
+func (s *Store) get(key string) (string, bool) {
 	if v := s.at(key, "string"); v != nil {
 		return v.text, true
 	}
 	return "", false
 }
 
-func (s *store) put(key, text string) {
+func (s *Store) put(key, text string) {
 	s.del(key)
 	s.make(key, "string").text = text
 }
 
 // Lists.
 
-func (s *store) length(key string) int {
+func (s *Store) length(key string) int {
 	if v := s.at(key, "list"); v != nil {
 		return len(v.list)
 	}
@@ -126,31 +126,31 @@ func (s *store) length(key string) int {
 }
 
 // items are those of a list, from the front.
-func (s *store) items(key string) []string {
+func (s *Store) items(key string) []string {
 	if v := s.at(key, "list"); v != nil {
 		return v.list
 	}
 	return nil
 }
 
-func (s *store) push(key string, items ...string) {
+func (s *Store) push(key string, items ...string) {
 	v := s.make(key, "list")
 	v.list = append(v.list, items...)
 }
 
-func (s *store) pushFront(key, item string) {
+func (s *Store) pushFront(key, item string) {
 	v := s.make(key, "list")
 	v.list = append([]string{item}, v.list...)
 }
 
-func (s *store) popFront(key string) (item string, ok bool) {
+func (s *Store) popFront(key string) (item string, ok bool) {
 	s.change(key, "list", func(v *value) { item, v.list, ok = v.list[0], slices.Clone(v.list[1:]), true })
 	return item, ok
 }
 
 // Hashes.
 
-func (s *store) field(key, name string) (string, bool) {
+func (s *Store) field(key, name string) (string, bool) {
 	if v := s.at(key, "hash"); v != nil {
 		f, ok := v.hash[name]
 		return f, ok
@@ -158,7 +158,7 @@ func (s *store) field(key, name string) (string, bool) {
 	return "", false
 }
 
-func (s *store) fields(key string) int {
+func (s *Store) fields(key string) int {
 	if v := s.at(key, "hash"); v != nil {
 		return len(v.hash)
 	}
@@ -166,7 +166,7 @@ func (s *store) fields(key string) int {
 }
 
 // set sets fields: names and values in turn.
-func (s *store) set(key string, pairs ...any) {
+func (s *Store) set(key string, pairs ...any) {
 	v := s.make(key, "hash")
 	for i := 0; i < len(pairs); i += 2 {
 		v.hash[pairs[i].(string)] = text(pairs[i+1])
@@ -185,7 +185,7 @@ func text(v any) string {
 }
 
 // unset removes fields and tells how many there were.
-func (s *store) unset(key string, names ...string) (n int) {
+func (s *Store) unset(key string, names ...string) (n int) {
 	s.change(key, "hash", func(v *value) {
 		for _, name := range names {
 			if _, ok := v.hash[name]; ok {
@@ -205,7 +205,7 @@ type ranked struct {
 	score float64
 }
 
-func (s *store) score(key, member string) (float64, bool) {
+func (s *Store) score(key, member string) (float64, bool) {
 	if v := s.at(key, "zset"); v != nil {
 		f, ok := v.zset[member]
 		return f, ok
@@ -213,18 +213,18 @@ func (s *store) score(key, member string) (float64, bool) {
 	return 0, false
 }
 
-func (s *store) size(key string) int {
+func (s *Store) size(key string) int {
 	if v := s.at(key, "zset"); v != nil {
 		return len(v.zset)
 	}
 	return 0
 }
 
-func (s *store) add(key, member string, score int64) {
+func (s *Store) add(key, member string, score int64) {
 	s.make(key, "zset").zset[member] = float64(score)
 }
 
-func (s *store) remove(key string, members ...string) {
+func (s *Store) remove(key string, members ...string) {
 	s.change(key, "zset", func(v *value) {
 		for _, m := range members {
 			delete(v.zset, m)
@@ -235,7 +235,7 @@ func (s *store) remove(key string, members ...string) {
 var inf = math.Inf(1)
 
 // between are the members with scores from low to high, in their order.
-func (s *store) between(key string, low, high float64) (all []ranked) {
+func (s *Store) between(key string, low, high float64) (all []ranked) {
 	v := s.at(key, "zset")
 	if v == nil {
 		return nil
@@ -249,9 +249,9 @@ func (s *store) between(key string, low, high float64) (all []ranked) {
 	return all
 }
 
-func (s *store) all(key string) []ranked { return s.between(key, -inf, inf) }
+func (s *Store) all(key string) []ranked { return s.between(key, -inf, inf) }
 
 // rank is the place of a member, or -1.
-func (s *store) rank(key, member string) int {
+func (s *Store) rank(key, member string) int {
 	return slices.IndexFunc(s.all(key), func(r ranked) bool { return r.name == member })
 }

@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"crypto/sha1"
@@ -21,7 +21,7 @@ type Server struct {
 	door *server.Server
 
 	mu          sync.Mutex // protects the fields below
-	store       *store
+	store       *Store
 	subscribers map[string][]*server.Peer
 	scripts     map[string]loaded // by digest
 }
@@ -32,11 +32,11 @@ type loaded struct {
 	still time.Time
 }
 
-type verb func(s *store, keys, args []string, at time.Time) any
+type verb func(s *Store, keys, args []string, at time.Time) any
 
 // of makes a verb of one that works on a queue.
 func of(f func(*queue, []string) any) verb {
-	return func(s *store, keys, args []string, at time.Time) any { return f(newQueue(s, keys, args, at), args[5:]) }
+	return func(s *Store, keys, args []string, at time.Time) any { return f(newQueue(s, keys, args, at), args[5:]) }
 }
 
 var verbs = map[string]verb{
@@ -55,7 +55,7 @@ func Serve() (*Server, error) {
 		return nil, err
 	}
 	s := &Server{door: door, subscribers: map[string][]*server.Peer{}, scripts: map[string]loaded{}}
-	s.store = &store{keys: map[string]*value{}, publish: s.publish, listening: func(channel string) int { return len(s.subscribers[channel]) }}
+	s.store = &Store{keys: map[string]*value{}, publish: s.publish, listening: func(channel string) int { return len(s.subscribers[channel]) }}
 	door.SetPreHook(func(p *server.Peer, name string, args ...string) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Server) serve(p *server.Peer, name string, args []string) {
 	func() {
 		defer func() {
 			if r := recover(); r != nil {
-				refused, ok := r.(refusal)
+				refused, ok := r.(Refusal)
 				if !ok {
 					panic(r)
 				}
@@ -127,16 +127,16 @@ func (s *Server) listen(p *server.Peer, kind string, channels []string) {
 	}
 }
 
-// A status is a simple string.
-type status string
+// A Status is a simple string.
+type Status string
 
 func write(p *server.Peer, reply any) {
 	switch r := reply.(type) {
 	case nil:
 		p.WriteNull()
-	case status:
+	case Status:
 		p.WriteInline(string(r))
-	case refusal:
+	case Refusal:
 		p.WriteError(string(r))
 	case int:
 		p.WriteInt(r)
@@ -179,11 +179,11 @@ func (s *Server) load(source string) string {
 func (s *Server) eval(sha string, args []string) any {
 	l, ok := s.scripts[sha]
 	if !ok {
-		return refusal("NOSCRIPT No matching script. Please use EVAL.")
+		return Refusal("NOSCRIPT No matching script. Please use EVAL.")
 	}
 	f := verbs[l.verb]
 	if f == nil {
-		return refusal("ERR the model does not know this script")
+		return Refusal("ERR the model does not know this script")
 	}
 	n, _ := strconv.Atoi(args[0])
 	at := time.Now()
@@ -202,7 +202,7 @@ func (s *Server) do(name string, args []string) any {
 	case "EVALSHA":
 		return s.eval(args[0], args[1:])
 	case "PING":
-		return status("PONG")
+		return Status("PONG")
 	case "TIME":
 		us := time.Now().UnixMicro()
 		return []any{text(us / 1e6), text(us % 1e6)}
@@ -233,9 +233,9 @@ func (s *Server) onKey(name, key string, args []string) any {
 	switch name {
 	case "TYPE":
 		if v := k.at(key, ""); v != nil {
-			return status(v.kind)
+			return Status(v.kind)
 		}
-		return status("none")
+		return Status("none")
 	case "EXISTS":
 		return bit(k.exists(key))
 	case "PTTL":
@@ -254,7 +254,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		return bit(k.persist(key))
 	case "SET":
 		k.put(key, args[0])
-		return status("OK")
+		return Status("OK")
 	case "GET":
 		if v, ok := k.get(key); ok {
 			return v
@@ -294,7 +294,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 			n := len(v.list)
 			v.list = slices.Clone(v.list[max(n-1-to, 0):max(n-from, 0)])
 		})
-		return status("OK")
+		return Status("OK")
 	case "LRANGE":
 		return words(slices.Backward(k.items(key)))
 	case "HSET":
@@ -371,7 +371,7 @@ func (s *Server) onKey(name, key string, args []string) any {
 		}
 		return all
 	}
-	return refusal("ERR unknown command '" + name + "'")
+	return Refusal("ERR unknown command '" + name + "'")
 }
 
 func words(items func(func(int, string) bool)) []any {

@@ -1,4 +1,4 @@
-package model
+package spec
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 }
 
 // story is what a grave tells of a failure.
-func (s *store) story(key string) (told []any) {
+func (s *Store) story(key string) (told []any) {
 	for _, f := range []struct{ name, none string }{
 		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""},
 	} {
