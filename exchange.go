@@ -19,7 +19,7 @@ type settlement struct {
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it is repeated until it is answered
 	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
-	before store.Verb   // by which it was to end before
+	before store.Ending   // by which it was to end before
 	held   bool         // the task was held when this was first said
 	task   *Task        // whose digest is to be said, too, and was not known before; mostly nil
 }
@@ -393,7 +393,7 @@ func (r *rounds) giveBack(t *Task) {
 }
 
 // unbegun is the end of a task that nobody has begun.
-func (t *Task) unbegun(verb store.Verb) *settlement {
+func (t *Task) unbegun(verb store.Ending) *settlement {
 	s := &settlement{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
 		s.task = t

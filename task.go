@@ -52,7 +52,7 @@ type start struct {
 	attempt atomic.Pointer[attempt] // of a handler
 
 	mu    sync.Mutex // protects the fields below
-	tried store.Verb // the end that was, or may have been, carried out
+	tried store.Ending // the end that was, or may have been, carried out
 	ended bool       // it was
 }
 
@@ -217,7 +217,7 @@ func (t *Task) sum() string {
 
 // try notes that the process is to end by a verb, and returns the one by which it
 // was to end before; conclude follows.
-func (t *Task) try(verb store.Verb) (before store.Verb) {
+func (t *Task) try(verb store.Ending) (before store.Ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before = t.tried
@@ -228,7 +228,7 @@ func (t *Task) try(verb store.Verb) (before store.Verb) {
 }
 
 // conclude makes what became of the wish to end the process an error.
-func (t *Task) conclude(verb, before store.Verb, d settled) error {
+func (t *Task) conclude(verb, before store.Ending, d settled) error {
 	unknown := errors.Is(d.err, redisconn.ErrUnknown) // it may be the cause of a context, whose methods may use the task
 	t.mu.Lock()
 	defer t.mu.Unlock()

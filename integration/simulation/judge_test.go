@@ -21,7 +21,7 @@ func TestTwinsAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		cancel             bool
-		first, second      store.Verb
+		first, second      store.Ending
 		finished, canceled int
 	}{
 		{"both finish", false, store.Finish, store.Finish, 2, 0},
@@ -82,7 +82,7 @@ func TestTwinsAreCounted(t *testing.T) {
 					must(err)
 				}
 				outcomes := make([]store.Outcome, 2)
-				for i, verb := range []store.Verb{c.first, c.second} {
+				for i, verb := range []store.Ending{c.first, c.second} {
 					outcomes[i] = store.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: store.Failed}
 				}
 				round(outcomes)

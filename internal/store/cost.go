@@ -12,7 +12,7 @@ const FarBudget = 5 * time.Millisecond
 // costs are what the end of one process takes of Redis's time, in μs as measured: of a
 // task of the list, of one of the second lane, and for how many bytes of the payload it
 // takes one more. What starts cost is in step.lua, which sees the payloads first.
-var costs = map[Verb]struct{ plain, entry, bytes int }{
+var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Finish: {4, 12, 20_000},
 	Drop:   {4, 12, 20_000},
 	Stop:   {9, 24, 600},

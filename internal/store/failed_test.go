@@ -247,7 +247,7 @@ func TestLost(t *testing.T) {
 		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
 	}
-	for _, v := range []Verb{Stop, Retry, Fail, Drop} {
+	for _, v := range []Ending{Stop, Retry, Fail, Drop} {
 		want := "settled=canceled"
 		if v == Drop {
 			want = "settled=ok"

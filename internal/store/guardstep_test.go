@@ -120,7 +120,7 @@ func TestGuardStep(t *testing.T) {
 			{call: Outcome{Verb: Fail, Kind: Failed, Reason: "r"}.each(2, 2), want: "settled=ok,ok", heard: []string{"failed:wake:w8 2", "failed:wake:w9 2"}, state: over.merged(
 				state{"failed:schedule": "(k:p1=now k:p2=now)", "failed:contents": "(#a:k:p1=0 #b:k:p2=0)", "failed:keyed:k:p1": graveOf("a", "now"), "failed:keyed:k:p2": graveOf("b", "now")})}}},
 	}
-	for _, v := range []Verb{Finish, Drop, Stop, Retry, Fail} {
+	for _, v := range []Ending{Finish, Drop, Stop, Retry, Fail} {
 		for key, s := range map[string]state{
 			"an entry":    mark(runX, "keyed:k:x", "=foreign"),
 			"a process":   mark(runX, "process:p1", "=foreign"),

@@ -46,7 +46,7 @@ func rule(keep, counts int, low, high string) string {
 }
 
 // ends is a round with outcomes of one process.
-func ends(n int64, id string, token int64, v Verb, o Outcome) func(*env) string {
+func ends(n int64, id string, token int64, v Ending, o Outcome) func(*env) string {
 	o.Process, o.Token, o.Verb = id, token, v
 	return steps(Round{Worker: "w1", Number: n, Outcomes: []Outcome{o}})
 }
@@ -136,7 +136,7 @@ func TestCancelKey(t *testing.T) {
 	told := runX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
 	over := doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	finished := doneX.with("token", "=2", "cancel:k:x", "{finished=1 stopped=0 token=2} +1m")
-	acked := func(v Verb) func(*env) string {
+	acked := func(v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Said: 2})
 	}
 	all := []scenario{
@@ -164,7 +164,7 @@ func TestCancelKey(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Start: []string{"p2"}}), want: "started=b/3@k:y seen=2",
 				state: told.with("rounds", "{w1=2}", "token", "=3", "working:w1", "(p1=1 p2=3)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:y}", "keyed:k:y", runs("p2", 0, 0))}}},
 	}
-	for _, v := range []Verb{Stop, Retry, Fail} {
+	for _, v := range []Ending{Stop, Retry, Fail} {
 		all = append(all, scenario{name: "then " + string(v), seed: told, steps: []when{{call: acked(v), want: "settled=canceled seen=2", state: over}}})
 	}
 	all = append(all, scenario{name: "finished first", seed: told, steps: []when{{call: acked(Finish), want: "settled=ok seen=2", heard: []string{"done w1 a"}, state: finished}}})

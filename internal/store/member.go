@@ -69,18 +69,18 @@ func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
 	return n == 1, err
 }
 
-// A Verb says how a process ends.
-type Verb string
+// An Ending says how a process ends.
+type Ending string
 
-// The verbs: Finish for good; Drop for good, as canceled and without the event;
+// The endings: Finish for good; Drop for good, as canceled and without the event;
 // Stop returns the task to the front; Retry has it tried again later; Fail puts
 // it into the failed queue.
 const (
-	Finish Verb = "finish"
-	Drop   Verb = "drop"
-	Stop   Verb = "stop"
-	Retry  Verb = "retry"
-	Fail   Verb = "fail"
+	Finish Ending = "finish"
+	Drop   Ending = "drop"
+	Stop   Ending = "stop"
+	Retry  Ending = "retry"
+	Fail   Ending = "fail"
 )
 
 // A Kind says why a task is in the failed queue.
@@ -101,7 +101,7 @@ type Outcome struct {
 	Plain   bool   // it is certain to be of the list; in a round these come last
 	Size    int    // bytes of the payload
 	Digest  string // of the payload; of a large one it is said to the script
-	Verb    Verb
+	Verb    Ending
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry
 	Kind    Kind          // of Fail

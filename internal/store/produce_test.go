@@ -73,7 +73,7 @@ func locks(n int) (all []string) {
 // A lock follows its payload, and no other copy, through starts and returns.
 func TestUniqueFollows(t *testing.T) {
 	t.Parallel()
-	end := func(n int64, id string, token int64, v Verb) func(*env) string {
+	end := func(n int64, id string, token int64, v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: []Outcome{{Process: id, Token: token, Verb: v}}})
 	}
 	w := state{"workers": "(w1=+60m)"}

@@ -324,7 +324,7 @@ func joinsAt(e *env, q keys.Queue, worker string, round int64) string {
 func (l *lane) waits() int { return l.tasks() - len(l.process) }
 
 // ended is how many tasks there are less when a process ends so.
-func (l *lane) ended(id string, token int64, verb Verb, failed bool) int {
+func (l *lane) ended(id string, token int64, verb Ending, failed bool) int {
 	if verb == Finish || verb == Drop {
 		return 1
 	}
