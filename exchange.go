@@ -19,7 +19,7 @@ type settlement struct {
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it is repeated until it is answered
 	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
-	before store.Ending   // by which it was to end before
+	before store.Ending // by which it was to end before
 	held   bool         // the task was held when this was first said
 	task   *Task        // whose digest is to be said, too, and was not known before; mostly nil
 }

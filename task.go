@@ -51,9 +51,9 @@ type start struct {
 
 	attempt atomic.Pointer[attempt] // of a handler
 
-	mu    sync.Mutex // protects the fields below
+	mu    sync.Mutex   // protects the fields below
 	tried store.Ending // the end that was, or may have been, carried out
-	ended bool       // it was
+	ended bool         // it was
 }
 
 // newTask makes the task of what was started. It may take a while; identify is to follow

@@ -172,7 +172,7 @@ func TestSound(t *testing.T) {
 					}
 					token, err := strconv.ParseInt(score, 10, 64)
 					e.must(nil, err)
-					verb := Verb(pick("finish", "drop", "stop", "retry", "fail", "retry"))
+					verb := Ending(pick("finish", "drop", "stop", "retry", "fail", "retry"))
 					o := Outcome{Process: id, Token: token, Plain: before.entries[id] == "" && r.IntN(2) == 0, Verb: verb, Kind: Failed, Reason: "r", Delay: time.Duration(r.IntN(2)) * time.Hour}
 					round.Outcomes = append(round.Outcomes, o)
 					delta -= before.ended(id, token, verb, q.IsFailed())
