@@ -265,18 +265,6 @@ func (p *Peer) evicted(id string) {
 	}
 }
 
-// ousted ends the rounds of a worker that a beat found to be no member.
-func (r *rounds) ousted() {
-	r.mu.Lock()
-	closing := r.closing
-	r.mu.Unlock()
-	if !closing {
-		r.end(ErrEvicted)
-		r.queue.peer.capacity.Pass()
-		r.queue.peer.evicted(r.worker)
-	}
-}
-
 // comeBack brings an evicted worker back under a new id. Whatever it held is
 // dropped; others have it, or will: what it still holds on queues where it was
 // not failed is given back. w.joining is held.
@@ -345,12 +333,4 @@ func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
 			return
 		}
 	}
-}
-
-// exclusive is how long after it was renewed a lease is certain to hold.
-func (p *Peer) exclusive() time.Duration {
-	if p.opts.Lease < 0 {
-		return 1<<63 - 1
-	}
-	return p.opts.Lease / 10 * 9
 }

@@ -278,27 +278,6 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	return nil
 }
 
-// set puts other options in force.
-func (s *service) set(o HandleOptions) {
-	s.mu.Lock()
-	s.opts = &o
-	s.leave() // what was kept was kept by the old ones
-	s.share.Set(o.Weight, o.Priority)
-	for _, of := range s.grab(len(s.ready)) {
-		s.begin(s.next(), of, true)
-	}
-	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
-	if len(s.ready) > 0 && o.Prefetch == 0 {
-		s.watch.Reset(s.pace.stale())
-	}
-	s.mu.Unlock()
-	if tooMany {
-		s.recall()
-	}
-	s.queue.peer.capacity.Pass()
-	s.turn()
-}
-
 // SetCapacity changes Options.Capacity; 0 is no common bound. What runs is not
 // touched: above a lower bound, nothing is taken until enough has ended. A task
 // whose Weight is more than all of it runs alone, though Handle and SetOptions

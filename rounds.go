@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -517,5 +518,47 @@ func (r *rounds) end(err error) {
 	clear(r.held)
 	if r.serve != nil {
 		r.serve.withdraw(func(t *Task) bool { return t.rounds == r })
+	}
+}
+
+// interrupt ends the contexts of all tasks: the time to drain is over.
+func (r *rounds) interrupt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.held {
+		t.end(ErrShutdown)
+	}
+}
+
+// ousted ends the rounds of a worker that a beat found to be no member.
+func (r *rounds) ousted() {
+	r.mu.Lock()
+	closing := r.closing
+	r.mu.Unlock()
+	if !closing {
+		r.end(ErrEvicted)
+		r.queue.peer.capacity.Pass()
+		r.queue.peer.evicted(r.worker)
+	}
+}
+
+// desert disowns the handlers of tasks that are still held though the time to shut
+// down is over, and logs how many with the stack of one: at once, since the program
+// may end when Run has.
+func (r *rounds) desert() {
+	r.mu.Lock()
+	held := slices.Collect(maps.Values(r.held))
+	r.mu.Unlock()
+	var one *attempt
+	handlers := 0
+	for _, t := range held {
+		if a := t.attempt.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
+			one = a
+			handlers++
+		}
+	}
+	if one != nil {
+		r.queue.peer.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
+			"queue", r.queue.id, "process", one.task.AttemptID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
 	}
 }

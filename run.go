@@ -180,15 +180,6 @@ func (p *Peer) drain() (stuck int64) {
 	return p.counts.running.Load() // of those whose tasks they have ended themselves
 }
 
-// interrupt ends the contexts of all tasks: the time to drain is over.
-func (r *rounds) interrupt() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, t := range r.held {
-		t.end(ErrShutdown)
-	}
-}
-
 // Shutdown has Run drain and return, and waits for that; when ctx ends first it
 // returns the context's error, and Run goes on draining. It may be called more
 // than once, by anybody. Before Run, it has Run fail with ErrShutdown when it is

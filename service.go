@@ -3,9 +3,7 @@ package worqr
 import (
 	"context"
 	"errors"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,27 +242,6 @@ func (s *service) disown(a *attempt, cause error) {
 	}
 }
 
-// desert disowns the handlers of tasks that are still held though the time to shut
-// down is over, and logs how many with the stack of one: at once, since the program
-// may end when Run has.
-func (r *rounds) desert() {
-	r.mu.Lock()
-	held := slices.Collect(maps.Values(r.held))
-	r.mu.Unlock()
-	var one *attempt
-	handlers := 0
-	for _, t := range held {
-		if a := t.attempt.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
-			one = a
-			handlers++
-		}
-	}
-	if one != nil {
-		r.queue.peer.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
-			"queue", r.queue.id, "process", one.task.AttemptID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
-	}
-}
-
 // insist repeats an end that was refused until it is stored or the task is no
 // longer ours.
 func (s *service) insist(t *Task, o store.Outcome) {
@@ -280,4 +257,25 @@ func (s *service) insist(t *Task, o store.Outcome) {
 		}
 		s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", err, "queue", s.queue.id)
 	}
+}
+
+// set puts other options in force.
+func (s *service) set(o HandleOptions) {
+	s.mu.Lock()
+	s.opts = &o
+	s.leave() // what was kept was kept by the old ones
+	s.share.Set(o.Weight, o.Priority)
+	for _, of := range s.grab(len(s.ready)) {
+		s.begin(s.next(), of, true)
+	}
+	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
+	if len(s.ready) > 0 && o.Prefetch == 0 {
+		s.watch.Reset(s.pace.stale())
+	}
+	s.mu.Unlock()
+	if tooMany {
+		s.recall()
+	}
+	s.queue.peer.capacity.Pass()
+	s.turn()
 }

@@ -279,22 +279,6 @@ func (o *Options) capacity() int {
 	return o.Capacity
 }
 
-// beat is the time between two beats.
-func (o *Options) beat() time.Duration {
-	if o.Lease < 0 {
-		return defaultLease / 3
-	}
-	return o.Lease / 3
-}
-
-// granted is how long a beat keeps the lease from lapsing; 0 is forever.
-func (o *Options) granted() time.Duration {
-	if o.Lease < 0 {
-		return 0
-	}
-	return o.Lease * 2 / 3
-}
-
 // A Peer is one member of the fleet.
 type Peer struct {
 	opts  Options

@@ -1,0 +1,154 @@
+package worqr
+
+import (
+	"slices"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+const (
+	maxHeard    = 100  // cancels asked for by one round
+	maxStopping = 1000 // tasks of which one round says that they run though they are canceled
+)
+
+// cancels is what a worker has received of cancels on the cancel channel and has
+// still to look up.
+//
+// The truth is in Redis: entries of the cancel log come with the answers to rounds, and
+// cover the tasks with a lower token. A message only makes the worker ask, with its
+// next round, for the token of that cancel. If none is on record, the message came from
+// somebody who keeps no records, and then, best effort, it stops what was held when
+// it came. So what covers nothing that is held isn't kept.
+type cancels struct {
+	received map[hash]map[string]bool // processes held when its message came
+}
+
+// readCancel returns the digests that a message may be about: it may be meant as a payload
+// even if it reads as a digest.
+func readCancel(message []byte) []hash {
+	_, digest, _ := store.ReadCancel(message)
+	named, _ := readHash(digest)
+	if literal := hashOf(message); literal != named {
+		return []hash{named, literal}
+	}
+	return []hash{named}
+}
+
+// receive takes in a message.
+func (c *cancels) receive(about []hash, held map[string]*Task) {
+	for _, h := range about {
+		c.note(h, held)
+		for _, t := range held {
+			switch {
+			case t.isKnown() || t.flooded:
+			case len(t.messages) == maxUnmatched:
+				t.flooded = true
+			default:
+				t.messages = append(t.messages, h)
+			}
+		}
+	}
+}
+
+func (c *cancels) note(h hash, held map[string]*Task) {
+	for id, t := range held {
+		if !t.isKnown() || t.digest != h {
+			continue
+		}
+		if c.received == nil {
+			c.received = map[hash]map[string]bool{}
+		}
+		if c.received[h] == nil {
+			c.received[h] = map[string]bool{}
+		}
+		c.received[h][id] = true
+	}
+}
+
+// ask returns what to look up, at most n digests.
+func (c *cancels) ask(n int) (digests []string) {
+	for h := range c.received {
+		if len(digests) == n {
+			break
+		}
+		digests = append(digests, h.String())
+	}
+	return digests
+}
+
+// learn takes in the tokens of what was asked for.
+func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task) {
+	for i, d := range digests {
+		h, _ := readHash(d)
+		processes := c.received[h]
+		delete(c.received, h)
+		for id, t := range held {
+			if t.isKnown() && t.digest == h && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
+				t.end(ErrCanceled)
+			}
+		}
+	}
+}
+
+// covered stops what entries of the log cover. The worker then says of each such task
+// that it still runs (stopping).
+func covered(entries []store.Cancellation, held map[string]*Task) {
+	if len(entries) == 0 {
+		return
+	}
+	payloads, keys := make(map[hash]store.Cancellation, len(entries)), map[string]store.Cancellation{}
+	for _, e := range entries {
+		if h, ok := readHash(e.Name); ok {
+			payloads[h] = e
+		} else {
+			keys[e.Name] = e
+		}
+	}
+	for _, t := range held {
+		if t.isKnown() {
+			if e, ok := payloads[t.digest]; ok {
+				t.cover(e)
+			}
+		}
+		if e, ok := keys[t.entry]; ok && t.entry != "" {
+			t.cover(e)
+		}
+	}
+}
+
+// cover ends the task if it was started before the cancel.
+func (t *Task) cover(e store.Cancellation) {
+	if t.Token < e.Token {
+		t.end(ErrCanceled)
+		t.covered = append(t.covered, e)
+	}
+}
+
+// stopping returns what to say of the cancels up to the last one that the worker was told
+// of: which tasks they cover and still run, at most n; and up to which cancel that is all.
+// Of what has a digest that isn't known yet it can't be told: then that is less.
+func stopping(held map[string]*Task, seen int64, n int) (runs []store.Stopping, said int64) {
+	said = seen
+	for id, t := range held {
+		if len(t.logged) > 0 {
+			said = min(said, t.Token)
+		}
+		for _, c := range t.covered {
+			if len(runs) == n {
+				said = min(said, t.Token) // a cancel from before may be waited for, too; up to there none covers it
+				continue
+			}
+			runs = append(runs, store.Stopping{Name: c.Name, Process: id})
+		}
+	}
+	return runs, said
+}
+
+// said notes that what stopping returned was said.
+func said(runs []store.Stopping, held map[string]*Task) {
+	for _, s := range runs {
+		if t := held[s.Process]; t != nil {
+			t.covered = slices.DeleteFunc(t.covered, func(c store.Cancellation) bool { return c.Name == s.Name })
+		}
+	}
+}

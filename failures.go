@@ -1,0 +1,123 @@
+package worqr
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
+)
+
+const (
+	failureLines = 20 // a second, of a queue
+	failurePeak  = 50 // a second, of a peer
+	panicLines   = 5  // a second, of a peer, besides the first at each place
+	stuckLines   = 1  // a second, of a peer: finding a stack stops the program for a moment
+	maxPlaces    = 1000
+)
+
+// failures logs what handlers of a peer fail with, and how often.
+type failures struct {
+	log     *logs.Log
+	policy  FailureLog
+	retries logs.Limiter
+	finals  logs.Limiter
+	panics  logs.Limiter
+	stuck   logs.Limiter
+
+	mu    sync.Mutex // protects the field below
+	known map[place]bool
+}
+
+// A place is where code panics: the innermost calls.
+type place [3]uintptr
+
+func newFailures(log *logs.Log, policy FailureLog) *failures {
+	each, all, panics := failureLines, failurePeak, panicLines
+	if policy == LogAll {
+		all, panics = 0, 0
+	}
+	return &failures{
+		log: log, policy: policy, known: map[place]bool{},
+		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
+		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
+		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
+		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
+	}
+}
+
+// retried logs a failure after which the task is retried.
+func (f *failures) retried(t *Task, text string, in time.Duration) {
+	if f.policy == LogPanics {
+		return
+	}
+	if queue := t.rounds.queue.id; f.retries.Allow(queue) {
+		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.AttemptID, "attempt", t.Retries+1, "retry_in", in, "err", text)
+	}
+}
+
+// final logs that a task is in the failed queue now.
+func (f *failures) final(t *Task, kind store.Kind, text string) {
+	if f.policy == LogPanics {
+		return
+	}
+	if queue := t.rounds.queue.id; f.finals.Allow(queue) {
+		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.AttemptID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
+	}
+}
+
+// panicked logs a panic with its stack, and when the task is retried.
+func (f *failures) panicked(t *Task, j judgement) {
+	queue := t.rounds.queue.id
+	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
+		return
+	}
+	attrs := []any{"queue", queue, "process", t.AttemptID, "attempt", t.Retries + 1}
+	if j.Verb == store.Retry {
+		attrs = append(attrs, "retry_in", j.Delay)
+	}
+	f.log.Error("worqr: handler panicked", append(attrs, "err", j.text, "stack", string(j.panicked.stack))...)
+}
+
+// first reports whether nothing has panicked at the place before. It is false once
+// there are too many places to remember.
+func (f *failures) first(at place) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known[at] || len(f.known) == maxPlaces {
+		return false
+	}
+	f.known[at] = true
+	return true
+}
+
+// flush logs what was left out so far.
+func (f *failures) flush() {
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.panics, &f.stuck} {
+		l.Flush()
+	}
+}
+
+// panicPlace is the place of the panic that is being recovered. It is called by the
+// deferred function that recovers.
+func panicPlace() (at place) {
+	var all [64]uintptr
+	callers := all[:runtime.Callers(1, all[:])]
+	frames := runtime.CallersFrames(callers)
+	panicking, n := false, 0
+	for {
+		f, more := frames.Next()
+		switch {
+		case strings.HasPrefix(f.Function, "runtime."):
+			panicking = panicking || f.Function == "runtime.gopanic"
+		case panicking && n < len(at):
+			at[n] = f.PC
+			n++
+		}
+		if !more || n == len(at) {
+			return at
+		}
+	}
+}
