@@ -366,7 +366,7 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 	}
 }
 
-// Somebody else's key where a task of the second lane was: that one is lost, the
+// Somebody else's key where a task of the schedule was: that one is lost, the
 // others start, and the worker does not go round in circles.
 func TestForeignEntry(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ type CopyState string
 // The states.
 const (
 	CopyWaiting   CopyState = "waiting"   // on the list, or in an accepted batch on the way there
-	CopyScheduled CopyState = "scheduled" // in the second lane: under a key, or waiting for a retry
+	CopyScheduled CopyState = "scheduled" // in the schedule: under a key, or waiting for a retry
 	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
 	CopyRunning   CopyState = "running"   // held by a worker
 	CopyFailed    CopyState = "failed"    // in the failed queue
@@ -53,7 +53,7 @@ type TaskCopy struct {
 	Before  int       // tasks that start before it, of those that wait
 	DueAt   time.Time // of what is scheduled or blocked; zero for the list
 
-	// Of what waits in the second lane, and of what has failed.
+	// Of what waits in the schedule, and of what has failed.
 	Retries int
 	Crashes int
 

@@ -16,7 +16,7 @@ const (
 	findingTwice      FindingKind = "two-owners"        // a run of a task that two workers hold
 	findingLost       FindingKind = "no-payload"        // a run of a task whose payload is gone
 	findingStray      FindingKind = "non-member"        // tasks of a worker that is no member
-	findingEntry      FindingKind = "schedule"          // keys of the second lane that disagree
+	findingEntry      FindingKind = "schedule"          // keys of the schedule that disagree
 	findingLock       FindingKind = "lock"              // a unique lock without a holder
 	findingCancel     FindingKind = "cancel"            // records of cancels that don't fit what runs
 	findingToken      FindingKind = "token"             // a token counter that is no number, or behind

@@ -60,7 +60,7 @@ func (f *flow) peers() float64 {
 func (f *flow) alone() bool { return f.peers() < rivalry }
 
 // budget is how long Redis may work on a round, over such a way. A longer way needs
-// larger rounds to keep as much under way; tasks of the second lane don't get them, since
+// larger rounds to keep as much under way; tasks of the schedule don't get them, since
 // beside many others they take longer than is reckoned.
 func (f *flow) budget(way time.Duration) time.Duration {
 	most := store.RoundBudget

@@ -49,7 +49,7 @@ func TestFlow(t *testing.T) {
 			}
 			f.list = false
 			if got := f.budget(c.way); got > store.RoundBudget {
-				t.Errorf("with tasks of the second lane it is %v", got)
+				t.Errorf("with tasks of the schedule it is %v", got)
 			}
 			if got := f.rest(c.took, c.way, c.work); got < c.least || got > c.most {
 				t.Errorf("the rest is %v, not from %v to %v", got, c.least, c.most)

@@ -21,7 +21,7 @@ import (
 //	a panic              see OnPanic; the peer survives
 //
 // A failed task moves to the queue's failed queue (Queue.Failed), with the
-// reason. A task that is retried waits in the second lane and doesn't block others.
+// reason. A task that is retried waits in the schedule and doesn't block others.
 //
 // The context ends when the handler should stop, and context.Cause says why:
 //

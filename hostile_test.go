@@ -134,7 +134,7 @@ func TestHostileKeys(t *testing.T) {
 	eventually(t, "all is finished", func() bool { return stats(t, q).Running == 0 && stats(t, q).Waiting == 0 })
 }
 
-// Entries of the second lane whose numbers are rubbish start like others, once, with
+// Entries of the schedule whose numbers are rubbish start like others, once, with
 // counts of 0; and what was never an entry is cleared away.
 func TestHostileEntries(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 // it. Payloads and keys are words.
 type model struct {
 	list    []item               // front first
-	entries map[string]entry     // the second lane: k:key, and r:process for what is tried again
+	entries map[string]entry     // the schedule: k:key, and r:process for what is tried again
 	held    map[string][]running // members → what they hold, in the order of the starts
 	failed  map[string]grave     // by id
 	ledger  map[string]int       // payload → crashes of what has no key
@@ -150,7 +150,7 @@ func (m *model) remove(name string) bool {
 	return e.waits
 }
 
-// scheduled is what waits in the second lane and is not blocked, in its order.
+// scheduled is what waits in the schedule and is not blocked, in its order.
 func (m *model) scheduled() (names []string) {
 	for name, e := range m.entries {
 		if e.waits && e.process == "" {
@@ -176,7 +176,7 @@ func (m *model) crashes(name string) int {
 const deadly = 3
 
 // start has a worker take up to n tasks, which it says these are. What it found
-// too deadly is in the failed queue now, and what was risky in the second lane,
+// too deadly is in the failed queue now, and what was risky in the schedule,
 // by these names. It goes on until it has one or there is none.
 func (m *model) start(worker string, n int, tasks []*worqr.Task, graves, moved []string, now int64, at func(key, field string) int64) {
 	started := 0
@@ -286,7 +286,7 @@ func (m *model) end(r running) {
 	}
 }
 
-// back has a run wait again in the second lane; what was put meanwhile is put
+// back has a run wait again in the schedule; what was put meanwhile is put
 // now.
 func (m *model) back(r running, name string, due int64, retries, crashes int) {
 	e := entry{waits: true, item: r.item, due: due, retries: retries, crashes: crashes}

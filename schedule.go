@@ -154,7 +154,7 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	return removed, q.wrap("remove", err)
 }
 
-// A ScheduledTask waits in the second lane: under a key, or waiting for a retry.
+// A ScheduledTask waits in the schedule: under a key, or waiting for a retry.
 type ScheduledTask struct {
 	Key     string // "" if it waits for a retry and has none
 	Payload []byte

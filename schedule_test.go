@@ -744,7 +744,7 @@ func TestUniqueRetry(t *testing.T) {
 	is.Equal(task.Retries, 1)
 	twin := take(t, q)
 	is.Equal(twin.Retries, 0)
-	is.NoErr(twin.Retry(ctx, 0)) // both wait in the second lane by turns
+	is.NoErr(twin.Retry(ctx, 0)) // both wait in the schedule by turns
 	locked(true)
 	twin = take(t, q)
 	is.NoErr(twin.Fail(ctx, errors.New("the twin")))
@@ -902,7 +902,7 @@ func TestKeys(t *testing.T) {
 	nothingLeftBut(t, prefix, "q")
 }
 
-// Payloads of the second lane are any bytes, and theirs for whom they are.
+// Payloads of the schedule are any bytes, and theirs for whom they are.
 func TestKeyedPayloads(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

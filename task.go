@@ -322,7 +322,7 @@ func (q *Queue) held(ctx context.Context, worker string) iter.Seq2[RunningTask, 
 // QueueStats are counts of one queue.
 type QueueStats struct {
 	Waiting     int // on the list, or in an accepted batch on the way there
-	Scheduled   int // in the second lane: under a key, or waiting for a retry
+	Scheduled   int // in the schedule: under a key, or waiting for a retry
 	Running     int // held by workers, also those that no handler has begun yet
 	Failed      int // in the failed queue, without those that OnFailed works on
 	Workers     int // that serve the queue

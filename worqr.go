@@ -9,7 +9,7 @@
 // every third of the lease. A worker whose lease expires is evicted, and its tasks
 // return to the front of their queues.
 //
-// A queue has two lanes. The list has what Enqueue adds. The second lane, or schedule,
+// A queue has two lanes. The list has what Enqueue adds. The schedule
 // has tasks with a key or a time, and those that wait to be retried. When due, they
 // start before the list.
 //

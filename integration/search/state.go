@@ -55,7 +55,7 @@ type process struct {
 	entry       uint8 // 1 + index; 0 is the list
 }
 
-// An entry is one of the second lane.
+// An entry is one of the schedule.
 type entry struct {
 	task    uint8 // what waits
 	process uint8 // what runs

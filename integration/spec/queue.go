@@ -24,14 +24,14 @@ type queue struct {
 	offset    int64 // is the position of the front
 	canceling bool  // somebody has to acknowledge a cancel
 	counting  bool  // workers died holding what is not under a key
-	keyed     bool  // something runs out of the second lane
+	keyed     bool  // something runs out of the schedule
 	scheduled bool  // something waits there, or has when this call began
-	broken    bool  // a key of the second lane is of another type
+	broken    bool  // a key of the schedule is of another type
 	carried   int   // bytes of the payloads that were given back
 	digests
 }
 
-// A lane is where tasks wait that have a time or a key: the second lane of a queue, or
+// A lane is where tasks wait that have a time or a key: the schedule of a queue, or
 // its failed queue.
 type lane struct {
 	schedule, contents, idle, workers string // keys
@@ -78,7 +78,7 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	return q
 }
 
-// whole refuses to go on where a key of the second lane is of another type.
+// whole refuses to go on where a key of the schedule is of another type.
 func (q *queue) whole() {
 	if q.broken {
 		panic(wrongType)

@@ -142,7 +142,7 @@ func (r *round) knows(passed int, last string, first int64) {
 	}
 }
 
-// fromEntries starts what is due in the second lane, by pages: what is left to others
+// fromEntries starts what is due in the schedule, by pages: what is left to others
 // stays at the head.
 func (r *round) fromEntries(wanted int) {
 	if !r.scheduled {

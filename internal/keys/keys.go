@@ -19,10 +19,10 @@
 //	worqr:stopping:{q}              zset                what runs and a cancel covers
 //	worqr:unique:{q}                hash digest→where   content locks
 //	worqr:gaps:{q}                  zset position       positions from which a cancel removed a payload, while there are locks
-//	worqr:schedule:{q}              zset entry→ms       the second lane: what waits for its time
+//	worqr:schedule:{q}              zset entry→ms       the schedule: what waits for its time
 //	worqr:keyed:{q}:<entry>         hash                one entry: what waits and what runs of it
 //	worqr:contents:{q}              zset digest:entry   which entries hold a payload
-//	worqr:entries:{q}               hash process→entry  what runs out of the second lane
+//	worqr:entries:{q}               hash process→entry  what runs out of the schedule
 //	worqr:ledger:{q}                hash digest→n       how many workers died holding a payload
 //	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
 //	worqr:batch:{q}:<batch>         list                payloads of one large enqueue; with a TTL until it is committed
@@ -169,16 +169,16 @@ func (q Queue) Gaps() string { return q.key("gaps") }
 // Unique is the content locks.
 func (q Queue) Unique() string { return q.key("unique") }
 
-// Schedule is the second lane.
+// Schedule is the schedule.
 func (q Queue) Schedule() string { return q.key("schedule") }
 
-// Keyed is one entry of the second lane.
+// Keyed is one entry of the schedule.
 func (q Queue) Keyed(entry string) string { return q.key("keyed") + ":" + entry }
 
 // Contents is which entries hold a payload.
 func (q Queue) Contents() string { return q.key("contents") }
 
-// Entries is what runs out of the second lane.
+// Entries is what runs out of the schedule.
 func (q Queue) Entries() string { return q.key("entries") }
 
 // Ledger is how many workers died holding a payload.

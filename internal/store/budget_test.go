@@ -38,7 +38,7 @@ func TestBudget(t *testing.T) {
 			{call: take(1, 10, 0, 0, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
 		{name: "beside locks", seed: locked, steps: []when{
 			{call: take(1, 20, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two.with("unique", "{#d=w:3 offset=2}")}}},
-		{name: "the second lane", seed: lane, steps: []when{
+		{name: "the schedule", seed: lane, steps: []when{
 			{call: take(1, 25, 0, 0, "p1", "p2"), want: "started=a/1@k:x again cut", state: lane.with("rounds", "{w1=1}", "token", "=1", "schedule", "(k:y=-1m)", "contents", "(#b:k:y=0)",
 				"keyed:k:x", runs("p1", 0, 0), "entries", "{p1=k:x}", "working:w1", "(p1=1)", "process:p1", "[a]")}}},
 		{name: "large payloads", seed: four.with("queues", "["+big+" b c]"), steps: []when{
@@ -46,9 +46,9 @@ func TestBudget(t *testing.T) {
 		{name: "risky, and large", seed: member.with("queues", "["+big+" "+big+"y]", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}"), steps: []when{
 			{call: take(1, 49, 0, 0, "p1", "p2"), want: "again cut", state: member.with("rounds", "{w1=1}", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}", "queues", "["+big+"y]",
 				"schedule", "(r:p2.001=now)", "contents", "("+digest(big)+":r:p2.001=0)", "keyed:r:p2.001", h(waits(big, "now", 0, 0), "digest="+digest(big)))}}},
-		{name: "risky, in the second lane, and their digests are not known", seed: risky, steps: []when{
+		{name: "risky, in the schedule, and their digests are not known", seed: risky, steps: []when{
 			{call: take(1, 24, 0, 0, "p1", "p2"), want: "again cut", state: risky.with("rounds", "{w1=1}")}}},
-		{name: "risky, in the second lane", seed: known, steps: []when{
+		{name: "risky, in the schedule", seed: known, steps: []when{
 			{call: take(1, 24, 0, 0, "p1"), want: "rank=0", state: known.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
 		{name: "put aside in a failed queue", seed: failed, steps: []when{
 			{call: inFailed(take(1, 59, 0, 0, "p1")), want: "again cut", state: failed.with("failed:rounds", "{w1=1}", "failed:schedule", "(k:y=-1m k:x=aside:now)", "failed:keyed:k:x", waits(big, "aside:now", 0, 3))}}},

@@ -56,7 +56,7 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
-// A queue that uses nothing of the second lane does not pay for it, and what many
+// A queue that uses nothing of the schedule does not pay for it, and what many
 // tasks need is done by few commands.
 func TestPlainCost(t *testing.T) {
 	t.Parallel()

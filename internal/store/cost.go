@@ -10,7 +10,7 @@ const RoundBudget = 2 * time.Millisecond
 const FarBudget = 5 * time.Millisecond
 
 // costs are what the end of one process takes of Redis's time, in μs as measured: of a
-// task of the list, of one of the second lane, and for how many bytes of the payload it
+// task of the list, of one of the schedule, and for how many bytes of the payload it
 // takes one more. What starts cost is in step.lua, which sees the payloads first.
 var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Finish: {4, 12, 20_000},

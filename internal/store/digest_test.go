@@ -73,7 +73,7 @@ func (e *env) contents() string {
 }
 
 // Whoever sends a large payload says its digest, and an entry keeps it as long as the task
-// is in the second lane: no script computes it.
+// is in the schedule: no script computes it.
 func TestDigestsAreKnown(t *testing.T) {
 	count(t)
 	a, b := large("a"), large("b")

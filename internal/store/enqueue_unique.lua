@@ -31,7 +31,7 @@ local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber((string.match(where, '^w:(.+)')))
-  local held = not position -- it runs, or waits in the second lane
+  local held = not position -- it runs, or waits in the schedule
   local ahead = position and ahead_of(gaps, offset, position)
   if ahead and ahead >= 0 and ahead < length then
     held = redis.call('LINDEX', waiting, -ahead - 1) == payload

@@ -22,7 +22,7 @@ type Place struct {
 	Graves  []Grave
 }
 
-// An Entry is one entry of the second lane.
+// An Entry is one entry of the schedule.
 type Entry struct {
 	Name    string
 	Due     int64 // of what waits; negative when nothing does

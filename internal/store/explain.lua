@@ -2,7 +2,7 @@
 -- and how the queue stands. It changes nothing.
 --
 -- KEYS[17] batches zset  ids of batches that are committed, in their order
--- ARGV[6] entry    of the second lane; "": by the payload
+-- ARGV[6] entry    of the schedule; "": by the payload
 -- ARGV[7] payload
 -- ARGV[8] most     copies of each kind
 -- ARGV[9] depth    how far to look into the list

@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
 			{call: explains("", "a"), want: "paused workers=1 idle=1 length=6 before=1,3"},
 			{call: explains("", "z"), want: "paused workers=1 idle=1 length=6"}}}, // deeper than 4
-		{name: "in the second lane", seed: keyX.with("schedule", "(k:y=-2m k:x=-1m r:p9=+9m)", "contents", "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
+		{name: "in the schedule", seed: keyX.with("schedule", "(k:y=-2m k:x=-1m r:p9=+9m)", "contents", "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 			"keyed:k:y", waits("b", "-2m", 0, 0), "keyed:r:p9", waits("a", "+9m", 1, 3)), steps: []when{
 			{call: explains("", "a"), want: "workers=1 ready=2 entries=k:x@-1m/-1m~2!1#1<  0>,r:p9@+9m/+9m~1!0#2<  0>"},
 			{call: explains("k:y", ""), want: "workers=1 ready=2 entries=k:y@-2m/-2m~0!0#0<  0>"}}},

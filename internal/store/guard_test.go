@@ -211,7 +211,7 @@ func TestGuardMembers(t *testing.T) {
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "sweep: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
-		{name: "beat: a second lane of another type", seed: lapsed.with("schedule", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
+		{name: "beat: a schedule of another type", seed: lapsed.with("schedule", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "beat: the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
 		{name: "beat: the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},

@@ -43,7 +43,7 @@ func TestGuardCheckWorkers(t *testing.T) {
 	}
 	many["working:w9"] = "(" + strings.Join(held, " ") + ")"
 	run(t, []scenario{
-		left("the second lane is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
+		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
 		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",
 			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
 		// Where no token is known, no cancel covers it either.
@@ -145,8 +145,8 @@ func TestGuardCheckQueue(t *testing.T) {
 		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
 		unsaid("who is to acknowledge is being returned", w.with("suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", log), CheckCanceled, "#a"),
 		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
-		unsaid("counts of what runs in the second lane", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
-		unsaid("counts of what waits in the second lane", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
+		unsaid("counts of what runs in the schedule", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
+		unsaid("counts of what waits in the schedule", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
 		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),
 		left("paused, and one waits", w.with("paused", "=1", "queues", "[a]"), "paused q 1", CheckQueue, "q"),
 		unsaid("nobody serves it, and nothing waits", state{}, CheckQueue, "q"),
@@ -222,7 +222,7 @@ func TestGuardExplain(t *testing.T) {
 	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x")}
 	other := runX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "working:w2", "=foreign", "working:w3", "(p9=9)", "process:p9", "[z]")
 	run(t, []scenario{
-		{name: "the second lane is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
+		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
 		{name: "alone on the list", seed: member.with("queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
 		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
 		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},

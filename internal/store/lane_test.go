@@ -193,7 +193,7 @@ func TestCancelContent(t *testing.T) {
 	})
 }
 
-// A key runs out of the second lane, and what ends it.
+// A key runs out of the schedule, and what ends it.
 func TestKeyed(t *testing.T) {
 	t.Parallel()
 	grave := func(kind string, fields ...string) []string {

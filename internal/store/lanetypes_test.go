@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// busyLane is a queue with everything going on in the second lane: w1 runs a of
+// busyLane is a queue with everything going on in the schedule: w1 runs a of
 // the list, b of x, which blocks e, and c, which is tried again; w2 has lapsed
 // while it ran d of y; f of z is due, g is to be tried again, and h has failed.
 var busyLane = state{
@@ -25,7 +25,7 @@ var busyLane = state{
 	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": graveOf("h", "-9m", "from=k:v"),
 }
 
-// laneRound has every outcome that needs the second lane, and starts f.
+// laneRound has every outcome that needs the schedule, and starts f.
 var laneRound = Round{Worker: "w1", Number: 5, Idle: true, Crashes: 1, Solo: true, Outcomes: []Outcome{
 	{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Fail, Kind: Failed, Reason: "r"}, {Process: "p3", Token: 3, Verb: Stop},
 }, Start: []string{"p5", "p6", "p7"}}
@@ -91,7 +91,7 @@ func reachable(s state) (all []string) {
 	return all
 }
 
-// Whatever key of the second lane is of another type: a refusal changes nothing,
+// Whatever key of the schedule is of another type: a refusal changes nothing,
 // no task is lost or made up, and beats go on.
 func TestForeignLane(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestForeignLane(t *testing.T) {
 	}
 }
 
-// On a full Redis everything goes on in the second lane as on any other, but for
+// On a full Redis everything goes on in the schedule as on any other, but for
 // what adds work.
 func TestFullLane(t *testing.T) {
 	t.Parallel()

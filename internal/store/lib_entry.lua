@@ -1,4 +1,4 @@
--- lib_entry: the second lane. An entry is called "k:" and the user's key, or
+-- lib_entry: the schedule. An entry is called "k:" and the user's key, or
 -- "r:" and the process whose task is to be tried again. It is a hash:
 --
 --   payload, due, retries, crashes  what waits

@@ -1,4 +1,4 @@
--- lib_failed: the failed queue. A failed task is an entry of the second lane of
+-- lib_failed: the failed queue. A failed task is an entry of the schedule of
 -- a queue of its own, called "k:" and the process that failed last. Besides what
 -- waits, its hash tells of the failure: kind, reason, tries, deaths, worker, at,
 -- and under which entry the task was ("" for the list). Workers that serve the

@@ -20,7 +20,7 @@
 -- ARGV[2]  working   key prefix     what a worker runs: zset process → token
 -- ARGV[3]  cancel    key prefix     what became of the tasks that a cancel covers, with its name appended
 -- ARGV[4]  wake      channel prefix with a worker appended
--- ARGV[5]  keyed     key prefix     an entry of the second lane, with its name appended
+-- ARGV[5]  keyed     key prefix     an entry of the schedule, with its name appended
 local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
   canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
@@ -62,7 +62,7 @@ end
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
 local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false
--- The error, where a key of the second lane is of another type: then every
+-- The error, where a key of the schedule is of another type: then every
 -- script refuses before it changes anything, but for beats, which go on.
 local broken
 local function size(command, key)
@@ -74,7 +74,7 @@ local function size(command, key)
   return 0
 end
 if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
-  scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the second lane
+  scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the schedule
   size('ZCARD', q.contents)
   keyed = size('HLEN', q.entries) > 0 -- something runs out of it
   if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then

@@ -238,7 +238,7 @@ func (o *Outcome) simple() bool {
 	return o.Plain && o.Verb == Finish && o.Result == nil && o.Size <= Large
 }
 
-// Rank is the place of an outcome in a round: what may be of the second lane
+// Rank is the place of an outcome in a round: what may be of the schedule
 // comes first, what is simple last.
 func (o *Outcome) Rank() int {
 	switch {
@@ -258,7 +258,7 @@ func (r *Round) ends() (n int) {
 	return n
 }
 
-// entries is how many outcomes may be of the second lane.
+// entries is how many outcomes may be of the schedule.
 func (r *Round) entries() int {
 	for i := len(r.Outcomes); i > 0; i-- {
 		if !r.Outcomes[i-1].Plain {
@@ -285,7 +285,7 @@ const (
 type Start struct {
 	Payload []byte
 	Token   int64
-	Entry   string // of the second lane; "" for the list
+	Entry   string // of the schedule; "" for the list
 	Retries int
 	Crashes int
 	Failure *Grave // in a failed queue

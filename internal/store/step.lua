@@ -1,5 +1,5 @@
 -- step: one round of a worker with a queue. Settle processes, then start some:
--- first what is due in the second lane, then the list.
+-- first what is due in the schedule, then the list.
 --
 -- ARGV[6]  worker    id
 -- ARGV[7]  round     rises by one; the same again tells of the last, and so does the one
@@ -20,7 +20,7 @@
 --                    finish: "=" and the result; "+", bytes:digest: and a large result
 --                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: in so many
 --                    ms; fail: kind:reason
--- ARGV[19] entries   how many of them, the first ones, may be of the second lane
+-- ARGV[19] entries   how many of them, the first ones, may be of the schedule
 -- ARGV[20] ends      how many of the list that finish without a result; each: process, token
 -- ARGV[21] stopping  how many; each: name of a cancel, process that it covers and that runs.
 --                    Before them the token of the last cancel of which these are all
