@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -35,4 +36,42 @@ func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name stri
 	}
 	_, err := do(ctx, r, unlist.Call(used, name))
 	return err
+}
+
+// A Registration is what a peer says of itself.
+type Registration struct {
+	Name, Host, Version string
+	PID                 int
+	Started             time.Time
+	Queues              string // JSON array
+	Lease               time.Duration
+	Stuck               int64
+}
+
+// Register writes the registration and lists the worker. A ttl of 0 never
+// ends.
+func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
+	for _, reply := range r.Do(ctx,
+		register.Call([]string{s.Worker(worker)}, ttl.Milliseconds(), reg.Name, reg.Host, reg.PID,
+			reg.Started.UnixMilli(), reg.Version, reg.Queues, reg.Lease.Milliseconds(), reg.Stuck),
+		enlist.Call([]string{s.Workers()}, worker)) {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
+}
+
+// Delist takes workers off the list of peers whose registration has ended.
+func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
+	calls := make([]redisconn.Call, len(workers))
+	for i, w := range workers {
+		calls[i] = delist.Call([]string{s.Workers(), s.Worker(w)}, w)
+	}
+	for _, reply := range r.Do(ctx, calls...) {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
 }

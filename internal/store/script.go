@@ -18,6 +18,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -170,4 +171,26 @@ func (d *decoder) join(nested *decoder) {
 	if d.err == nil {
 		d.err = nested.err
 	}
+}
+
+// shared and prefixes are what lib_queue.lua names.
+func shared(q keys.Queue) []string {
+	return []string{
+		q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
+		q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
+		q.Gaps(), q.Holders(), q.Stopping(),
+	}
+}
+
+func prefixes(q keys.Queue, args ...any) []any {
+	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)
+}
+
+// Now is the time of Redis, in ms.
+func Now(ctx context.Context, r Runner) (int64, error) {
+	v, err := redis.Int64s(do(ctx, r, redisconn.Command("TIME")))
+	if err != nil || len(v) != 2 {
+		return 0, err
+	}
+	return v[0]*1000 + v[1]/1000, nil
 }
