@@ -2,10 +2,14 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // A Refusal is an error reply. What refuses halfway panics with one, since nothing is
@@ -27,15 +31,224 @@ type value struct {
 
 // A Store is a keyspace.
 type Store struct {
-	keys      map[string]*value
-	publish   func(channel, message string) int // tells how many hear it
-	listening func(channel string) int          // how many would
+	Publish   func(channel, message string) int // tells how many hear it; nil: nobody
+	Listening func(channel string) int          // how many would; nil: nobody
+	Clock     func() time.Time                  // by which keys expire; nil: that of this machine
+
+	keys map[string]*value
+}
+
+// New returns an empty store.
+func New() *Store { return &Store{keys: map[string]*value{}} }
+
+// Call carries out the script of a verb at a time. A Refusal is an error reply.
+func (s *Store) Call(verb string, keys, args []string, at time.Time) any {
+	f := verbs[verb]
+	if f == nil {
+		return Refusal("ERR the specification does not know this script")
+	}
+	return refusing(func() any { return f(s, keys, args, at) })
+}
+
+func (s *Store) publish(channel, message string) int {
+	if s.Publish == nil {
+		return 0
+	}
+	return s.Publish(channel, message)
+}
+
+func (s *Store) listening(channel string) int {
+	if s.Listening == nil {
+		return 0
+	}
+	return s.Listening(channel)
+}
+
+func (s *Store) now() time.Time {
+	if s.Clock == nil {
+		return time.Now()
+	}
+	return s.Clock()
+}
+
+// Keys are the names of what is there, in their order.
+func (s *Store) Keys() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.keys)), func(key string) bool { return !s.exists(key) })
+}
+
+// Get is what a key holds: nil, a string, a []string whose last is in front of the queue,
+// a map[string]string, a map[string]float64 of scores, or a map[string]bool of members.
+// It is not to be changed.
+func (s *Store) Get(key string) any {
+	v := s.at(key, "")
+	switch {
+	case v == nil:
+		return nil
+	case v.kind == "string":
+		return v.text
+	case v.kind == "list":
+		all := slices.Clone(v.list)
+		slices.Reverse(all)
+		return all
+	case v.kind == "hash":
+		return v.hash
+	case v.kind == "zset":
+		return v.zset
+	}
+	return v.set
+}
+
+// Clone returns a copy.
+func (s *Store) Clone() *Store {
+	c := *s
+	c.keys = make(map[string]*value, len(s.keys))
+	for key, v := range s.keys {
+		w := *v
+		w.list, w.hash, w.zset, w.set = slices.Clone(v.list), maps.Clone(v.hash), maps.Clone(v.zset), maps.Clone(v.set)
+		c.keys[key] = &w
+	}
+	return &c
+}
+
+// Diff says where another store holds something else, or whether it expires.
+func (s *Store) Diff(o *Store) (lines []string) {
+	all := slices.Concat(s.Keys(), o.Keys())
+	slices.Sort(all)
+	for _, key := range slices.Compact(all) {
+		if a, b := s.shown(key), o.shown(key); a != b {
+			lines = append(lines, fmt.Sprintf("%s: %s, and not %s", key, a, b))
+		}
+	}
+	return lines
+}
+
+func (s *Store) shown(key string) string {
+	v := s.at(key, "")
+	if v == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%v expires:%t", s.Get(key), !v.expires.IsZero())
+}
+
+// Load takes in what a Redis, or something like it, holds under a prefix.
+func (s *Store) Load(c redis.Conn, prefix string) error {
+	names, err := scan(c, prefix)
+	if err != nil {
+		return err
+	}
+	commands := make([][]any, 0, 2*len(names))
+	for _, key := range names {
+		commands = append(commands, []any{"TYPE", key}, []any{"PTTL", key})
+	}
+	about, err := ask(c, commands)
+	if err != nil {
+		return err
+	}
+	commands = commands[:0]
+	for i, key := range names {
+		kind, _ := redis.String(about[2*i], nil)
+		read, there := reads[kind]
+		if !there {
+			return fmt.Errorf("%s is a %s", key, kind)
+		}
+		command := []any{read[0], key}
+		for _, arg := range read[1:] {
+			command = append(command, arg)
+		}
+		commands = append(commands, command)
+	}
+	held, err := ask(c, commands)
+	if err != nil {
+		return err
+	}
+	s.keys = map[string]*value{}
+	for i, key := range names {
+		kind, _ := redis.String(about[2*i], nil)
+		words, err := redis.Strings(held[i], nil)
+		if text, isText := held[i].([]byte); isText {
+			words, err = []string{string(text)}, nil
+		}
+		if err != nil || kind == "none" {
+			continue // it has just expired
+		}
+		s.fill(key, kind, words)
+		if ttl, _ := redis.Int64(about[2*i+1], nil); ttl >= 0 {
+			s.expire(key, ttl)
+		}
+	}
+	return nil
+}
+
+// reads is how each kind of value is read.
+var reads = map[string][]any{
+	"none": {"EXISTS"}, "string": {"GET"}, "list": {"LRANGE", 0, -1}, "hash": {"HGETALL"}, "zset": {"ZRANGE", 0, -1, "WITHSCORES"}, "set": {"SMEMBERS"},
+}
+
+func (s *Store) fill(key, kind string, words []string) {
+	v := s.make(key, kind)
+	switch kind {
+	case "string":
+		v.text = words[0]
+	case "list":
+		slices.Reverse(words)
+		v.list = words
+	case "hash":
+		for pair := range slices.Chunk(words, 2) {
+			v.hash[pair[0]] = pair[1]
+		}
+	case "zset":
+		for pair := range slices.Chunk(words, 2) {
+			v.zset[pair[0]], _ = strconv.ParseFloat(pair[1], 64)
+		}
+	case "set":
+		for _, w := range words {
+			v.set[w] = true
+		}
+	}
+}
+
+func scan(c redis.Conn, prefix string) (all []string, err error) {
+	for cursor := "0"; ; {
+		var page []string
+		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", prefix+":*", "COUNT", 10_000))
+		if err == nil {
+			_, err = redis.Scan(reply, &cursor, &page)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if cursor == "0" {
+			slices.Sort(all)
+			return slices.Compact(all), nil
+		}
+	}
+}
+
+// ask sends commands in one exchange.
+func ask(c redis.Conn, commands [][]any) (replies []any, err error) {
+	for _, command := range commands {
+		if err := c.Send(command[0].(string), command[1:]...); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return nil, err
+	}
+	for range commands {
+		reply, err := c.Receive()
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, reply)
+	}
+	return replies, nil
 }
 
 // at returns what a key holds, or nil; it refuses what is of another kind.
 func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
-	if v != nil && !v.expires.IsZero() && !time.Now().Before(v.expires) {
+	if v != nil && !v.expires.IsZero() && !s.now().Before(v.expires) {
 		delete(s.keys, key)
 		v = nil
 	}
@@ -88,7 +301,7 @@ func (s *Store) del(key string)         { delete(s.keys, key) }
 
 func (s *Store) expire(key string, ms int64) {
 	if v := s.at(key, ""); v != nil {
-		v.expires = time.Now().Add(time.Duration(ms) * time.Millisecond)
+		v.expires = s.now().Add(time.Duration(ms) * time.Millisecond)
 	}
 }
 

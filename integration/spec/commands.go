@@ -1,0 +1,211 @@
+package spec
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Do carries out one of the few plain commands that the tables, the judges and the
+// history of a server use. A Refusal is an error reply.
+func (k *Store) Do(command ...string) any {
+	return refusing(func() any { return k.do(strings.ToUpper(command[0]), command[1:]) })
+}
+
+// refusing is what f answers, or the Refusal with which it ends halfway.
+func refusing(f func() any) (reply any) {
+	defer func() {
+		if r := recover(); r != nil {
+			refused, ok := r.(Refusal)
+			if !ok {
+				panic(r)
+			}
+			reply = refused
+		}
+	}()
+	return f()
+}
+
+func (k *Store) do(name string, args []string) any {
+	switch name {
+	case "PING":
+		return Status("PONG")
+	case "TIME":
+		us := k.now().UnixMicro()
+		return []any{text(us / 1e6), text(us % 1e6)}
+	case "PUBLISH":
+		return k.publish(args[0], args[1])
+	case "SCAN":
+		var all []any
+		for _, key := range k.Keys() {
+			if ok, _ := path.Match(args[2], key); ok || strings.HasPrefix(key, strings.TrimSuffix(args[2], "*")) {
+				all = append(all, key)
+			}
+		}
+		return []any{"0", append([]any{}, all...)}
+	case "DEL", "UNLINK":
+		n := 0
+		for _, key := range args {
+			n += bit(k.exists(key))
+			k.del(key)
+		}
+		return n
+	}
+	return k.onKey(name, args[0], args[1:])
+}
+
+// onKey carries out a command on one key.
+func (k *Store) onKey(name, key string, args []string) any {
+	switch name {
+	case "TYPE":
+		if v := k.at(key, ""); v != nil {
+			return Status(v.kind)
+		}
+		return Status("none")
+	case "EXISTS":
+		return bit(k.exists(key))
+	case "PTTL":
+		switch v := k.at(key, ""); {
+		case v == nil:
+			return -2
+		case v.expires.IsZero():
+			return -1
+		default:
+			return v.expires.Sub(k.now()).Milliseconds()
+		}
+	case "PEXPIRE":
+		k.expire(key, number(args[0]))
+		return bit(k.exists(key))
+	case "PERSIST":
+		return bit(k.persist(key))
+	case "SET":
+		k.put(key, args[0])
+		return Status("OK")
+	case "GET":
+		if v, ok := k.get(key); ok {
+			return v
+		}
+		return nil
+	case "LPUSH":
+		k.push(key, args...)
+		return k.length(key)
+	case "RPUSH":
+		for _, a := range args {
+			k.pushFront(key, a)
+		}
+		return k.length(key)
+	case "RPOP":
+		if v, ok := k.popFront(key); ok {
+			return v
+		}
+		return nil
+	case "LPOP":
+		items := k.items(key)
+		if len(items) == 0 {
+			return nil
+		}
+		k.change(key, "list", func(v *value) { v.list = v.list[:len(v.list)-1] })
+		return items[len(items)-1]
+	case "LREM":
+		n := k.length(key)
+		k.change(key, "list", func(v *value) {
+			v.list = slices.DeleteFunc(slices.Clone(v.list), func(item string) bool { return item == args[1] })
+		})
+		return n - k.length(key)
+	case "LLEN":
+		return k.length(key)
+	case "LTRIM": // from the back, which is the head in Redis
+		from, to := int(number(args[0])), int(number(args[1]))
+		k.change(key, "list", func(v *value) {
+			n := len(v.list)
+			v.list = slices.Clone(v.list[max(n-1-to, 0):max(n-from, 0)])
+		})
+		return Status("OK")
+	case "LRANGE":
+		return words(slices.Backward(k.items(key)))
+	case "HSET":
+		n := 0
+		for i := 0; i < len(args); i += 2 {
+			if _, ok := k.field(key, args[i]); !ok {
+				n++
+			}
+			k.set(key, args[i], args[i+1])
+		}
+		return n
+	case "HGET":
+		if f, ok := k.field(key, args[0]); ok {
+			return f
+		}
+		return nil
+	case "HEXISTS":
+		_, ok := k.field(key, args[0])
+		return bit(ok)
+	case "HDEL":
+		return k.unset(key, args...)
+	case "HLEN":
+		return k.fields(key)
+	case "HGETALL":
+		all := []any{}
+		if v := k.at(key, "hash"); v != nil {
+			for name, f := range v.hash {
+				all = append(all, name, f)
+			}
+		}
+		return all
+	case "ZADD":
+		n := k.size(key)
+		for i := 0; i < len(args); i += 2 {
+			f, _ := strconv.ParseFloat(args[i], 64)
+			k.make(key, "zset").zset[args[i+1]] = f
+		}
+		return k.size(key) - n
+	case "ZREM":
+		n := k.size(key)
+		k.remove(key, args...)
+		return n - k.size(key)
+	case "ZCARD":
+		return k.size(key)
+	case "ZCOUNT":
+		low, _ := strconv.ParseFloat(args[0], 64)
+		high, _ := strconv.ParseFloat(args[1], 64)
+		return len(k.between(key, low, high))
+	case "ZSCORE":
+		if f, ok := k.score(key, args[0]); ok {
+			return strconv.FormatFloat(f, 'f', -1, 64)
+		}
+		return nil
+	case "ZRANGE":
+		all := []any{}
+		for _, r := range k.all(key) {
+			all = append(all, r.name, strconv.FormatFloat(r.score, 'f', -1, 64))
+		}
+		return all
+	case "SADD":
+		for _, a := range args {
+			k.make(key, "set").set[a] = true
+		}
+		return len(args)
+	case "SISMEMBER":
+		v := k.at(key, "set")
+		return bit(v != nil && v.set[args[0]])
+	case "SMEMBERS":
+		all := []any{}
+		if v := k.at(key, "set"); v != nil {
+			for _, m := range slices.Sorted(maps.Keys(v.set)) {
+				all = append(all, m)
+			}
+		}
+		return all
+	}
+	return Refusal("ERR unknown command '" + name + "'")
+}
+
+func words(items func(func(int, string) bool)) []any {
+	all := []any{}
+	for _, item := range items {
+		all = append(all, item)
+	}
+	return all
+}
