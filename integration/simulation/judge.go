@@ -9,8 +9,11 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/store"
 )
+
+const prefix = "worqr:"
 
 // A judge looks at what each request has changed, and says when that breaks an
 // invariant (docs/protocol.md). It reads what is in Redis and what was asked, and
@@ -20,7 +23,7 @@ type judge struct {
 	w     *world // nil in a replay, where nothing is known of processes
 	wrong []string
 
-	lanes   map[string]*lane          // by queue, "failed:" before that of a failed queue
+	lanes   map[string]*lane.Lane     // by queue, "failed:" before that of a failed queue
 	places  map[string]map[string]int // queue → payload → in how many places
 	known   map[string]bool           // payloads that were accepted once
 	refused map[string]bool           // whose producer was told that they were not
@@ -31,7 +34,7 @@ type judge struct {
 	dead    map[string]bool           // lane and worker: it was failed
 	left    map[string]bool           // lane and worker: it has left, whatever the server knew of that later
 	renewed map[string]int64          // lane and worker → ms of Redis time
-	highest map[*lane]int64           // token that was given
+	highest map[*lane.Lane]int64      // token that was given
 	revived map[string]bool           // processes that were there when the server came back without its last writes
 	homes   map[string]*process       // worker → where it lives
 
@@ -61,8 +64,8 @@ type verdict struct {
 
 func newJudge(s *server) *judge {
 	return &judge{
-		s: s, lanes: map[string]*lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane]int64{}, revived: map[string]bool{},
+		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane.Lane]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 	}
 }
@@ -105,11 +108,11 @@ func laneName(queue string, failed bool) string {
 	return queue
 }
 
-func (j *judge) lane(queue string, failed bool) *lane {
+func (j *judge) lane(queue string, failed bool) *lane.Lane {
 	name := laneName(queue, failed)
 	l := j.lanes[name]
 	if l == nil {
-		l = newLane(queue, failed)
+		l = lane.New(queue, failed)
 		j.lanes[name] = l
 	}
 	return l
@@ -119,8 +122,8 @@ func (j *judge) lane(queue string, failed bool) *lane {
 type step struct {
 	*judge
 	r    *request
-	was  *lane
-	is   *lane
+	was  *lane.Lane
+	is   *lane.Lane
 	kind map[string]bool // of keys that were touched
 
 	ends  map[string]end // in a round of the worker: how processes are to end
@@ -136,10 +139,10 @@ type end struct {
 
 // look takes in what the request has touched, and judges that.
 func (j *judge) look(r *request) {
-	steps := map[*lane]*step{}
+	steps := map[*lane.Lane]*step{}
 	moved := map[string]map[string]int{} // queue → payload → by how much it is in more places
 	for key := range j.s.touched {
-		queue, failed, kind, of, ok := place(key)
+		queue, failed, kind, of, ok := lane.Place(prefix, key)
 		if !ok || kind == "idle" || kind == "cancel" || kind == "once" {
 			continue
 		}
@@ -147,7 +150,7 @@ func (j *judge) look(r *request) {
 		st := steps[l]
 		if st == nil {
 			was := *l
-			was.process, was.working, was.entry, was.owner, was.batch = maps.Clone(l.process), maps.Clone(l.working), maps.Clone(l.entry), maps.Clone(l.owner), maps.Clone(l.batch)
+			was.Process, was.Working, was.Entry, was.Owner, was.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
 			st = &step{judge: j, r: r, was: &was, is: l, kind: map[string]bool{}}
 			steps[l] = st
 			if moved[queue] == nil {
@@ -156,22 +159,22 @@ func (j *judge) look(r *request) {
 		}
 		st.kind[kind] = true
 		v := j.s.read(key)
-		payloads(kind, l.get(kind, of), func(p string) { moved[queue][p]-- })
-		payloads(kind, v, func(p string) {
+		lane.Payloads(kind, l.Get(kind, of), func(p string) { moved[queue][p]-- })
+		lane.Payloads(kind, v, func(p string) {
 			moved[queue][p]++
 			if failed && j.unique[p] { // it has no lock any more
 				j.twins[p] = true
 			}
 		})
-		l.set(kind, of, v)
+		l.Set(kind, of, v)
 	}
 	for _, st := range steps {
 		if st.kind["batch"] || st.kind["batches"] {
-			for _, p := range st.was.accepted() {
-				moved[st.is.queue][p]--
+			for _, p := range st.was.Accepted() {
+				moved[st.is.Queue][p]--
 			}
-			for _, p := range st.is.accepted() {
-				moved[st.is.queue][p]++
+			for _, p := range st.is.Accepted() {
+				moved[st.is.Queue][p]++
 			}
 		}
 	}
@@ -211,21 +214,19 @@ func (st *step) compare() {
 	if !st.kind["process"] {
 		return
 	}
-	for id := range st.is.process {
-		if _, ok := st.was.process[id]; !ok {
+	for id := range st.is.Process {
+		if _, ok := st.was.Process[id]; !ok {
 			st.began = append(st.began, id)
 		}
 	}
-	for id := range st.was.process {
-		if _, ok := st.is.process[id]; !ok {
+	for id := range st.was.Process {
+		if _, ok := st.is.Process[id]; !ok {
 			st.ended = append(st.ended, id)
 		}
 	}
-	slices.SortFunc(st.began, func(a, b string) int { return int(st.is.tokenOf(a) - st.is.tokenOf(b)) })
-	slices.SortFunc(st.ended, func(a, b string) int { return int(st.was.tokenOf(a) - st.was.tokenOf(b)) })
+	slices.SortFunc(st.began, func(a, b string) int { return int(st.is.TokenOf(a) - st.is.TokenOf(b)) })
+	slices.SortFunc(st.ended, func(a, b string) int { return int(st.was.TokenOf(a) - st.was.TokenOf(b)) })
 }
-
-func (l *lane) tokenOf(id string) int64 { return l.working[l.owner[id]][id] }
 
 // roundEnds reads the outcomes in the arguments of a step.
 func roundEnds(args []string) map[string]end {
@@ -253,28 +254,28 @@ func (j *judge) restored(all snapshot) {
 	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
 	maps.Copy(j.renewed, all.renewed)
 	maps.Copy(j.dead, all.dead)
-	j.lanes, j.places, j.highest = map[string]*lane{}, map[string]map[string]int{}, map[*lane]int64{}
+	j.lanes, j.places, j.highest = map[string]*lane.Lane{}, map[string]map[string]int{}, map[*lane.Lane]int64{}
 	for key, v := range all.values {
-		queue, failed, kind, of, ok := place(key)
+		queue, failed, kind, of, ok := lane.Place(prefix, key)
 		if !ok {
 			continue
 		}
 		l := j.lane(queue, failed)
-		l.set(kind, of, v)
+		l.Set(kind, of, v)
 		by := map[string]int{}
-		payloads(kind, v, func(p string) { by[p]++ })
+		lane.Payloads(kind, v, func(p string) { by[p]++ })
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {
-		for _, p := range l.accepted() {
-			j.count(l.queue, map[string]int{p: 1})
+		for _, p := range l.Accepted() {
+			j.count(l.Queue, map[string]int{p: 1})
 		}
-		for w := range l.workers {
+		for w := range l.Workers {
 			if p := j.homes[w]; p != nil {
 				p.excuse() // its lease has lapsed sooner, and it may be a suspect again
 			}
 		}
-		for id := range l.process {
+		for id := range l.Process {
 			j.revived[id] = true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -74,7 +75,7 @@ func (r *run) assembled() {
 		j := r.world.judge
 		for _, name := range r.opts.Queues {
 			serve := map[*process]bool{}
-			for w := range j.lane(name, false).workers {
+			for w := range j.lane(name, false).Workers {
 				serve[j.homes[w]] = true
 			}
 			for _, p := range r.world.all {
@@ -130,9 +131,9 @@ func (r *run) rest() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.world.judge.lanes)) {
 		l := r.world.judge.lanes[name]
-		if len(l.waiting)+len(l.process)+len(l.entry) > 0 {
+		if len(l.Waiting)+len(l.Process)+len(l.Entry) > 0 {
 			fmt.Fprintf(&b, "%s at %d: waiting %q, working %v of %v, entries %v, schedule %v, members %v, suspects %v, canceled %v, paused %v, ledger %v; ",
-				name, r.world.judge.ms(), l.waiting, l.process, l.working, l.entry, l.schedule, l.workers, l.suspects, l.canceled, l.paused, l.ledger)
+				name, r.world.judge.ms(), l.Waiting, l.Process, l.Working, l.Entry, l.Schedule, l.Workers, l.Suspects, l.Canceled, l.Paused, l.Ledger)
 		}
 	}
 	return b.String()
@@ -358,9 +359,9 @@ func (r *run) probeDeath(tool *process) {
 // heldBy is what the workers of a process hold. The mu of the world is held.
 func (r *run) heldBy(p *process) (held []string) {
 	for _, l := range r.world.judge.lanes {
-		for id, w := range l.owner {
+		for id, w := range l.Owner {
 			if r.world.judge.homes[w] == p {
-				held = append(held, l.process[id])
+				held = append(held, l.Process[id])
 			}
 		}
 	}
@@ -400,7 +401,7 @@ func (r *run) nothingLeft() {
 		s.begin()
 		s.do(request{verb: "GET", args: []string{"-"}}, nil) // has what is over expire
 		for _, key := range s.store.Keys() {
-			_, _, kind, _, ok := place(key)
+			_, _, kind, _, ok := lane.Place(prefix, key)
 			if key != prefix+"registry" && !(ok && kind == "token") {
 				r.world.judge.violation("%s is left: %v", key, s.read(key))
 			}

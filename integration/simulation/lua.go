@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -14,6 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2/gopher-json"
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // An interpreter runs the scripts of one server, all in one Lua state: to open
@@ -53,17 +53,12 @@ func newInterpreter(run func(args []string) any) *interpreter {
 		"call":        func(l *lua.LState) int { return in.call(l, false) },
 		"pcall":       func(l *lua.LState) int { return in.call(l, true) },
 		"error_reply": func(l *lua.LState) int { l.Push(errorTable(l, l.CheckString(1))); return 1 },
-		"sha1hex":     func(l *lua.LState) int { l.Push(lua.LString(digest(l.CheckString(1)))); return 1 },
+		"sha1hex":     func(l *lua.LState) int { l.Push(lua.LString(lane.Digest(l.CheckString(1)))); return 1 },
 	}))
 	return in
 }
 
 func (in *interpreter) close() { in.state.Close() }
-
-func digest(s string) string {
-	sum := sha1.Sum([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
 
 var (
 	verbs    = regexp.MustCompile(`(?m)^-- (\w+): `)
@@ -86,7 +81,7 @@ func verbOf(source string) string {
 // load makes a program of a script and keeps it.
 func (in *interpreter) load(source string) (*program, error) {
 	p := &program{verb: verbOf(source)}
-	sha := digest(source)
+	sha := lane.Digest(source)
 	if p.verb == "haul" {
 		source = strings.Replace(source, "local PAGE, BYTES, DAMAGED = 2000,", fmt.Sprintf("local PAGE, BYTES, DAMAGED = %d,", haulPage), 1)
 	}

@@ -6,11 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // conserved judges that payloads appear only where one was handed in, and go only
 // for a reason.
-func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane]*step) {
+func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane.Lane]*step) {
 	for payload, n := range by {
 		switch now := j.places[queue][payload]; {
 		case now > 1 && !j.twins[payload]:
@@ -38,9 +40,9 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 
 // leaves judges why a payload is in fewer places, and counts the ways it went. Of
 // equal ones each may have gone another way.
-func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane]*step) {
+func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane.Lane]*step) {
 	for _, st := range steps {
-		if st.is.queue != queue {
+		if st.is.Queue != queue {
 			continue
 		}
 		for _, why := range st.gone(payload, n) {
@@ -84,7 +86,7 @@ func (st *step) gone(payload string, n int) (why []string) {
 		if len(why) == n {
 			return why
 		}
-		if st.was.process[id] == payload {
+		if st.was.Process[id] == payload {
 			if reason := st.goneProcess(id); reason != "" {
 				why = append(why, reason)
 			}
@@ -102,23 +104,23 @@ func (st *step) gone(payload string, n int) (why []string) {
 // went somewhere else.
 func (st *step) goneProcess(id string) string {
 	was := st.was
-	payload, token, e := was.process[id], was.tokenOf(id), was.entries[id]
+	payload, token, e := was.Process[id], was.TokenOf(id), was.Entries[id]
 	end, told := st.ends[id]
-	told = told && end.token == token && was.owner[id] == st.r.worker()
+	told = told && end.token == token && was.Owner[id] == st.r.worker()
 	switch {
 	case told && end.verb == "finish":
 		if s := st.started[id]; st.w != nil && s != nil && !s.ready {
 			st.violation("process %s (%s) is finished, and no handler has returned nil", id, payload)
 		}
 		return "finished"
-	case was.covered(id, token):
+	case was.Covered(id, token):
 		return "canceled"
 	case told && end.verb == "drop":
 		if !st.wasCanceled(id, token) {
 			st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
 		}
 		return "canceled"
-	case e != "" && st.places[st.is.queue][was.entry[e]["payload"]] > 0: // it was blocked
+	case e != "" && st.places[st.is.Queue][was.Entry[e]["payload"]] > 0: // it was blocked
 		return "replaced"
 	}
 	return ""
@@ -136,14 +138,14 @@ func (st *step) goneWaiting(payload string) string {
 	case "delete":
 		return "canceled"
 	}
-	for e, fields := range was.entry {
+	for e, fields := range was.Entry {
 		switch {
 		case fields["payload"] != payload:
 		case (r.verb == "remove" || r.verb == "cancel_key") && r.args[5] == e:
 			return "canceled"
 		case r.verb == "put" && r.args[5] == e:
 			return "replaced"
-		case slices.Contains(st.ended, fields["process"]) && st.places[st.is.queue][was.process[fields["process"]]] > 0:
+		case slices.Contains(st.ended, fields["process"]) && st.places[st.is.Queue][was.Process[fields["process"]]] > 0:
 			return "replaced"
 		}
 	}
@@ -151,7 +153,7 @@ func (st *step) goneWaiting(payload string) string {
 }
 
 func (st *step) wasCanceled(id string, token int64) bool {
-	return slices.ContainsFunc(st.was.names(id), func(name string) bool { return token <= st.cancels[st.is.queue+" "+name] })
+	return slices.ContainsFunc(st.was.Names(id), func(name string) bool { return token <= st.cancels[st.is.Queue+" "+name] })
 }
 
 // rules judges all but what becomes of payloads.
@@ -170,17 +172,17 @@ func (st *step) rules() {
 // membership: who was failed changes nothing and never comes back, and nobody is
 // failed who was heard of.
 func (st *step) membership() {
-	r, was, is, name := st.r, st.was, st.is, laneName(st.is.queue, st.is.failed)
+	r, was, is, name := st.r, st.was, st.is, laneName(st.is.Queue, st.is.Failed)
 	worker := r.worker()
-	_, member := was.workers[worker]
+	_, member := was.Workers[worker]
 	if (r.verb == "step" || r.verb == "beat") && !member && st.own() && st.changed() {
 		st.violation("%s of %s, which is no member, changes %s", r.verb, worker, name)
 	}
 	if !st.kind["workers"] {
 		return
 	}
-	for w := range is.workers {
-		_, before := was.workers[w]
+	for w := range is.Workers {
+		_, before := was.Workers[w]
 		switch {
 		case before:
 		case r.verb != "join":
@@ -199,8 +201,8 @@ func (st *step) membership() {
 			st.homes[worker] = r.from
 		}
 	}
-	for w := range was.workers {
-		if _, still := is.workers[w]; still {
+	for w := range was.Workers {
+		if _, still := is.Workers[w]; still {
 			continue
 		}
 		switch r.verb {
@@ -208,7 +210,7 @@ func (st *step) membership() {
 			if w != worker {
 				st.violation("%s leaves %s for %s", worker, name, w)
 			}
-			if int64(atoi(was.rounds[w])) > int64(atoi(r.args[6])) {
+			if int64(atoi(was.Rounds[w])) > int64(atoi(r.args[6])) {
 				st.violation("%s leaves %s by a request from before its last round", w, name)
 			}
 			st.left[name+" "+w] = true
@@ -227,15 +229,15 @@ func (st *step) membership() {
 
 // own reports whether the request is one to this lane, by its first key.
 func (st *step) own() bool {
-	queue, failed, _, _, _ := place(st.r.keys[0])
-	return queue == st.is.queue && failed == st.is.failed
+	queue, failed, _, _, _ := lane.Place(prefix, st.r.keys[0])
+	return queue == st.is.Queue && failed == st.is.Failed
 }
 
 // changed reports whether anything the request touched is another than before.
 func (st *step) changed() bool {
 	for key := range st.s.touched {
-		queue, failed, kind, of, ok := place(key)
-		if ok && queue == st.is.queue && failed == st.is.failed && !reflect.DeepEqual(st.was.get(kind, of), st.is.get(kind, of)) {
+		queue, failed, kind, of, ok := lane.Place(prefix, key)
+		if ok && queue == st.is.Queue && failed == st.is.Failed && !reflect.DeepEqual(st.was.Get(kind, of), st.is.Get(kind, of)) {
 			return true
 		}
 	}
@@ -273,36 +275,36 @@ func (st *step) processes() {
 		return
 	}
 	owners := 0
-	for w, all := range is.working {
+	for w, all := range is.Working {
 		owners += len(all)
-		_, member := is.workers[w]
-		mark, suspect := is.suspects[w]
+		_, member := is.Workers[w]
+		mark, suspect := is.Suspects[w]
 		if !member && (!suspect || mark > 0) {
-			st.violation("%s holds %d processes of %s, and is no member", w, len(all), is.queue)
+			st.violation("%s holds %d processes of %s, and is no member", w, len(all), is.Queue)
 		}
 		for id := range all {
-			if _, ok := is.process[id]; !ok {
-				st.violation("%s holds process %s of %s, which has no task", w, id, is.queue)
+			if _, ok := is.Process[id]; !ok {
+				st.violation("%s holds process %s of %s, which has no task", w, id, is.Queue)
 			}
 		}
 	}
-	if owners != len(is.process) {
-		st.violation("%d processes of %s have %d owners", len(is.process), is.queue, owners)
+	if owners != len(is.Process) {
+		st.violation("%d processes of %s have %d owners", len(is.Process), is.Queue, owners)
 	}
-	if is.token < was.token {
-		st.violation("the token of %s goes back from %d to %d", is.queue, was.token, is.token)
+	if is.Token < was.Token {
+		st.violation("the token of %s goes back from %d to %d", is.Queue, was.Token, is.Token)
 	}
 	for _, id := range st.ended {
-		payload, token := was.process[id], was.tokenOf(id)
-		back := st.places[is.queue][payload] > 0
+		payload, token := was.Process[id], was.TokenOf(id)
+		back := st.places[is.Queue][payload] > 0
 		if back {
 			st.Returned++
 		}
 		if end := st.ends[id]; end.verb == "finish" || !back {
 			continue
 		}
-		if was.covered(id, token) {
-			st.violation("%s puts back %s of %s, which is canceled", st.r.verb, payload, is.queue)
+		if was.Covered(id, token) {
+			st.violation("%s puts back %s of %s, which is canceled", st.r.verb, payload, is.Queue)
 		}
 	}
 }
@@ -316,23 +318,23 @@ func (st *step) begun() {
 	worker := r.worker()
 	switch {
 	case r.verb != "step":
-		st.violation("%s starts processes of %s", r.verb, is.queue)
+		st.violation("%s starts processes of %s", r.verb, is.Queue)
 		return
-	case atoi(r.args[6]) <= atoi(was.rounds[worker]):
-		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.args[6], worker, len(st.began), is.queue)
-	case was.paused:
-		st.violation("%s starts processes of %s, which is paused", worker, is.queue)
+	case atoi(r.args[6]) <= atoi(was.Rounds[worker]):
+		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.args[6], worker, len(st.began), is.Queue)
+	case was.Paused:
+		st.violation("%s starts processes of %s, which is paused", worker, is.Queue)
 	}
 	for _, id := range st.began {
-		payload, token := is.process[id], is.tokenOf(id)
+		payload, token := is.Process[id], is.TokenOf(id)
 		switch {
-		case is.owner[id] != worker:
-			st.violation("%s starts process %s for %q", worker, id, is.owner[id])
-		case token <= st.highest[is] || token <= was.token:
-			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.queue, token, max(st.highest[is], was.token))
+		case is.Owner[id] != worker:
+			st.violation("%s starts process %s for %q", worker, id, is.Owner[id])
+		case token <= st.highest[is] || token <= was.Token:
+			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.Queue, token, max(st.highest[is], was.Token))
 		}
 		st.highest[is] = token
-		st.started[id] = &start{payload: payload, token: token, failed: is.failed}
+		st.started[id] = &start{payload: payload, token: token, failed: is.Failed}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
 			st.Extra++
@@ -348,32 +350,32 @@ func (st *step) order() {
 	case "beat", "sweep", "fail", "leave":
 		n := 0
 		for _, id := range st.ended { // by token
-			payload := was.process[id]
-			if was.entries[id] != "" || st.places[is.queue][payload] == 0 {
+			payload := was.Process[id]
+			if was.Entries[id] != "" || st.places[is.Queue][payload] == 0 {
 				continue
 			}
 			n++
-			if at := len(is.waiting) - n; at < 0 || is.waiting[at] != payload {
-				st.violation("%s is not in its place when %s returns it to the front of %s", payload, r.verb, is.queue)
+			if at := len(is.Waiting) - n; at < 0 || is.Waiting[at] != payload {
+				st.violation("%s is not in its place when %s returns it to the front of %s", payload, r.verb, is.Queue)
 				return
 			}
 		}
 	case "step":
-		if len(was.ledger) > 0 || len(is.ledger) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(st.ends)), func(e end) bool { return e.verb == "stop" }) {
+		if len(was.Ledger) > 0 || len(is.Ledger) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(st.ends)), func(e end) bool { return e.verb == "stop" }) {
 			return // some go back before, or are passed over
 		}
-		for _, mark := range was.suspects {
+		for _, mark := range was.Suspects {
 			if mark <= 0 {
 				return
 			}
 		}
-		at := len(was.waiting) - 1
+		at := len(was.Waiting) - 1
 		for _, id := range st.began {
-			if is.entries[id] != "" {
+			if is.Entries[id] != "" {
 				continue
 			}
-			if at < 0 || was.waiting[at] != is.process[id] {
-				st.violation("%s of %s starts, and was not at the front", is.process[id], is.queue)
+			if at < 0 || was.Waiting[at] != is.Process[id] {
+				st.violation("%s of %s starts, and was not at the front", is.Process[id], is.Queue)
 				return
 			}
 			at--
@@ -385,29 +387,29 @@ func (st *step) order() {
 // the list, and what is enqueued later is behind it.
 func (st *step) batches() {
 	r, was, is := st.r, st.was, st.is
-	for id, number := range is.batches {
+	for id, number := range is.Batches {
 		if number >= 1<<52 {
-			st.violation("%s puts the batch %s of %s aside, and nobody has damaged it", r.verb, id, is.queue)
+			st.violation("%s puts the batch %s of %s aside, and nobody has damaged it", r.verb, id, is.Queue)
 		}
 	}
-	if len(was.batches) == 0 {
+	if len(was.Batches) == 0 {
 		return
 	}
 	switch r.verb {
 	case "haul":
-		first := was.order()[0]
-		if !slices.Equal(slices.Concat(was.batch[first], was.waiting), slices.Concat(is.batch[first], is.waiting)) {
+		first := was.Order()[0]
+		if !slices.Equal(slices.Concat(was.Batch[first], was.Waiting), slices.Concat(is.Batch[first], is.Waiting)) {
 			st.violation("haul doesn't move the batch %s of %s, %q, to behind %q, but leaves %q and %q",
-				first, is.queue, was.batch[first], was.waiting, is.batch[first], is.waiting)
+				first, is.Queue, was.Batch[first], was.Waiting, is.Batch[first], is.Waiting)
 		}
 	case "enqueue", "enqueue_once", "enqueue_unique":
-		if len(is.waiting) > len(was.waiting) {
-			st.violation("%s gets in front of the batches %v of %s", r.verb, was.order(), is.queue)
+		if len(is.Waiting) > len(was.Waiting) {
+			st.violation("%s gets in front of the batches %v of %s", r.verb, was.Order(), is.Queue)
 		}
 	case "LPUSH": // to a long queue: in front of nothing that was enqueued before by the same producer
-		for _, p := range was.accepted() {
+		for _, p := range was.Accepted() {
 			if r.from != nil && st.settled[p] && strings.Contains(p, "/"+r.from.name+"/") {
-				st.violation("%s enqueues to %s in front of its own %s", r.from.name, is.queue, p)
+				st.violation("%s enqueues to %s in front of its own %s", r.from.name, is.Queue, p)
 			}
 		}
 	}
@@ -417,28 +419,28 @@ func (st *step) batches() {
 // waits agree.
 func (st *step) entries() {
 	is := st.is
-	if !st.kind["keyed"] && !st.kind["schedule"] && !st.kind["contents"] && !st.kind["entries"] && !(st.kind["process"] && len(is.entries) > 0) {
+	if !st.kind["keyed"] && !st.kind["schedule"] && !st.kind["contents"] && !st.kind["entries"] && !(st.kind["process"] && len(is.Entries) > 0) {
 		return
 	}
 	runs := map[string]string{}
-	for id, e := range is.entries {
+	for id, e := range is.Entries {
 		if other, twice := runs[e]; twice {
-			st.violation("processes %s and %s of %s both run %s", id, other, is.queue, e)
+			st.violation("processes %s and %s of %s both run %s", id, other, is.Queue, e)
 		}
 		runs[e] = id
-		if is.entry[e]["process"] != id {
-			st.violation("process %s of %s runs %s, which says it is %q", id, is.queue, e, is.entry[e]["process"])
+		if is.Entry[e]["process"] != id {
+			st.violation("process %s of %s runs %s, which says it is %q", id, is.Queue, e, is.Entry[e]["process"])
 		}
-		if _, ok := is.process[id]; !ok {
-			st.violation("process %s of %s runs %s, and there is no such process", id, is.queue, e)
+		if _, ok := is.Process[id]; !ok {
+			st.violation("process %s of %s runs %s, and there is no such process", id, is.Queue, e)
 		}
 	}
 	waiting, planned := 0, 0
-	for e, fields := range is.entry {
+	for e, fields := range is.Entry {
 		payload, waits := fields["payload"]
 		process, run := fields["process"]
-		_, inSchedule := is.schedule[e]
-		_, inContents := is.contents[digest(payload)+":"+e]
+		_, inSchedule := is.Schedule[e]
+		_, inContents := is.Contents[lane.Digest(payload)+":"+e]
 		if waits {
 			waiting++
 		}
@@ -447,29 +449,29 @@ func (st *step) entries() {
 		}
 		switch {
 		case run && runs[e] != process:
-			st.violation("%s of %s says that %s runs it, which does not", e, is.queue, process)
+			st.violation("%s of %s says that %s runs it, which does not", e, is.Queue, process)
 		case inSchedule != (waits && !run):
-			st.violation("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, is.queue, inSchedule, waits, run)
+			st.violation("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, is.Queue, inSchedule, waits, run)
 		case waits && !inContents:
-			st.violation("%s of %s waits with %s, and is not in contents", e, is.queue, payload)
+			st.violation("%s of %s waits with %s, and is not in contents", e, is.Queue, payload)
 		}
 	}
-	if waiting != len(is.contents) || planned != len(is.schedule) {
-		st.violation("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", is.queue, waiting, len(is.contents), planned, len(is.schedule))
+	if waiting != len(is.Contents) || planned != len(is.Schedule) {
+		st.violation("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", is.Queue, waiting, len(is.Contents), planned, len(is.Schedule))
 	}
 }
 
 // locks: a lock is there exactly as long as what it is on waits or runs.
 func (st *step) locks() {
 	is := st.is
-	if len(is.unique) == 0 && len(is.gaps) > 0 {
-		st.violation("%s leaves %d gaps of %s, which has no locks", st.r.verb, len(is.gaps), is.queue)
+	if len(is.Unique) == 0 && len(is.Gaps) > 0 {
+		st.violation("%s leaves %d gaps of %s, which has no locks", st.r.verb, len(is.Gaps), is.Queue)
 	}
-	if is.failed || len(is.unique) == 0 && len(st.was.unique) == 0 && st.r.verb != "enqueue_unique" {
+	if is.Failed || len(is.Unique) == 0 && len(st.was.Unique) == 0 && st.r.verb != "enqueue_unique" {
 		return
 	}
 	held := map[string]bool{}
-	for d, where := range is.unique {
+	for d, where := range is.Unique {
 		if d == "offset" {
 			continue
 		}
@@ -478,19 +480,19 @@ func (st *step) locks() {
 		there := ""
 		switch kind {
 		case "w":
-			there = is.at(atoi(of))
+			there = is.At(atoi(of))
 		case "p":
-			there = is.process[of]
+			there = is.Process[of]
 		case "e":
-			there = is.entry[of]["payload"]
+			there = is.Entry[of]["payload"]
 		}
-		if digest(there) != d {
-			st.violation("%s leaves a lock of %s at %s, where %q is", st.r.verb, is.queue, where, there)
+		if lane.Digest(there) != d {
+			st.violation("%s leaves a lock of %s at %s, where %q is", st.r.verb, is.Queue, where, there)
 		}
 	}
-	for _, p := range slices.Concat(is.waiting, slices.Collect(maps.Values(is.process))) {
-		if st.unique[p] && !st.twins[p] && !held[digest(p)] {
-			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.queue)
+	for _, p := range slices.Concat(is.Waiting, slices.Collect(maps.Values(is.Process))) {
+		if st.unique[p] && !st.twins[p] && !held[lane.Digest(p)] {
+			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.Queue)
 		}
 	}
 }
@@ -500,34 +502,34 @@ func (st *step) locks() {
 func (st *step) holders() {
 	is := st.is
 	if st.kind["working"] || st.kind["holders"] {
-		for w := range is.working {
-			if _, ok := is.holders[w]; !ok {
-				st.violation("%s leaves %s, which holds something of %s, unknown to cancels", st.r.verb, w, is.queue)
+		for w := range is.Working {
+			if _, ok := is.Holders[w]; !ok {
+				st.violation("%s leaves %s, which holds something of %s, unknown to cancels", st.r.verb, w, is.Queue)
 			}
 		}
-		for w := range is.holders {
-			if len(is.working[w]) == 0 {
-				st.violation("%s leaves cancels of %s to wait for %s, which holds nothing", st.r.verb, is.queue, w)
+		for w := range is.Holders {
+			if len(is.Working[w]) == 0 {
+				st.violation("%s leaves cancels of %s to wait for %s, which holds nothing", st.r.verb, is.Queue, w)
 			}
 		}
 	}
-	if !st.kind["stopping"] && (len(st.ended) == 0 || len(is.stopping) == 0) {
+	if !st.kind["stopping"] && (len(st.ended) == 0 || len(is.Stopping) == 0) {
 		return
 	}
 	due := map[string]bool{}
-	for id := range is.process {
-		for _, name := range is.names(id) {
-			if isKey(name) {
-				name = "k" + digest(name)
+	for id := range is.Process {
+		for _, name := range is.Names(id) {
+			if lane.IsKey(name) {
+				name = "k" + lane.Digest(name)
 			} else {
 				name = "p" + name
 			}
-			due[fmt.Sprintf("%s:%016d:%s", name, is.tokenOf(id), id)] = true
+			due[fmt.Sprintf("%s:%016d:%s", name, is.TokenOf(id), id)] = true
 		}
 	}
-	for member := range is.stopping {
+	for member := range is.Stopping {
 		if !due[member] {
-			st.violation("%s leaves %s of %s to stop, which does not run", st.r.verb, member, is.queue)
+			st.violation("%s leaves %s of %s to stop, which does not run", st.r.verb, member, is.Queue)
 		}
 	}
 }
@@ -537,21 +539,21 @@ func (st *step) cancelLog() {
 	r, is := st.r, st.is
 	switch {
 	case r.verb == "cancel":
-		st.cancels[is.queue+" "+digest(r.args[6])] = is.token
+		st.cancels[is.Queue+" "+lane.Digest(r.args[6])] = is.Token
 	case r.verb == "cancel_key":
-		st.cancels[is.queue+" "+r.args[5]] = is.token
+		st.cancels[is.Queue+" "+r.args[5]] = is.Token
 	}
 	if !st.kind["canceled"] {
 		return
 	}
-	for name, token := range st.was.canceled {
-		if _, still := is.canceled[name]; still {
+	for name, token := range st.was.Canceled {
+		if _, still := is.Canceled[name]; still {
 			continue
 		}
-		for id := range is.process {
+		for id := range is.Process {
 			// Its worker may have ended it before, and know nothing of it.
-			if is.tokenOf(id) <= token && !st.revived[id] && slices.Contains(is.names(id), name) {
-				st.violation("the cancel of %s of %s is over, and %s runs", is.process[id], is.queue, id)
+			if is.TokenOf(id) <= token && !st.revived[id] && slices.Contains(is.Names(id), name) {
+				st.violation("the cancel of %s of %s is over, and %s runs", is.Process[id], is.Queue, id)
 			}
 		}
 	}

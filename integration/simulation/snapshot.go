@@ -4,14 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
-)
 
-// A value is what a key holds: a text, a []string, a hash, a zset, a set, or nil.
-type (
-	text string
-	hash map[string]string
-	zset map[string]int64 // all scores here are whole numbers
-	set  map[string]bool
+	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // read returns a copy of what a key holds.
@@ -19,12 +13,12 @@ func (s *server) read(key string) any {
 	switch s.store.Type(key) {
 	case "string":
 		v, _ := s.store.Get(key) // it is there
-		return text(v)
+		return lane.Text(v)
 	case "list":
 		v, _ := s.store.List(key)
 		return slices.Clone(v)
 	case "hash":
-		h := hash{}
+		h := lane.Hash{}
 		fields, _ := s.store.HKeys(key)
 		for _, f := range fields {
 			h[f] = s.store.HGet(key, f)
@@ -32,14 +26,14 @@ func (s *server) read(key string) any {
 		return h
 	case "zset":
 		scores, _ := s.store.SortedSet(key)
-		z := make(zset, len(scores))
+		z := make(lane.ZSet, len(scores))
 		for m, score := range scores {
 			z[m] = int64(score)
 		}
 		return z
 	case "set":
 		members, _ := s.store.Members(key)
-		all := make(set, len(members))
+		all := make(lane.Set, len(members))
 		for _, m := range members {
 			all[m] = true
 		}
@@ -79,19 +73,19 @@ func (s *server) restore(all snapshot) {
 			}
 		}
 		switch v := all.values[key].(type) {
-		case text:
+		case lane.Text:
 			_ = s.store.Set(key, string(v)) // the key is free, here and below
 		case []string:
 			_, _ = s.store.Push(key, v...)
-		case hash:
+		case lane.Hash:
 			for f, x := range v {
 				s.store.HSet(key, f, x)
 			}
-		case zset:
+		case lane.ZSet:
 			for m, score := range v {
 				_, _ = s.store.ZAdd(key, float64(score), m)
 			}
-		case set:
+		case lane.Set:
 			_, _ = s.store.SAdd(key, slices.Collect(maps.Keys(v))...)
 		}
 		if left > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -291,7 +292,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	if w.Rollbacks+w.Wipes > 0 || w.ByHand > 0 {
 		return // who is not known to hold anything need not say that it holds nothing
 	}
-	covers := w.judge.cancels[q.Name()+" "+digest(payload)]
+	covers := w.judge.cancels[q.Name()+" "+lane.Digest(payload)]
 	for id, s := range w.judge.started {
 		if s.payload == payload && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
 			w.judge.violation("the cancel of %s was said to be over, and process %s runs on %s", payload, id, s.at.name)

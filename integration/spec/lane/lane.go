@@ -1,0 +1,263 @@
+// Package lane is what is in Redis of one queue, as a typed view: the judges of
+// simulation, chaos and random tests look at it.
+package lane
+
+import (
+	"cmp"
+	"crypto/sha1"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Lane is what is in Redis of one queue, or of one failed queue.
+type Lane struct {
+	Queue  string
+	Failed bool
+
+	Waiting  []string          // front last
+	Process  map[string]string // id → payload
+	Working  map[string]ZSet   // worker → id → token
+	Entry    map[string]Hash
+	Batch    map[string][]string // id → payloads, front last
+	Batches  ZSet                // that are committed
+	Workers  ZSet
+	Suspects ZSet
+	Schedule ZSet
+	Contents ZSet
+	Canceled ZSet
+	Holders  ZSet // worker → token up to which it has said what cancels cover
+	Stopping ZSet // "name:token:process" of what runs and a cancel covers
+	Gaps     ZSet // positions in the list from which cancels removed payloads
+	Entries  Hash
+	Unique   Hash
+	Rounds   Hash
+	Ledger   Hash
+	Token    int64
+	Paused   bool
+
+	Owner map[string]string // process → worker
+}
+
+// New returns the view of nothing.
+func New(queue string, failed bool) *Lane {
+	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Batch: map[string][]string{}}
+}
+
+// Place takes the name of a key apart: whose it is, what kind, and of what. It is
+// false for those of no queue. The prefix ends in a colon.
+func Place(prefix, key string) (queue string, failed bool, kind, of string, ok bool) {
+	rest, ok := strings.CutPrefix(key, prefix)
+	if !ok {
+		return "", false, "", "", false
+	}
+	rest, failed = strings.CutPrefix(rest, "failed:")
+	kind, rest, ok = strings.Cut(rest, ":{")
+	if !ok {
+		return "", false, "", "", false
+	}
+	queue, of, ok = strings.Cut(rest, "}")
+	return queue, failed, kind, strings.TrimPrefix(of, ":"), ok
+}
+
+func asZSet(v any) ZSet { z, _ := v.(ZSet); return z }
+func asHash(v any) Hash { h, _ := v.(Hash); return h }
+
+// Set takes in what a key holds now.
+func (l *Lane) Set(kind, of string, v any) {
+	switch kind {
+	case "queues":
+		l.Waiting, _ = v.([]string)
+	case "process":
+		if all, _ := v.([]string); len(all) == 1 {
+			l.Process[of] = all[0]
+		} else {
+			delete(l.Process, of)
+		}
+	case "working":
+		for id := range l.Working[of] {
+			delete(l.Owner, id)
+		}
+		delete(l.Working, of)
+		if z := asZSet(v); len(z) > 0 {
+			l.Working[of] = z
+			for id := range z {
+				l.Owner[id] = of
+			}
+		}
+	case "keyed":
+		delete(l.Entry, of)
+		if h := asHash(v); len(h) > 0 {
+			l.Entry[of] = h
+		}
+	case "batch":
+		delete(l.Batch, of)
+		if all, _ := v.([]string); len(all) > 0 {
+			l.Batch[of] = all
+		}
+	case "batches":
+		l.Batches = asZSet(v)
+	case "workers":
+		l.Workers = asZSet(v)
+	case "suspects":
+		l.Suspects = asZSet(v)
+	case "schedule":
+		l.Schedule = asZSet(v)
+	case "contents":
+		l.Contents = asZSet(v)
+	case "canceled":
+		l.Canceled = asZSet(v)
+	case "holders":
+		l.Holders = asZSet(v)
+	case "stopping":
+		l.Stopping = asZSet(v)
+	case "gaps":
+		l.Gaps = asZSet(v)
+	case "entries":
+		l.Entries = asHash(v)
+	case "unique":
+		l.Unique = asHash(v)
+	case "rounds":
+		l.Rounds = asHash(v)
+	case "ledger":
+		l.Ledger = asHash(v)
+	case "token":
+		t, _ := v.(Text)
+		l.Token, _ = strconv.ParseInt(string(t), 10, 64) // nothing is 0
+	case "paused":
+		l.Paused = v != nil
+	}
+}
+
+// Get is what a key held when it was last taken in.
+func (l *Lane) Get(kind, of string) any {
+	switch kind {
+	case "queues":
+		return l.Waiting
+	case "process":
+		if p, ok := l.Process[of]; ok {
+			return []string{p}
+		}
+		return []string(nil)
+	case "working":
+		return l.Working[of]
+	case "keyed":
+		return l.Entry[of]
+	case "batches":
+		return l.Batches
+	case "workers":
+		return l.Workers
+	case "suspects":
+		return l.Suspects
+	case "schedule":
+		return l.Schedule
+	case "contents":
+		return l.Contents
+	case "canceled":
+		return l.Canceled
+	case "holders":
+		return l.Holders
+	case "stopping":
+		return l.Stopping
+	case "gaps":
+		return l.Gaps
+	case "entries":
+		return l.Entries
+	case "unique":
+		return l.Unique
+	case "rounds":
+		return l.Rounds
+	case "ledger":
+		return l.Ledger
+	}
+	return nil
+}
+
+// Payloads are those of tasks that are in a value, with how often.
+func Payloads(kind string, v any, yield func(payload string)) {
+	switch kind {
+	case "queues", "process":
+		all, _ := v.([]string)
+		for _, p := range all {
+			yield(p)
+		}
+	case "keyed":
+		if p, ok := asHash(v)["payload"]; ok {
+			yield(p)
+		}
+	}
+}
+
+// Order are the batches that are committed, in their order.
+func (l *Lane) Order() []string {
+	return slices.SortedFunc(maps.Keys(l.Batches), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.Batches[a], l.Batches[b]), cmp.Compare(a, b))
+	})
+}
+
+// Accepted are the payloads of batches that are committed: each is enqueued, and will be
+// in the list.
+func (l *Lane) Accepted() (all []string) {
+	for _, id := range l.Order() {
+		all = append(all, l.Batch[id]...)
+	}
+	return all
+}
+
+// Names are those by which a cancel may cover a process.
+func (l *Lane) Names(id string) []string {
+	names := []string{Digest(l.Process[id])}
+	if e := l.Entries[id]; IsKey(e) {
+		names = append(names, e)
+	}
+	return names
+}
+
+func IsKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
+
+// At is what is in the list at a position that a lock names; "" if nothing is.
+func (l *Lane) At(position int) string {
+	ahead := position - atoi(l.Unique["offset"])
+	for _, gap := range l.Gaps {
+		if gap < int64(position) {
+			ahead--
+		}
+	}
+	if ahead < 0 || ahead >= len(l.Waiting) {
+		return ""
+	}
+	return l.Waiting[len(l.Waiting)-1-ahead]
+}
+
+// Covered reports whether a cancel in the log covers a process.
+func (l *Lane) Covered(id string, token int64) bool {
+	return len(l.Canceled) > 0 && slices.ContainsFunc(l.Names(id), func(name string) bool {
+		c, ok := l.Canceled[name]
+		return ok && token <= c
+	})
+}
+
+// Digest is what a payload is named by.
+func Digest(payload string) string {
+	sum := sha1.Sum([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s) // what the scripts write there are numbers
+	return n
+}
+
+// What a key holds: a Text, a []string whose last is in front, a Hash, a ZSet, a Set, or
+// nil.
+type (
+	Text string
+	Hash map[string]string
+	ZSet map[string]int64 // all scores here are whole numbers
+	Set  map[string]bool
+)
+
+// TokenOf is the token of a process.
+func (l *Lane) TokenOf(id string) int64 { return l.Working[l.Owner[id]][id] }
