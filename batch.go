@@ -3,9 +3,6 @@ package worqr
 import (
 	"context"
 	"errors"
-	"iter"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
@@ -84,60 +81,3 @@ func (q *Queue) haul(ctx context.Context) error {
 
 // maxDamages is how many lines a second a peer logs about damaged batches.
 const maxDamages = 5
-
-// unmoved returns the batches that are still to be moved to the queue, in their order.
-func (q *Queue) unmoved(reply redisconn.Reply) ([]string, error) {
-	ids, err := redis.Strings(reply.Value, reply.Err)
-	if foreignType(err) {
-		return nil, nil // nobody can tell of any
-	}
-	return ids, err
-}
-
-// onList counts the tasks on the list, with those of batches on the way there. It is given
-// what was answered about both before.
-func (q *Queue) onList(ctx context.Context, list, batches redisconn.Reply) (int, error) {
-	sum, err := redis.Int(list.Value, list.Err)
-	if err != nil {
-		return 0, err
-	}
-	ids, err := q.unmoved(batches)
-	if err != nil || len(ids) == 0 {
-		return sum, err
-	}
-	// Together, since tasks move from one to the other.
-	calls := []redisconn.Call{redisconn.Command("LLEN", q.keys.Waiting())}
-	for _, id := range ids {
-		calls = append(calls, redisconn.Command("LLEN", q.keys.Batch(id)))
-	}
-	sum = 0
-	for i, r := range q.peer.calls.Do(ctx, calls...) {
-		n, err := redis.Int(r.Value, r.Err)
-		if err != nil && (i == 0 || !foreignType(err)) {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-// batched yields what waits in batches, front first.
-func (q *Queue) batched(ctx context.Context) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		ids, err := q.unmoved(q.peer.calls.Do(ctx, store.UnmovedCall(q.keys))[0])
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for _, id := range ids {
-			for payload, err := range q.elements(ctx, q.keys.Batch(id)) {
-				if foreignType(err) {
-					break // it is damaged
-				}
-				if !yield(payload, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}

@@ -32,7 +32,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	// What was accepted is canceled, too. Where a key is of another type, it is not in a batch,
 	// or the next call fails.
-	if err := q.haul(ctx); err != nil && !foreignType(err) {
+	if err := q.haul(ctx); err != nil && !store.IsWrongType(err) {
 		return nil, q.wrap("cancel", err)
 	}
 	receipt, err := store.Cancel(ctx, q.peer.calls, q.keys, payload)
@@ -52,7 +52,7 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, keyMark+key)
+	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, store.EntryOf(key))
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}

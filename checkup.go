@@ -314,7 +314,7 @@ func (c *checkup) judge(pt *patient, what store.What, worker string, names []str
 	}
 	for len(names) > 0 {
 		v, err := store.Check(c.ctx, c.peer.calls, pt.queue.keys, what, worker, c.mend, names[:min(most, len(names))])
-		if foreignType(err) {
+		if store.IsWrongType(err) {
 			return nil // that was found, and nothing can be told beside it
 		}
 		if err != nil {
@@ -365,7 +365,7 @@ func (c *checkup) secondLook(pt *patient, what store.What, before store.Flaw) er
 		name = before.Detail + ":" + name
 	}
 	v, err := store.Check(c.ctx, c.peer.calls, pt.queue.keys, what, "", c.mend, []string{name})
-	if foreignType(err) {
+	if store.IsWrongType(err) {
 		return nil
 	}
 	for _, f := range v.Flaws {
@@ -393,7 +393,7 @@ func (c *checkup) conclude(pt *patient, what store.What, worker string, f store.
 	kind := FindingKind(f.Kind)
 	if f.Mended && (kind == findingStray || kind == findingUnfinished || kind == findingDead) {
 		err := c.goOn(pt, f.Name, kind == findingDead)
-		if err != nil && !foreignType(err) {
+		if err != nil && !store.IsWrongType(err) {
 			return err
 		}
 		f.Mended = err == nil // else it goes on once the key is repaired
@@ -524,7 +524,7 @@ func (c *checkup) fields(command, key string, take func(names []string) error) e
 func (c *checkup) pairs(command, key string, take func(names, values []string) error) error {
 	for cursor := "0"; ; {
 		reply, err := redis.Values(c.peer.calls.One(c.ctx, redisconn.Command(command, key, cursor, "COUNT", page)))
-		if foreignType(err) {
+		if store.IsWrongType(err) {
 			return nil // that was found
 		}
 		var pairs, names, values []string
@@ -543,19 +543,14 @@ func (c *checkup) pairs(command, key string, take func(names, values []string) e
 	}
 }
 
-// foreignType reports whether Redis has refused because of the type of a key.
-func foreignType(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
-}
-
 // veil is the last part of a key without what may be secret: what users have
 // named.
 func veil(kind, part string) string {
 	switch {
 	case kind == "process" || kind == "working" || kind == "batch" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
 		return clip(part)
-	case strings.HasPrefix(part, keyMark):
-		return keyMark + veil("", strings.TrimPrefix(part, keyMark))
+	case store.KeyOf(part) != "":
+		return store.EntryOf(veil("", store.KeyOf(part)))
 	}
 	sum := sha1.Sum([]byte(part))
 	return "#" + hex.EncodeToString(sum[:])

@@ -193,7 +193,7 @@ func (q *Queue) list(ctx context.Context, alone bool) {
 	case err == nil:
 	case redisconn.Denied(err):
 		b.denied.Store(true)
-	case foreignType(err):
+	case store.IsWrongType(err):
 		b.foreign.Store(now)
 	default:
 		b.listed.Store(0)

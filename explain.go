@@ -113,7 +113,7 @@ func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("explain", err)
 	}
-	e, err := q.explain(ctx, keyMark+key, nil)
+	e, err := q.explain(ctx, store.EntryOf(key), nil)
 	return e, q.wrap("explain", err)
 }
 
@@ -129,30 +129,10 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		}
 		if tries == 1 {
 			e.prefix = q.peer.opts.Prefix
-			e.NoSuchQueue, err = q.unknown(ctx)
+			e.NoSuchQueue, err = store.Unknown(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
 			return e, err
 		}
 	}
-}
-
-// unknown reports whether neither a key of the queue is there nor its name in the
-// registry, as far as that may be read.
-func (q *Queue) unknown(ctx context.Context) (bool, error) {
-	k := q.keys
-	n, err := redis.Int(q.read(ctx, "EXISTS", k.Waiting(), k.Contents(), k.Entries(), k.Workers(), k.Suspects(), k.Token(),
-		k.Paused(), k.Canceled(), k.Unique(), k.Batches(), k.Failed().Contents()))
-	if err != nil || n > 0 {
-		return false, err
-	}
-	for name, err := range q.peer.scan(ctx, q.peer.space.Registry()) {
-		if redisconn.Denied(err) {
-			return false, nil // it may be known
-		}
-		if err != nil || name == q.name {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
@@ -192,7 +172,7 @@ func (q *Queue) explainOnce(ctx context.Context, entry string, payload []byte) (
 		e.Copies = append(e.Copies, buriedAs(failure(&g)))
 	}
 	if entry != "" {
-		if err := e.dig(ctx, q, strings.TrimPrefix(entry, keyMark)); err != nil {
+		if err := e.dig(ctx, q, store.KeyOf(entry)); err != nil {
 			return nil, err
 		}
 	}
@@ -230,7 +210,7 @@ func (e *Explanation) halted(c TaskCopy) TaskCopy {
 
 // entry is what waits of an entry.
 func (e *Explanation) entry(p *store.Place, x store.Entry) TaskCopy {
-	c := TaskCopy{State: CopyScheduled, DueAt: due(x.Due, p.Now), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	c := TaskCopy{State: CopyScheduled, DueAt: time.UnixMilli(store.Due(x.Due, p.Now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > p.Now
 	if x.Process != "" {
 		c.State, c.Reasons = CopyBlocked, []Reason{ReasonBlocked}
@@ -281,7 +261,7 @@ func (e *Explanation) holder(ctx context.Context, q *Queue, c *TaskCopy) error {
 	for i, r := range replies {
 		var err error
 		switch {
-		case foreignType(r.Err):
+		case store.IsWrongType(r.Err):
 		case r.Err != nil:
 			return r.Err
 		case i == 0:

@@ -2,16 +2,9 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"iter"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -30,7 +23,7 @@ type FailedTask struct {
 
 func failure(g *store.Grave) *FailedTask {
 	return &FailedTask{
-		ID: strings.TrimPrefix(g.Entry, keyMark), Payload: g.Payload, Key: strings.TrimPrefix(g.From, keyMark),
+		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
 		Kind: FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
 		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At),
 	}
@@ -48,63 +41,7 @@ func (q *Queue) failed() *Queue {
 // about a mebibyte of payloads, so it's no snapshot: each task that stays where it is
 // comes once, and tasks that fail meanwhile don't. It ends after the first error.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
-	return func(yield func(FailedTask, error) bool) {
-		if q.bad != nil {
-			yield(FailedTask{}, q.wrap("list failed tasks", q.bad))
-			return
-		}
-		for entries, err := range q.graveyard().pages(ctx) {
-			if err != nil {
-				yield(FailedTask{}, q.wrap("list failed tasks", err))
-				return
-			}
-			keys := q.graves(entries)
-			read := func(i int) redisconn.Call { return redisconn.Command("HGETALL", keys[i]) }
-			for i, reply := range q.peer.sized(ctx, keys, read) {
-				t, err := readFailed(entries[i].name, reply)
-				if err != nil {
-					yield(FailedTask{}, q.wrap("list failed tasks", err))
-					return
-				}
-				if t != nil && !yield(*t, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// graveyard reads the entries of the failed queue, newest first.
-func (q *Queue) graveyard() *ranking {
-	return &ranking{peer: q.peer, key: q.keys.Failed().Schedule(), reverse: true}
-}
-
-// graves are the keys of entries of the failed queue.
-func (q *Queue) graves(entries []ranked) []string {
-	keys := make([]string, len(entries))
-	for i, e := range entries {
-		keys[i] = q.keys.Failed().Keyed(e.name)
-	}
-	return keys
-}
-
-// readFailed makes a failed task of its hash, or nil if it has gone.
-func readFailed(entry string, reply redisconn.Reply) (*FailedTask, error) {
-	f, err := redis.StringMap(reply.Value, reply.Err)
-	if err != nil {
-		return nil, err
-	}
-	if _, waits := f["payload"]; !waits {
-		return nil, nil
-	}
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
-		return n
-	}
-	return failure(&store.Grave{
-		Entry: entry, Payload: []byte(f["payload"]), Kind: store.Kind(f["kind"]), Reason: f["reason"],
-		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
-	}), nil
+	return listed(store.FailedTasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
 // RequeueFailed runs the failed tasks with these ids again, with their counts back at
@@ -116,7 +53,11 @@ func readFailed(entry string, reply redisconn.Reply) (*FailedTask, error) {
 // put back is not unique any more. When it fails, some may have been put back; it
 // may be repeated.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	n, err := q.exhume(ctx, ids, q.requeue)
+	if err := q.checkIDs(ids); err != nil {
+		return 0, q.wrap("requeue failed tasks", err)
+	}
+	n, err := store.RequeueFailed(ctx, q.peer.calls, q.keys, ids)
+	q.requeued(ctx, n)
 	return n, q.wrap("requeue failed tasks", err)
 }
 
@@ -124,7 +65,11 @@ func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 // page, newest first, and ends even while others keep failing; those that fail
 // meanwhile may stay.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
-	n, err := q.exhumeAll(ctx, q.requeue)
+	if q.bad != nil {
+		return 0, q.wrap("requeue all failed tasks", q.bad)
+	}
+	n, err := store.RequeueAllFailed(ctx, q.peer.calls, q.keys)
+	q.requeued(ctx, n)
 	return n, q.wrap("requeue all failed tasks", err)
 }
 
@@ -132,7 +77,10 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 // nothing; DeleteAllFailed drops them all. It returns how many it dropped; those that
 // OnFailed works on stay. When it fails, some may have been dropped; it may be repeated.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	n, err := q.exhume(ctx, ids, q.unbury)
+	if err := q.checkIDs(ids); err != nil {
+		return 0, q.wrap("delete failed tasks", err)
+	}
+	n, err := store.DeleteFailed(ctx, q.peer.calls, q.keys, ids)
 	return n, q.wrap("delete failed tasks", err)
 }
 
@@ -140,72 +88,24 @@ func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 // page, newest first, and ends even while others keep failing; those that fail
 // meanwhile may stay.
 func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
-	n, err := q.exhumeAll(ctx, q.unbury)
+	if q.bad != nil {
+		return 0, q.wrap("delete all failed tasks", q.bad)
+	}
+	n, err := store.DeleteAllFailed(ctx, q.peer.calls, q.keys)
 	return n, q.wrap("delete all failed tasks", err)
 }
 
-// requeue puts a page of failed tasks back.
-func (q *Queue) requeue(ctx context.Context, entries []ranked) (int, error) {
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.name
+// checkIDs fails when there are more ids than one call takes.
+func (q *Queue) checkIDs(ids []string) error {
+	if q.bad == nil && len(ids) > MaxBatchSize {
+		return tooLarge("%d ids at once; at most %d", len(ids), MaxBatchSize)
 	}
-	n, err := store.Requeue(ctx, q.peer.calls, q.keys, names)
+	return q.bad
+}
+
+// requeued lists the queue if something went back to it.
+func (q *Queue) requeued(ctx context.Context, n int) {
 	if n > 0 {
 		q.list(ctx, false)
 	}
-	return n, err
-}
-
-// unbury drops a page of failed tasks.
-func (q *Queue) unbury(ctx context.Context, entries []ranked) (n int, err error) {
-	remove := func(i int) redisconn.Call { return store.RemoveCall(q.keys.Failed(), entries[i].name) }
-	for _, reply := range q.peer.sized(ctx, q.graves(entries), remove) {
-		removed, e := redis.Int(reply.Value, reply.Err)
-		n += removed
-		err = errors.Join(err, e)
-	}
-	return n, err
-}
-
-// exhume does something with the named failed tasks, a page at a time.
-func (q *Queue) exhume(ctx context.Context, ids []string, do func(context.Context, []ranked) (int, error)) (n int, err error) {
-	if q.bad != nil {
-		return 0, q.bad
-	}
-	if len(ids) > MaxBatchSize {
-		return 0, tooLarge("%d ids at once; at most %d", len(ids), MaxBatchSize)
-	}
-	for some := range slices.Chunk(ids, page) {
-		entries := make([]ranked, len(some))
-		for i, id := range some {
-			entries[i].name = keyMark + id
-		}
-		done, err := do(ctx, entries)
-		n += done
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// exhumeAll does something with all failed tasks, a page at a time. Tasks fail with the
-// present time and it goes back in time, so it ends.
-func (q *Queue) exhumeAll(ctx context.Context, do func(context.Context, []ranked) (int, error)) (n int, err error) {
-	if q.bad != nil {
-		return 0, q.bad
-	}
-	all := q.graveyard()
-	for entries, err := range all.pages(ctx) {
-		if err != nil {
-			return n, err
-		}
-		done, err := do(ctx, entries)
-		n += done
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
 }

@@ -61,7 +61,7 @@ func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 		last := context.WithoutCancel(ctx)
 		p.bury(last, dead, p.were(last, failed))
 	}
-	return failed, wrap("sweep", joined(append(errs, p.prune(ctx))))
+	return failed, wrap("sweep", joined(append(errs, store.Prune(ctx, p.calls, p.space))))
 }
 
 // most is how many errors of queues one error tells of.
@@ -97,34 +97,6 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// prune takes peers off the list whose registration has ended. One that lives
-// puts itself back with its next beat.
-func (p *Peer) prune(ctx context.Context) error {
-	var some []string
-	for id, err := range p.scan(ctx, p.space.Workers()) {
-		if err != nil {
-			return err
-		}
-		if some = append(some, id); len(some) == page {
-			if err := store.Delist(ctx, p.calls, p.space, some); err != nil {
-				return err
-			}
-			some = nil
-		}
-	}
-	return store.Delist(ctx, p.calls, p.space, some)
-}
-
-// pruneSome is prune for as many as one look takes, so that what it costs does not
-// grow with the fleet. Which ones is left to chance.
-func (p *Peer) pruneSome(ctx context.Context) error {
-	some, err := redis.Strings(p.calls.One(ctx, redisconn.Command("SRANDMEMBER", p.space.Workers(), page)))
-	if err != nil {
-		return err
-	}
-	return store.Delist(ctx, p.calls, p.space, some)
-}
-
 // queues yields a handle to each queue, and to each failed queue.
 func (p *Peer) queues(ctx context.Context) iter.Seq2[*Queue, error] {
 	return func(yield func(*Queue, error) bool) {
@@ -157,7 +129,7 @@ func (o obituaries) add(queue string, d store.Dead) {
 }
 
 // bury says who is dead, in one line for each, and takes them off the roster.
-func (p *Peer) bury(ctx context.Context, dead obituaries, were map[string]Worker) {
+func (p *Peer) bury(ctx context.Context, dead obituaries, were map[string]store.Worker) {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(dead)), page) {
 		for _, id := range ids {
 			o, attrs := dead[id], []any{"worker", id}
@@ -177,12 +149,12 @@ func (p *Peer) bury(ctx context.Context, dead obituaries, were map[string]Worker
 }
 
 // were is what is still registered of workers. It may not take long.
-func (p *Peer) were(ctx context.Context, ids []string) map[string]Worker {
+func (p *Peer) were(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(p.opts.beat()/4, 500*time.Millisecond))
 	defer cancel()
-	all := map[string]Worker{}
+	all := map[string]store.Worker{}
 	for some := range slices.Chunk(ids, page) {
-		workers, _ := p.registrations(ctx, some)
+		workers, _ := store.Registrations(ctx, p.calls, p.space, some)
 		for _, w := range workers {
 			all[w.ID] = w
 		}

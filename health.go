@@ -11,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // CheckOptions configure Check and Repair. Nil means the defaults.
@@ -168,7 +169,7 @@ func (c *checkup) long(pt *patient, token int64) {
 // have ended without them; what they occupy of the peer stays occupied.
 func (c *checkup) stuck() error {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(c.present)), page) {
-		workers, err := c.peer.registrations(c.ctx, ids)
+		workers, err := store.Registrations(c.ctx, c.peer.calls, c.peer.space, ids)
 		if err != nil {
 			return err
 		}
@@ -196,7 +197,7 @@ func (c *checkup) stalled(pt *patient, ready int, idle bool) {
 // late reports that what has a time does not start.
 func (c *checkup) late(pt *patient, now string) error {
 	first, err := redis.Strings(c.peer.calls.One(c.ctx, redisconn.Command("ZRANGEBYSCORE", pt.queue.keys.Schedule(), "-inf", now, "WITHSCORES", "LIMIT", 0, 1)))
-	if err != nil && !foreignType(err) {
+	if err != nil && !store.IsWrongType(err) {
 		return err
 	}
 	if len(first) < 2 {

@@ -1,47 +1,5 @@
 package worqr
 
-import (
-	"encoding/binary"
-	"encoding/hex"
-	"time"
+import "github.com/worqr/worqr/internal/store"
 
-	"github.com/google/uuid"
-)
-
-// newID returns a UUIDv7.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// newIDs returns n UUIDv7, in their order. Only the first is random; the others
-// count on from there, which is method 2 of RFC 9562, section 6.2.
-func newIDs(n int) []string {
-	if n == 0 {
-		return nil
-	}
-	const length, tail = 36, 1<<62 - 1 // without the bits of the variant
-	id := uuid.Must(uuid.NewV7())
-	count := binary.BigEndian.Uint64(id[8:])
-	text := make([]byte, 0, n*length)
-	for i := range uint64(n) {
-		binary.BigEndian.PutUint64(id[8:], count&^tail|(count+i)&tail)
-		for _, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-			if len(text)%length != 0 {
-				text = append(text, '-')
-			}
-			text = hex.AppendEncode(text, part)
-		}
-	}
-	ids, all := make([]string, n), string(text)
-	for i := range ids {
-		ids[i] = all[i*length : (i+1)*length]
-	}
-	return ids
-}
-
-// begun is the time of a process by its id, zero if that tells none.
-func begun(process string) time.Time {
-	id, err := uuid.Parse(process)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.Unix(id.Time().UnixTime())
-}
+var newID, newIDs, begun = store.NewID, store.NewIDs, store.StartedAt

@@ -10,6 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Peers of one queue should have the same lease. Else each judges the others by its own,
@@ -55,7 +56,7 @@ func (w *worker) compareLeases(ctx context.Context) {
 				}
 			}
 		}
-		known := map[string]Worker{}
+		known := map[string]store.Worker{}
 		for ids := range slices.Chunk(slices.Sorted(maps.Keys(others)), page) {
 			maps.Copy(known, p.were(ctx, ids))
 		}

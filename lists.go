@@ -35,8 +35,8 @@ func (c *checkup) lists() error {
 	if err := c.stuck(); err != nil {
 		return err
 	}
-	for w, err := range c.peer.scan(c.ctx, roster) {
-		if foreignType(err) {
+	for w, err := range store.Roster(c.ctx, c.peer.calls, c.peer.space) {
+		if store.IsWrongType(err) {
 			break // that was found
 		}
 		if err != nil {
@@ -84,7 +84,7 @@ func absent[T any](c *checkup, set string, all []T, name func(T) string, look fu
 func (c *checkup) asks(calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, r := range c.peer.calls.Do(c.ctx, calls...) {
-		if r.Err != nil && !foreignType(r.Err) {
+		if r.Err != nil && !store.IsWrongType(r.Err) {
 			return nil, r.Err
 		}
 		all[i], _ = redis.Int64(r.Value, r.Err) // what is no number is 0
@@ -104,7 +104,7 @@ func (c *checkup) unlisted(pt *patient) error {
 	f := Finding{Kind: findingRegistry, Severity: SeverityNotice, Queue: pt.queue.id, Key: registry,
 		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
 	if c.mend {
-		if err := store.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !foreignType(err) {
+		if err := store.List(c.ctx, c.peer.calls, c.peer.space, pt.queue.name); err != nil && !store.IsWrongType(err) {
 			return err
 		}
 		f.Text, f.Repaired = "The queue was not on the list of queues, so tools did not see it. It was listed.", true
@@ -120,7 +120,7 @@ func (c *checkup) serves(worker string) (queues int, err error) {
 		calls = append(calls, redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker))
 	}
 	for _, r := range c.peer.calls.Do(c.ctx, calls...) {
-		if r.Err != nil && !foreignType(r.Err) {
+		if r.Err != nil && !store.IsWrongType(r.Err) {
 			return 0, r.Err
 		}
 		if r.Err == nil && r.Value != nil {
@@ -190,7 +190,7 @@ func (c *checkup) unlistedWorker(w string) error {
 	f := Finding{Kind: findingRoster, Severity: SeverityNotice, Key: s.Workers(), Subject: clip(w),
 		Text: "A registered worker is not on the list of peers. Repair lists it."}
 	if c.mend {
-		if _, err := c.peer.calls.One(c.ctx, redisconn.Command("SADD", s.Workers(), w)); err != nil && !foreignType(err) {
+		if _, err := c.peer.calls.One(c.ctx, redisconn.Command("SADD", s.Workers(), w)); err != nil && !store.IsWrongType(err) {
 			return err
 		}
 		f.Text, f.Repaired = "A registered worker was not on the list of peers. It was listed.", true
@@ -204,7 +204,7 @@ func (c *checkup) unlistedWorker(w string) error {
 func (c *checkup) idler(w string) error {
 	key := c.peer.space.Worker(w)
 	text, err := redis.String(c.peer.calls.One(c.ctx, redisconn.Command("HGET", key, "queues")))
-	if err != nil && !errors.Is(err, redis.ErrNil) && !foreignType(err) {
+	if err != nil && !errors.Is(err, redis.ErrNil) && !store.IsWrongType(err) {
 		return err
 	}
 	var names []string

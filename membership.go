@@ -63,7 +63,7 @@ func (w *worker) belong() {
 func (w *worker) look(ctx context.Context) error {
 	if w.isToPrune() {
 		w.loops.Go(func() {
-			if err := w.peer.pruneSome(w.ctx); err != nil {
+			if err := store.PruneSome(w.ctx, w.peer.calls, w.peer.space); err != nil {
 				w.pruneLater()
 			}
 		})

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A mismatch tells how likely it is that Redis believes a worker to hold something else
@@ -48,7 +48,7 @@ func (r *rounds) reconcile() {
 	r.mu.Lock()
 	ours := maps.Clone(r.held)
 	r.mu.Unlock()
-	theirs, err := r.believed()
+	theirs, err := store.Held(r.ctx, r.queue.peer.calls, r.queue.keys, r.worker)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.mismatch.looking = false }()
@@ -88,23 +88,4 @@ func (r *rounds) reconcile() {
 		}
 	}
 	r.kick()
-}
-
-// believed is what Redis believes the worker to hold: process → token. What it holds
-// all the time is there: tokens only rise, so nothing moves from page to page.
-func (r *rounds) believed() (map[string]int64, error) {
-	const page = 10_000 // far less than one reply may bring
-	all := map[string]int64{}
-	for from, known := int64(0), -1; len(all) > known; {
-		some, err := redis.Int64Map(r.queue.read(r.ctx, "ZRANGEBYSCORE", r.queue.keys.Working(r.worker), from, "+inf", "WITHSCORES", "LIMIT", 0, page))
-		if err != nil {
-			return nil, err
-		}
-		known = len(all)
-		for id, token := range some {
-			all[id] = token
-			from = max(from, token)
-		}
-	}
-	return all, nil
 }

@@ -4,15 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -43,9 +37,6 @@ type PutOptions struct {
 
 // MaxKeySize is the length of the longest key, in bytes.
 const MaxKeySize = 1024
-
-// keyMark begins the entry of a key.
-const keyMark = "k:"
 
 // year10000 is beyond every time that can be asked for.
 var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -97,7 +88,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 		return err
 	}
 	return q.produce(ctx, [][]byte{payload}, func() (alone bool, err error) {
-		return store.Put(ctx, q.peer.calls, q.keys, keyMark+key,
+		return store.Put(ctx, q.peer.calls, q.keys, store.EntryOf(key),
 			store.Change{Payload: slices.Clone(payload), At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
 	})
 }
@@ -150,7 +141,7 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if err := checkKey(key); err != nil {
 		return false, q.wrap("remove", err)
 	}
-	removed, err := redis.Bool(q.peer.calls.One(ctx, store.RemoveCall(q.keys, keyMark+key)))
+	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.EntryOf(key))
 	return removed, q.wrap("remove", err)
 }
 
@@ -168,98 +159,7 @@ type ScheduledTask struct {
 // no snapshot: a task whose time changes meanwhile may come twice or not at all, every
 // other comes once. It ends after the first error.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
-	return func(yield func(ScheduledTask, error) bool) {
-		for t, err := range q.scheduled(ctx, math.Inf(-1), math.Inf(1)) {
-			if !yield(t, q.wrap("list scheduled tasks", err)) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// scheduled yields the tasks whose time is after one score, up to and with another.
-func (q *Queue) scheduled(ctx context.Context, after, until float64) iter.Seq2[ScheduledTask, error] {
-	return func(yield func(ScheduledTask, error) bool) {
-		now, err := int64(0), q.bad
-		if err == nil {
-			now, err = store.Now(ctx, q.peer.calls)
-		}
-		if err != nil {
-			yield(ScheduledTask{}, err)
-			return
-		}
-		r := ranking{peer: q.peer, key: q.keys.Schedule()}
-		if !math.IsInf(after, -1) {
-			r.last = &ranked{name: lastName, score: after}
-		}
-		for entries, err := range r.pages(ctx) {
-			if err != nil {
-				yield(ScheduledTask{}, err)
-				return
-			}
-			early := slices.IndexFunc(entries, func(e ranked) bool { return e.score > until })
-			if early >= 0 {
-				entries = entries[:early]
-			}
-			names := make([]string, len(entries))
-			for i, e := range entries {
-				names[i] = q.keys.Keyed(e.name)
-			}
-			read := func(i int) redisconn.Call {
-				return redisconn.Command("HMGET", names[i], "payload", "retries", "crashes")
-			}
-			for i, reply := range q.peer.sized(ctx, names, read) {
-				fields, err := redis.ByteSlices(reply.Value, reply.Err)
-				if err == nil && len(fields) != 3 {
-					err = errReply
-				}
-				if err != nil {
-					yield(ScheduledTask{}, err)
-					return
-				}
-				if fields[0] == nil {
-					continue // taken meanwhile
-				}
-				t := ScheduledTask{Payload: fields[0], DueAt: due(int64(entries[i].score), now)}
-				t.Retries, _ = strconv.Atoi(string(fields[1]))
-				t.Crashes, _ = strconv.Atoi(string(fields[2]))
-				if key, ok := strings.CutPrefix(entries[i].name, keyMark); ok {
-					t.Key = key
-				}
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if early >= 0 {
-				return
-			}
-		}
-	}
-}
-
-// lastName is behind the name of every entry, which begins with a letter.
-const lastName = "\xff"
-
-// ancient is a time, in ms, before which a score is the place of a task that went back
-// to the front: the token of its start.
-const ancient = 1_000_000_000_000
-
-// due is when an entry starts, by its score: what is at the front, now.
-func due(score, now int64) time.Time {
-	if score < ancient {
-		score = now
-	}
-	return time.UnixMilli(score)
-}
-
-// first returns the payload of the first task that is due by now, or ErrNoTask.
-func (q *Queue) first(ctx context.Context) ([]byte, error) {
-	now, err := store.Now(ctx, q.peer.calls)
-	if err != nil {
-		return nil, err
-	}
-	for t, err := range q.scheduled(ctx, math.Inf(-1), float64(now)) {
-		return t.Payload, err
-	}
-	return nil, ErrNoTask
+	return listed(store.Scheduled(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
+		return ScheduledTask{Key: t.Key, Payload: t.Payload, DueAt: time.UnixMilli(t.Due), Retries: t.Retries, Crashes: t.Crashes}
+	})
 }

@@ -3,7 +3,6 @@ package worqr
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -47,7 +46,7 @@ func newTask(r *rounds, id string, s store.Start) *Task {
 	default:
 		t.digest = hashOf(s.Payload)
 	}
-	if key, ok := strings.CutPrefix(s.Entry, keyMark); ok {
+	if key := store.KeyOf(s.Entry); key != "" {
 		t.Key, t.entry = key, s.Entry
 	}
 	if s.Failure != nil {

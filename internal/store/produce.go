@@ -192,6 +192,11 @@ func RemoveCall(q keys.Queue, entry string) redisconn.Call {
 	return removeEntry.Call(shared(q), prefixes(q, entry)...)
 }
 
+// Remove drops the entry that waits, and reports whether one was waiting.
+func Remove(ctx context.Context, r Runner, q keys.Queue, entry string) (bool, error) {
+	return redis.Bool(r.One(ctx, RemoveCall(q, entry)))
+}
+
 // Requeue puts the named entries of the failed queue back to where they came
 // from, and tells how many could be.
 func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (requeued int, err error) {

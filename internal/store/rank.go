@@ -1,10 +1,9 @@
-package worqr
+package store
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -31,53 +30,41 @@ func (r ranked) compare(to ranked) int {
 // of that member. Where more than a page have the same score, it goes by their rank:
 // either takes Redis as long at the end of the set as at its beginning.
 type ranking struct {
-	peer    *Peer
+	by      Runner
 	key     string
 	reverse bool
 	last    *ranked // read last; nil before the first
 	next    int     // rank of the member behind it, unless the set has changed; 0 if it isn't known
 }
 
-// pages yields what is left, until the end or the first error.
-func (r *ranking) pages(ctx context.Context) iter.Seq2[[]ranked, error] {
-	return func(yield func([]ranked, error) bool) {
-		for {
-			some, err := r.page(ctx)
-			if (err != nil || len(some) > 0) && !yield(some, err) || err != nil || len(some) == 0 {
-				return
-			}
-		}
-	}
-}
-
 // errRestless is the error of a set that changes faster than it can be read, or of a
 // server that contradicts itself.
 var errRestless = errors.New("the queue changes too fast to be listed")
 
-// page reads up to page members.
+// page reads the next members, a page at most.
 func (r *ranking) page(ctx context.Context) ([]ranked, error) {
 	for range 100 {
 		if r.last == nil || r.next > 0 {
 			from := max(r.next-1, 0) // one that was read before, to see whether the ranks are still the same
-			all, err := r.read(ctx, page+1, from, from+page)
+			all, err := r.read(ctx, perPage+1, from, from+perPage)
 			if err != nil {
 				return nil, err
 			}
 			left := r.unread(all)
 			here := from == 0 || len(all) > len(left) // nothing before is unread
-			if here && (len(left) > 0 || len(all) <= page) {
+			if here && (len(left) > 0 || len(all) <= perPage) {
 				return r.reached(left, from+len(all)), nil
 			}
 		}
-		bounds := []any{score(r.last), "+inf", "BYSCORE", "LIMIT", 0, page + 1}
+		bounds := []any{bound(r.last), "+inf", "BYSCORE", "LIMIT", 0, perPage + 1}
 		if r.reverse {
 			bounds[1] = "-inf"
 		}
-		all, err := r.read(ctx, page+1, bounds...)
+		all, err := r.read(ctx, perPage+1, bounds...)
 		if err != nil {
 			return nil, err
 		}
-		if left := r.unread(all); len(left) > 0 || len(all) <= page {
+		if left := r.unread(all); len(left) > 0 || len(all) <= perPage {
 			return r.reached(left, 0), nil
 		}
 		if err := r.seek(ctx); err != nil { // all of them have the same score
@@ -87,7 +74,7 @@ func (r *ranking) page(ctx context.Context) ([]ranked, error) {
 	return nil, errRestless
 }
 
-func score(m *ranked) string {
+func bound(m *ranked) string {
 	if m == nil {
 		return "-inf"
 	}
@@ -96,11 +83,12 @@ func score(m *ranked) string {
 
 // reached moves on behind what was read.
 func (r *ranking) reached(left []ranked, next int) []ranked {
-	if len(left) > page {
-		left, next = left[:page], next-len(left)+page
+	if len(left) > perPage {
+		left, next = left[:perPage], next-len(left)+perPage
 	}
 	if len(left) > 0 {
-		r.last = &left[len(left)-1]
+		last := left[len(left)-1]
+		r.last = &last
 	}
 	r.next = 0
 	if len(left) > 0 && left[0].score == r.last.score {
@@ -132,12 +120,12 @@ func (r *ranking) behind(m ranked) bool {
 // before it. Most sets have changed by less than two pages.
 func (r *ranking) seek(ctx context.Context) error {
 	low := 0
-	high, err := redis.Int(r.peer.calls.One(ctx, redisconn.Command("ZCARD", r.key)))
+	high, err := redis.Int(r.by.One(ctx, redisconn.Command("ZCARD", r.key)))
 	if err != nil {
 		return err
 	}
-	near := []int{r.next - 2*page, r.next + 2*page}
-	for high-low > page/2 {
+	near := []int{r.next - 2*perPage, r.next + 2*perPage}
+	for high-low > perPage/2 {
 		i := low + (high-low)/2
 		if len(near) > 0 {
 			i, near = near[0], near[1:]
@@ -165,7 +153,7 @@ func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, 
 	if r.reverse {
 		args = append(args, "REV")
 	}
-	pairs, err := redis.Strings(r.peer.calls.One(ctx, redisconn.Command("ZRANGE", append(args, "WITHSCORES")...)))
+	pairs, err := redis.Strings(r.by.One(ctx, redisconn.Command("ZRANGE", append(args, "WITHSCORES")...)))
 	if err != nil {
 		return nil, err
 	}
@@ -181,73 +169,4 @@ func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, 
 		all[i] = ranked{pairs[2*i], score}
 	}
 	return all, nil
-}
-
-// errReply is the error of a reply that Redis does not send.
-var errReply = errors.New("the reply is not what Redis sends: is this a Redis?")
-
-// listBytes is how much a listing reads at a time. One task may be larger.
-const listBytes = 1 << 20
-
-// sized makes a call for each of the hashes, which may have a payload, and yields the
-// replies by the index of the key. Calls that travel together read or remove listBytes
-// at most, or one payload.
-func (p *Peer) sized(ctx context.Context, keys []string, call func(i int) redisconn.Call) iter.Seq2[int, redisconn.Reply] {
-	return func(yield func(int, redisconn.Reply) bool) {
-		asked := make([]redisconn.Call, len(keys))
-		for i, key := range keys {
-			asked[i] = redisconn.Command("HSTRLEN", key, "payload")
-		}
-		sizes := make([]int, len(keys))
-		for i, reply := range p.calls.Do(ctx, asked...) {
-			size, err := redis.Int(reply.Value, reply.Err)
-			if err != nil {
-				yield(i, redisconn.Reply{Err: err})
-				return
-			}
-			sizes[i] = size
-		}
-		for from := 0; from < len(keys); {
-			calls, bytes := []redisconn.Call{call(from)}, sizes[from]
-			for i := from + 1; i < len(keys) && bytes+sizes[i] <= listBytes; i++ {
-				calls, bytes = append(calls, call(i)), bytes+sizes[i]
-			}
-			for i, reply := range p.calls.Do(ctx, calls...) {
-				if !yield(from+i, reply) {
-					return
-				}
-			}
-			from += len(calls)
-		}
-	}
-}
-
-// A pacer says how many payloads to ask for where Redis does not tell their size
-// beforehand: more and more while they are small.
-type pacer struct{ n int }
-
-// next is how many to ask for.
-func (p *pacer) next() int {
-	p.n = min(max(p.n, 1), page)
-	return p.n
-}
-
-// had tells how large the largest was of those that were read.
-func (p *pacer) had(largest int) { p.n = min(2*p.n, listBytes/max(largest, 1)) }
-
-// A sieve lets each name pass once. It remembers a bounded number of them.
-type sieve map[string]bool
-
-// sieved is how many names a sieve remembers.
-const sieved = 100_000
-
-func (s sieve) passes(name string) bool {
-	if s[name] {
-		return false
-	}
-	if len(s) == sieved {
-		clear(s)
-	}
-	s[name] = true
-	return true
 }

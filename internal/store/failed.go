@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// FailedTasks yields what is in the failed queue of q, newest first.
+func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
+	return rows(ctx, func() pager[Grave] {
+		return each(sizedFailed(r, q, allFailed(r, q)), func(ctx context.Context, entries []string) (graves []Grave, err error) {
+			calls := make([]redisconn.Call, len(entries))
+			for i, e := range entries {
+				calls[i] = redisconn.Command("HGETALL", q.Failed().Keyed(e))
+			}
+			for i, reply := range r.Do(ctx, calls...) {
+				f, err := redis.StringMap(reply.Value, reply.Err)
+				if err != nil {
+					return graves, err
+				}
+				if _, waits := f["payload"]; waits {
+					graves = append(graves, failedTask(entries[i], f))
+				}
+			}
+			return graves, nil
+		})
+	})
+}
+
+// failedTask makes a failed task of its hash.
+func failedTask(entry string, f map[string]string) Grave {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
+		return n
+	}
+	return Grave{
+		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
+		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
+	}
+}
+
+// allFailed reads the entries of the failed queue, newest first.
+func allFailed(r Runner, q keys.Queue) pager[string] {
+	from := &ranking{by: r, key: q.Failed().Schedule(), reverse: true}
+	return each(from.page, func(_ context.Context, some []ranked) ([]string, error) {
+		entries := make([]string, len(some))
+		for i, e := range some {
+			entries[i] = e.name
+		}
+		return entries, nil
+	})
+}
+
+// failedEntries are those of failed tasks with these ids.
+func failedEntries(ids []string) pager[string] {
+	entries := make([]string, len(ids))
+	for i, id := range ids {
+		entries[i] = EntryOf(id)
+	}
+	return given(entries)
+}
+
+// sizedFailed makes pages so small that their tasks may be read or removed at once.
+func sizedFailed(r Runner, q keys.Queue, of pager[string]) pager[string] {
+	return sized(r, of, q.Failed().Keyed)
+}
+
+// RequeueFailed puts failed tasks back to where they came from, and tells how many it
+// could.
+func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
+	return requeueEach(ctx, r, q, failedEntries(ids))
+}
+
+// RequeueAllFailed does so for all. Tasks fail with the present time and it goes back in
+// time, so it ends.
+func RequeueAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
+	return requeueEach(ctx, r, q, allFailed(r, q))
+}
+
+func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (int, error) {
+	return sum(ctx, of, func(entries []string) (int, error) { return Requeue(ctx, r, q, entries) })
+}
+
+// DeleteFailed drops failed tasks, and tells how many.
+func DeleteFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
+	return deleteEach(ctx, r, q, failedEntries(ids))
+}
+
+// DeleteAllFailed does so for all, and ends as RequeueAllFailed does.
+func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
+	return deleteEach(ctx, r, q, allFailed(r, q))
+}
+
+func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (int, error) {
+	return sum(ctx, sizedFailed(r, q, of), func(entries []string) (n int, err error) {
+		calls := make([]redisconn.Call, len(entries))
+		for i, e := range entries {
+			calls[i] = RemoveCall(q.Failed(), e)
+		}
+		for _, reply := range r.Do(ctx, calls...) {
+			removed, e := redis.Int(reply.Value, reply.Err)
+			n += removed
+			err = errors.Join(err, e)
+		}
+		return n, err
+	})
+}
+
+// sum does something with each page, and counts how often that did something.
+func sum[T any](ctx context.Context, of pager[T], do func([]T) (int, error)) (n int, err error) {
+	for {
+		some, err := of(ctx)
+		if err != nil || len(some) == 0 {
+			return n, err
+		}
+		done, err := do(some)
+		n += done
+		if err != nil {
+			return n, err
+		}
+	}
+}

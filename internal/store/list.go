@@ -1,0 +1,269 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// ErrEmpty is why there is nothing to peek at.
+var ErrEmpty = errors.New("nothing waits that may start")
+
+// keyMark begins the entry of a key; others are of tasks that wait for a retry.
+const keyMark = "k:"
+
+// EntryOf is the entry of a key.
+func EntryOf(key string) string { return keyMark + key }
+
+// KeyOf is the key of an entry; "" if it has none.
+func KeyOf(entry string) string {
+	key, ok := strings.CutPrefix(entry, keyMark)
+	if !ok {
+		return ""
+	}
+	return key
+}
+
+// A ScheduledTask waits in the schedule.
+type ScheduledTask struct {
+	Key     string // "" if it has none
+	Payload []byte
+	Due     int64 // ms of Redis time; the time of the listing if it went back to the front
+	Retries int
+	Crashes int
+}
+
+// Scheduled yields what waits in the schedule and isn't blocked, earliest first.
+func Scheduled(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[ScheduledTask, error] {
+	return rows(ctx, func() pager[ScheduledTask] {
+		return atNow(r, func(now int64) pager[ScheduledTask] { return scheduled(r, q, now, math.Inf(-1), math.Inf(1)) })
+	})
+}
+
+// Tasks yields the payloads that wait, front first: what is due in the schedule, the list
+// with the batches behind it, then what is not yet due.
+func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error] {
+	return rows(ctx, func() pager[[]byte] {
+		return atNow(r, func(now int64) pager[[]byte] {
+			due := float64(now)
+			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), due)), byIndex(r, q.Waiting()), batched(r, q),
+				payloadsOf(scheduled(r, q, now, due, math.Inf(1))))
+		})
+	})
+}
+
+// Peek returns the payload that is to start next, or ErrEmpty.
+func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
+	first := rows(ctx, func() pager[[]byte] {
+		return atNow(r, func(now int64) pager[[]byte] {
+			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now))), byIndex(r, q.Waiting()), batched(r, q))
+		})
+	})
+	for payload, err := range first {
+		return payload, err
+	}
+	return nil, ErrEmpty
+}
+
+// atNow begins with the time of Redis.
+func atNow[T any](r Runner, begin func(now int64) pager[T]) pager[T] {
+	var next pager[T]
+	return func(ctx context.Context) ([]T, error) {
+		if next == nil {
+			now, err := Now(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			next = begin(now)
+		}
+		return next(ctx)
+	}
+}
+
+func payloadsOf(of pager[ScheduledTask]) pager[[]byte] {
+	return each(of, func(_ context.Context, some []ScheduledTask) ([][]byte, error) {
+		all := make([][]byte, len(some))
+		for i, t := range some {
+			all[i] = t.Payload
+		}
+		return all, nil
+	})
+}
+
+// lastName is behind the name of every entry, which begins with a letter.
+const lastName = "\xff"
+
+// scheduled reads the tasks whose time is after one score, up to and with another.
+func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[ScheduledTask] {
+	from := &ranking{by: r, key: q.Schedule()}
+	if !math.IsInf(after, -1) {
+		from.last = &ranked{name: lastName, score: after}
+	}
+	entries := sized(r, upTo(from.page, until), func(e ranked) string { return q.Keyed(e.name) })
+	return each(entries, func(ctx context.Context, some []ranked) (tasks []ScheduledTask, err error) {
+		calls := make([]redisconn.Call, len(some))
+		for i, e := range some {
+			calls[i] = redisconn.Command("HMGET", q.Keyed(e.name), "payload", "retries", "crashes")
+		}
+		for i, reply := range r.Do(ctx, calls...) {
+			fields, err := redis.ByteSlices(reply.Value, reply.Err)
+			if err == nil && len(fields) != 3 {
+				err = errReply
+			}
+			if err != nil {
+				return tasks, err
+			}
+			if fields[0] == nil {
+				continue // taken meanwhile
+			}
+			t := ScheduledTask{Key: KeyOf(some[i].name), Payload: fields[0], Due: Due(int64(some[i].score), now)}
+			t.Retries, _ = strconv.Atoi(string(fields[1]))
+			t.Crashes, _ = strconv.Atoi(string(fields[2]))
+			tasks = append(tasks, t)
+		}
+		return tasks, nil
+	})
+}
+
+// upTo ends behind the last member with at most this score.
+func upTo(of pager[ranked], most float64) pager[ranked] {
+	over := false
+	return func(ctx context.Context) ([]ranked, error) {
+		if over {
+			return nil, nil
+		}
+		some, err := of(ctx)
+		if i := slices.IndexFunc(some, func(e ranked) bool { return e.score > most }); i >= 0 {
+			some, over = some[:i], true
+		}
+		return some, err
+	}
+}
+
+// ancient is a time, in ms, before which a score is the place of a task that went back
+// to the front: the token of its start.
+const ancient = 1_000_000_000_000
+
+// Due is when an entry starts, by its score: what is at the front, now.
+func Due(score, now int64) int64 {
+	if score < ancient {
+		return now
+	}
+	return score
+}
+
+// batched reads what waits in batches, front first.
+func batched(r Runner, q keys.Queue) pager[[]byte] {
+	asked := false
+	ids := func(ctx context.Context) ([]string, error) {
+		if asked {
+			return nil, nil
+		}
+		asked = true
+		return unmoved(r.Do(ctx, UnmovedCall(q))[0])
+	}
+	return within(ids, func(id string) pager[[]byte] {
+		of := byIndex(r, q.Batch(id))
+		return func(ctx context.Context) ([][]byte, error) {
+			some, err := of(ctx)
+			if IsWrongType(err) {
+				return nil, nil // it is damaged
+			}
+			return some, err
+		}
+	})
+}
+
+// unmoved are the batches that are still to be moved to the queue, in their order.
+func unmoved(reply redisconn.Reply) ([]string, error) {
+	ids, err := redis.Strings(reply.Value, reply.Err)
+	if IsWrongType(err) {
+		return nil, nil // nobody can tell of any
+	}
+	return ids, err
+}
+
+// A RunningTask is held by a worker.
+type RunningTask struct {
+	Attempt string
+	Worker  string
+	Payload []byte
+	Key     string // "" for a task from the list
+	Token   int64
+}
+
+// Running yields what workers hold, worker by worker, oldest first.
+func Running(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RunningTask, error] {
+	return rows(ctx, func() pager[RunningTask] {
+		return within(holders(r, q), func(worker string) pager[RunningTask] { return held(r, q, worker) })
+	})
+}
+
+// holders reads the workers that may hold tasks: members, and those whose tasks are being
+// returned. Beats change their order all the time, so they are not read by rank.
+func holders(r Runner, q keys.Queue) pager[string] {
+	scan := func(key string) pager[item] {
+		return byCursor(r, 2, func(cursor string) redisconn.Call {
+			return redisconn.Command("ZSCAN", key, cursor, "COUNT", perPage)
+		})
+	}
+	found := sieve{}
+	return filter(names(chain(scan(q.Workers()), scan(q.Suspects()))), found.passes)
+}
+
+// held reads what a worker holds; tasks that end meanwhile are left out.
+func held(r Runner, q keys.Queue, worker string) pager[RunningTask] {
+	var pace pacer
+	from := &ranking{by: r, key: q.Working(worker)}
+	return each(split(from.page, pace.next), func(ctx context.Context, some []ranked) (tasks []RunningTask, err error) {
+		calls := make([]redisconn.Call, 0, 2*len(some))
+		for _, p := range some {
+			calls = append(calls, redisconn.Command("LINDEX", q.Process(p.name), 0), redisconn.Command("HGET", q.Entries(), p.name))
+		}
+		replies := r.Do(ctx, calls...)
+		for i, p := range some {
+			payload, err := redis.Bytes(replies[2*i].Value, replies[2*i].Err)
+			if errors.Is(err, redis.ErrNil) {
+				continue
+			}
+			entry, noEntry := redis.String(replies[2*i+1].Value, replies[2*i+1].Err)
+			if err == nil && noEntry != nil && !errors.Is(noEntry, redis.ErrNil) {
+				err = noEntry
+			}
+			if err != nil {
+				return tasks, err
+			}
+			pace.saw(len(payload))
+			tasks = append(tasks, RunningTask{Attempt: p.name, Worker: worker, Payload: payload, Key: KeyOf(entry), Token: int64(p.score)})
+		}
+		return tasks, nil
+	})
+}
+
+// Held is what Redis believes a worker to hold: process → token. What it holds all the
+// time is there: tokens only rise, so nothing moves from page to page.
+func Held(ctx context.Context, r Runner, q keys.Queue, worker string) (map[string]int64, error) {
+	const most = 10_000 // far less than one reply may bring
+	all := map[string]int64{}
+	for from, known := int64(0), -1; len(all) > known; {
+		some, err := redis.Int64Map(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Working(worker), from, "+inf", "WITHSCORES", "LIMIT", 0, most)))
+		if err != nil {
+			return nil, err
+		}
+		known = len(all)
+		for id, token := range some {
+			all[id] = token
+			from = max(from, token)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Worker is the registration of a peer.
+type Worker struct {
+	ID            string
+	Name          string
+	Host          string
+	PID           int
+	StartedAt     time.Time
+	Version       string
+	Queues        []string
+	Lease         time.Duration
+	StuckHandlers int // that ignore that their context has ended
+}
+
+// mostRegistered is how many bytes of a registration are read. Anybody who may write
+// under the prefix can write more.
+const mostRegistered = 1 << 20
+
+// registered are the fields of a registration.
+var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"}
+
+// Workers yields the registered peers, without entries that are malformed or too long.
+func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, error] {
+	return rows(ctx, func() pager[Worker] {
+		ids := filter(members(r, s.Workers()), keys.IsWorker)
+		return each(split(ids, func() int { return perPage }), func(ctx context.Context, some []string) ([]Worker, error) {
+			return Registrations(ctx, r, s, some)
+		})
+	})
+}
+
+// Registrations reads those of some workers: first how long they are, then those that
+// are not too long.
+func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (workers []Worker, err error) {
+	var calls []redisconn.Call
+	for _, id := range ids {
+		for _, field := range registered {
+			calls = append(calls, redisconn.Command("HSTRLEN", s.Worker(id), field))
+		}
+	}
+	sizes := r.Do(ctx, calls...)
+	calls = nil
+	var read []string // that are there
+	for i, id := range ids {
+		size := 0
+		for _, reply := range sizes[i*len(registered) : (i+1)*len(registered)] {
+			n, err := redis.Int(reply.Value, reply.Err)
+			if err != nil && !IsWrongType(err) {
+				return nil, err
+			}
+			size += n
+		}
+		if size > 0 && size <= mostRegistered {
+			read, calls = append(read, id), append(calls, redisconn.Command("HMGET", redis.Args{s.Worker(id)}.AddFlat(registered)...))
+		}
+	}
+	for i, reply := range r.Do(ctx, calls...) {
+		values, err := redis.Strings(reply.Value, reply.Err)
+		switch {
+		case IsWrongType(err):
+			continue // since
+		case err != nil:
+			return nil, err
+		case len(values) != len(registered):
+			return nil, errReply
+		case strings.Join(values, "") != "": // it has not gone since
+			workers = append(workers, registration(read[i], values))
+		}
+	}
+	return workers, nil
+}
+
+// registration is what is there of one: what people wrote is shown as far as it can be read.
+func registration(id string, values []string) Worker {
+	w := Worker{ID: id, Name: values[0], Host: values[1], Version: values[4]}
+	w.PID, _ = strconv.Atoi(values[2])
+	if ms, err := strconv.ParseInt(values[3], 10, 64); err == nil {
+		w.StartedAt = time.UnixMilli(ms)
+	}
+	_ = json.Unmarshal([]byte(values[5]), &w.Queues)
+	if ms, err := strconv.ParseInt(values[6], 10, 64); err == nil {
+		w.Lease = time.Duration(ms) * time.Millisecond
+	}
+	w.StuckHandlers, _ = strconv.Atoi(values[7])
+	return w
+}
+
+// Queues yields the names of queues that are in the registry, in no order.
+func Queues(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
+	return rows(ctx, func() pager[string] {
+		return filter(members(r, s.Registry()), func(name string) bool { return keys.CheckName(name) == nil })
+	})
+}
+
+// Unregister removes registrations. It may be repeated, and repeats itself once where
+// the reply was lost.
+func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) error {
+	calls := make([]redisconn.Call, 0, 2*len(ids))
+	for _, id := range ids {
+		calls = append(calls, redisconn.Command("DEL", s.Worker(id)), redisconn.Command("SREM", s.Workers(), id))
+	}
+	remove := func() error {
+		for _, reply := range r.Do(ctx, calls...) {
+			if reply.Err != nil {
+				return reply.Err
+			}
+		}
+		return nil
+	}
+	err := remove()
+	if errors.Is(err, redisconn.ErrUnknown) {
+		err = remove()
+	}
+	return err
+}
+
+// Prune takes peers off the list whose registration has ended. One that lives puts
+// itself back with its next beat.
+func Prune(ctx context.Context, r Runner, s keys.Space) error {
+	_, err := sum(ctx, split(members(r, s.Workers()), func() int { return perPage }), func(ids []string) (int, error) { return 0, Delist(ctx, r, s, ids) })
+	return err
+}
+
+// PruneSome is Prune for as many as one look takes, so that what it costs does not
+// grow with the fleet. Which ones is left to chance.
+func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
+	some, err := redis.Strings(r.One(ctx, redisconn.Command("SRANDMEMBER", s.Workers(), perPage)))
+	if err != nil {
+		return err
+	}
+	return Delist(ctx, r, s, some)
+}
+
+// Roster yields who is on the list of peers, registered or not.
+func Roster(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
+	return rows(ctx, func() pager[string] { return members(r, s.Workers()) })
+}
+
+// Unknown reports whether neither a key of the queue is there nor its name in the
+// registry, as far as that may be read.
+func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
+	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
+		q.Paused(), q.Canceled(), q.Unique(), q.Batches(), q.Failed().Contents())))
+	if err != nil || n > 0 {
+		return false, err
+	}
+	for listed, err := range Queues(ctx, r, s) {
+		if redisconn.Denied(err) {
+			return false, nil // it may be known
+		}
+		if err != nil || listed == name {
+			return false, err
+		}
+	}
+	return true, nil
+}
