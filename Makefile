@@ -16,13 +16,14 @@ test: ## set up what is missing and run the tests of every module
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
-# Without a list of packages go test shows what passing tests say: here, that
-# they were skipped.
+# The tests of packages mostly wait, so those of all modules run beside each other, the
+# longest first. Without a list of packages go test shows what passing tests say: in
+# integration, that they were skipped.
 test-modules:
-	@failed=0; for module in $(MODULES); do \
-		case $$module in */integration) packages= ;; *) packages=./... ;; esac; \
-		(cd "$$module" && go test -race -shuffle=on $$packages) || failed=1; \
-	done; exit $$failed
+	@failed=0; \
+	go test -race -shuffle=on ./integration/api ./... ./cmd/worqr/... ./bench/... || failed=1; \
+	(cd integration && go test -race -shuffle=on) || failed=1; \
+	exit $$failed
 
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
@@ -61,8 +62,8 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 		go run ./integration/chaos -campaign $$campaign || failed=1; \
 	done; \
 	go run ./integration/chaos -campaign mix -span $(SOAK) || failed=1; \
-	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestKeysUnderFaults|TestDeadlyPayload|TestCheckBusyFleet' -timeout 0 . || failed=1; \
-	go test -run TestModel -model.seeds 2000 -timeout 0 . || failed=1; \
+	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestKeysUnderFaults|TestDeadlyPayload|TestCheckBusyFleet' -timeout 0 ./integration/api || failed=1; \
+	go test -run TestModel -model.seeds 2000 -timeout 0 ./integration/api || failed=1; \
 	go run ./integration/mutation -thorough || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed

@@ -2,13 +2,7 @@ package worqr_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
-	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,31 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// around are the findings about the server, which tests share.
-var around = map[worqr.FindingKind]bool{
-	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
-	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
-}
-
-// service are the findings about what tasks do, which damages nothing.
-var service = map[worqr.FindingKind]bool{
-	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
-	"stuck-handler": true,
-}
-
-// ills are the other findings.
-func ills(r *worqr.CheckReport) []worqr.Finding {
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return around[f.Kind] || service[f.Kind] })
-}
-
-func sha(s string) string {
-	sum := sha1.Sum([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
-
-// canary is part of every payload, key and nonce that is planted, and of no report.
-const canary = "canary"
-
 // A damage is planted into the namespace p, beside a queue that has the member w1.
 type damage struct {
 	name     string
@@ -58,8 +27,6 @@ type damage struct {
 	tasks    []string // that are there afterwards, sorted
 	also     []worqr.FindingKind
 }
-
-const far = "9007199254740991" // a time that never comes
 
 var (
 	a, b, k = canary + "a", canary + "b", "k:" + canary + "k"
@@ -75,9 +42,6 @@ var (
 	tokens  = "SET p:token:{q} 5"
 	marksP  = "HSET p:entries:{q} p1 " + k
 )
-
-// member is a worker that never lapses.
-var member = []string{"ZADD p:workers:{q} " + far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
 
 var damages = []damage{
 	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: worqr.SeverityError, heals: true, tasks: []string{a, b}},
@@ -221,15 +185,6 @@ func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 	return all
 }
 
-func count(r *worqr.CheckReport, kind worqr.FindingKind) (n int) {
-	for _, f := range r.Findings {
-		if f.Kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
 // When Redis has stood still, everybody has lapsed and nobody is dead.
 func TestCheckAfterStall(t *testing.T) {
 	t.Parallel()
@@ -346,148 +301,4 @@ func TestCheckMany(t *testing.T) {
 	report, err = doctor.Check(t.Context(), nil)
 	is.NoErr(err)
 	is.True(report.OK())
-}
-
-var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")
-
-// While a fleet works, is killed, stopped and recovers, there is nothing to report:
-// no page that is old when the next is read makes for a false alarm. One peer lives
-// all the time, so there is somebody to judge the others.
-func TestCheckBusyFleet(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	storm := 6 * time.Second
-	if s := os.Getenv(chaosEnv); s != "" {
-		var err error
-		storm, err = time.ParseDuration(s)
-		is.NoErr(err)
-	}
-	seed := *checkSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	random := rand.New(rand.NewPCG(seed, 0))
-	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Lease: time.Second, Mode: "chaos", Explicit: true}
-	conn := redistest.Conn(t)
-	t.Cleanup(func() {
-		for _, k := range redistest.Keys(t, conn, "chaos"+c.Prefix) {
-			_, _ = conn.Do("DEL", k) // tidying up
-		}
-	})
-	h := &history{puts: map[string]*putting{}, cuts: map[string]*cutting{}, runs: map[string][]report{}, ran: map[string]int{}}
-	start := func() *process {
-		p := launch(t, c)
-		h.listen(p)
-		return p
-	}
-	steady := start()
-	others := []*process{start(), start()}
-
-	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
-	over, checked := make(chan struct{}), make(chan int, 1)
-	go func() {
-		n := 0
-		defer func() { checked <- n }()
-		for {
-			select {
-			case <-over:
-				return
-			default:
-			}
-			do := doctor.Check
-			if n%2 == 1 {
-				do = doctor.Repair // which has nothing to do
-			}
-			report, err := do(context.Background(), nil)
-			if err != nil {
-				t.Errorf("check %d: %v", n, err)
-				return
-			}
-			n++
-			for _, f := range ills(report) {
-				t.Errorf("check %d of a fleet that is well: %v", n, f)
-			}
-		}
-	}()
-	meddled := make(chan int, 1)
-	go func() { // with what the peers do not do
-		n, q, ctx := 0, doctor.Queue(c.Queue), context.Background()
-		defer func() { meddled <- n }()
-		for {
-			select {
-			case <-over:
-				return
-			default:
-			}
-			var err error
-			switch n++; n % 40 {
-			case 10:
-				_, err = q.RequeueAllFailed(ctx)
-			case 20:
-				_, err = q.DeleteAllFailed(ctx)
-			case 30:
-				err = q.Delete(ctx)
-			default:
-				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for who is stopped
-				_, err = q.Cancel(cut, fmt.Appendf(nil, "unique%d", n%20))
-				cancel()
-				if errors.Is(err, context.DeadlineExceeded) {
-					err = nil
-				}
-			}
-			if err != nil {
-				t.Errorf("meddling: %v", err)
-				return
-			}
-		}
-	}()
-	kills, stops := 0, 0
-	for end := time.Now().Add(storm); time.Now().Before(end); time.Sleep(200*time.Millisecond + time.Duration(random.Int64N(int64(600*time.Millisecond)))) {
-		i := random.IntN(len(others))
-		if random.IntN(2) == 0 {
-			kills++
-			others[i].kill()
-			others[i] = start()
-			continue
-		}
-		stops++
-		others[i].signal(syscall.SIGSTOP)
-		time.Sleep(c.Lease * 3 / 2) // it is to be given up for dead meanwhile
-		others[i].signal(syscall.SIGCONT)
-	}
-	close(over)
-	checks, meddlings := <-checked, <-meddled
-	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet . -check.seed %d", checks, meddlings, kills, stops, chaosEnv, storm, seed)
-	is.True(checks > 0)
-	for _, p := range append(others, steady) {
-		p.kill()
-	}
-	h.dead.Wait()
-
-	// The dead are found, and Repair has all that they held done by others.
-	dead, unserved := 0, 0
-	eventually(t, "nobody holds anything", func() bool {
-		report, err := doctor.Repair(t.Context(), nil)
-		is.NoErr(err)
-		is.True(report.OK())
-		dead += count(report, "expired-worker")
-		stats, err := doctor.Queue("q").Stats(t.Context())
-		is.NoErr(err)
-		return stats.Running == 0 && stats.Workers == 0
-	})
-	is.True(dead > 0)
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
-	is.True(report.OK())
-	for _, f := range ills(report) {
-		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say
-		unserved++
-	}
-	is.True(unserved <= 1)
-}
-
-// openDoctor returns a peer that may check and repair.
-func openDoctor(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
-	t.Helper()
-	return openAt(t, redistest.Doctor(t, url, opts.Prefix), opts)
 }

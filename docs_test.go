@@ -24,40 +24,6 @@ import (
 // documents are the texts that are held to the code.
 var documents = slices.Concat([]string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}, matchingAny("docs/*.md"))
 
-// matchingAny returns what any of the patterns matches.
-func matchingAny(patterns ...string) (files []string) {
-	for _, pattern := range patterns {
-		some, err := filepath.Glob(pattern)
-		if err != nil {
-			panic(err) // the pattern is wrong
-		}
-		files = append(files, some...)
-	}
-	return files
-}
-
-func contents(t testing.TB, files ...string) string {
-	t.Helper()
-	var all strings.Builder
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.Write(b)
-	}
-	return all.String()
-}
-
-func matching(t testing.TB, pattern string) []string {
-	t.Helper()
-	files := matchingAny(pattern)
-	if len(files) == 0 {
-		t.Fatalf("nothing matches %s", pattern)
-	}
-	return files
-}
-
 // fenced returns the code blocks in a language.
 func fenced(text, language string) []string {
 	var blocks []string
@@ -86,7 +52,7 @@ func TestReadmeCode(t *testing.T) {
 	if n := len(regexp.MustCompile(`(?m)^\s*\S`).FindAllString(blocks[0], -1)); n > 30 {
 		t.Errorf("the first program has %d lines of code; 30 at most", n)
 	}
-	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "recipes_test.go", "cmd/worqr/recipe_test.go")...))
+	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "integration/api/recipes_test.go", "cmd/worqr/recipe_test.go")...))
 	for _, doc := range documents {
 		for _, block := range fenced(contents(t, doc), "go") {
 			if !strings.Contains(sources, flush(block)) {

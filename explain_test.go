@@ -16,18 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// told is what an explanation says of each copy: its state and why it does not run.
-func told(e *worqr.Explanation) (all []string) {
-	for _, c := range e.Copies {
-		s := string(c.State)
-		for _, why := range c.Reasons {
-			s += " " + string(why)
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
 // A task is explained at each station of its way.
 func TestExplain(t *testing.T) {
 	t.Parallel()
@@ -175,43 +163,6 @@ func TestExplainKey(t *testing.T) {
 	is.True(errors.Is(err, worqr.ErrInvalid))
 	_, err = peer.Queue("").Explain(t.Context(), nil)
 	is.True(errors.Is(err, worqr.ErrBadName))
-}
-
-// Of what a dead worker holds it is told when that will be over, or that nobody is
-// there to see to it.
-func TestExplainDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 500 * time.Millisecond, Concurrency: 1, Hold: true}
-	child := spawn(t, c)
-	q := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}).Queue("q")
-	enqueue(t, q, "a")
-	child.starts(1)
-	child.kill()
-	var e *worqr.Explanation
-	eventually(t, "the lease has lapsed", func() bool {
-		var err error
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
-		return !slices.Equal(told(e), []string{"running"})
-	})
-	is.Equal(told(e), []string{"running lease-expired no-worker"})
-	is.True(e.Copies[0].EvictAt.IsZero())
-
-	looked := time.Now()
-	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
-	e, err := q.Explain(t.Context(), []byte("a"))
-	is.NoErr(err)
-	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // else it was returned meanwhile
-		is.True(e.Copies[0].EvictAt.After(looked))
-		is.True(strings.Contains(e.String(), "it's evicted at about"))
-	}
-	eventually(t, "it waits again", func() bool {
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
-		return slices.Equal(told(e), []string{"waiting busy"})
-	})
 }
 
 // Ten copies are enough, and so is the front of a long list.

@@ -2,8 +2,6 @@ package worqr_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,128 +19,6 @@ import (
 // until somebody looks, 1 s until they may look again, and some for the way. Nothing here
 // demands it, since a busy machine takes longer; the bench does.
 const recovery = 4500 * time.Millisecond
-
-// A killed process: its tasks go to the front, in the order in which they had
-// started, and nobody else is disturbed.
-func TestKilledPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true, Lease: time.Second}
-	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
-	tasks, theirs, behind := numbers("", 10), numbers("theirs", 6), numbers("behind", 4)
-
-	victim := spawn(t, c)
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(victim.starts(10)), tasks)
-	c.Concurrency = 3
-	one, two := spawn(t, c), spawn(t, c)
-	enqueue(t, q, append(theirs, behind...)...)
-	is.Equal(sorted(append(one.starts(3), two.starts(3)...)), theirs)
-
-	victim.kill()
-	want := append(slices.Clone(tasks), behind...)
-	eventually(t, "the tasks are back", func() bool { return len(waiting(t, q)) == len(want) })
-	is.Equal(waiting(t, q), want)
-	is.Equal(len(one.reports)+len(two.reports), 0) // undisturbed
-
-	_, err := fmt.Fprintln(one.in, "finish")
-	is.NoErr(err)
-	for started := 0; started < 11; { // now it finishes whatever it takes
-		if r := receive(t, one.reports, 1)[0]; r.What == "start" {
-			is.Equal(r.Payload != "", true)
-			started++
-		} else {
-			is.Equal(r.Err, "nil")
-		}
-	}
-}
-
-func sorted(s []string) []string {
-	s = slices.Clone(s)
-	slices.SortFunc(s, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b)
-		}
-		return strings.Compare(a, b)
-	})
-	return s
-}
-
-// Three processes, one is killed that holds ten tasks: all ten run elsewhere, the first
-// started first, before the others have made many beats. How long that takes is for the
-// bench to measure; a busy machine beats late.
-func TestKilledPeerRecoversInTime(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := redistest.Start(t)
-	c := childConfig{URL: server.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true}
-	q := openAt(t, server.URL(), worqr.Options{Prefix: c.Prefix}).Queue("q")
-	beats := func() int { return redistest.Calls(t, redistest.Dial(t, server.URL()), "pexpire") } // each renews a registration
-	tasks := numbers("", 10)
-	victim := spawn(t, c)
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(victim.starts(10)), tasks)
-	c.Concurrency = 1
-	one, two := spawn(t, c), spawn(t, c)
-
-	// At once: the others have not been there for long.
-	victim.kill()
-	died, before := time.Now(), beats()
-	first := make(chan report, 20)
-	for _, p := range []*process{one, two} {
-		go func() { first <- <-p.reports }()
-	}
-	for _, r := range receive(t, first, 2) {
-		is.True(r.Payload == "0" || r.Payload == "1")
-		t.Logf("a task of the killed peer ran again after %v", r.At.Sub(died))
-	}
-	// Four or five each are usual. Where the machine stands still for two beats, three more are
-	// needed before anybody may judge.
-	if n := beats() - before; n > 20 {
-		t.Errorf("the others made %d heartbeats meanwhile", n)
-	}
-	is.Equal(waiting(t, q), tasks[2:])
-}
-
-// A paused process: what it does late is refused, its handlers' contexts end,
-// and it is back at work by itself, under a new id.
-func TestPausedPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true}
-	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
-	zombie := spawn(t, c)
-	enqueue(t, q, "a", "b", "c")
-	zombie.starts(3)
-	other := spawn(t, c)
-
-	zombie.signal(syscall.SIGSTOP)
-	awake := time.After(10 * time.Second)
-	is.Equal(sorted(other.starts(3)), []string{"a", "b", "c"}) // taken over
-	old := ""
-	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
-		is.NoErr(err)
-		old += w.ID + " "
-	}
-	_, err := fmt.Fprintln(zombie.in, "finish") // it will see this before anything else
-	is.NoErr(err)
-	<-awake
-	zombie.signal(syscall.SIGCONT)
-	for range 3 {
-		switch r := receive(t, zombie.reports, 1)[0]; r.What {
-		case "finished":
-			is.Equal(r.Err, "lost")
-		case "end":
-			is.Equal(r.Err, worqr.ErrEvicted.Error())
-		default:
-			t.Fatalf("unexpected: %+v", r)
-		}
-	}
-	enqueue(t, q, "d") // the other one is full
-	r := zombie.next("start")
-	is.Equal(r.Payload, "d")
-	is.True(!strings.Contains(old, r.Worker)) // a new id
-}
 
 // Redis stands still for longer than any lease: nobody is failed, nothing
 // starts twice.
@@ -268,7 +144,7 @@ func TestExclusive(t *testing.T) {
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	told := &journal{}
-	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p", Logger: told.logger()})
+	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p", Logger: told.Logger()})
 	type end struct {
 		queue string
 		cause error
@@ -305,12 +181,12 @@ func TestExclusive(t *testing.T) {
 	link.Cut()
 	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
 	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
-		return len(told.lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.lines(`from="heartbeats fail; retrying" after=`)) > 0
+		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines(`from="heartbeats fail; retrying" after=`)) > 0
 	})
 	id := p.WorkerID()
 	stop()
-	is.Equal(len(told.lines(`msg="worqr: stopped" worker=`+id)), 1)
-	is.True(strings.Contains(told.lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
+	is.Equal(len(told.Lines(`msg="worqr: stopped" worker=`+id)), 1)
+	is.True(strings.Contains(told.Lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
 }
 
 // A worker that never lapses is failed by hand only.
@@ -333,43 +209,6 @@ func TestNegativeLease(t *testing.T) {
 	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID())
 	is.NoErr(err)
 	is.Equal(n, 1)
-}
-
-// Sweep, for fleets of which nobody is left.
-func TestSweep(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
-	victim := spawn(t, c)
-	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
-	q := p.Queue("q")
-	enqueue(t, q, "a", "b", "c")
-	victim.starts(2)
-	failed, err := p.Sweep(t.Context())
-	is.NoErr(err)
-	is.Equal(len(failed), 0) // it lives
-	victim.kill()
-	eventually(t, "it is swept", func() bool {
-		failed, err := p.Sweep(t.Context())
-		is.NoErr(err)
-		return len(failed) == 1
-	})
-	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
-}
-
-func nothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
-	t.Helper()
-	c := redistest.Conn(t)
-	for _, k := range left(t, prefix) {
-		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
-			continue // what is kept of a cancel
-		}
-		k = strings.TrimPrefix(k, prefix)
-		if k != ":registry" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
-			t.Errorf("left behind: %s", k)
-		}
-	}
 }
 
 // While every connection is cut again and again, what a dead peer held starts elsewhere

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,14 +61,6 @@ func TestHandlerFails(t *testing.T) {
 }
 
 type key struct{}
-
-// said is a log of which each line is received.
-type said chan string
-
-func (s said) Write(line []byte) (int, error) {
-	s <- string(line)
-	return len(line), nil
-}
 
 // The end of Run: no more tasks, time for those that run, then a nudge, and
 // what remains goes to the front in its order.
@@ -138,44 +129,6 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	close(finish)
 	is.NoErr(receive(t, ran, 1)[0])
 	is.Equal(p.Stats().Finished, int64(1))
-}
-
-// A handler that ignores its context is left behind, and its task goes back. That is
-// logged with its stack before Run returns, and counted until it returns.
-func TestStuckHandler(t *testing.T) {
-	t.Parallel()
-	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			d := &diary{}
-			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
-			q := p.Queue("q")
-			started, release := make(chan string, 1), make(chan struct{})
-			q.Handle(func(context.Context, *worqr.Task) error {
-				started <- ""
-				<-release
-				return nil
-			}, &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			go func() { ran <- p.Run(ctx) }()
-			enqueue(t, q, "a")
-			receive(t, started, 1)
-			cancel()
-			err := receive(t, ran, 1)[0]
-			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
-			is.Equal(p.Stats().StuckHandlers, int64(1))
-			is.Equal(p.Stats().RunningHandlers, int64(0))
-			is.Equal(waiting(t, q), []string{"a"})
-			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
-				is.True(strings.Contains(d.String(), want))
-			}
-			close(release)
-			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
-			is.Equal(p.Stats().Finished, int64(0))
-		})
-	}
 }
 
 func TestShutdown(t *testing.T) {

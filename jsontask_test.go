@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -53,11 +52,6 @@ func TestJSONRoundTrip(t *testing.T) {
 	stop()
 	is.Equal(p.Stats().HandlerErrors, int64(0))
 	nothingLeft(t, prefix, "q")
-}
-
-// broken tells whether err is what Broken returns.
-func broken(err error) bool {
-	return err != nil && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", worqr.Malformed(errors.New("")))
 }
 
 func TestJSONUndecodable(t *testing.T) {
@@ -138,14 +132,6 @@ func TestJSONFields(t *testing.T) {
 	tells(t, err, "field A: want int, found something else")
 	if strings.Contains(err.Error(), "secret") {
 		t.Error(err)
-	}
-}
-
-// tells checks the text of an error.
-func tells(t testing.TB, err error, what string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), what) {
-		t.Errorf("%q is not told by: %v", what, err)
 	}
 }
 

@@ -19,25 +19,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// counting serves a queue and reports when each task started.
-func counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan time.Time, stop func()) {
-	starts = make(chan time.Time, 10000)
-	p.Queue(queue).Handle(func(context.Context, *worqr.Task) error {
-		starts <- time.Now()
-		return nil
-	}, o)
-	return starts, run(t, p)
-}
-
-// idle waits until n workers of the queue are idle.
-func idle(t testing.TB, q *worqr.Queue, n int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%d workers are idle", n), func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == n && s.IdleWorkers == n
-	})
-}
-
 // Somebody who knows nothing but two Redis commands.
 func TestForeignProducer(t *testing.T) {
 	t.Parallel()
@@ -363,15 +344,6 @@ func TestEventsOfAQueueNamedTwice(t *testing.T) {
 	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork, worqr.EventCancel})
 }
 
-func receiveClosed(t testing.TB, c chan struct{}) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(patience):
-		t.Fatal("it does not end")
-	}
-}
-
 // A reader that is too slow, and one whose connection breaks, are told that
 // they have missed something.
 func TestEventsGap(t *testing.T) {
@@ -493,7 +465,7 @@ func TestRefusedSubscription(t *testing.T) {
 	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
 	is.NoErr(err)
 	told := &journal{}
-	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.logger()})
+	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.Logger()})
 	starts, _ := counting(t, p, "q", nil) // with this lease only a message has it look
 	q := p.Queue("q")
 	idle(t, q, 1)
@@ -523,8 +495,8 @@ func TestRefusedSubscription(t *testing.T) {
 	is.Equal(subscribed(), conn)
 	is.Equal(len(errs), 0)
 	p.FlushLog()
-	is.Equal(len(told.lines("refuses a subscription")), 1)
-	is.Equal(len(told.lines("not subscribed")), 0)
+	is.Equal(len(told.Lines("refuses a subscription")), 1)
+	is.Equal(len(told.Lines("not subscribed")), 0)
 	cancel()
 	<-over
 }

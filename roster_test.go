@@ -58,7 +58,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	server := redistest.Start(t)
 	var leaves atomic.Int64
 	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	link := &tamper{url: server.URL(), after: func(verb string, _ []any) {
+	link := &tamper{Url: server.URL(), After: func(verb string, _ []any) {
 		if verb != "leave" {
 			return
 		}
@@ -70,7 +70,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 			hold(t, second)
 		}
 	}}
-	p := link.open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
 	q := working(t, p, "q")
 	c := redistest.Dial(t, server.URL())
 	subscribed := func() bool {

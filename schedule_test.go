@@ -18,22 +18,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// atOnce is a Backoff that does not wait.
-func atOnce(int) time.Duration { return 0 }
-
-func put(t testing.TB, q *worqr.Queue, key, payload string, o *worqr.PutOptions) {
-	t.Helper()
-	must(t, q.Put(t.Context(), key, []byte(payload), o))
-}
-
-// take starts the next task, which must be there.
-func take(t testing.TB, q *worqr.Queue) *worqr.Task {
-	t.Helper()
-	task, err := q.StartTask(t.Context())
-	must(t, err)
-	return task
-}
-
 // takeSoon starts the next task once there is one.
 func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
 	t.Helper()
@@ -47,59 +31,6 @@ func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
 	})
 	return task
 }
-
-func noTask(t testing.TB, q *worqr.Queue) {
-	t.Helper()
-	if task, err := q.StartTask(t.Context()); !is_(err, worqr.ErrNoTask) {
-		t.Fatalf("StartTask: %v, %v; want no task", task, err)
-	}
-}
-
-func scheduled(t testing.TB, q *worqr.Queue) (all []worqr.ScheduledTask) {
-	t.Helper()
-	for s, err := range q.Scheduled(t.Context()) {
-		must(t, err)
-		all = append(all, s)
-	}
-	return all
-}
-
-func failed(t testing.TB, q *worqr.Queue) (all []worqr.FailedTask) {
-	t.Helper()
-	for f, err := range q.Failed(t.Context()) {
-		must(t, err)
-		all = append(all, f)
-	}
-	return all
-}
-
-func failedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
-	t.Helper()
-	for _, f := range failed(t, q) {
-		all = append(all, string(f.Payload))
-	}
-	return all
-}
-
-func stats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
-	t.Helper()
-	s, err := q.Stats(t.Context())
-	must(t, err)
-	return s
-}
-
-func failWorker(t testing.TB, by *worqr.Peer, id string, returned int) {
-	t.Helper()
-	n, err := by.FailWorker(t.Context(), id)
-	must(t, err)
-	if n != returned {
-		t.Fatalf("FailWorker returned %d tasks, want %d", n, returned)
-	}
-}
-
-// near reports whether a time, some hours from now, is what it should be, but for
-// what the test took.
-func near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
 
 // Retry and Fail by hand: once, once more, after another end, and after the task
 // was lost.
@@ -449,22 +380,6 @@ func TestClock(t *testing.T) {
 	removed, err := q.RemoveKey(t.Context(), "far")
 	is.NoErr(err)
 	is.True(removed)
-}
-
-// scriptCalls is how many scripts a server has run.
-func scriptCalls(t testing.TB, c redis.Conn) (calls int) {
-	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	must(t, err)
-	for line := range strings.Lines(info) {
-		var n int
-		for _, name := range []string{"evalsha", "eval", "fcall"} {
-			if _, err := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &n); err == nil {
-				calls += n
-			}
-		}
-	}
-	return calls
 }
 
 // Whoever keeps the time hands it over when it gets busy, when it is killed,
@@ -1052,30 +967,6 @@ func TestClockHearsOfAll(t *testing.T) {
 			is.Equal(receive(t, got, 1), []string{want})
 			is.True(time.Since(since) < 15*time.Second) // not by a beat
 		})
-	}
-}
-
-// accused fills the queue with tasks that two workers have died holding: one
-// more death would be the last. The first half of them have keys.
-func accused(t testing.TB, url, prefix, queue string, n int) {
-	t.Helper()
-	q := openAt(t, url, worqr.Options{Prefix: prefix}).Queue(queue)
-	for i := range n {
-		if i < (n+1)/2 {
-			put(t, q, fmt.Sprint("accused", i), fmt.Sprint("accused", i), nil)
-		} else {
-			enqueue(t, q, fmt.Sprint("accused", i))
-		}
-	}
-	for range 2 {
-		victim := openAt(t, url, worqr.Options{Prefix: prefix})
-		tasks, err := working(t, victim, queue).StartTasks(t.Context(), n)
-		must(t, err)
-		if len(tasks) != n {
-			t.Fatalf("%d tasks of %d", len(tasks), n)
-		}
-		failWorker(t, victim, victim.WorkerID(), n)
-		must(t, victim.Close())
 	}
 }
 

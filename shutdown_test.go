@@ -67,18 +67,18 @@ func TestRunTellsWhatItServes(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			told := &journal{}
-			p := open(t, worqr.Options{Logger: told.logger()})
+			p := open(t, worqr.Options{Logger: told.Logger()})
 			for _, q := range c.queues {
 				p.Queue(q).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 			}
 			stop := run(t, p)
-			eventually(t, "it serves", func() bool { return len(told.lines("worqr: serving")) > 0 })
-			lines := told.lines("worqr: serving")
+			eventually(t, "it serves", func() bool { return len(told.Lines("worqr: serving")) > 0 })
+			lines := told.Lines("worqr: serving")
 			is.Equal(len(lines), 1)
 			for _, want := range []string{"INFO", p.WorkerID(), c.says, worqr.Version} {
 				is.True(strings.Contains(lines[0], want))
 			}
-			is.Equal(len(told.lines("no queue has a handler")), c.warned)
+			is.Equal(len(told.Lines("no queue has a handler")), c.warned)
 			stop()
 		})
 	}
@@ -90,12 +90,12 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		told := &journal{}
-		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }}, &worqr.Options{Prefix: "p", Logger: told.logger()})
+		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }}, &worqr.Options{Prefix: "p", Logger: told.Logger()})
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Second)
 		defer cancel()
 		is.True(p.Run(ctx) != nil)
-		is.Equal(len(told.lines("WARN msg=\"worqr: cannot start the worker; retrying\"")), 1)
-		is.Equal(len(told.lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
+		is.Equal(len(told.Lines("WARN msg=\"worqr: cannot start the worker; retrying\"")), 1)
+		is.Equal(len(told.Lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
 		is.NoErr(p.Close())
 	})
 }
@@ -143,7 +143,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	way := redistest.NewLink(t, server.Addr())
 	c := redistest.Dial(t, server.URL())
 	told := &journal{}
-	p := openAt(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.logger()})
+	p := openAt(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.Logger()})
 	p.BeforeLog(func(msg string, _ []any) {
 		if strings.Contains(msg, "evicted a worker") {
 			way.Deafen(true) // and then it's struck off
@@ -164,7 +164,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	is.True(p.StopWorker(over) != nil) // it could not tell Redis
-	lines := told.lines("removing the registrations of dead workers")
+	lines := told.Lines("removing the registrations of dead workers")
 	is.Equal(len(lines), 1)
 	is.True(strings.Contains(lines[0], context.Canceled.Error())) // long before the 2 s that it may take
 }
@@ -176,13 +176,13 @@ func TestStopWorkerBesideRun(t *testing.T) {
 	server := redistest.Start(t)
 	registers, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
-	link := &tamper{url: server.URL(), before: func(verb string, _ []any) error {
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
 		if verb == "register" {
 			first.Do(func() { close(registers); hold(t, goOn) })
 		}
 		return nil
 	}}
-	p := link.open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
 	began := make(chan string, 1)
 	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
 		began <- string(task.Payload)

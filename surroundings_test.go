@@ -81,13 +81,6 @@ func TestCheckSurroundings(t *testing.T) {
 	}
 }
 
-func info(t testing.TB, conn redis.Conn, section string) string {
-	t.Helper()
-	text, err := redis.String(conn.Do("INFO", section))
-	must(t, err)
-	return text
-}
-
 // A replica is no Redis to work with, and a primary may have to wait for one.
 func TestCheckReplication(t *testing.T) {
 	t.Parallel()

@@ -1,15 +1,10 @@
 package worqr_test
 
 import (
-	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,167 +12,11 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	if config := os.Getenv(childEnv); config != "" {
-		child(config)
-		return
-	}
-	// Tests mostly wait, so more of them run at once than there are processors.
-	// A -parallel on the command line is heeded: Run parses it.
-	if err := flag.Set("test.parallel", fmt.Sprint(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	os.Exit(redistest.Main(m.Run))
-}
-
-// patience bounds every wait for something that must happen. It is far longer
-// than anything takes, so that only a hang fails.
-const patience = 2 * time.Minute
-
-// open returns a peer on the shared Redis, in a namespace of the test's own
-// unless opts names one.
-func open(t testing.TB, opts worqr.Options) *worqr.Peer {
-	t.Helper()
-	return openAt(t, redistest.URL(), opts)
-}
-
-func openAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
-	t.Helper()
-	if opts.Prefix == "" {
-		opts.Prefix = redistest.Prefix(t)
-	}
-	opts.Drain = cmp.Or(opts.Drain, time.Second)
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	p, err := worqr.Open(redistest.Worker(t, url, opts.Prefix), &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	return p
-}
-
-// run runs the peer. The returned function ends it and checks that it ended
-// well; it is called in the end if the test does not.
-func run(t testing.TB, p *worqr.Peer) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-ran:
-			if err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// working starts the peer's worker on the queue, without Run.
-func working(t testing.TB, p *worqr.Peer, queue string) *worqr.Queue {
-	t.Helper()
-	must(t, p.StartWorker(t.Context()))
-	q := p.Queue(queue)
-	must(t, q.StartWork(t.Context()))
-	return q
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func enqueue(t testing.TB, q *worqr.Queue, payloads ...string) {
-	t.Helper()
-	bs := make([][]byte, len(payloads))
-	for i, p := range payloads {
-		bs[i] = []byte(p)
-	}
-	must(t, q.Enqueue(t.Context(), bs...))
-}
-
-func numbers(prefix string, n int) []string {
-	s := make([]string, n)
-	for i := range s {
-		s[i] = fmt.Sprintf("%s%d", prefix, i)
-	}
-	return s
-}
-
-// receive takes n values from a channel.
-func receive[T any](t testing.TB, from <-chan T, n int) []T {
-	t.Helper()
-	var got []T
-	deadline := time.After(patience)
-	for len(got) < n {
-		select {
-		case v := <-from:
-			got = append(got, v)
-		case <-deadline:
-			t.Fatalf("%d of %d came: %v", len(got), n, got)
-		}
-	}
-	return got
-}
-
-// eventually waits until what holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came about that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}
-
-// waiting lists what waits, front first.
-func waiting(t testing.TB, q *worqr.Queue) []string {
-	t.Helper()
-	var all []string
-	for payload, err := range q.Tasks(t.Context()) {
-		must(t, err)
-		all = append(all, string(payload))
-	}
-	return all
-}
-
-func payloads(tasks []*worqr.Task) []string {
-	var all []string
-	for _, t := range tasks {
-		all = append(all, string(t.Payload))
-	}
-	return all
-}
-
-// left lists the keys of the namespace.
-func left(t testing.TB, prefix string) []string {
-	return redistest.Keys(t, redistest.Conn(t), prefix)
-}
-
-// nothingLeft checks that an idle, empty, unserved queue leaves nothing but
-// its name and its token counter.
-func nothingLeft(t testing.TB, prefix, queue string) {
-	t.Helper()
-	keys := slices.DeleteFunc(left(t, prefix), func(k string) bool {
-		return k == prefix+":registry" || k == prefix+":token:{"+queue+"}"
-	})
-	if len(keys) > 0 {
-		t.Errorf("left behind: %q", keys)
-	}
-}
+func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 
 func TestEnqueueAndHandleInOrder(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ var below = map[string][]string{
 	"internal/capacity":    {},
 	"internal/keys":        {},
 	"internal/logs":        {},
+	"internal/peertest":    {"", "internal/redistest", "internal/store"},
 	"internal/program":     {},
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
@@ -35,7 +36,7 @@ var below = map[string][]string{
 }
 
 // knowRedis are the packages that may name commands, keys and the driver.
-var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver"}
+var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest"}
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
@@ -44,12 +45,12 @@ var breaches = map[string]int{
 	"function":  4,
 	"lock":      0,
 	"log":       6,
-	"test name": 2,
+	"test name": 0,
 }
 
 // How large the root may be: in the end 30 files and 4,000 lines.
 const (
-	rootFiles = 121
+	rootFiles = 76
 	rootLines = 10_450
 )
 

@@ -1,0 +1,466 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// ruled is the prefix of the rules in docs/security.md, and letters the queue of its
+// producer.
+const ruled, letters = "worqr", "emails"
+
+// as returns a peer of a role of docs/security.md.
+func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
+	t.Helper()
+	p, err := worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
+		Prefix: ruled, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// undenied fails the test if anybody was denied anything since ACL LOG RESET.
+func undenied(t testing.TB, c redis.Conn) {
+	t.Helper()
+	entries, err := redis.Values(c.Do("ACL", "LOG"))
+	must(t, err)
+	for _, e := range entries {
+		t.Errorf("denied: %s", e)
+	}
+}
+
+// The producer of docs/security.md can do what it is for, also where the queue is
+// long, scripts are flushed, or a worker is idle; and it is not denied anything while
+// it does so.
+func TestProducerRule(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	worker := as(t, server, "worker")
+	q := as(t, server, "producer").Queue(letters)
+	for range 2 { // where nobody is, and where the queue has been deleted
+		enqueue(t, q, "first")
+		listed, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
+		is.NoErr(err)
+		is.Equal(listed, []string{letters})
+		is.NoErr(worker.Queue(letters).Delete(t.Context()))
+		listed, err = redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
+		is.NoErr(err)
+		is.Equal(listed, []string{})
+	}
+	starts, _ := counting(t, worker, letters, nil)
+	idle(t, worker.Queue(letters), 1)
+	enqueue(t, q, "a")
+	receive(t, starts, 1)
+	idle(t, worker.Queue(letters), 1)
+	_, err := c.Do("SCRIPT", "FLUSH")
+	is.NoErr(err)
+	fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
+	is.NoErr(err)
+	is.True(fresh)
+	fresh, err = q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
+	is.NoErr(err)
+	is.True(!fresh)
+	receive(t, starts, 1)
+	is.NoErr(worker.Queue(letters).Pause(t.Context()))
+	enqueue(t, q, numbers("", 150)...)
+	enqueue(t, q, "long") // without a script
+	is.NoErr(worker.Queue(letters).Delete(t.Context()))
+	enqueue(t, q, "drained") // and somebody is to be woken
+	is.NoErr(worker.Queue(letters).Resume(t.Context()))
+	receive(t, starts, 1)
+	enqueue(t, q, numbers("", 5001)...) // in pages
+	receive(t, starts, 5001)
+	names, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
+	is.NoErr(err)
+	is.Equal(names, []string{letters})
+	undenied(t, c)
+}
+
+// A producer that may not list the queue is told so once, and neither fails nor
+// connects anew with each task.
+func TestProducerWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	rule := slices.DeleteFunc(redistest.Rule(t, "producer", ruled), func(w string) bool { return strings.Contains(w, "registry") })
+	_, err := c.Do("ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
+	is.NoErr(err)
+	q := openAt(t, "redis://app:SECRET@"+server.Addr(), worqr.Options{Prefix: ruled}).Queue(letters)
+	for range 5 {
+		enqueue(t, q, "a")
+	}
+	entries, err := redis.Values(c.Do("ACL", "LOG"))
+	is.NoErr(err)
+	is.Equal(len(entries), 1)
+	first, err := redis.Values(entries[0], nil)
+	is.NoErr(err)
+	is.Equal(first[:2], []any{[]byte("count"), int64(1)})
+}
+
+// The observer of docs/security.md can look at everything.
+func TestObserverRule(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	worker := as(t, server, "worker")
+	q := working(t, worker, letters)
+	enqueue(t, q, "a", "b", "c")
+	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	must(t, take(t, q).Fail(t.Context(), errors.New("no")))
+	running := take(t, q)
+	defer func() { is.NoErr(running.Finish(t.Context())) }()
+
+	p := as(t, server, "observer")
+	seen := p.Queue(letters)
+	s, err := seen.Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s, worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
+	n, err := seen.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 2)
+	front, err := seen.Peek(t.Context())
+	is.NoErr(err)
+	is.Equal(string(front), "c")
+	is.Equal(waiting(t, seen), []string{"c", "later"})
+	is.Equal(failedPayloads(t, seen), []string{"a"})
+	for r, err := range seen.Running(t.Context()) {
+		is.NoErr(err)
+		is.Equal(string(r.Payload), "b")
+	}
+	for w, err := range p.Workers(t.Context()) {
+		is.NoErr(err)
+		is.Equal(w.ID, worker.WorkerID())
+	}
+	for name, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		is.Equal(name, letters)
+	}
+	for _, queues := range [][]string{nil, {letters}} {
+		for e, err := range p.Events(t.Context(), queues...) {
+			is.NoErr(err)
+			if e.Kind == worqr.EventSync {
+				enqueue(t, q, "d")
+				continue
+			}
+			is.Equal(e, worqr.Event{Kind: worqr.EventWork, Queue: letters, Count: 1})
+			break
+		}
+	}
+	undenied(t, c)
+}
+
+// What each role may not do, as it would be tried with its password and without this
+// library.
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	for _, cmd := range []string{
+		"LPUSH worqr:queues:{emails} task", "LPUSH worqr:queues:{other} task", "LPUSH other:queues:{emails} task",
+		"HSET worqr:keyed:{emails}:k:ann payload task",
+	} {
+		_, err := c.Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(strings.Fields(cmd))...)
+		must(t, err)
+	}
+	before := redistest.Keys(t, c, "*")
+	for role, commands := range map[string]string{
+		"producer": `
+			LRANGE worqr:queues:{emails} 0 -1
+			LINDEX worqr:queues:{emails} -1
+			LPOS worqr:queues:{emails} task
+			LLEN worqr:queues:{emails}
+			RPOP worqr:queues:{emails}
+			LMOVE worqr:queues:{emails} worqr:queues:{emails} LEFT RIGHT
+			RPOPLPUSH worqr:queues:{emails} worqr:idle:{emails}
+			LREM worqr:queues:{emails} 0 task
+			DEL worqr:queues:{emails}
+			SET worqr:queues:{emails} x
+			GET worqr:paused:{emails}
+			RPUSH worqr:queues:{emails} task
+			LPUSH worqr:queues:{other} task
+			LPUSH other:queues:{emails} task
+			LPUSH worqr:process:{emails}:id task
+			LPUSH worqr:idle:{emails} x
+			ZPOPMIN worqr:workers:{emails}
+			ZRANGE worqr:workers:{emails} 0 -1
+			ZREM worqr:workers:{emails} x
+			ZADD worqr:idle:{emails} 1 x
+			HGETALL worqr:keyed:{emails}:k:ann
+			SREM worqr:registry emails
+			SMEMBERS worqr:registry
+			PUBLISH worqr_{emails}_cancel task
+			PUBLISH worqr_{emails}_done {}
+			PUBLISH worqr_{emails}_delete x
+			PUBLISH worqr_{other}_work 1
+			SUBSCRIBE worqr_{emails}_cancel
+			PSUBSCRIBE *`,
+		"worker": `
+			LPUSH other:queues:{emails} task
+			LRANGE other:queues:{emails} 0 -1
+			LMOVE worqr:queues:{emails} other:queues:{emails} LEFT RIGHT
+			GET worqrs
+			SET elsewhere x
+			PUBLISH other_{emails}_work 1
+			SUBSCRIBE other_{emails}_work
+			SUBSCRIBE __keyspace@0__:x
+			PSUBSCRIBE *
+			RENAME worqr:queues:{emails} worqr:aside
+			COPY worqr:queues:{emails} worqr:aside
+			MIGRATE 127.0.0.1 1 worqr:queues:{emails} 0 1
+			MONITOR`,
+		"observer": `
+			DEL worqr:queues:{emails}
+			LPUSH worqr:queues:{emails} task
+			RPOP worqr:queues:{emails}
+			SET worqr:paused:{emails} 1
+			HSET worqr:keyed:{emails}:k:ann payload x
+			SADD worqr:registry x
+			LRANGE other:queues:{emails} 0 -1
+			PUBLISH worqr_{emails}_cancel task
+			PUBLISH worqr_{emails}_work 1
+			SUBSCRIBE other_{emails}_work
+			PSUBSCRIBE *
+			EVAL x 0
+			EVALSHA x 0`,
+	} {
+		everybody := `
+			KEYS *
+			SCAN 0
+			FLUSHALL
+			FLUSHDB
+			CONFIG GET *
+			CONFIG SET maxmemory 1
+			ACL LIST
+			ACL SETUSER me +@all
+			CLIENT LIST
+			SCRIPT FLUSH
+			FUNCTION FLUSH
+			SHUTDOWN NOSAVE
+			REPLICAOF NO ONE
+			SAVE
+			SWAPDB 0 1`
+		url := redistest.As(t, server.URL(), role, ruled)
+		for command := range strings.Lines(strings.TrimSpace(commands + everybody)) {
+			command = strings.TrimSpace(command)
+			t.Run(role+"/"+command, func(t *testing.T) {
+				words := strings.Fields(command)
+				_, err := redistest.Dial(t, url).Do(words[0], redis.Args{}.AddFlat(words[1:])...)
+				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+					t.Errorf("the %s: %v", role, err)
+				}
+				// Not out of a script either, where the role may run some.
+				_, err = redistest.Dial(t, url).Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(words)...)
+				if err == nil || !regexp.MustCompile(`NOPERM|not allowed from script|user executing the script can't`).MatchString(err.Error()) {
+					t.Errorf("the %s, in a script: %v", role, err)
+				}
+			})
+		}
+	}
+	is.New(t).Equal(redistest.Keys(t, c, "*"), before)
+}
+
+// siblings are prefixes that share their beginning with that of the rules.
+var siblings = []string{"worqr_b", "worqr:b", "worqrb", "worqr_", "worqr:failed_b", "worqr:failed:b", "worqr:queues", "worqr:workers", "worqr:queues:b"}
+
+// names calls the methods of names that return a key or a channel.
+func names(of any, except ...string) (all []string) {
+	v := reflect.ValueOf(of)
+	for i := range v.NumMethod() {
+		m := v.Method(i)
+		if m.Type().NumOut() != 1 || m.Type().Out(0).Kind() != reflect.String || slices.Contains(except, v.Type().Method(i).Name) {
+			continue
+		}
+		var args []reflect.Value
+		for a := range m.Type().NumIn() {
+			args = append(args, reflect.ValueOf("019a2b3c-0000-7000-8000-000000000001").Convert(m.Type().In(a)))
+		}
+		all = append(all, m.Call(args)[0].String())
+	}
+	return all
+}
+
+// A role reaches every key and channel of its prefix, and none of a prefix that begins
+// in the same way.
+func TestSiblingPrefixes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	for _, role := range []string{"worker", "doctor", "observer"} {
+		_, err := c.Do("ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
+		must(t, err)
+		may := func(command ...any) string {
+			says, err := redis.String(c.Do("ACL", append([]any{"DRYRUN", role}, command...)...))
+			must(t, err)
+			return says
+		}
+		for _, prefix := range append(siblings, ruled) {
+			own := prefix == ruled
+			s := keys.NewSpace(prefix)
+			must(t, keys.CheckPrefix(prefix))
+			all := names(s, "Keys", "Pattern")
+			var channels []string
+			for _, q := range []keys.Queue{s.Queue("q"), s.Queue("q").Failed()} {
+				all = append(all, names(q, "Channel", "Wake")...)
+				for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
+					channels = append(channels, q.Channel(k))
+				}
+				channels = append(channels, q.Wake("w"))
+			}
+			for _, key := range all {
+				if says := may("EXISTS", key); (says == "OK") != own {
+					t.Errorf("the %s and the key %q: %s", role, key, says)
+				}
+			}
+			for _, channel := range channels {
+				if says := may("SUBSCRIBE", channel); (says == "OK") != own {
+					t.Errorf("the %s and the channel %q: %s", role, channel, says)
+				}
+			}
+			for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
+				if says := may("PSUBSCRIBE", s.Pattern(k)); (says == "OK") != own {
+					t.Errorf("the %s and the pattern %q: %s", role, s.Pattern(k), says)
+				}
+			}
+		}
+	}
+}
+
+// A worker of one fleet neither reads what another one's tasks hold nor stops them, though
+// their prefixes begin in the same way.
+func TestSiblingFleets(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	spy := redistest.As(t, server.URL(), "worker", ruled)
+	for _, prefix := range siblings {
+		p, err := worqr.Open(redistest.As(t, server.URL(), "worker", prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
+		is.NoErr(err)
+		defer p.Close() //nolint:errcheck // the server goes
+		q := working(t, p, letters)
+		enqueue(t, q, "task", "task")
+		held := take(t, q)
+		for _, command := range [][]any{
+			{"SUBSCRIBE", prefix + "_{emails}_done"}, {"PSUBSCRIBE", prefix + "_{*}_done"},
+			{"PUBLISH", prefix + "_{emails}_cancel", "task"}, {"LRANGE", prefix + ":queues:{emails}", 0, -1},
+			{"DEL", prefix + ":process:{emails}:" + held.AttemptID}, {"HGETALL", prefix + ":worker:" + p.WorkerID()}, {"SMEMBERS", prefix + ":workers"},
+			{"EVAL", "return redis.call('DEL', ARGV[1])", 0, prefix + ":queues:{emails}"},
+		} {
+			_, err := redistest.Dial(t, spy).Do(command[0].(string), command[1:]...)
+			if err == nil || !regexp.MustCompile(`NOPERM|can't`).MatchString(err.Error()) {
+				t.Errorf("%s: %v", command, err)
+			}
+		}
+		is.NoErr(held.Finish(t.Context()))
+		is.Equal(stats(t, q).Waiting, 1)
+	}
+}
+
+// The verbs that a role is not for fail with Redis's denial, and do not leave
+// something half done.
+func TestDeniedVerbs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	enqueue(t, as(t, server, "worker").Queue(letters), "task")
+	before := redistest.Keys(t, c, ruled)
+	for role, allowed := range map[string][]string{
+		"producer": {"Enqueue", "EnqueueOnce"},
+		"observer": {"Len", "Peek", "Stats", "Tasks", "Running", "Queues", "Workers"},
+	} {
+		p := as(t, server, role)
+		for verb, err := range verbs(t.Context(), p, p.Queue(letters)) {
+			denied := errors.Is(err, worqr.ErrDenied) && strings.Contains(err.Error(), "NOPERM")
+			if allowed := slices.Contains(allowed, verb); allowed && err != nil || !allowed && !denied {
+				t.Errorf("the %s: %s: %v", role, verb, err)
+			}
+		}
+	}
+	is.Equal(slices.DeleteFunc(redistest.Keys(t, c, ruled), func(k string) bool { return strings.Contains(k, ":once:") }), before)
+}
+
+// Who checks or repairs with the worker's rule is told what it lacks and where the rule is
+// that has it.
+func TestCheckAsWorker(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := as(t, server, "worker")
+	for verb, call := range map[string]func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){"check": p.Check, "repair": p.Repair} {
+		t.Run(verb, func(t *testing.T) {
+			is := is.New(t)
+			_, err := call(t.Context(), nil)
+			is.True(errors.Is(err, worqr.ErrDenied))
+			_, ok := errors.AsType[redis.Error](err)
+			is.True(ok) // what Redis said is there, too
+			is.True(strings.HasPrefix(err.Error(), "worqr: "+verb+": permission denied: the Redis user may not run SCAN; "+
+				"give it the doctor's rule in docs/security.md: NOPERM "))
+		})
+	}
+}
+
+// The rule of the worker has the commands that the scripts and the Go code use, those
+// of the driver, and no others; those of the other roles are among them, but for what
+// the doctor looks with.
+func TestRulesAreLeast(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	used := map[string]bool{}
+	for _, w := range strings.Fields("AUTH SELECT PING ECHO EVAL EVALSHA SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE") {
+		used[w] = true // ECHO is how redigo's pool takes back a connection that was subscribed
+	}
+	var code []string
+	for _, f := range slices.Concat(matching(t, "../../*.go"), matching(t, "../../internal/*/*.go"), matching(t, "../../internal/store/*.lua")) {
+		if slices.Contains([]string{"checkup.go", "lists.go", "surroundings.go"}, filepath.Base(f)) {
+			continue // the doctor's
+		}
+		if !strings.HasSuffix(f, "_test.go") && !strings.HasPrefix(f, "../../internal/redistest/") && !strings.HasPrefix(f, "../../internal/peertest/") {
+			code = append(code, f)
+		}
+	}
+	named := regexp.MustCompile(`(?:Command\("|read\(ctx, "|call\('|size\(')([A-Z]+)["']`)
+	for _, m := range named.FindAllStringSubmatch(contents(t, code...), -1) {
+		used[m[1]] = true
+	}
+	allowed := func(role string) (all []string) {
+		for _, w := range redistest.Rule(t, role, ruled) {
+			for _, m := range regexp.MustCompile(`\+([a-z]+)`).FindAllStringSubmatch(w, -1) {
+				all = append(all, strings.ToUpper(m[1]))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	var want []string
+	for w := range used {
+		want = append(want, w)
+	}
+	slices.Sort(want)
+	is.Equal(allowed("worker"), want)
+	more := slices.DeleteFunc(allowed("doctor"), func(w string) bool { return used[w] })
+	is.Equal(more, []string{"CONFIG", "SCAN", "SISMEMBER", "TYPE"})
+	for _, role := range []string{"producer", "observer"} {
+		for _, w := range allowed(role) {
+			is.True(used[w])
+		}
+	}
+}

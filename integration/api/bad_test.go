@@ -1,0 +1,409 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestBadNames(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{})
+	ctx := t.Context()
+	for _, name := range []string{"", "{", "a}", "a b", "\x00", "a\nb", strings.Repeat("x", 256)} {
+		q := p.Queue(name)
+		_, once := q.EnqueueOnce(ctx, "n", nil)
+		_, cancel := q.Cancel(ctx, nil)
+		_, start := q.StartTask(ctx)
+		_, count := q.Len(ctx)
+		_, peek := q.Peek(ctx)
+		_, stats := q.Stats(ctx)
+		var tasks, running error
+		for _, tasks = range q.Tasks(ctx) {
+		}
+		for _, running = range q.Running(ctx) {
+		}
+		for verb, err := range map[string]error{
+			"Enqueue": q.Enqueue(ctx, nil), "EnqueueUnique": q.EnqueueUnique(ctx, nil), "EnqueueOnce": once,
+			"Cancel": cancel, "StartTask": start, "Len": count, "Peek": peek, "Stats": stats,
+			"Tasks": tasks, "Running": running, "Pause": q.Pause(ctx), "Resume": q.Resume(ctx),
+			"Delete": q.Delete(ctx), "StartWork": q.StartWork(ctx), "StopWork": q.StopWork(ctx),
+		} {
+			if !is_(err, worqr.ErrBadName) {
+				t.Errorf("%s on %q: %v", verb, name, err)
+			}
+		}
+	}
+	handled := open(t, worqr.Options{})
+	handled.Queue("{bad}").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	if err := handled.Run(ctx); !is_(err, worqr.ErrBadName) {
+		t.Error(err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: "a{b}"})
+	is.True(is_(err, worqr.ErrBadName))
+	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
+	is.True(is_(err, worqr.ErrInvalid))
+	for _, url := range []string{
+		"", "localhost:6379", "http://localhost", "redis://:hunter2@host:notaport", "redis://:hunter2@host/notadb",
+		"redis://:hunter2@%zz", "unix://", "unix:///path?db=x", "redis:hunter2",
+		"redis://:hunter2@host:99999", "redis://user:hunter2@localhost:7391:12",
+	} {
+		_, err := worqr.Open(url, nil)
+		if !is_(err, worqr.ErrInvalid) {
+			t.Errorf("%s: %v", url, err)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error shows a password: %v", err)
+		}
+	}
+	p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }}, &worqr.Options{Prefix: "{}"})
+	is.True(is_(p.Queue("q").Enqueue(t.Context(), nil), worqr.ErrBadName))
+	is.True(is_(p.StartWorker(t.Context()), worqr.ErrBadName))
+	is.True(is_(p.Run(t.Context()), worqr.ErrBadName))
+	for _, err := range p.Queues(t.Context()) {
+		is.True(is_(err, worqr.ErrBadName))
+	}
+	for _, err := range p.Events(t.Context()) {
+		is.True(is_(err, worqr.ErrBadName))
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := func(context.Context, *worqr.Task) error { return nil }
+	panics(t, "no pool", func() { worqr.New(nil, nil) })
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	panics(t, "nil handler", func() { q.Handle(nil, nil) })
+	panics(t, "negative concurrency", func() { q.Handle(h, &worqr.HandleOptions{Concurrency: -1}) })
+	q.Handle(h, nil)
+	panics(t, "second handler", func() { p.Queue("q").Handle(h, nil) })
+
+	ctx := t.Context()
+	is.True(is_(q.Enqueue(ctx), worqr.ErrInvalid))
+	_, err := q.EnqueueOnce(ctx, "", []byte("a"))
+	is.True(is_(err, worqr.ErrInvalid))
+	_, err = q.EnqueueOnce(ctx, "nonce")
+	is.True(is_(err, worqr.ErrInvalid))
+	is.True(is_(q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), worqr.ErrInvalid))
+	_, err = q.StartTasks(ctx, 0)
+	is.True(is_(err, worqr.ErrInvalid))
+	_, err = q.StartTasks(ctx, 1_000_000)
+	is.True(is_(err, worqr.ErrInvalid))
+	_, err = p.FailWorker(ctx, "")
+	is.True(is_(err, worqr.ErrInvalid))
+
+	run(t, p)
+	eventually(t, "it runs", func() bool { s, err := q.Stats(ctx); return err == nil && s.Workers == 1 })
+	is.True(is_(p.Run(ctx), worqr.ErrInvalid))
+	panics(t, "handle after run", func() { p.Queue("other").Handle(h, nil) })
+
+	over, end := context.WithCancel(ctx)
+	end()
+	is.True(is_(q.Enqueue(over, []byte("a")), context.Canceled))
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
+}
+
+// Any bytes are a payload.
+func TestPayloads(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t) // which stands still for a while
+	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "a:b_c*?[]é")
+	for _, payload := range []string{
+		"", "\x00", "a\x00b", "\xff\xfe\xfd", "false", "nil", "-0", "0", "{}", "\r\n", "$-1\r\n", "é✓",
+		strings.Repeat("\x00\xff", 8<<20), // 16 MiB
+	} {
+		is.NoErr(q.Enqueue(t.Context(), []byte(payload)))
+		front, err := q.Peek(t.Context())
+		is.NoErr(err)
+		is.True(string(front) == payload)
+		task, err := q.StartTask(t.Context())
+		is.NoErr(err)
+		is.True(string(task.Payload) == payload)
+		is.NoErr(task.Stop(t.Context()))
+		is.Equal(cancel(t, q, payload).Removed, 1)
+		is.NoErr(q.EnqueueUnique(t.Context(), []byte(payload)))
+		is.True(is_(q.EnqueueUnique(t.Context(), []byte(payload)), worqr.ErrDuplicate))
+		task, err = q.StartTask(t.Context())
+		is.NoErr(err)
+		task.Result = []byte(payload)
+		is.NoErr(task.Finish(t.Context()))
+	}
+	// Changing it afterwards changes nothing.
+	payload := []byte("before")
+	is.NoErr(q.Enqueue(t.Context(), payload))
+	copy(payload, "after!")
+	is.Equal(waiting(t, q), []string{"before"})
+}
+
+// Redis is not there, or does not want us: a clear error from every verb, at
+// once.
+func TestNoRedis(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	absent := "redis://:hunter2@" + l.Addr().String()
+	is.NoErr(l.Close())
+	guarded := redistest.Start(t, "--requirepass", "secret")
+	for what, url := range map[string]string{
+		"connection refused": absent,
+		"WRONGPASS":          "redis://:hunter2@" + guarded.Addr(),
+		"NOAUTH":             guarded.URL(),
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := openAt(t, url, worqr.Options{Prefix: "p"})
+			for verb, err := range verbs(t.Context(), p, p.Queue("q")) {
+				switch {
+				case err == nil:
+					t.Errorf("%s succeeds", verb)
+				case !strings.Contains(err.Error(), what):
+					t.Errorf("%s: %v", verb, err)
+				case strings.Contains(err.Error(), "hunter2"):
+					t.Errorf("%s shows the password: %v", verb, err)
+				case is_(err, worqr.ErrUnknownOutcome):
+					t.Errorf("%s is not sure that nothing happened: %v", verb, err)
+				}
+			}
+		})
+	}
+}
+
+// A replica refuses what writes; when it is promoted, the same peer works.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	starts, _ := counting(t, p, "q", nil)
+	idle(t, q, 1)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
+	is.NoErr(err)
+	err = q.Enqueue(t.Context(), []byte("a"))
+	is.True(err != nil && strings.Contains(err.Error(), "READONLY") && !is_(err, worqr.ErrUnknownOutcome))
+	_, err = c.Do("REPLICAOF", "NO", "ONE")
+	is.NoErr(err)
+	is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // at once: the connection was dropped
+	receive(t, starts, 1)
+}
+
+// A full Redis refuses new work, and everything else goes on until it is empty.
+func TestFullRedis(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	enqueue(t, q, numbers("", 500)...)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("CONFIG", "SET", "maxmemory", "1")
+	is.NoErr(err)
+	for verb, err := range map[string]error{"Enqueue": q.Enqueue(t.Context(), []byte("x")), "EnqueueUnique": q.EnqueueUnique(t.Context(), []byte("x"))} {
+		if err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	is.NoErr(q.Pause(t.Context()))
+	is.NoErr(q.Resume(t.Context()))
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	oq := working(t, other, "q") // a new member, and one that will be failed
+	_, err = oq.StartTasks(t.Context(), 10)
+	is.NoErr(err)
+	is.Equal(cancel(t, q, "499").Removed, 1)
+	starts, _ := counting(t, p, "q", nil)
+	receive(t, starts, 489)
+	n, err := p.FailWorker(t.Context(), other.WorkerID())
+	is.NoErr(err)
+	is.Equal(n, 10)
+	receive(t, starts, 10)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
+}
+
+// Somebody else's key under one of our names: a clear error, and nothing is
+// half done or lost.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	_, err = c.Do("RENAME", prefix+":queues:{q}", prefix+":aside")
+	is.NoErr(err)
+	_, err = c.Do("SET", prefix+":queues:{q}", "foreign")
+	is.NoErr(err)
+	_, start := q.StartTask(t.Context())
+	for verb, err := range map[string]error{
+		"Enqueue": q.Enqueue(t.Context(), []byte("x")), "StartTask": start, "Stop": task.Stop(t.Context()),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	_, err = c.Do("RENAME", prefix+":aside", prefix+":queues:{q}")
+	is.NoErr(err)
+	is.NoErr(task.Stop(t.Context())) // it was still ours
+	is.Equal(waiting(t, q), []string{"a", "b"})
+}
+
+// What cannot go back since the user may not move it is not taken for somebody else's
+// key. It goes back once the user may.
+func TestReturnIsForbidden(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	allow := func(rule ...any) {
+		t.Helper()
+		_, err := c.Do("ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+		is.NoErr(err)
+	}
+	allow("on", ">secret", "~*", "&*", "+@all", "-lmove")
+	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	take(t, q)
+	err := q.StopWork(t.Context())
+	is.True(err != nil && !strings.Contains(err.Error(), ": WRONGTYPE"))
+	is.True(strings.Contains(err.Error(), "this user may not use a command"))
+	allow("+lmove")
+	_, err = p.Sweep(t.Context())
+	is.NoErr(err)
+	is.Equal(waiting(t, q), []string{"a"})
+}
+
+// The same of a task that fails, and of the failed queue: it is in one of both
+// places, or still ours.
+func TestForeignKeysOfTheFailed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			c := redistest.Conn(t)
+			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+			enqueue(t, q, "a")
+			task := take(t, q)
+			foreign := prefix + ":failed:" + kind + ":{q}"
+			_, err := c.Do("SET", foreign, "foreign")
+			is.NoErr(err)
+			err = task.Fail(t.Context(), errors.New("no"))
+			if kind == "schedule" || kind == "contents" {
+				is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+				is.NoErr(task.Context().Err()) // still ours
+			} else {
+				is.NoErr(err) // these are for those who work on it
+			}
+			_, err = c.Do("DEL", foreign)
+			is.NoErr(err)
+			is.NoErr(task.Fail(t.Context(), errors.New("no")))
+			is.Equal(failedPayloads(t, q), []string{"a"})
+			s := stats(t, q)
+			is.Equal(s.Running+s.Waiting+s.Scheduled, 0)
+		})
+	}
+}
+
+// Somebody else's key where a task of the schedule was: that one is lost, the
+// others start, and the worker does not go round in circles.
+func TestForeignEntry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- t.Key
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 8})
+	put(t, q, "x", "x", nil)
+	put(t, q, "y", "y", nil)
+	_, err := c.Do("SET", "p:keyed:{q}:k:x", "foreign")
+	is.NoErr(err)
+	run(t, p)
+	is.Equal(receive(t, started, 1), []string{"y"})
+	eventually(t, "y is finished", func() bool { return p.Stats().Finished == 1 })
+	idle(t, q, 1)
+	silent(t, server)
+	_, err = c.Do("DEL", "p:keyed:{q}:k:x")
+	is.NoErr(err)
+	put(t, q, "x", "x", nil)
+	is.Equal(receive(t, started, 1), []string{"x"})
+	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })
+	is.Equal(stats(t, q).Scheduled, 0)
+}
+
+// Neither payloads nor passwords come into logs or errors.
+func TestNothingSecretIsShown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var log bytes.Buffer
+	server := redistest.Start(t, "--requirepass", "hunter2")
+	p := openAt(t, "redis://:hunter2@"+server.Addr(), worqr.Options{
+		Prefix: "p", Lease: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- ""
+		if t.Token%2 == 0 {
+			panic("no")
+		}
+		return fmt.Errorf("no")
+	}, nil)
+	stop := run(t, p)
+	enqueue(t, q, "canary")
+	receive(t, started, 2)
+	_, err := p.FailWorker(t.Context(), p.WorkerID())
+	is.NoErr(err)
+	receive(t, started, 1)
+	server.Kill()
+	err = q.Enqueue(t.Context(), []byte("canary"))
+	is.True(err != nil)
+	server.Restart(t)
+	eventually(t, "it is back", func() bool { return q.Enqueue(t.Context(), []byte("canary")) == nil })
+	receive(t, started, 1)
+	stop()
+	for _, secret := range []string{"canary", "hunter2"} {
+		if strings.Contains(log.String()+err.Error(), secret) {
+			t.Errorf("%s is shown:\n%s\n%v", secret, log.String(), err)
+		}
+	}
+	is.True(log.Len() > 0)
+}
+
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	q := openAt(t, "unix://"+server.Socket()+"?db=1", worqr.Options{Prefix: "p"}).Queue("q")
+	enqueue(t, q, "a")
+	is.New(t).Equal(waiting(t, q), []string{"a"})
+}

@@ -1,0 +1,405 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestCancelWaiting(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	enqueue(t, q, "a", "b", "a", "c", "a")
+	report := cancel(t, q, "a")
+	is.Equal(report.Removed, 3)
+	wait(t, report)
+	is.Equal(report.Stopped+report.Finished, 0)
+	is.Equal(waiting(t, q), []string{"b", "c"})
+	is.Equal(cancel(t, q, "nothing").Removed, 0)
+	nothingLeftBut(t, prefix, "q", ":queues:{q}") // and the records of cancels, for a while
+}
+
+// Running copies are stopped wherever they run, other tasks go on, and a copy
+// that is enqueued afterwards is not touched.
+func TestCancelRunning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	sa, ca := held(t, a, "q", &worqr.HandleOptions{Concurrency: 2})
+	sb, cb := held(t, b, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
+	started := make(chan string, 10)
+	forward := func(from chan string) {
+		for s := range from {
+			started <- s
+		}
+	}
+	go forward(sa)
+	go forward(sb)
+	t.Cleanup(func() { close(sa); close(sb) })
+	enqueue(t, q, "x", "y", "x", "x", "x")
+	receive(t, started, 4)
+
+	report := cancel(t, q, "x")
+	is.Equal(report.Removed, 1) // the fifth waited
+	wait(t, report)
+	is.Equal(report.Stopped, 3)
+	is.Equal(report.Finished, 0)
+	is.Equal(len(ca)+len(cb), 3)
+	for range 3 {
+		select {
+		case cause := <-ca:
+			is.Equal(cause, worqr.ErrCanceled)
+		case cause := <-cb:
+			is.Equal(cause, worqr.ErrCanceled)
+		}
+	}
+	enqueue(t, q, "x") // again: it is another task now
+	is.Equal(receive(t, started, 1), []string{"x"})
+	is.Equal(len(ca)+len(cb), 0)
+	is.Equal(a.Stats().Canceled+b.Stats().Canceled, int64(3))
+}
+
+// A handler that finishes in spite of it has finished first.
+func TestCancelFinished(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started := make(chan string, 1)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- ""
+		<-ctx.Done()
+		return nil
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "a")
+	receive(t, started, 1)
+	report := cancel(t, q, "a")
+	wait(t, report)
+	is.Equal(report.Finished, 1)
+	is.Equal(report.Stopped, 0)
+}
+
+// Cancels that hit tasks in the moment of their start.
+func TestCancelStarting(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
+	q := p.Queue("q")
+	removed, stopped := 0, 0
+	for range 200 {
+		enqueue(t, q, "a")
+		report := cancel(t, q, "a")
+		wait(t, report)
+		is.Equal(report.Removed+report.Stopped, 1) // one or the other, and not both
+		removed, stopped = removed+report.Removed, stopped+report.Stopped
+	}
+	is.Equal(len(causes), stopped)
+	is.Equal(len(starts), stopped)
+	s, err := q.Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s.Running+s.Waiting, 0)
+	t.Logf("%d were removed and %d stopped", removed, stopped)
+}
+
+// A message that is lost costs a beat: the log says the same.
+func TestCancelWithoutMessage(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
+	is.NoErr(err)
+	p := openAt(t, "redis://mute:x@"+server.Addr(), worqr.Options{Prefix: prefix})
+	_, _ = c.Do("ACL", "SETUSER", "mute", "&"+prefix+"_nothing")
+	starts, causes := held(t, p, "q", nil)
+	other := openAt(t, server.URL(), worqr.Options{Prefix: prefix})
+	_, err = c.Do("ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
+	is.NoErr(err)
+	enqueue(t, other.Queue("q"), "a")
+	receive(t, starts, 1)
+	report := cancel(t, other.Queue("q"), "a")
+	wait(t, report)
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	is.Equal(report.Stopped, 1)
+}
+
+// What a killed peer held is dropped, not returned.
+func TestCancelHeldByTheDead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
+	victim := spawn(t, c)
+	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	q := p.Queue("q")
+	enqueue(t, q, "a", "b", "a")
+	victim.starts(3)
+	victim.kill()
+	report := cancel(t, q, "a")
+	is.Equal(report.Removed, 0)
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 3})
+	wait(t, report)
+	is.Equal(report.Stopped, 2)
+	is.Equal(receive(t, starts, 1), []string{"b"})
+	is.Equal(len(starts), 0)
+}
+
+// Tasks that were taken by hand are told through their context, and dropped
+// when they are stopped, are to be tried again, or have failed.
+func TestCancelTakenByHand(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "a", "a", "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 4)
+	is.NoErr(err)
+	report := cancel(t, q, "a")
+	for _, task := range tasks[:3] {
+		<-task.Context().Done()
+		is.Equal(context.Cause(task.Context()), worqr.ErrCanceled)
+	}
+	is.NoErr(tasks[3].Context().Err())
+	is.NoErr(tasks[0].Stop(t.Context()))
+	is.NoErr(tasks[1].Retry(t.Context(), 0))
+	is.NoErr(tasks[2].Fail(t.Context(), errors.New("no")))
+	wait(t, report)
+	is.Equal(report.Stopped, 3)
+	is.Equal(waiting(t, q), nil)
+	is.Equal(len(failed(t, q)), 0)
+}
+
+// Wait ends with its context when a handler does not stop, and may be called
+// again; another payload's cancel is not held up.
+func TestCancelOfAStubbornHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started, release := make(chan string, 2), make(chan struct{})
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- ""
+		if string(t.Payload) == "stubborn" {
+			<-release
+		} else {
+			<-ctx.Done()
+		}
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Concurrency: 2})
+	run(t, p)
+	enqueue(t, q, "stubborn", "nice")
+	receive(t, started, 2)
+	stubborn, nice := cancel(t, q, "stubborn"), cancel(t, q, "nice")
+	wait(t, nice)
+	is.Equal(nice.Stopped, 1)
+	ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	is.True(is_(stubborn.Wait(ctx), context.DeadlineExceeded))
+	close(release)
+	wait(t, stubborn)
+	is.Equal(stubborn.Stopped, 1)
+}
+
+// Many cancels at once, of the same and of different payloads.
+func TestCancelConcurrently(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
+	q := p.Queue("q")
+	enqueue(t, q, numbers("", 64)...)
+	receive(t, starts, 64)
+	var all sync.WaitGroup
+	for _, payload := range append(numbers("", 64), numbers("", 64)...) {
+		all.Go(func() {
+			report, err := q.Cancel(t.Context(), []byte(payload))
+			if err == nil {
+				err = report.Wait(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s, err := q.Stats(t.Context())
+	is.NoErr(err)
+	is.Equal(s.Running, 0)
+	is.Equal(p.Stats().Canceled, int64(64))
+}
+
+// A task that is to go back, and cannot since a key holds something else, is still held:
+// its cancel is not over before it is gone.
+func TestCancelOfWhatCannotGoBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
+	started, answered, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var start, back sync.Once
+	link := &tamper{Url: server.URL(), After: func(verb string, args []any) {
+		switch {
+		case verb != "step":
+		case slices.Contains(args, any("stop")):
+			back.Do(func() { close(refused) })
+		default:
+			if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
+				start.Do(func() { close(started); hold(t, answered) })
+			}
+		}
+	}}
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond})
+	q, other := working(t, p, "q"), openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	enqueue(t, other, "x")
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { _, err := q.StartTask(ctx); left <- err }()
+	receiveClosed(t, started)
+	leave() // so that it is to go back
+	is.True(is_(receive(t, left, 1)[0], context.Canceled))
+	_, err := c.Do("SET", "p:queues:{q}", "foreign")
+	is.NoErr(err)
+	close(answered)
+	receiveClosed(t, refused)
+	_, err = q.StartTask(t.Context())
+	is.True(err != nil) // the refusal was taken in before
+	_, err = c.Do("DEL", "p:queues:{q}")
+	is.NoErr(err)
+
+	report := cancel(t, other, "x")
+	wait(t, report)
+	is.Equal(report.Removed+report.Stopped, 1)
+	is.Equal(stats(t, other), worqr.QueueStats{Workers: 1})
+}
+
+// An answer that brings a task comes when its worker was failed, and the task canceled: no
+// handler begins it.
+func TestCancelBeforeTheStartIsKnown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	look := redistest.Dial(t, server.URL())
+	started, answered := make(chan struct{}), make(chan struct{})
+	var start sync.Once
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+		select {
+		case <-started:
+			if verb == "beat" {
+				hold(t, answered)
+			}
+		default:
+		}
+		return nil
+	}, After: func(verb string, _ []any) {
+		if verb != "step" {
+			return
+		}
+		if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
+			start.Do(func() { close(started); hold(t, answered) })
+		}
+	}}
+	opts := worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond}
+	p := link.Open(t, opts)
+	began := make(chan string, 10)
+	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
+		began <- string(task.Payload)
+		return nil
+	}, nil)
+	run(t, p)
+	idle(t, p.Queue("q"), 1)
+	q := working(t, openAt(t, server.URL(), opts), "q") // who fails it
+	before := p.WorkerID()
+	enqueue(t, q, "x")
+	receiveClosed(t, started)
+	wait(t, cancel(t, q, "x"))
+	close(answered)
+	eventually(t, "it comes back", func() bool { return p.WorkerID() != before })
+	enqueue(t, q, "y")
+	is.Equal(receive(t, began, 1), []string{"y"})
+}
+
+// Wait returns when what ran at that cancel has ended, whatever others cancel afterwards.
+func TestCancelAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "x", "y", "y")
+	tasks, err := q.StartTasks(t.Context(), 1)
+	is.NoErr(err)
+	first := cancel(t, q, "x")
+	<-tasks[0].Context().Done()
+	is.NoErr(tasks[0].Stop(t.Context()))
+	for range 3 { // each time one that doesn't stop runs, and is canceled
+		enqueue(t, q, "x")
+		others, err := q.StartTasks(t.Context(), 3)
+		is.NoErr(err)
+		for _, o := range others {
+			if string(o.Payload) == "y" {
+				is.NoErr(o.Finish(t.Context()))
+			}
+		}
+		cancel(t, q, "x")
+	}
+	wait(t, first)
+	is.Equal(first.Stopped, 1)
+}
+
+// Cancels that others publish are looked up a page at a time, until all are.
+func TestCancelBurst(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 350})
+	payloads := numbers("burst", 350)
+	enqueue(t, p.Queue("q"), payloads...)
+	receive(t, starts, 350)
+	c := redistest.Conn(t)
+	for _, payload := range payloads {
+		is.NoErr(c.Send("PUBLISH", prefix+"_{q}_cancel", payload))
+	}
+	_, err := c.Do("")
+	is.NoErr(err)
+	for _, cause := range receive(t, causes, 350) {
+		is.Equal(cause, worqr.ErrCanceled)
+	}
+}
+
+// The payload of a large cancel doesn't travel to the workers, who know it by its digest.
+func TestCancelLarge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", nil)
+	large := strings.Repeat("x", 100_000)
+	ear := redis.PubSubConn{Conn: redistest.Conn(t)}
+	is.NoErr(ear.Subscribe(prefix + "_{q}_cancel"))
+	ear.Receive()
+	enqueue(t, p.Queue("q"), large)
+	receive(t, starts, 1)
+	report := cancel(t, p.Queue("q"), large)
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	m, ok := ear.ReceiveWithTimeout(patience).(redis.Message)
+	is.True(ok)
+	is.True(len(m.Data) < 100)
+}

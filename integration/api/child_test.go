@@ -1,0 +1,238 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Peers in processes of their own: the test binary runs itself again with the
+// peer's configuration in this variable.
+const childEnv = "WORQR_TEST_CHILD"
+
+// A childConfig says what a peer in a process of its own does.
+type childConfig struct {
+	URL, Prefix, Queue string
+	Admin              string // URL as which the test looks and meddles; set by launch
+	Lease              time.Duration
+	Concurrency        int
+	Hold               bool // handlers run until their context ends, or "finish" is said
+	Exclusive          bool
+	Mode               string        // a key of actors; "" as described
+	Explicit           bool          // of chaos: options other than the defaults
+	Nap, Fuse          time.Duration // of deadly: how long the others take, and how long it takes to kill
+}
+
+// An actor is what a peer in a process of its own does.
+type actor struct {
+	handler worqr.Handler
+	opts    *worqr.HandleOptions
+	told    func(line string)         // a line on its input
+	act     func(ctx context.Context) // beside Run, in a goroutine; may be nil
+}
+
+// A report is what a child says, a line each.
+type report struct {
+	What    string // ready, start, end, finished
+	Worker  string
+	Payload string
+	Key     string `json:",omitempty"`
+	Token   int64
+	Err     string // of end: the cause; of finished: the kind of error
+	At      time.Time
+}
+
+// child is the main function of a peer process. It serves the queue until
+// SIGTERM. With Hold, "finish" on its input has it finish every task it runs,
+// in the order of their tokens, whether they are still its own or not.
+func child(config string) {
+	var c childConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		panic(err)
+	}
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	p, err := worqr.Open(c.URL, &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		panic(err)
+	}
+	say := func(r report) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.Worker, r.At = p.WorkerID(), time.Now()
+		_ = out.Encode(r) // the parent has gone
+	}
+	a := holder(c, p, say)
+	if make := actors[c.Mode]; make != nil {
+		a = make(c, p, say)
+	}
+	p.Queue(c.Queue).Handle(a.handler, a.opts)
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			a.told(lines.Text())
+		}
+	}()
+	go func() { // served once it is a member
+		for {
+			s, err := p.Queue(c.Queue).Stats(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil && s.Workers > 0 {
+				for w := range p.Workers(ctx) {
+					if w.ID == p.WorkerID() && len(w.Queues) > 0 {
+						say(report{What: "ready"})
+						return
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+	}()
+	if a.act != nil {
+		go a.act(ctx)
+	}
+	if err := p.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// holder is the actor that runs what it takes, with Hold until it is told.
+func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
+	finish := make(chan struct{})
+	handler := func(ctx context.Context, t *worqr.Task) error {
+		say(report{What: "start", Payload: string(t.Payload), Token: t.Token})
+		if !c.Hold {
+			return nil
+		}
+		select {
+		case <-finish:
+			err := t.Finish(context.Background())
+			kind := "nil"
+			switch {
+			case is_(err, worqr.ErrNotOwner):
+				kind = "lost"
+			case err != nil:
+				kind = err.Error()
+			}
+			say(report{What: "finished", Payload: string(t.Payload), Err: kind})
+			return err
+		case <-ctx.Done():
+			say(report{What: "end", Payload: string(t.Payload), Err: context.Cause(ctx).Error()})
+			return ctx.Err()
+		}
+	}
+	return actor{
+		handler: handler,
+		opts:    &worqr.HandleOptions{Concurrency: c.Concurrency, Exclusive: c.Exclusive},
+		told: func(line string) {
+			if line == "finish" {
+				close(finish)
+			}
+		},
+	}
+}
+
+// A process is a running child.
+type process struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	reports chan report
+	exited  chan struct{}
+}
+
+// spawn starts a peer in a process of its own and waits until it serves.
+func spawn(t testing.TB, c childConfig) *process {
+	t.Helper()
+	p := launch(t, c)
+	p.next("ready")
+	return p
+}
+
+// launch starts a peer in a process of its own.
+func launch(t testing.TB, c childConfig) *process {
+	t.Helper()
+	c.URL, c.Admin = redistest.Worker(t, c.URL, c.Prefix), c.URL
+	config, err := json.Marshal(c)
+	must(t, err)
+	binary, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
+	var said strings.Builder
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	p := &process{t, cmd, in, make(chan report, 10000), make(chan struct{})}
+	go func() {
+		defer close(p.exited)
+		for d := json.NewDecoder(out); ; {
+			var r report
+			if d.Decode(&r) != nil {
+				break
+			}
+			p.reports <- r
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		p.kill()
+		if t.Failed() {
+			t.Logf("a peer said:\n%s", said.String())
+		}
+	})
+	return p
+}
+
+// next takes the next report, which must be of the given kind.
+func (p *process) next(what string) report {
+	p.t.Helper()
+	r := receive(p.t, p.reports, 1)[0]
+	if r.What != what {
+		p.t.Fatalf("the peer reports %+v, want %q", r, what)
+	}
+	return r
+}
+
+// starts takes the next n reports, which must be starts, and returns the
+// payloads.
+func (p *process) starts(n int) []string {
+	p.t.Helper()
+	var all []string
+	for range n {
+		all = append(all, p.next("start").Payload)
+	}
+	return all
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Signal(sig))
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}

@@ -1,0 +1,137 @@
+//go:build unix
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// shell runs the script as a Command, with args as $1 and so on.
+func shell(ctx context.Context, t *worqr.Task, script string, args ...string) error {
+	return worqr.Command("sh", append([]string{"-c", script, "sh"}, args...)...)(ctx, t)
+}
+
+func TestCommandConcurrent(t *testing.T) {
+	t.Parallel()
+	handle := worqr.Command("cat")
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			task := &worqr.Task{Payload: []byte(fmt.Sprint(i))}
+			if err := handle(t.Context(), task); err != nil || string(task.Result) != fmt.Sprint(i) {
+				t.Errorf("%d: %v, %q", i, err, task.Result)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer's
+	is := is.New(t)
+	t.Setenv("WORQR_KEY", "of another task")
+	t.Setenv("WORQR_TEST_OWN", "the peer's")
+	t.Setenv("REDIS_URL", "redis://:secret@host")
+	t.Setenv("LC_ALL", "C")
+	const script = `printf '%s|' "$WORQR_QUEUE" "$WORQR_PROCESS" "$WORQR_TOKEN" "${WORQR_KEY-none}" "$WORQR_RETRIES" "$WORQR_CRASHES" "${WORQR_TEST_OWN-none}" "${REDIS_URL-none}" "$LC_ALL" "${PATH:+path}"`
+	task := &worqr.Task{Queue: "q", AttemptID: "id", Token: 1 << 60, Key: "a key = \"'ü\n", Retries: 2, Crashes: 3}
+	is.NoErr(shell(t.Context(), task, script))
+	is.Equal(string(task.Result), "q|id|1152921504606846976|a key = \"'ü\n|2|3|none|none|C|path|")
+	task.Key = ""
+	is.NoErr(shell(t.Context(), task, script))
+	is.Equal(string(task.Result), "q|id|1152921504606846976||2|3|none|none|C|path|")
+	task.Key = "a\x00b"
+	is.NoErr(shell(t.Context(), task, script))
+	is.Equal(string(task.Result), "q|id|1152921504606846976|none|2|3|none|none|C|path|")
+
+	// What is to be passed on is, and nothing of another task.
+	given := worqr.CommandWith(worqr.CommandOptions{Env: []string{"WORQR_TEST_OWN", "REDIS_URL=mine", "WORQR_TEST_ABSENT", "WORQR_KEY", "LC_ALL=de"}}, "sh", "-c", script+`; printf %s "${WORQR_TEST_ABSENT-none}"`)
+	task.Key = "key"
+	is.NoErr(given(t.Context(), task))
+	is.Equal(string(task.Result), "q|id|1152921504606846976|key|2|3|the peer's|mine|de|path|none")
+}
+
+func TestCommandExitStatus(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	before := []byte("before")
+	task := &worqr.Task{Result: before}
+
+	err := shell(t.Context(), task, "echo out; echo worse >&2; exit 3")
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	is.True(ok)
+	is.Equal(exit.ExitCode(), 3)
+	is.Equal(err.Error(), `worqr: run "sh": exit status 3: worse`)
+	is.True(!broken(err))
+	is.Equal(task.Result, before) // it has none
+
+	err = shell(t.Context(), task, "echo no use >&2; exit 65")
+	is.True(broken(err))
+	tells(t, err, "exit status 65: no use")
+
+	err = shell(t.Context(), task, "kill -9 $$")
+	is.True(!broken(err))
+	tells(t, err, "signal: killed")
+
+	is.NoErr(shell(t.Context(), task, "echo a warning >&2"))
+	is.Equal(len(task.Result), 0)
+}
+
+// Through a queue: the result is published, and an attempt that fails is
+// followed by another.
+func TestCommandServesQueue(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	dir := t.TempDir()
+	q.Handle(worqr.Command("sh", "-c", `mkdir "$1/once" 2>/dev/null && exit 1; tr a-z A-Z`, "sh", dir), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	synced, done := make(chan bool, 1), make(chan string, 1)
+	go func() {
+		for e := range p.Events(ctx, "q") {
+			switch e.Kind {
+			case worqr.EventSync:
+				synced <- true
+			case worqr.EventDone:
+				done <- string(e.Result)
+			}
+		}
+	}()
+	receive(t, synced, 1)
+	enqueue(t, q, "hello")
+	stop := run(t, p)
+	is.Equal(receive(t, done, 1), []string{"HELLO"})
+	stop()
+	is.Equal(p.Stats().HandlerErrors, int64(1))
+}
+
+// The task of a program that takes too long is tried again.
+func TestCommandTimesOutInQueue(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	q.Handle(worqr.Command("sleep", "60"), &worqr.HandleOptions{Timeout: time.Second})
+	enqueue(t, q, "a")
+	stop := run(t, p)
+	eventually(t, "the task waits to be tried again", func() bool {
+		for s, err := range q.Scheduled(t.Context()) {
+			must(t, err)
+			return s.Retries == 1 && string(s.Payload) == "a"
+		}
+		return false
+	})
+	stop()
+	is.Equal(p.Stats().Retried, int64(1))
+}

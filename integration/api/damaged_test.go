@@ -1,0 +1,215 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// spoil puts a key of another type into the place of one of the queue's.
+func spoil(t *testing.T, prefix, kind, queue string) {
+	t.Helper()
+	c := redistest.Conn(t)
+	key := prefix + ":" + kind + ":{" + queue + "}"
+	for _, args := range [][]any{{"DEL", key}, {"SET", key, "of another type"}} {
+		if _, err := c.Do(args[0].(string), args[1:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A damaged queue affects no other one, in whatever walks through the queues; and the
+// error names it.
+func TestDamagedQueueIsAlone(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"schedule", "suspects", "entries", "workers", "ledger"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			p := open(t, worqr.Options{Prefix: prefix, Lease: -1}) // nobody fails it but us
+			names := []string{"a", "b", "bad1", "bad2", "c", "d"}
+			for _, name := range names {
+				q := working(t, p, name)
+				enqueue(t, q, "task")
+				_, err := q.StartTask(t.Context())
+				is.NoErr(err)
+			}
+			spoil(t, prefix, kind, "bad1")
+			spoil(t, prefix, kind, "bad2")
+			named := func(err error) {
+				t.Helper()
+				if err == nil || !strings.Contains(err.Error(), `"bad1"`) || !strings.Contains(err.Error(), `"bad2"`) {
+					t.Errorf("the error is %v", err)
+				}
+			}
+			// Its registration is damaged, too: of one of two peers.
+			other := open(t, worqr.Options{Prefix: prefix})
+			is.NoErr(other.StartWorker(t.Context()))
+			c := redistest.Conn(t)
+			_, err := c.Do("SET", prefix+":worker:"+p.WorkerID(), "of another type")
+			is.NoErr(err)
+			var ids []string
+			for w, err := range other.Workers(t.Context()) {
+				is.NoErr(err)
+				ids = append(ids, w.ID)
+			}
+			is.Equal(ids, []string{other.WorkerID()})
+
+			_, err = other.Sweep(t.Context())
+			named(err)
+			n, err := other.FailWorker(t.Context(), p.WorkerID())
+			named(err)
+			is.Equal(n, 4)
+			report, err := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Check(t.Context(), nil)
+			is.NoErr(err)
+			is.True(!report.OK())
+		})
+	}
+}
+
+// A peer that serves a damaged queue joins, serves and leaves the others, though the
+// damaged one takes all the time that there is for leaving.
+func TestDamagedQueueDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	spoil(t, prefix, "token", "a") // cannot be joined
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1})
+	starts := make(chan string, 10)
+	for _, name := range []string{"a", "b", "c"} {
+		p.Queue(name).Handle(func(ctx context.Context, t *worqr.Task) error {
+			starts <- t.Queue
+			<-ctx.Done()
+			return ctx.Err()
+		}, nil)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(context.Background()) }()
+	enqueue(t, p.Queue("b"), "task")
+	enqueue(t, p.Queue("c"), "task")
+	is.Equal(sorted(receive(t, starts, 2)), []string{"b", "c"})
+	spoil(t, prefix, "schedule", "b") // neither ended nor left
+	is.NoErr(p.Shutdown(t.Context()))
+	err := receive(t, ended, 1)[0]
+	is.True(err != nil)
+	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
+	there, err := redis.Bool(redistest.Conn(t).Do("EXISTS", prefix+":worker:"+p.WorkerID()))
+	is.NoErr(err)
+	is.True(!there)
+}
+
+// A logbook is the lines that are logged from a level on.
+type logbook struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
+
+func (j *logbook) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lines.Write(p)
+}
+
+func (j *logbook) about(word string) (lines []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for line := range strings.Lines(j.lines.String()) {
+		if strings.Contains(line, word) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (j *logbook) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// A worker that dies is told of in one line: who it was, which queues it served, and how
+// many tasks it held. Nothing else is said.
+func TestDeathIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	var j logbook
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.logger()})
+	for _, name := range []string{"a", "b", "c"} {
+		working(t, p, name)
+		dead(t, c, prefix, name, time.Second, 2)
+	}
+	_, err := c.Do("HSET", prefix+":worker:dead00000", "name", "api-7", "host", "node3", "pid", 4121)
+	is.NoErr(err)
+	for i := range 2 { // a round has renewed the lease on this queue last
+		_, err = c.Do("ZINCRBY", prefix+":workers:{c}", 300, fmt.Sprint("dead0000", i))
+		is.NoErr(err)
+	}
+	eventually(t, "both are failed", func() bool { return p.Stats().WorkersEvicted == 2 })
+	eventually(t, "that is logged", func() bool { return len(j.about("dead0000")) >= 2 })
+	time.Sleep(time.Second) // in which more would be said
+	lines := j.about("dead0000")
+	is.Equal(len(lines), 2)
+	slices.Sort(lines)
+	for i, line := range lines {
+		for _, want := range []string{"level=WARN", "evicted a worker", fmt.Sprint("worker=dead0000", i), `queues="[a b c]"`, "tasks=3"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("%q lacks %q", line, want)
+			}
+		}
+		is.Equal(strings.Contains(line, "name=api-7 host=node3 pid=4121"), i == 0) // the other one is not registered
+	}
+	there, err := redis.Bool(c.Do("EXISTS", prefix+":worker:dead00000"))
+	is.NoErr(err)
+	is.True(!there)
+}
+
+// A peer that is evicted from all its queues says so once, with what it is and what it
+// becomes.
+func TestEvictionIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	var j logbook
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Name: "api-7", Logger: j.logger()})
+	starts := make(chan string, 100)
+	var names []string
+	for i := range 6 {
+		names = append(names, fmt.Sprint("q", i))
+		p.Queue(names[i]).Handle(func(ctx context.Context, t *worqr.Task) error {
+			starts <- t.Queue
+			<-ctx.Done()
+			return ctx.Err()
+		}, nil)
+		enqueue(t, p.Queue(names[i]), "task")
+	}
+	run(t, p)
+	receive(t, starts, 6)
+	before := p.WorkerID()
+	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), before)
+	is.NoErr(err)
+	is.Equal(n, 6)
+	receive(t, starts, 6) // it is back
+	time.Sleep(2 * time.Second)
+	lines := j.about("level=WARN")
+	for _, line := range lines {
+		t.Log(line)
+	}
+	is.Equal(len(lines), 1)
+	for _, want := range []string{"worker=" + before, "new=" + p.WorkerID(), "name=api-7", fmt.Sprintf("queues=%q", fmt.Sprint(names))} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("%q lacks %q", lines[0], want)
+		}
+	}
+}

@@ -1,0 +1,438 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// As many as one call may enqueue arrive in order, also while they are taken and others
+// enqueue; and once with a nonce.
+func TestEnqueueOfMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	const many = 20_000
+	payloads := make([][]byte, many)
+	for i := range payloads {
+		payloads[i] = fmt.Append(nil, i)
+	}
+	done := make(chan error, 1)
+	go func() { done <- q.Enqueue(t.Context(), payloads...) }()
+	others := 0
+	for next := 0; next < many; {
+		tasks, err := q.StartTasks(t.Context(), 1000)
+		if is_(err, worqr.ErrNoTask) {
+			enqueue(t, q, "other")
+			others++
+			continue
+		}
+		is.NoErr(err)
+		for _, task := range tasks {
+			if string(task.Payload) == "other" {
+				others--
+			} else {
+				is.Equal(string(task.Payload), fmt.Sprint(next))
+				next++
+			}
+			is.NoErr(task.Finish(t.Context()))
+		}
+	}
+	is.NoErr(<-done)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, others)
+	is.NoErr(q.Delete(t.Context()))
+	for fresh := range 2 {
+		is.Equal(value(q.EnqueueOnce(t.Context(), "nonce", payloads...)), fresh == 0)
+	}
+	n, err = q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, many)
+	for _, key := range redistest.Keys(t, redistest.Conn(t), prefix+":batch*") {
+		t.Errorf("%s is left", key)
+	}
+}
+
+// What a producer had enqueued when it died is done by whoever serves the queue, with
+// the second heartbeat; and canceled or deleted like everything that waits.
+func TestEnqueueOfADeadProducer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	accepted := func() {
+		for i := range 3000 {
+			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
+		}
+		_, err := c.Do("ZADD", prefix+":batches:{q}", 1, "id")
+		is.NoErr(err)
+		_, err = c.Do("")
+		is.NoErr(err)
+	}
+	accepted()
+	report, err := q.Cancel(t.Context(), []byte("2999"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
+	accepted()
+	is.NoErr(q.Delete(t.Context()))
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 0)
+
+	accepted()
+	working(t, p, "q")
+	for next := 0; next < 3000; {
+		tasks, err := q.StartTasks(t.Context(), 1000)
+		if is_(err, worqr.ErrNoTask) {
+			continue // until the second heartbeat
+		}
+		is.NoErr(err)
+		for _, task := range tasks {
+			is.Equal(string(task.Payload), fmt.Sprint(next))
+			next++
+			is.NoErr(task.Finish(t.Context()))
+		}
+	}
+	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
+}
+
+// What is accepted and not in the queue yet is no finding, but that the queue is not listed
+// and not served.
+func TestCheckBesideBatch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	for _, cmd := range [][]any{
+		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
+		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
+	} {
+		_, err := c.Do(cmd[0].(string), cmd[1:]...)
+		is.NoErr(err)
+	}
+	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
+	report, err := doctor.Repair(t.Context(), about)
+	is.NoErr(err)
+	is.True(report.OK())
+	is.Equal(report.Keys, 3)
+	kinds := map[worqr.FindingKind]bool{}
+	for _, f := range report.Findings {
+		if kinds[f.Kind] = true; f.Queue != "" && f.Kind != "queue-list" && f.Kind != "no-worker" || f.Kind == "unknown-key" {
+			t.Errorf("%+v", f)
+		}
+	}
+	is.True(kinds["queue-list"] && kinds["no-worker"])
+	listed, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
+	is.NoErr(err)
+	is.True(listed)
+}
+
+// On a full Redis none is enqueued, and nothing is left.
+func TestEnqueueOfManyWhenFull(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	c := redistest.Dial(t, server.URL())
+	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
+	is.NoErr(err)
+	defer p.Close()
+	used, err := redis.String(c.Do("INFO", "memory"))
+	is.NoErr(err)
+	_, after, _ := strings.Cut(used, "used_memory:")
+	bytes := 0
+	_, err = fmt.Sscan(after, &bytes)
+	is.NoErr(err)
+	_, err = c.Do("CONFIG", "SET", "maxmemory", bytes+12<<20)
+	is.NoErr(err)
+	payloads := make([][]byte, 20)
+	for i := range payloads {
+		payloads[i] = make([]byte, 1<<20)
+	}
+	err = p.Queue("q").Enqueue(t.Context(), payloads...)
+	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
+	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
+}
+
+// accepted plants a batch that was committed, and whose producer has died.
+func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payloads ...string) {
+	t.Helper()
+	for _, args := range [][]any{
+		append([]any{"LPUSH", prefix + ":batch:{q}:" + id}, anys(payloads)...), {"ZADD", prefix + ":batches:{q}", number, id},
+	} {
+		_, err := c.Do(args[0].(string), args[1:]...)
+		must(t, err)
+	}
+}
+
+func value[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func anys(all []string) (as []any) {
+	for _, s := range all {
+		as = append(as, s)
+	}
+	return as
+}
+
+// What is accepted waits: it's counted, listed, peeked at and explained where it will be in
+// the queue, before it is there.
+func TestAcceptedBatchWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	accepted(t, c, prefix, "x", 2, "c", "d")
+	accepted(t, c, prefix, "y", 1, "a", "b")
+	peeked, err := q.Peek(t.Context())
+	is.NoErr(err)
+	is.Equal(string(peeked), "a")
+	_, err = c.Do("LPUSH", prefix+":queues:{q}", "first")
+	is.NoErr(err)
+	put(t, q, "key", "scheduled", nil)
+	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+
+	is.Equal(waiting(t, q), []string{"scheduled", "first", "a", "b", "c", "d", "later"})
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 7)
+	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 5, Scheduled: 2})
+	e, err := q.Explain(t.Context(), []byte("c"))
+	is.NoErr(err)
+	is.Equal(len(e.Copies), 1)
+	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
+	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
+	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 3) // looking has moved nothing
+}
+
+// What is enqueued later goes behind an accepted batch, whoever enqueues it.
+func TestEnqueueBehindBatch(t *testing.T) {
+	t.Parallel()
+	for name, add := range map[string]func(context.Context, *worqr.Queue) error{
+		"enqueue": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("z")) },
+		"enqueue once": func(ctx context.Context, q *worqr.Queue) error {
+			_, err := q.EnqueueOnce(ctx, "n", []byte("z"))
+			return err
+		},
+		"enqueue unique": func(ctx context.Context, q *worqr.Queue) error { return q.EnqueueUnique(ctx, []byte("z")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
+			accepted(t, c, prefix, "x", 1, numbers("", 4500)...) // three pages
+			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+			is.NoErr(add(t.Context(), q))
+			is.Equal(waiting(t, q), append(numbers("", 4500), "z"))
+			is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
+		})
+	}
+}
+
+// A batch that Redis refuses to move is accepted all the same, that is logged once, and
+// what the same producer enqueues later is refused until the batch is moved, though the
+// queue is long, so that their order holds.
+func TestBatchThatCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
+	is.NoErr(err)
+	var j logbook
+	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.logger()}).Queue("q")
+	enqueue(t, q, numbers("a", 200)...)
+	enqueue(t, q, "long") // from now on without a script
+	enqueue(t, q, numbers("b", 6000)...)
+	for range 5 {
+		err := q.Enqueue(t.Context(), []byte("c"))
+		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
+	}
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 200+1+6000)
+	eventually(t, "it is logged", func() bool { return len(j.about("cannot be moved")) > 0 })
+	_, err = c.Do("ACL", "SETUSER", "app", "+lmove")
+	is.NoErr(err)
+	enqueue(t, q, "c")
+	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
+	eventually(t, "it is over", func() bool { return len(j.about("recovered")) == 1 })
+	is.Equal(len(j.about("level=WARN")), 1)
+}
+
+// A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
+// nor what is enqueued, canceled or deleted. It is logged, and Check tells of it.
+func TestDamagedBatch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	var j logbook
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.logger()})
+	q := p.Queue("q")
+	plant := func() {
+		accepted(t, c, prefix, "gone", 1, "x")
+		accepted(t, c, prefix, "overwritten", 2, "x")
+		accepted(t, c, prefix, "whole", 3, "a", "b", "c")
+		for _, args := range [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}} {
+			_, err := c.Do(args[0].(string), args[1:]...)
+			is.NoErr(err)
+		}
+	}
+	plant()
+	is.Equal(waiting(t, q), []string{"a", "b", "c"})
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 3)
+	report, err := q.Cancel(t.Context(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
+	enqueue(t, q, "d")
+	enqueue(t, q, numbers("e", 6000)...)
+	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
+	eventually(t, "it is logged", func() bool { return len(j.about("something else is in their place")) == 1 })
+
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
+		t.Helper()
+		report, err := look(t.Context(), nil)
+		is.NoErr(err)
+		for _, f := range report.Findings {
+			if f.Kind == kind {
+				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
+			}
+		}
+		slices.Sort(keys)
+		return keys
+	}
+	is.Equal(found(doctor.Check, "batch"), []string{"gone", "overwritten"})
+	is.Equal(found(doctor.Check, "wrong-type"), []string{"overwritten"})
+	is.Equal(found(doctor.Repair, "batch"), []string{"gone", "overwritten"})
+	is.Equal(found(doctor.Check, "batch"), []string{"overwritten"}) // nobody else's data is touched
+	is.NoErr(q.Delete(t.Context()))
+	plant()
+	is.NoErr(q.Delete(t.Context()))
+	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
+
+	plant()
+	_, err = c.Do("LPUSH", prefix+":batch:{q}:gone", "found again")
+	is.NoErr(err)
+	_, err = c.Do("ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
+	is.NoErr(err)
+	_, err = doctor.Repair(t.Context(), nil)
+	is.NoErr(err)
+	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
+}
+
+// Where something else is in the place of the list of batches, only large enqueues fail.
+func TestDamagedListOfBatches(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	_, err := c.Do("SET", prefix+":batches:{q}", "foreign")
+	is.NoErr(err)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b", "c")
+	is.NoErr(q.EnqueueUnique(t.Context(), []byte("d")))
+	err = q.Enqueue(t.Context(), make([][]byte, 6000)...)
+	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+	report, err := q.Cancel(t.Context(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
+	is.Equal(waiting(t, q), []string{"a", "c", "d"})
+	is.Equal(stats(t, q).Waiting, 3)
+	must(t, take(t, q).Finish(t.Context()))
+	is.NoErr(q.Delete(t.Context()))
+	is.Equal(len(redistest.Keys(t, c, prefix+":batches*")), 0)
+}
+
+// Of the callers that find batches to be moved, one moves them: pages of all of them would
+// travel together and keep Redis busy.
+func TestCallersHaulInTurn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const batches, callers = 10, 100
+	server := redistest.Start(t)
+	p, err := worqr.Open(server.URL(), nil)
+	is.NoErr(err)
+	defer p.Close()
+	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
+	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
+	for i := range batches {
+		payloads := redis.Args{fmt.Sprintf("worqr:batch:{q}:b%d", i)}
+		for range 2000 { // as many as a call moves
+			payloads = payloads.Add("b")
+		}
+		_, err := c.Do("LPUSH", payloads...)
+		is.NoErr(err)
+		_, err = c.Do("ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		is.NoErr(err)
+	}
+	before := redistest.Calls(t, c, "evalsha")
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			if err := q.Enqueue(t.Context(), []byte("one")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 1+batches*2000+callers)
+	// One call moves each batch, and what is enqueued side by side travels together. If each
+	// caller moved batches, there were a call for each, at least.
+	calls := redistest.Calls(t, c, "evalsha") - before
+	if t.Log(calls); calls > callers/2+2*batches {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
+// rest.
+func TestStopWorkerBesideHaul(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
+	stalled, hauls := make(chan struct{}), make(chan bool, 10)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
+		c, err := redis.DialURL(url)
+		return &heldConn{Conn: c, holds: func(_ string, args []any) <-chan struct{} {
+			if len(args) < 5 || args[4] != any(prefix+":batches:{q}") { // its last key
+				return nil
+			}
+			hauls <- true
+			return stalled
+		}}, err
+	}}, &worqr.Options{Prefix: prefix, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	defer p.Close()
+	defer close(stalled)
+	must(t, p.StartWorker(t.Context()))
+	must(t, p.Queue("q").StartWork(t.Context()))
+	receive(t, hauls, 1) // and its reply doesn't come
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.StopWorker(t.Context()) }()
+	is.NoErr(receive(t, stopped, 1)[0])
+}

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Many callers share few calls, and each payload is there once, in the order of
+// its caller.
+func TestEnqueueTogether(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	conn := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	const callers, calls = 32, 200
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			q := p.Queue("q") // handles are cheap
+			payload := make([]byte, 0, 20)
+			for j := range calls {
+				payload = fmt.Appendf(payload[:0], "%d %03d", i, j)
+				if err := q.Enqueue(t.Context(), payload); err != nil {
+					t.Error(err)
+				}
+				clear(payload) // it is ours again
+			}
+		})
+	}
+	all.Wait()
+	is.True(redistest.Calls(t, conn, "evalsha")+redistest.Calls(t, conn, "publish") < callers*calls)
+	got, err := redis.Strings(conn.Do("LRANGE", "p:queues:{q}", 0, -1))
+	is.NoErr(err)
+	slices.Reverse(got) // the oldest first
+	next := map[string]int{}
+	for _, payload := range got {
+		caller, call, _ := strings.Cut(payload, " ")
+		is.Equal(call, fmt.Sprintf("%03d", next[caller]))
+		next[caller]++
+	}
+	is.Equal(len(got), callers*calls)
+}
+
+// A producer that has seen a long queue wakes nobody, and whoever has become idle
+// meanwhile all the same. No beat helps: the next is minutes away.
+func TestEnqueueAfterLongQueue(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	for i := range 150 {
+		enqueue(t, q, fmt.Sprint(i))
+	}
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 15 * time.Minute})
+	open := newValve()
+	p.Queue("q").Handle(open.handle, nil)
+	run(t, p)
+	eventually(t, "all ran", func() bool { return open.through.Load() == 150 })
+	idle(t, q, 1)
+	for i := range 3 {
+		enqueue(t, q, "one more")
+		eventually(t, "it ran", func() bool { return open.through.Load() == int64(151+i) })
+		idle(t, q, 1)
+	}
+}
+
+// A heldConn is a connection that keeps some replies back.
+type heldConn struct {
+	redis.Conn
+	holds func(command string, args []any) <-chan struct{} // until when a reply is kept; nil: not at all
+
+	mu    sync.Mutex        // subscriptions are read and written at once
+	until []<-chan struct{} // for each reply to come
+}
+
+func (c *heldConn) Send(command string, args ...any) error {
+	until := c.holds(command, args)
+	c.mu.Lock()
+	c.until = append(c.until, until)
+	c.mu.Unlock()
+	return c.Conn.Send(command, args...)
+}
+
+// next is until when the next reply is kept; nil: not at all.
+func (c *heldConn) next() (until <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.until) > 0 { // else it's a message
+		until, c.until = c.until[0], c.until[1:]
+	}
+	return until
+}
+
+func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
+	if until := c.next(); until != nil {
+		<-until
+	}
+	return redis.ReceiveWithTimeout(c.Conn, d)
+}
+
+func (c *heldConn) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, command, args...)
+}
+
+// A yesConn is a connection without a Redis: whatever it's asked, the answer is 1.
+type yesConn struct{}
+
+func (yesConn) Close() error                                             { return nil }
+func (yesConn) Err() error                                               { return nil }
+func (yesConn) Send(string, ...any) error                                { return nil }
+func (yesConn) Flush() error                                             { return nil }
+func (yesConn) Do(string, ...any) (any, error)                           { return int64(1), nil }
+func (yesConn) Receive() (any, error)                                    { return int64(1), nil }
+func (yesConn) ReceiveWithTimeout(time.Duration) (any, error)            { return int64(1), nil }
+func (yesConn) DoWithTimeout(time.Duration, string, ...any) (any, error) { return int64(1), nil }
+
+// Enqueue puts the queue on the list of queues once the tasks are there. If that isn't
+// answered, it returns when its context ends, not later.
+func TestEnqueueEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		stalled, asked := make(chan struct{}), 0
+		conn := &heldConn{Conn: yesConn{}, holds: func(command string, _ []any) <-chan struct{} {
+			if command != "SADD" {
+				return nil
+			}
+			asked++
+			cancel()
+			return stalled
+		}}
+		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return conn, nil }}, nil)
+		defer p.Close()
+		defer close(stalled)
+		began := time.Now()
+		is.NoErr(p.Queue("q").Enqueue(ctx, []byte("a")))
+		is.Equal(asked, 1)
+		is.Equal(time.Since(began), time.Duration(0)) // the time of a bubble: nothing has waited for a timer
+	})
+}
+
+// Where the list of queues is something else, a peer doesn't try again with each enqueue.
+func TestEnqueueBesideForeignRegistry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	_, err := c.Do("SET", "p:registry", "foreign")
+	is.NoErr(err)
+	before := redistest.Calls(t, c, "sadd")
+	for range 5 {
+		enqueue(t, q, "a")
+		_, err := c.Do("DEL", "p:queues:{q}") // so the queue is alone
+		is.NoErr(err)
+	}
+	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
+}

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A Redis that has come back without the last that it had answered is noticed, with
+// the next round or the next beat, and not taken for lost otherwise.
+func TestLostWritesAreReported(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a round", "a beat"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+			said := &lines{}
+			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(said, nil))})
+			q := working(t, p, "q")
+			work := func() {
+				enqueue(t, q, "a")
+				task, err := q.StartTask(t.Context())
+				is.NoErr(err)
+				is.NoErr(task.Finish(t.Context()))
+			}
+			for range 5 {
+				work()
+			}
+			is.True(!strings.Contains(said.all(), "lost writes"))
+
+			eventually(t, "the peer says so", func() bool {
+				if name == "a round" {
+					_, err := conn.Do("HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
+					is.NoErr(err)
+					work()
+				} else {
+					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
+					is.NoErr(err)
+				}
+				return strings.Contains(said.all(), "Redis has lost writes")
+			})
+		})
+	}
+}
+
+// A worker that is not known any more says whether it was given up, or Redis was
+// emptied: then a token that it had seen is not known either.
+func TestEmptiedRedisIsReported(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		befalls func(t *testing.T, s *redistest.Server, p *worqr.Peer)
+		lost    bool
+	}{
+		"emptied": {func(t *testing.T, s *redistest.Server, _ *worqr.Peer) { has("FLUSHALL")(t, s, nil) }, true},
+		"restarted": {func(t *testing.T, s *redistest.Server, _ *worqr.Peer) {
+			s.Kill()
+			s.Restart(t)
+		}, true},
+		"tokens of before": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} 2")(t, s, nil)
+		}, true},
+		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.WorkerID())(t, s, nil)
+		}, false},
+		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
+		}, false},
+		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID())
+			must(t, err)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server, said := redistest.Start(t), &journal{}
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: said.Logger()})
+			q := working(t, p, "q")
+			working(t, p, "idle")
+			enqueue(t, q, "a", "b", "c")
+			for range 3 {
+				is.NoErr(take(t, q).Finish(t.Context()))
+			}
+			before := p.WorkerID()
+			c.befalls(t, server, p)
+			look := redistest.Dial(t, server.URL())
+			eventually(t, "it has come back", func() bool {
+				id := p.WorkerID()
+				there, err := redis.Bool(look.Do("EXISTS", "p:worker:"+id))
+				return err == nil && there && id != before
+			})
+			lost := 0
+			if c.lost {
+				lost = 1
+			}
+			is.Equal(len(said.Lines("worker="+before+" new="+p.WorkerID())), 1)
+			is.Equal(len(said.Lines("Redis has lost writes")), lost) // once, however many queues
+			is.Equal(p.Stats().TimesEvicted, int64(1))
+		})
+	}
+}
+
+// lines keep what a logger says.
+type lines struct {
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.Write(p)
+}
+
+func (l *lines) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.String()
+}

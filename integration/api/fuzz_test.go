@@ -1,0 +1,222 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// FuzzOpen: whatever stands around a password, and whatever the options are, it
+// comes into no error, no log and no text of a peer.
+func FuzzOpen(f *testing.F) {
+	f.Add("redis://", "@127.0.0.1:1/0", "worqr", "name", int64(0))
+	f.Add("rediss://user", "@127.0.0.1:1", "a{b}", "", int64(1))
+	f.Add("unix://", "@/nowhere?db=x", "", "", int64(-1))
+	f.Add("redis://:x@127.0.0.1:1/", "", " ", "\n", int64(1<<62))
+	f.Fuzz(func(t *testing.T, before, after, prefix, name string, lease int64) {
+		const canary = "c4n4ryp4ssw0rd"
+		if strings.Contains(prefix+name, "c4n4") {
+			return
+		}
+		var log bytes.Buffer
+		opts := &worqr.Options{Prefix: prefix, Name: name, Lease: time.Duration(lease), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		p, err := worqr.Open(before+":"+canary+after, opts)
+		texts := []string{fmt.Sprint(err)}
+		if p != nil {
+			_, bad := p.Queue("q").Len(ended)
+			texts = append(texts, fmt.Sprintf("%v %+v %#v", p, p, p.Queue("q")), fmt.Sprint(bad), fmt.Sprint(p.Close()))
+		}
+		for _, text := range append(texts, log.String()) {
+			if strings.Contains(text, canary) {
+				t.Errorf("it is shown: %s", text)
+			}
+		}
+	})
+}
+
+// ended is a context of which the end is over, so that nothing is sent.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// FuzzPayload: any bytes, in any number, are the same after everything that can
+// happen to a task.
+func FuzzPayload(f *testing.F) {
+	f.Add([]byte("a"), uint8(1))
+	f.Add([]byte("\x00\xff\r\n$1\r\n\xc3\x28false=nil"), uint8(4))
+	f.Add(bytes.Repeat([]byte("ab"), 3000), uint8(3))
+	f.Add([]byte{}, uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, parts uint8) {
+		p := open(t, worqr.Options{Lease: time.Hour})
+		q, ctx := working(t, p, "q"), t.Context()
+		n := int(parts%16) + 1
+		all := make([][]byte, 0, n)
+		for i := range n {
+			all = append(all, data[len(data)*i/n:len(data)*(i+1)/n])
+		}
+		same := func(where string, got [][]byte, want ...[]byte) {
+			t.Helper()
+			if !slices.EqualFunc(got, want, bytes.Equal) {
+				t.Fatalf("%s: %q, want %q", where, got, want)
+			}
+		}
+		start := func(n int) []*worqr.Task {
+			t.Helper()
+			tasks, err := q.StartTasks(ctx, n)
+			must(t, err)
+			return tasks
+		}
+		bytesOf := func(tasks []*worqr.Task) (bs [][]byte) {
+			for _, t := range tasks {
+				bs = append(bs, t.Payload)
+			}
+			return bs
+		}
+		must(t, q.Enqueue(ctx, all...))
+		tasks := start(n)
+		same("started", bytesOf(tasks), all...)
+		for _, task := range slices.Backward(tasks) {
+			must(t, task.Stop(ctx))
+		}
+		var waiting [][]byte
+		for b, err := range q.Tasks(ctx) {
+			must(t, err)
+			waiting = append(waiting, b)
+		}
+		same("stopped", waiting, all...)
+		tasks = start(n)
+		must(t, tasks[0].Retry(ctx, 0))
+		retried := start(1)
+		same("retried", bytesOf(retried), all[0])
+		must(t, retried[0].Fail(ctx, errors.New("no")))
+		for failed, err := range q.Failed(ctx) {
+			must(t, err)
+			same("failed", [][]byte{failed.Payload}, all[0])
+		}
+		if _, err := q.RequeueAllFailed(ctx); err != nil {
+			t.Fatal(err)
+		}
+		again := start(1)
+		same("requeued", bytesOf(again), all[0])
+		must(t, again[0].Finish(ctx))
+		for _, task := range tasks[1:] {
+			must(t, task.Finish(ctx))
+		}
+		must(t, q.Put(ctx, "key", all[0], nil))
+		keyed := start(1)
+		same("put", bytesOf(keyed), all[0])
+		must(t, keyed[0].Finish(ctx))
+		must(t, q.Enqueue(ctx, all...))
+		copies := 0
+		for _, b := range all {
+			if bytes.Equal(b, all[n-1]) {
+				copies++
+			}
+		}
+		report, err := q.Cancel(ctx, all[n-1])
+		must(t, err)
+		if report.Removed != copies {
+			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, all[n-1], copies)
+		}
+		must(t, q.Delete(ctx))
+		must(t, p.Close())
+	})
+}
+
+// FuzzJSON: a payload that is no T is Broken, and its error quotes nothing of it.
+func FuzzJSON(f *testing.F) {
+	type job struct {
+		Name  string            `json:"name"`
+		Count int8              `json:"count"`
+		More  map[string][]uint `json:"more"`
+	}
+	for _, seed := range []string{`{"name":"a","count":1}`, `{"count":300}`, `{"more":{"x":[-1]}} x`, "", "\xff", `[[[[`, `"secret`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		called := false
+		err := worqr.JSON(func(context.Context, job, *worqr.Task) error { called = true; return nil })(t.Context(), &worqr.Task{Payload: data})
+		var v job
+		good := json.Unmarshal(data, &v) == nil
+		if good != called || good != (err == nil) {
+			t.Errorf("%q: called %t, %v", data, called, err)
+		}
+		if text := string(data); err != nil && len(text) > 12 && strings.Contains(err.Error(), text) {
+			t.Errorf("%q is quoted: %v", data, err)
+		}
+	})
+}
+
+// FuzzFaults: a small fleet works while its link breaks as the fuzzer has it. Each
+// task is handled, those of a call that was repeated once only, and nothing is left.
+func FuzzFaults(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5})
+	f.Add([]byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17})
+	f.Add([]byte{0xf0, 0xf3, 0xf3, 0xf2, 0xf1})
+	f.Fuzz(func(t *testing.T, schedule []byte) {
+		prefix := redistest.Prefix(t)
+		link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
+		opts := worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}
+		near, far := open(t, opts), openAt(t, link.URL(), opts)
+		sender := openAt(t, link.URL(), opts).Queue("q")
+		var handled tally
+		for _, p := range []*worqr.Peer{near, far} {
+			p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 4})
+			ctx, cancel := context.WithCancel(context.Background())
+			ran := make(chan error, 1)
+			go func() { ran <- p.Run(ctx) }()
+			defer func() { cancel(); <-ran }() // it may end with what the link did
+		}
+		schedule = schedule[:min(len(schedule), 12)]
+		sent := map[string]bool{}
+		for i, b := range schedule {
+			switch b % 6 {
+			case 0:
+				link.Cut()
+			case 1:
+				link.LoseRepliesTo(":working:{q}:", 1+int(b>>4)%3) // rounds, beats and leaves
+			case 2:
+				link.LoseRepliesTo("EVALSHA", 1+int(b>>4)%4)
+			case 3:
+				link.LoseRepliesTo("PEXPIRE", 1+int(b>>4)%3) // beats
+			case 4:
+				link.LoseRepliesTo("SUBSCRIBE", 1)
+			}
+			nonce := fmt.Sprint("n", i)
+			payloads := [][]byte{fmt.Appendf(nil, "%d-a", i), fmt.Appendf(nil, "%d-b", i)}
+			for try := 0; ; try++ {
+				_, err := sender.EnqueueOnce(t.Context(), nonce, payloads...)
+				if err == nil {
+					break
+				}
+				if try == 20 {
+					t.Fatal(err)
+				}
+			}
+			sent[string(payloads[0])], sent[string(payloads[1])] = true, true
+		}
+		link.LoseRepliesTo("nothing at all", 0)
+		eventually(t, "all are handled", func() bool { return handled.len() == len(sent) })
+		for payload := range sent {
+			if handled.of(payload) == 0 {
+				t.Errorf("%s was not handled", payload)
+			}
+		}
+		eventually(t, "all have ended", func() bool {
+			s := queueStats(t, near.Queue("q"))
+			return s.Waiting+s.Scheduled+s.Running+s.Failed == 0
+		})
+	})
+}

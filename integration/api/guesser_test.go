@@ -1,0 +1,277 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A guesser speaks the protocol of Redis, and answers whatever comes to its mind: at times
+// what is expected, at times something of that shape, and at times anything.
+type guesser struct {
+	r *rand.Rand
+}
+
+// serve answers the commands of one connection.
+func (l guesser) serve(c net.Conn) {
+	defer c.Close() //nolint:errcheck // it is hung up
+	in, out := bufio.NewReader(c), bufio.NewWriter(c)
+	for {
+		words, err := command(in)
+		if err != nil {
+			return
+		}
+		_, _ = out.WriteString(l.answer(words))
+		if in.Buffered() == 0 && out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// command reads one.
+func command(in *bufio.Reader) (words []string, err error) {
+	size := func(mark byte) int {
+		line, e := in.ReadString('\n')
+		if e != nil || len(line) < 3 || line[0] != mark {
+			err = io.ErrUnexpectedEOF
+			return 0
+		}
+		n, e := strconv.Atoi(strings.TrimSpace(line[1:]))
+		if e != nil {
+			err = e
+		}
+		return n
+	}
+	for n := size('*'); n > 0 && err == nil; n-- {
+		word := make([]byte, size('$')+2)
+		if err == nil {
+			_, err = io.ReadFull(in, word)
+			words = append(words, string(word[:len(word)-2]))
+		}
+	}
+	return words, err
+}
+
+func (l guesser) answer(words []string) string {
+	switch name := strings.ToUpper(words[0]); {
+	case name == "PING":
+		return "+PONG\r\n"
+	case name == "ECHO":
+		return bulk(words[1])
+	case name == "AUTH", name == "SELECT":
+		return "+OK\r\n"
+	case name == "TIME" && l.r.IntN(5) > 0:
+		return "*2\r\n" + bulk(strconv.FormatInt(time.Now().Unix(), 10)) + bulk("0")
+	case strings.HasSuffix(name, "SCAN") && l.r.IntN(3) > 0:
+		return "*2\r\n" + bulk(strconv.Itoa(l.r.IntN(2))) + l.list(1)
+	case strings.HasSuffix(name, "SUBSCRIBE") && l.r.IntN(3) > 0:
+		return "*3\r\n" + bulk(strings.ToLower(name)) + bulk(words[len(words)-1]) + ":1\r\n"
+	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LRANGE ZRANGE ZRANGEBYSCORE HMGET HGETALL SRANDMEMBER CONFIG"), name):
+		return l.list(1)
+	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LLEN ZCARD ZCOUNT EXISTS SADD SISMEMBER PTTL HLEN HSTRLEN ZSCORE"), name):
+		return fmt.Sprintf(":%d\r\n", l.r.IntN(3))
+	}
+	return l.anything(3)
+}
+
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+
+// texts are what is in an answer.
+var texts = []string{
+	"", "0", "1", "-1", "7", "nan", "inf", "1e308", "99999999999999999999", "x", "k:x", "r:x", "q", "w1", `["q"]`, `[`, "{}", "\x00\xff",
+	"01890000-0000-7000-8000-000000000000", strings.Repeat("a", 40), strings.Repeat("a", 40) + ":k:x", "payload", "list", "zset", "hash", "string", "none",
+	"redis_version:7.0.15\r\nmaxmemory:x\r\nmaxmemory_policy:allkeys-lru", "p:queues:{q}", "p:keyed:{q}:k:x", "p:working:{q}:w1", "p:worker:w1", "p:failed:schedule:{q}", "p:cancel:{q}:x",
+}
+
+func (l guesser) anything(depth int) string {
+	switch l.r.IntN(9) {
+	case 0:
+		return "$-1\r\n"
+	case 1:
+		return "*-1\r\n"
+	case 2:
+		return []string{"-ERR no\r\n", "-EVICTED\r\n", "-STALE\r\n", "-DUPLICATE\r\n", "-WRONGTYPE no\r\n", "-NOSCRIPT no\r\n", "-LOADING wait\r\n"}[l.r.IntN(7)]
+	case 3:
+		return "+OK\r\n"
+	case 4:
+		return fmt.Sprintf(":%d\r\n", []int64{0, 1, -1, 2, 100, 1 << 40, -1 << 63, 1<<63 - 1}[l.r.IntN(8)])
+	case 5, 6:
+		return bulk(texts[l.r.IntN(len(texts))])
+	}
+	return l.list(depth)
+}
+
+// list is an array, of texts if depth is 1.
+func (l guesser) list(depth int) string {
+	n := []int{0, 0, 1, 1, 2, 3, 4, 5, 13, 100, 101}[l.r.IntN(11)]
+	var all strings.Builder
+	fmt.Fprintf(&all, "*%d\r\n", n)
+	for range n {
+		switch {
+		case depth > 1:
+			all.WriteString(l.anything(depth - 1))
+		case l.r.IntN(10) == 0:
+			all.WriteString("$-1\r\n")
+		default:
+			all.WriteString(bulk(texts[l.r.IntN(len(texts))]))
+		}
+	}
+	return all.String()
+}
+
+// calls are all that a peer can be asked to do with a Redis, by method.
+func calls(p *worqr.Peer, q *worqr.Queue) map[string]func(ctx context.Context) {
+	drain := func(all any) { // a sequence
+		v := reflect.ValueOf(all)
+		for range v.Seq2() {
+		}
+	}
+	task := func(ctx context.Context, end func(*worqr.Task) error) {
+		tasks, _ := q.StartTasks(ctx, 3)
+		for _, t := range tasks {
+			_ = end(t)
+		}
+	}
+	x := []byte("x")
+	return map[string]func(ctx context.Context){
+		"Peer.StartWorker": func(ctx context.Context) { _ = p.StartWorker(ctx) },
+		"Peer.FailWorker":  func(ctx context.Context) { _, _ = p.FailWorker(ctx, "w1") },
+		"Peer.Sweep":       func(ctx context.Context) { _, _ = p.Sweep(ctx) },
+		"Peer.Workers":     func(ctx context.Context) { drain(p.Workers(ctx)) },
+		"Peer.Queues":      func(ctx context.Context) { drain(p.Queues(ctx)) },
+		"Peer.Events":      func(ctx context.Context) { drain(p.Events(ctx)) },
+		"Peer.Check": func(ctx context.Context) {
+			if r, err := p.Check(ctx, nil); err == nil {
+				_ = r.String()
+			}
+		},
+		"Peer.Repair":         func(ctx context.Context) { _, _ = p.Repair(ctx, nil) },
+		"Peer.StopWorker":     func(ctx context.Context) { _ = p.StopWorker(ctx) },
+		"Queue.StartWork":     func(ctx context.Context) { _ = q.StartWork(ctx) },
+		"Queue.StopWork":      func(ctx context.Context) { _ = q.StopWork(ctx) },
+		"Queue.StartTask":     func(ctx context.Context) { _, _ = q.StartTask(ctx) },
+		"Queue.StartTasks":    func(ctx context.Context) { _, _ = q.StartTasks(ctx, 3) },
+		"Task.Finish":         func(ctx context.Context) { task(ctx, func(t *worqr.Task) error { return t.Finish(ctx) }) },
+		"Task.Stop":           func(ctx context.Context) { task(ctx, func(t *worqr.Task) error { return t.Stop(ctx) }) },
+		"Task.Retry":          func(ctx context.Context) { task(ctx, func(t *worqr.Task) error { return t.Retry(ctx, 0) }) },
+		"Task.Fail":           func(ctx context.Context) { task(ctx, func(t *worqr.Task) error { return t.Fail(ctx, io.EOF) }) },
+		"Queue.Enqueue":       func(ctx context.Context) { _ = q.Enqueue(ctx, x, x) },
+		"Queue.EnqueueOnce":   func(ctx context.Context) { _, _ = q.EnqueueOnce(ctx, "n", x) },
+		"Queue.EnqueueUnique": func(ctx context.Context) { _ = q.EnqueueUnique(ctx, x) },
+		"Queue.EnqueueAt":     func(ctx context.Context) { _, _ = q.EnqueueAt(ctx, time.Now(), x) },
+		"Queue.Put":           func(ctx context.Context) { _ = q.Put(ctx, "x", x, nil) },
+		"Queue.RemoveKey":     func(ctx context.Context) { _, _ = q.RemoveKey(ctx, "x") },
+		"Queue.Cancel": func(ctx context.Context) {
+			if c, err := q.Cancel(ctx, x); err == nil {
+				_ = c.Wait(ctx)
+			}
+		},
+		"Queue.CancelKey": func(ctx context.Context) {
+			if c, err := q.CancelKey(ctx, "x"); err == nil {
+				_ = c.Wait(ctx)
+			}
+		},
+		"Queue.Len":       func(ctx context.Context) { _, _ = q.Len(ctx) },
+		"Queue.Peek":      func(ctx context.Context) { _, _ = q.Peek(ctx) },
+		"Queue.Stats":     func(ctx context.Context) { _, _ = q.Stats(ctx) },
+		"Queue.Tasks":     func(ctx context.Context) { drain(q.Tasks(ctx)) },
+		"Queue.Scheduled": func(ctx context.Context) { drain(q.Scheduled(ctx)) },
+		"Queue.Running":   func(ctx context.Context) { drain(q.Running(ctx)) },
+		"Queue.Failed":    func(ctx context.Context) { drain(q.Failed(ctx)) },
+		"Queue.Explain": func(ctx context.Context) {
+			if e, err := q.Explain(ctx, x); err == nil {
+				_ = e.String()
+			}
+		},
+		"Queue.ExplainKey": func(ctx context.Context) {
+			if e, err := q.ExplainKey(ctx, "x"); err == nil {
+				_ = e.String()
+			}
+		},
+		"Queue.Pause":            func(ctx context.Context) { _ = q.Pause(ctx) },
+		"Queue.Resume":           func(ctx context.Context) { _ = q.Resume(ctx) },
+		"Queue.Delete":           func(ctx context.Context) { _ = q.Delete(ctx) },
+		"Queue.RequeueFailed":    func(ctx context.Context) { _, _ = q.RequeueFailed(ctx, "x") },
+		"Queue.RequeueAllFailed": func(ctx context.Context) { _, _ = q.RequeueAllFailed(ctx) },
+		"Queue.DeleteAllFailed":  func(ctx context.Context) { _, _ = q.DeleteAllFailed(ctx) },
+		"Queue.DeleteFailed":     func(ctx context.Context) { _, _ = q.DeleteFailed(ctx, "x") },
+	}
+}
+
+// Every method that takes a context is among the calls, so that none is forgotten.
+func TestCallsAreComplete(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{})
+	all := calls(p, p.Queue("q"))
+	for _, of := range []any{p, p.Queue("q"), &worqr.Task{}} {
+		typ := reflect.TypeOf(of)
+		for m := range typ.Methods() {
+			name := typ.Elem().Name() + "." + m.Name
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() && all[name] == nil && name != "Peer.Run" && name != "Peer.Shutdown" {
+				t.Errorf("%s is not among the calls", name)
+			}
+		}
+	}
+}
+
+// A server that answers as no Redis does neither makes a peer fall nor keeps it longer
+// than its context, whatever it is asked, and whether the peer is at work or not.
+func TestGuessers(t *testing.T) {
+	t.Parallel()
+	first := *modelSeed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	for seed := first; seed < first+20*(*modelSeeds); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			defer l.Close() //nolint:errcheck // nothing follows
+			go func() {
+				for n := uint64(0); ; n++ {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go guesser{rand.New(rand.NewPCG(seed, n))}.serve(c)
+				}
+			}()
+			r := rand.New(rand.NewPCG(seed, 1<<63))
+			p, err := worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+			must(t, err)
+			defer p.Close() //nolint:errcheck // whatever the guesser says
+			q := p.Queue("q")
+			all := calls(p, q)
+			names := slices.Sorted(func(yield func(string) bool) {
+				for name := range all {
+					if !yield(name) {
+						return
+					}
+				}
+			})
+			r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			for _, name := range slices.Concat([]string{"Peer.StartWorker", "Queue.StartWork"}, names) {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				began := time.Now()
+				all[name](ctx)
+				cancel()
+				if took := time.Since(began); took > 20*time.Second { // of a context of 50 ms
+					t.Errorf("%s took %v", name, took)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"iter"
+	"testing"
+
+	"github.com/worqr/worqr/internal/peertest"
+)
+
+// What the tests of the root and of integration/api share.
+const (
+	canary   = peertest.Canary
+	far      = peertest.Far
+	patience = peertest.Patience
+)
+
+type (
+	journal = peertest.Journal
+	said    = peertest.Said
+	tamper  = peertest.Tamper
+)
+
+var (
+	accused        = peertest.Accused
+	broken         = peertest.Broken
+	cancel         = peertest.Cancel
+	contents       = peertest.Contents
+	count          = peertest.Count
+	counting       = peertest.Counting
+	dead           = peertest.Dead
+	digestOf       = peertest.DigestOf
+	enqueue        = peertest.Enqueue
+	eventually     = peertest.Eventually
+	failWorker     = peertest.FailWorker
+	failed         = peertest.Failed
+	failedPayloads = peertest.FailedPayloads
+	held           = peertest.Held
+	hold           = peertest.Hold
+	idle           = peertest.Idle
+	ills           = peertest.Ills
+	info           = peertest.Info
+	is_            = peertest.Is
+	left           = peertest.Left
+	matching       = peertest.Matching
+	member         = peertest.Member
+	must           = peertest.Must
+	near           = peertest.Near
+	newGate        = peertest.NewGate
+	noTask         = peertest.NoTask
+	nothingLeft    = peertest.NothingLeft
+	nothingLeftBut = peertest.NothingLeftBut
+	numbers        = peertest.Numbers
+	open           = peertest.Open
+	openAt         = peertest.OpenAt
+	openDoctor     = peertest.OpenDoctor
+	panics         = peertest.Panics
+	payloads       = peertest.Payloads
+	put            = peertest.Put
+	receiveClosed  = peertest.ReceiveClosed
+	run            = peertest.Run
+	scheduled      = peertest.Scheduled
+	scriptCalls    = peertest.ScriptCalls
+	service        = peertest.Service
+	sha            = peertest.Sha
+	sorted         = peertest.Sorted
+	stats          = peertest.Stats
+	take           = peertest.Take
+	tells          = peertest.Tells
+	told           = peertest.Told
+	verbs          = peertest.Verbs
+	wait           = peertest.Wait
+	waiting        = peertest.Waiting
+	working        = peertest.Working
+)
+
+func length[T any](all iter.Seq2[T, error]) (n int, err error) { return peertest.Length(all) }
+
+func receive[T any](t testing.TB, from <-chan T, n int) []T {
+	t.Helper()
+	return peertest.Receive(t, from, n)
+}

@@ -1,0 +1,319 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// rubbish is messages that nobody of this library sends.
+func rubbish() []string {
+	return []string{
+		"", "0", "-1", "1", "99999999999999999999999999", "1e309", "NaN", " 7 ", "\x00\xff\xfe", "null", "{}", "[]",
+		`{"workerId":1}`, `{"workerId":"w","task":"t"}`, `{"workerId":"w","task":"t","result":{}}`, `{"workerId":`,
+		"\xff" + `{"workerId":"w","task":"` + "\xfe" + `"}`, strings.Repeat("[", 100_000), strings.Repeat("x", 1<<20), "a\r\nb",
+	}
+}
+
+// Whatever somebody publishes on the channels of a queue, and under names that look
+// like them, a peer works on, and comes to rest again.
+func TestHostileMessages(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	look := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	q := look.Queue("q")
+	idle(t, q, 1)
+	enqueue(t, q, "running")
+	receive(t, starts, 1)
+
+	const last = "that is all"
+	said := 0
+	for e, err := range look.Events(t.Context()) {
+		is.NoErr(err)
+		if e.Kind == worqr.EventSync {
+			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.WorkerID(), "wake:nobody", "nonsense", ""} {
+				for _, m := range rubbish() {
+					for _, channel := range []string{"p_{q}_" + kind, "p_{}_" + kind, "p_{q\n}_" + kind, "p_{{q}_" + kind, "p_" + kind, "p:failed_{q}_" + kind} {
+						_, err := c.Do("PUBLISH", channel, m)
+						is.NoErr(err)
+						said++
+					}
+				}
+			}
+			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
+			is.NoErr(err)
+		}
+		if string(e.Payload) == last {
+			break
+		}
+	}
+	is.True(said > 1000)
+	// What runs still does, and what comes is worked on.
+	is.Equal(len(causes), 0)
+	enqueue(t, q, "next")
+	receive(t, starts, 1)
+	is.Equal(stats(t, q), worqr.QueueStats{Running: 2, Workers: 1})
+	silent(t, server)
+}
+
+// A message that counts high has a peer look once, not so many times.
+func TestHostileCounts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // so that no beat is among the calls
+	counting(t, p, "q", nil)
+	idle(t, p.Queue("q"), 1)
+	_, err := c.Do("CONFIG", "RESETSTAT")
+	is.NoErr(err)
+	for _, channel := range []string{"p_{q}_work", "p_{q}_wake:" + p.WorkerID()} {
+		_, err := c.Do("PUBLISH", channel, "999999999999")
+		is.NoErr(err)
+	}
+	eventually(t, "it has looked", func() bool { return redistest.Calls(t, c, "evalsha") > 0 })
+	silent(t, server)
+	if n := redistest.Calls(t, c, "evalsha"); n > 6 {
+		t.Errorf("it looked %d times", n)
+	}
+}
+
+// Rubbish in the keys that people can write: names that no queue has are passed over,
+// tasks of any bytes are tasks, and what a read-out cannot make out is left out.
+func TestHostileKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	for _, r := range rubbish() {
+		for _, cmd := range [][]any{
+			{"SADD", prefix + ":registry", r}, {"SADD", prefix + ":workers", r},
+			{"HSET", prefix + ":worker:" + r, "queues", r, "started", r, "pid", r},
+			{"ZADD", prefix + ":idle:{q}", "1", r},
+			{"LPUSH", prefix + ":queues:{q}", r},
+		} {
+			_, err := c.Do(cmd[0].(string), cmd[1:]...)
+			is.NoErr(err)
+		}
+	}
+	receive(t, starts, len(rubbish()))
+	var names []string
+	for name, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if strings.ContainsAny(name, "{} \r\n\x00") || len(name) > 255 {
+			t.Errorf("%.300q is named as a queue", name)
+		}
+	}
+	for _, err := range p.Workers(t.Context()) {
+		is.NoErr(err)
+	}
+	_, err := p.Sweep(t.Context())
+	is.NoErr(err)
+	enqueue(t, q, "after")
+	receive(t, starts, 1)
+	eventually(t, "all is finished", func() bool { return stats(t, q).Running == 0 && stats(t, q).Waiting == 0 })
+}
+
+// Entries of the schedule whose numbers are rubbish start like others, once, with
+// counts of 0; and what was never an entry is cleared away.
+func TestHostileEntries(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	counts := map[string]int{"1": 1, " 7 ": 7} // of what rubbish has as numbers
+	want := map[string]int{}                   // retries, by key
+	for _, field := range []string{"due", "retries", "crashes", "low", "high", "nonsense"} {
+		for i, r := range rubbish() {
+			if field == "crashes" && counts[r] > 1 {
+				continue // it would rightly be given up
+			}
+			key := fmt.Sprint(field, i)
+			put(t, q, key, key, nil)
+			_, err := c.Do("HSET", prefix+":keyed:{q}:k:"+key, field, r)
+			is.NoErr(err)
+			if want[key] = 0; field == "retries" {
+				want[key] = counts[r]
+			}
+			if i%2 == 0 { // once more, over the rubbish
+				put(t, q, key, key, &worqr.PutOptions{Reschedule: worqr.RescheduleIfEarlier, KeepCounts: true})
+			}
+		}
+	}
+	_, err := c.Do("ZADD", prefix+":schedule:{q}", 1, "k:nothing", 1, "r:nothing", 1, "", 1, "\x00", "-inf", "k:never", 1, strings.Repeat("x", 1<<20))
+	is.NoErr(err)
+
+	type start struct {
+		key     string
+		retries int
+	}
+	started := make(chan start, 1000)
+	var d diary
+	serve := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: d.logger()}) // so that no slow beat is logged
+	serve.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- start{t.Key, t.Retries}
+		return nil
+	}, nil)
+	run(t, serve)
+	got := map[string]int{}
+	for _, s := range receive(t, started, len(want)) {
+		got[s.key] = s.retries
+	}
+	is.Equal(got, want)
+	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, IdleWorkers: 1} })
+	is.Equal(len(started), 0)
+	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round has failed
+}
+
+// The same of what runs: it ends like others, however it ends, and what was put
+// meanwhile runs after it.
+func TestHostileRunning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	ends := map[string]func(*worqr.Task) error{
+		"finish": func(task *worqr.Task) error { return task.Finish(t.Context()) },
+		"stop":   func(task *worqr.Task) error { return task.Stop(t.Context()) },
+		"retry":  func(task *worqr.Task) error { return task.Retry(t.Context(), 0) },
+	}
+	for verb, end := range ends {
+		for _, field := range []string{"tried", "died", "due", "low", "high", "retries", "crashes"} {
+			for _, r := range rubbish() {
+				if counted := strings.TrimSpace(r); counted == "7" {
+					continue // a count like any other
+				}
+				put(t, q, "key", "a", nil)
+				task := take(t, q)
+				put(t, q, "key", "b", nil)
+				_, err := c.Do("HSET", prefix+":keyed:{q}:k:key", field, r)
+				is.NoErr(err)
+				if err := end(task); err != nil {
+					t.Fatalf("%s with %s %.20q: %v", verb, field, r, err)
+				}
+				task = take(t, q)
+				is.Equal(string(task.Payload), "b")
+				is.NoErr(task.Finish(t.Context()))
+				is.Equal(stats(t, q), worqr.QueueStats{Workers: 1})
+			}
+		}
+	}
+}
+
+// Registrations of any size, ids that are none and a great many names are read in bounded
+// pieces, and do not hide the peers.
+func TestHostileRoster(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	working(t, p, "q")
+	huge := strings.Repeat("x", 8<<20)
+	for i, cmd := range [][]any{
+		{"HSET", "p:worker:w1", "name", huge}, {"HSET", "p:worker:w2", "queues", "[" + strings.Repeat(`"q",`, 1<<20) + `"q"]`}, {"HSET", "p:worker:w3", "a", huge, "b", huge, "name", "w3"},
+		{"SET", "p:worker:w4", huge}, {"SADD", "p:workers", "w1", "w2", "w3", "w4", "queues:{q}", "a:b", strings.Repeat("y", 1<<20), "", "x y", "x\x1b"},
+		{"EVAL", "for i = 1, 300000 do redis.call('HSET', 'p:worker:w5', i, '') end redis.call('SADD', 'p:workers', 'w5')", 0},
+		{"EVAL", "for i = 1, 200000 do redis.call('SADD', 'p:registry', 'queue' .. i) end", 0},
+		{"EVAL", "for i = 1, 100000 do redis.call('SADD', 'p:workers', 'worker' .. i) end", 0},
+	} {
+		if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	_, err := c.Do("CONFIG", "RESETSTAT")
+	is.NoErr(err)
+	var ids []string
+	for w, err := range p.Workers(t.Context()) {
+		is.NoErr(err)
+		ids = append(ids, w.ID)
+	}
+	is.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values([]string{p.WorkerID(), "w3"})))
+	sent := 0
+	_, err = fmt.Sscan(field(t, c, "stats", "total_net_output_bytes"), &sent)
+	is.NoErr(err)
+	if sent > 12<<20 { // 1 MiB of one hostile id, and 100,000 short ones with the lengths of their fields
+		t.Errorf("%d bytes were read", sent)
+	}
+	names := 0
+	for _, err := range p.Queues(t.Context()) {
+		is.NoErr(err)
+		names++
+	}
+	is.Equal(names, 200_001)
+	report, err := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil)
+	is.NoErr(err)
+	is.Equal(report.Queues, 1)
+	is.True(len(report.Findings) <= 1000)
+	is.True(strings.Contains(report.String(), "more things look odd"))
+}
+
+// A flood of large messages is not kept for a reader that does not read: it is told that
+// it has missed some.
+func TestHostileEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
+	is.NoErr(err)
+	message, last := strings.Repeat("x", 1<<20), "that is all"
+	syncs, payloads := 0, 0
+	for e, err := range p.Events(t.Context(), "q") {
+		is.NoErr(err)
+		if e.Kind == worqr.EventSync {
+			syncs++
+		}
+		if syncs == 1 && payloads == 0 { // the reader is here meanwhile
+			for range 100 {
+				_, err := c.Do("PUBLISH", "p_{q}_cancel", message)
+				is.NoErr(err)
+			}
+			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
+			is.NoErr(err)
+			eventually(t, "all but what sockets hold has been read", func() bool {
+				clients, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+				is.NoErr(err)
+				return strings.Contains(clients, " omem=0 ")
+			})
+		}
+		payloads++
+		if string(e.Payload) == last {
+			break
+		}
+	}
+	is.True(syncs > 1)
+	is.True(payloads < 40) // of a mebibyte each
+}
+
+// field is one of what the server tells of itself.
+func field(t testing.TB, c redis.Conn, section, name string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(info(t, c, section), "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}

@@ -1,0 +1,243 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A task begins, once, also when its payload takes longer to come than a connection may be
+// silent. What is behind it on that connection comes then, and the lease is renewed
+// meanwhile: a peer that looks at it gives nobody up.
+func TestLargePayloadOnNarrowLink(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const silence, lease, size, rate = 400 * time.Millisecond, 900 * time.Millisecond, 3 << 20, 2 << 20
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p, err := worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: lease, CallTimeout: silence, Drain: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	t.Cleanup(func() { _ = p.Close() })
+	lengths, starts := make(chan int, 100), make(chan time.Time, 100)
+	p.Queue("large").Handle(func(_ context.Context, task *worqr.Task) error {
+		lengths <- len(task.Payload)
+		return nil
+	}, nil)
+	p.Queue("small").Handle(func(context.Context, *worqr.Task) error {
+		starts <- time.Now()
+		return nil
+	}, nil)
+	run(t, p)
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
+	large, small := working(t, other, "large"), other.Queue("small")
+	idle(t, small, 1)
+	eventually(t, "the other looks as well", func() bool {
+		s, err := large.Stats(t.Context())
+		return err == nil && s.Workers == 2 && s.IdleWorkers == 1
+	})
+	link.Narrow(rate)
+	put := time.Now()
+	is.NoErr(large.Enqueue(t.Context(), make([]byte, size)))
+	time.Sleep(silence)
+	enqueue(t, small, "x", "y")
+	is.Equal(receive(t, lengths, 1), []int{size})
+	is.True(time.Since(put) > lease) // else this shows nothing
+	receive(t, starts, 2)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
+	is.Equal(p.Stats().Started, int64(3))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
+}
+
+// How long scripts took on the server since reset, longest first, in μs.
+func slowest(t testing.TB, c redis.Conn) int64 {
+	t.Helper()
+	entries, err := redis.Values(c.Do("SLOWLOG", "GET", 1000))
+	must(t, err)
+	var most int64
+	for _, e := range entries {
+		fields, err := redis.Values(e, nil)
+		must(t, err)
+		us, err := redis.Int64(fields[2], nil)
+		must(t, err)
+		most = max(most, us)
+	}
+	return most
+}
+
+// The end of a large task does not have Redis encode its payload, or its result, for
+// observers, though there is one: they are told of the length and the digest.
+func TestLargeTaskEnds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	q := working(t, p, "q")
+	events := make(chan worqr.Event, 100)
+	go func() {
+		for e, err := range p.Events(t.Context(), "q") {
+			if err == nil {
+				events <- e
+			}
+		}
+	}()
+	receive(t, events, 1)
+	payload, result := bytes.Repeat([]byte{1}, 16<<20), bytes.Repeat([]byte{2}, 1<<20+1)
+	best := int64(math.MaxInt64)
+	for range 5 {
+		is.NoErr(q.Enqueue(t.Context(), payload))
+		task, err := q.StartTask(t.Context())
+		is.NoErr(err)
+		for _, cmd := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", 0}, {"SLOWLOG", "RESET"}} {
+			_, err := c.Do(cmd[0].(string), cmd[1:]...)
+			is.NoErr(err)
+		}
+		task.Result = result
+		is.NoErr(task.Finish(t.Context()))
+		best = min(best, slowest(t, c))
+		e := receive(t, events, 2)[1]
+		is.Equal(e.PayloadSize, len(payload))
+		is.Equal(e.PayloadDigest, digestOf(string(payload)))
+		is.Equal(e.ResultSize, len(result))
+		is.Equal(e.ResultDigest, digestOf(string(result)))
+		is.True(e.Payload == nil && e.Result == nil)
+	}
+	t.Logf("the longest call took %d μs", best)
+	is.True(best < 20_000) // half a second when it was encoded
+}
+
+// Observers get a result up to the limit, byte for byte. Above it the task finishes as
+// well, and they get the length and the digest.
+func TestLargeResults(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{MaxResult: 300_000})
+	q := working(t, p, "q")
+	events := make(chan worqr.Event, 100)
+	go func() {
+		for e, err := range p.Events(t.Context(), q.Name()) {
+			if err == nil && (e.Kind == worqr.EventSync || e.Kind == worqr.EventDone) {
+				events <- e
+			}
+		}
+	}()
+	receive(t, events, 1)
+	for _, result := range []string{
+		strings.Repeat("plain \" \\ / \n", 10_000), strings.Repeat("\x00\x1f\x7f\xff\"é", 30_000), strings.Repeat("r", 300_000),
+	} {
+		enqueue(t, q, "a")
+		task, err := q.StartTask(t.Context())
+		is.NoErr(err)
+		task.Result = []byte(result)
+		is.NoErr(task.Finish(t.Context()))
+		e := receive(t, events, 1)[0]
+		is.True(string(e.Result) == result) // it may be long
+		is.Equal(e.ResultSize, len(result))
+	}
+	enqueue(t, q, "a")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	task.Result = make([]byte, 300_001)
+	is.NoErr(task.Finish(t.Context()))
+	e := receive(t, events, 1)[0]
+	is.True(e.Result == nil)
+	is.Equal(e.ResultSize, 300_001)
+	is.Equal(e.ResultDigest, digestOf(string(task.Result)))
+}
+
+// A task of the largest payload starts and finishes, and nobody is given up for it.
+func TestLargestTask(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes four gigabytes")
+	}
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayloadSize})
+	done := make(chan int64, 10)
+	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
+		done <- int64(len(task.Payload))
+		return nil
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	is.NoErr(p.Queue("q").Enqueue(t.Context(), make([]byte, worqr.MaxPayloadSize)))
+	is.Equal(receive(t, done, 1), []int64{worqr.MaxPayloadSize})
+	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	is.Equal(p.Stats().TimesEvicted, int64(0))
+	is.Equal(p.Stats().Started, int64(1))
+	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
+	c := redistest.Dial(t, server.URL())
+	entries, err := redis.Strings(c.Do("KEYS", "p:process:*"))
+	is.NoErr(err)
+	is.Equal(len(entries), 0)
+}
+
+// A brittle is a connection that ends instead of a reply which tells of more than its
+// limit, as some proxies do.
+type brittle struct {
+	redis.Conn
+	limit int
+}
+
+func (b brittle) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(b.Conn, d)
+	if err == nil && weightOf(v) > b.limit {
+		_ = b.Conn.Close()
+		return nil, io.EOF
+	}
+	return v, err
+}
+
+func (b brittle) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	return redis.DoWithTimeout(b.Conn, d, name, args...)
+}
+
+// weightOf is how many bytes of strings a reply has.
+func weightOf(reply any) (n int) {
+	switch v := reply.(type) {
+	case []byte:
+		return len(v)
+	case []any:
+		for _, e := range v {
+			n += weightOf(e)
+		}
+	}
+	return n
+}
+
+// A task whose payload does not reach its worker is to fail, and Redis refuses that. It
+// goes back then, and stays what it was to a cancel and to its lock.
+func TestPayloadDoesNotReachWorker(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	is.NoErr(q.EnqueueUnique(t.Context(), payload))
+	put(t, q, "k", string(payload)+"k", nil)
+	_, err := redistest.Conn(t).Do("SET", prefix+":failed:schedule:{q}", "foreign")
+	is.NoErr(err)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, url)
+		return brittle{c, 256 << 10}, err
+	}}, &worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = p.Close() })
+	worker := working(t, p, "q")
+	_, err = worker.StartTasks(t.Context(), 2)
+	is.True(err != nil)
+	eventually(t, "they are back", func() bool { s := stats(t, q); return s.Running == 0 && s.Waiting+s.Scheduled == 2 })
+	is.True(is_(q.EnqueueUnique(t.Context(), payload), worqr.ErrDuplicate))
+	is.Equal(cancel(t, q, string(payload)+"k").Removed, 1)
+	is.Equal(cancel(t, q, string(payload)).Removed, 1)
+	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // no lock is left
+}

@@ -1,0 +1,263 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A nilError is an error that cannot be asked what it says when it is nil.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// A handler's error that panics when it is read ends the task, not the process.
+func TestUnreadableError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error {
+		var none *nilError
+		return none
+	}, &worqr.HandleOptions{MaxRetries: -1})
+	enqueue(t, q, "a")
+	run(t, p)
+	eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
+	is.Equal(p.Stats().RunningHandlers, int64(0))
+}
+
+// However much is allowed at once, it is not asked for at once.
+func TestHugeOptions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	done := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil },
+		&worqr.HandleOptions{Concurrency: math.MaxInt})
+	run(t, p)
+	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: math.MaxInt})) // there is not as much memory
+	enqueue(t, q, "a")
+	receive(t, done, 1)
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrInvalid))
+}
+
+// A lease of many years is one.
+func TestLeaseOfDecades(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{Lease: 100 * 365 * 24 * time.Hour})
+	q := p.Queue("q")
+	causes := make(chan error, 1)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		causes <- context.Cause(ctx)
+		return nil
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	enqueue(t, q, "x")
+	is.New(t).Equal(receive(t, causes, 1), []error{nil})
+}
+
+// accuse has it look as if n workers had died holding the payload.
+func accuse(t testing.TB, prefix, payload string, n int) {
+	t.Helper()
+	_, err := redistest.Conn(t).Do("HSET", prefix+":ledger:{q}", digestOf(payload), n)
+	must(t, err)
+}
+
+// What is due behind many tasks of which a peer runs one at a time gets its turn.
+func TestBehindManyNearlyCrashed(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	q := p.Queue("q")
+	started, release := make(chan string, 1000), make(chan struct{})
+	defer close(release)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		if t.Crashes > 0 {
+			<-release
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 4, Grace: time.Millisecond})
+	for i := range 450 {
+		s := fmt.Sprint("accused", i)
+		accuse(t, prefix, s, 2)
+		enqueue(t, q, s)
+	}
+	run(t, p)
+	receive(t, started, 1)
+	must(t, q.Put(t.Context(), "key", []byte("healthy"), nil))
+	is.New(t).Equal(receive(t, started, 1), []string{"healthy"})
+}
+
+// A task that nobody took, and that could not be given back, is given back when
+// that is possible again.
+func TestRefusedGiveBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 600 * time.Millisecond})
+	q := working(t, p, "q")
+	_, err := q.StartTask(t.Context()) // the connection is made
+	is.True(is_(err, worqr.ErrNoTask))
+	enqueue(t, q, "a")
+	c, other := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
+	_, err = c.Do("CLIENT", "PAUSE", 300, "WRITE")
+	is.NoErr(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = q.StartTask(ctx)
+	is.True(err != nil)
+	_, err = other.Do("SET", "p:queues:{q}", "of another type") // waits for the end of the pause, behind the start
+	is.NoErr(err)
+	_, err = c.Do("DEL", "p:queues:{q}")
+	is.NoErr(err)
+	eventually(t, "the task is back", func() bool {
+		n, err := q.Len(t.Context())
+		return err == nil && n == 1
+	})
+}
+
+// What is over a limit is refused before anything is sent, with an error that says
+// how large it is and may be, and nothing of what it is.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, MaxPayload: 10})
+	q, ctx := p.Queue("q"), t.Context()
+	canary := strings.Repeat("canary", 2)
+	long := strings.Repeat("canary", 200)
+	once := func(nonce, payload string) error {
+		_, err := q.EnqueueOnce(ctx, nonce, []byte(payload))
+		return err
+	}
+	at := func(payload string) error {
+		_, err := q.EnqueueAt(ctx, time.Now(), []byte(payload))
+		return err
+	}
+	remove := func(key string) error {
+		_, err := q.RemoveKey(ctx, key)
+		return err
+	}
+	cancelKey := func(key string) error {
+		_, err := q.CancelKey(ctx, key)
+		return err
+	}
+	requeue := func(ids ...string) error {
+		_, err := q.RequeueFailed(ctx, ids...)
+		return err
+	}
+	for what, c := range map[string]struct {
+		err                 error
+		kind                error // ErrInvalid if nil
+		size, allowed, verb string
+	}{
+		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"payload, once":      {err: once("nonce", canary), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue once on "q"`},
+		"payload, unique":    {err: q.EnqueueUnique(ctx, []byte(canary)), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue unique on "q"`},
+		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue at a time on "q"`},
+		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "the payload has 12 bytes", allowed: "at most 10", verb: `put on "q"`},
+		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "the payload has 14 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
+		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), size: "100001 payloads", allowed: "at most 100000", verb: `enqueue on "q"`},
+		"ids":                {err: requeue(make([]string, worqr.MaxBatchSize+1)...), size: "100001 ids", allowed: "at most 100000", verb: `requeue failed tasks on "q"`},
+		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "at most 1024", verb: `enqueue once on "q"`},
+		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "at most 1024", verb: `put on "q"`},
+		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "at most 1024", verb: `remove on "q"`},
+		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "at most 1024", verb: `cancel on "q"`},
+		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "enqueue on"},
+		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "start worker"},
+	} {
+		if !is_(c.err, worqr.ErrTooLarge) || !is_(c.err, cmp.Or(c.kind, worqr.ErrInvalid)) {
+			t.Errorf("%s: %v", what, c.err)
+			continue
+		}
+		for _, part := range []string{c.verb, c.size, c.allowed} {
+			if !strings.Contains(c.err.Error(), part) {
+				t.Errorf("%s: %q is not in: %v", what, part, c.err)
+			}
+		}
+		if strings.Contains(c.err.Error(), "canary") {
+			t.Errorf("%s: the error shows it: %v", what, c.err)
+		}
+	}
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
+
+	// Just within.
+	is.NoErr(q.Enqueue(ctx, []byte(canary[:10])))
+	is.NoErr(once(long[:1024], "a"))
+	is.NoErr(q.Put(ctx, long[:1024], []byte("a"), nil))
+	// What others enqueue is theirs to measure; it is worked on and canceled.
+	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), canary)
+	is.Equal(cancel(t, q, canary).Removed, 1)
+
+	for _, most := range []int{-1, worqr.MaxPayloadSize + 1} {
+		_, err := worqr.Open(redistest.URL(), &worqr.Options{MaxPayload: most})
+		is.True(is_(err, worqr.ErrInvalid))
+	}
+}
+
+// The largest payload there may be is that of Redis's default, and one byte more is
+// refused here, not there.
+func TestLargestPayload(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := redistest.Conn(t)
+	limit, err := redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len"))
+	is.NoErr(err)
+	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
+	huge := make([]byte, worqr.MaxPayloadSize+1) // never touched, so it takes no memory
+	q := open(t, worqr.Options{}).Queue("q")
+	err = q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
+	is.True(is_(err, worqr.ErrTooLarge))
+	tells(t, err, "has 67108865 bytes; at most 67108864")
+	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayloadSize}).Queue("q")
+	is.True(is_(q.Enqueue(t.Context(), []byte("a"), huge), worqr.ErrTooLarge))
+	_, err = q.Cancel(t.Context(), huge)
+	is.True(is_(err, worqr.ErrTooLarge))
+	is.Equal(waiting(t, q), nil)
+}
+
+// What is dropped from a full failed queue is counted and logged, each task in one line
+// by the time the peer has stopped, and Redis drops few in one call.
+func TestFailedDropped(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	said := &journal{}
+	p := open(t, worqr.Options{Logger: said.Logger()})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &worqr.HandleOptions{KeepFailed: 5})
+	enqueue(t, q, numbers("t", 30)...)
+	stop := run(t, p)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 30 })
+	enqueue(t, q, numbers("u", 30)...) // within the minute in which nothing more is logged
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 60 })
+	eventually(t, "the oldest were dropped", func() bool { return p.Stats().Dropped == 55 })
+	is.Equal(stats(t, q).Failed, 5)
+	stop()
+	logged := 0
+	lines := said.Lines("the failed queue is full")
+	for _, line := range lines {
+		var n int
+		_, rest, _ := strings.Cut(line, "dropped=")
+		_, err := fmt.Sscanf(rest, "%d kept=5", &n)
+		is.NoErr(err)
+		logged += n
+	}
+	is.Equal(logged, 55)
+	is.True(len(lines) <= 3) // the first losses after a second, the rest in the end, or after a minute
+}

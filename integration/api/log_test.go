@@ -1,0 +1,315 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var leftOut = regexp.MustCompile(` count=(\d+) `)
+
+// leftOutOf adds up the counts of summaries.
+func leftOutOf(t *testing.T, lines []string) (n int) {
+	t.Helper()
+	for _, line := range lines {
+		m := leftOut.FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("no count: %s", line)
+		}
+		i, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += i
+	}
+	return n
+}
+
+// However many tasks fail, the log has a bounded number of lines a second, all of them
+// together account for each failure, each place that panics is there with its stack,
+// and the last summary needs no further failure.
+func TestFailureFlood(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	told := &journal{}
+	p := open(t, worqr.Options{Logger: told.Logger()})
+	const many = 5000
+	for name, retries := range map[string]int{"final": -1, "retried": 1} {
+		p.Queue(name).Handle(func(_ context.Context, t *worqr.Task) error {
+			switch string(t.Payload) {
+			case "task 1000":
+				panicHere()
+			case "task 2000":
+				panicThere()
+			}
+			return errors.New("no")
+		}, &worqr.HandleOptions{Concurrency: 50, MaxRetries: retries, Backoff: func(int) time.Duration { return time.Hour }})
+		enqueue(t, p.Queue(name), numbers("task ", many)...)
+	}
+	began := time.Now()
+	run(t, p)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == many && p.Stats().Retried == many })
+	seconds := int(time.Since(began)/time.Second) + 2 // begun ones
+	finals := told.Lines("task failed for good")
+	eventually(t, "the summary is logged", func() bool {
+		finals = told.Lines("worqr: task failed for good")
+		return len(finals)+leftOutOf(t, told.Lines("worqr: more tasks failed for good")) == many
+	})
+	retried := told.Lines("worqr: task failed and will be retried")
+	is.True(len(retried) <= 50*seconds)
+	is.True(len(finals) <= 50*seconds)
+	is.True(strings.Contains(finals[0], "kind=failed attempts=1 err=no"))
+	is.True(strings.Contains(retried[0], "retry_in=1h0m0s err=no"))
+	is.True(strings.Contains(retried[0], "attempt=1"))
+	for _, at := range []string{"panicHere", "panicThere"} {
+		is.True(len(told.Lines(at)) >= 1)
+		is.True(strings.Contains(told.Lines(at)[0], "worqr: handler panicked"))
+	}
+	eventually(t, "the summary of retries is logged", func() bool {
+		retried = told.Lines("worqr: task failed and will be retried")
+		return len(retried)+leftOutOf(t, told.Lines("worqr: more tasks failed and will be retried"))+len(told.Lines("retry_in=1h0m0s err=\"panic")) == many
+	})
+	for _, line := range told.Lines("will be retried") { // the summary as well
+		is.True(strings.Contains(line, "level=WARN"))
+	}
+	is.Equal(len(told.Lines("payload")), 0)
+	is.Equal(len(told.Lines("task 1")), 0)
+}
+
+//go:noinline
+func panicHere() { panic("here") }
+
+//go:noinline
+func panicThere() { panic("there") }
+
+// With LogAll each failure has a line; with LogPanics none but a panic has.
+func TestFailureLog(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policy worqr.FailureLog
+		lines  int
+	}{"all": {worqr.LogAll, 300}, "panics": {worqr.LogPanics, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			told := &journal{}
+			p := open(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
+			q := p.Queue("q")
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				if string(t.Payload) == "7" {
+					panicHere()
+				}
+				return errors.New("no\x1b[2J")
+			}, &worqr.HandleOptions{MaxRetries: -1})
+			enqueue(t, q, numbers("", 300)...)
+			stop := run(t, p)
+			eventually(t, "all have failed", func() bool { return p.Stats().Failed == 300 })
+			stop()
+			is.Equal(len(told.Lines("worqr: task failed for good")), c.lines)
+			is.Equal(len(told.Lines("worqr: handler panicked")), 1)
+			is.Equal(len(told.Lines("\x1b")), 0)
+			is.Equal(len(told.Lines("more")), 0)
+		})
+	}
+	_, err := worqr.Open("redis://localhost", &worqr.Options{FailureLog: 3})
+	is.New(t).True(errors.Is(err, worqr.ErrInvalid))
+}
+
+// A panic right behind an ordinary error is logged with its stack, also when its task
+// was canceled meanwhile.
+func TestPanicBehindError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	told := &journal{}
+	p := open(t, worqr.Options{Logger: told.Logger()})
+	q := p.Queue("q")
+	runs := make(chan string, 3)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		runs <- string(t.Payload)
+		switch string(t.Payload) {
+		case "error":
+			return errors.New("no")
+		case "panic":
+			panicHere()
+		}
+		<-ctx.Done()
+		panicThere()
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, MaxRetries: -1, KeepFailed: 10})
+	stop := run(t, p)
+	enqueue(t, q, "error", "panic", "canceled")
+	receive(t, runs, 3)
+	_, err := q.Cancel(t.Context(), []byte("canceled"))
+	is.NoErr(err)
+	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Canceled == 1 })
+	stop()
+	is.NoErr(p.Close()) // its log is written
+	for _, at := range []string{"panicHere", "panicThere"} {
+		is.Equal(len(told.Lines(at)), 1)
+	}
+}
+
+// A Logger that never returns holds up nothing: tasks are started, fail and are
+// finished, the lease is kept, and the peer stops.
+func TestLoggerBlocks(t *testing.T) {
+	t.Parallel()
+	g := newGate(func(string) bool { return true })
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Logger: slog.New(g)})
+	q := p.Queue("q")
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if string(t.Payload) == "bad" {
+			panic("no")
+		}
+		return nil
+	}, &worqr.HandleOptions{MaxRetries: -1})
+	stop := run(t, p)
+	<-g.Halted
+	other := open(t, worqr.Options{Prefix: prefix})
+	enqueue(t, q, "a", "bad", "bad", "b")
+	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Finished == 2 })
+	id := p.WorkerID()
+	failWorker(t, other, id, 0) // which the peer logs
+	eventually(t, "it comes back", func() bool { return p.WorkerID() != id && stats(t, q).Workers == 1 })
+	enqueue(t, q, "c")
+	eventually(t, "it works on", func() bool { return p.Stats().Finished == 3 })
+	stop()
+	close(g.Open)
+}
+
+// A Logger may call the peer, which logs meanwhile, and may panic or end its goroutine.
+func TestLoggerCallsPeer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var p *worqr.Peer
+	var lines atomic.Int64
+	ready := make(chan struct{})
+	g := newGate(func(line string) bool {
+		<-ready
+		lines.Add(1)
+		p.WorkerID()
+		p.Stats()
+		_ = p.Queue("q").StartWork(context.Background())
+		_, _ = p.Queue("q").Len(context.Background())
+		_ = p.SetCapacity(0)
+		_ = p.Queue("q").SetOptions(&worqr.HandleOptions{MaxRetries: -1})
+		switch {
+		case strings.Contains(line, "panicked"):
+			panic("the Logger")
+		case strings.Contains(line, "for good"):
+			runtime.Goexit()
+		}
+		return false
+	})
+	p = open(t, worqr.Options{Logger: slog.New(g)})
+	close(ready)
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error { panic("no") }, &worqr.HandleOptions{MaxRetries: -1})
+	stop := run(t, p)
+	enqueue(t, q, "a", "b", "c")
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 3 })
+	stop()
+	is.True(lines.Load() >= 5)
+}
+
+// An evil is an error whose methods misbehave.
+type evil struct{ how func() }
+
+func (e evil) Error() string { e.how(); return "evil" }
+
+type evilUnwrap struct{ how func() }
+
+func (evilUnwrap) Error() string   { return "evil" }
+func (e evilUnwrap) Unwrap() error { e.how(); return nil }
+
+// Whatever the methods of an error, the value of a panic and Backoff do, the task is
+// retried, and others run meanwhile.
+func TestUserCodeMisbehaves(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	for how, misbehave := range map[string]func(){
+		"panics": func() { panic("how") }, "exits": runtime.Goexit, "blocks": func() { <-release },
+	} {
+		for what, fail := range map[string]func() error{
+			"Error": func() error { return evil{misbehave} }, "Unwrap": func() error { return evilUnwrap{misbehave} },
+			"panic": func() error { panic(evil{misbehave}) }, "Backoff": func() error { return errors.New("no") },
+		} {
+			t.Run(what+" "+how, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				told := &journal{}
+				p := open(t, worqr.Options{Logger: told.Logger()})
+				q := p.Queue("q")
+				q.Handle(func(_ context.Context, t *worqr.Task) error {
+					if string(t.Payload) == "bad" {
+						return fail()
+					}
+					return nil
+				}, &worqr.HandleOptions{Concurrency: 2, Grace: 100 * time.Millisecond, Backoff: func(int) time.Duration {
+					if what == "Backoff" {
+						misbehave()
+					}
+					return time.Hour
+				}})
+				enqueue(t, q, "bad", "good", "bad")
+				stop := run(t, p)
+				eventually(t, "it waits to be tried again", func() bool { return p.Stats().Retried == 2 && p.Stats().Finished == 1 })
+				stop()
+				is.Equal(p.Stats().RunningHandlers, int64(0))
+				is.Equal(p.Stats().StuckHandlers, int64(0))
+				is.Equal(stats(t, q).Scheduled, 2)
+				if what == "panic" {
+					is.True(len(told.Lines("worqr: handler panicked")) > 0)
+				}
+			})
+		}
+	}
+}
+
+// Only log.go calls the Logger, so no lock can be held by who does.
+func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || file == "log.go" {
+			continue
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Logger" && file != "worqr.go" {
+				t.Errorf("%s uses a Logger; log with Peer.log", file)
+			}
+			if c, ok := n.(*ast.CallExpr); ok {
+				if s, ok := c.Fun.(*ast.SelectorExpr); ok {
+					if x, ok := s.X.(*ast.Ident); ok && x.Name == "slog" && regexp.MustCompile("^(Debug|Info|Warn|Error|Log)").MatchString(s.Sel.Name) {
+						t.Errorf("%s calls slog.%s; log with Peer.log", file, s.Sel.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+}

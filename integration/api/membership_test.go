@@ -1,0 +1,225 @@
+package api
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A worker that does not know whether it has joined joins again, under its id. When it
+// may have been failed meanwhile, that id is over, and it comes back under another.
+func TestUncertainJoin(t *testing.T) {
+	t.Parallel()
+	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			link := redistest.NewLink(t, server.Addr())
+			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis knows the script
+			is.NoErr(p.StartWorker(t.Context()))
+			before, q := p.WorkerID(), p.Queue("q")
+			lost := link.LoseRepliesTo("p:suspects:{q}", 1)
+			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
+			<-lost
+			c := redistest.Dial(t, server.URL())
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
+			is.NoErr(err)
+			is.Equal(members, []string{before}) // it has joined
+			if failed {
+				_, err := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before)
+				is.NoErr(err)
+			}
+			is.NoErr(q.StartWork(t.Context()))
+			is.Equal(p.WorkerID() != before, failed)
+			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
+			is.NoErr(err)
+			is.Equal(members, []string{p.WorkerID()})
+			if !failed { // it has asked again, and not left: that would hold up the joins of others
+				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
+				is.NoErr(err)
+				is.True(!there)
+			}
+		})
+	}
+}
+
+// A worker whose answer to a leave was lost works on that queue again when it is asked
+// to, and on the others.
+func TestUncertainLeave(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	a := working(t, p, "a")
+	working(t, p, "b")
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	is.NoErr(working(t, other, "c").StopWork(t.Context())) // so that Redis knows the script
+	lost := link.LoseReplyTo("p:suspects:{a}")
+	is.NoErr(a.StopWork(t.Context()))
+	<-lost
+	is.NoErr(a.StartWork(t.Context()))
+	c := redistest.Dial(t, server.URL())
+	for _, q := range []string{"a", "b"} {
+		eventually(t, "it is there", func() bool {
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1))
+			is.NoErr(err)
+			return slices.Equal(members, []string{p.WorkerID()})
+		})
+	}
+}
+
+// The contexts of what an exclusive handler runs have ended before a leave gives its
+// tasks to others.
+func TestStopWorkOfExclusiveHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	began, causes := make(chan context.Context, 10), make(chan error, 10)
+	running := t.Context()
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+		if verb == "leave" {
+			causes <- context.Cause(running)
+		}
+		return nil
+	}}
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		began <- ctx
+		<-ctx.Done()
+		return ctx.Err()
+	}, &worqr.HandleOptions{Exclusive: true})
+	run(t, p)
+	other := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "q")
+	enqueue(t, other, "x")
+	running = receive(t, began, 1)[0]
+	is.NoErr(q.StopWork(t.Context()))
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrShutdown})
+	is.Equal(string(take(t, other).Payload), "x")
+}
+
+// A cancel where nobody works keeps nobody from beginning to: it is not taken for
+// somebody who leaves.
+func TestCancelBesideAJoin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	joins := make(chan string, 1000)
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) (err error) {
+		if verb == "join" { // it names the last token
+			joins <- ""
+			_, err = q.Cancel(context.Background(), []byte("nothing"))
+		}
+		return err
+	}}
+	working(t, link.Open(t, worqr.Options{Prefix: "p"}), "q")
+	is.Equal(len(joins), 1)
+}
+
+// Nor is it when a join was lost before: the worker keeps its id, and what it runs
+// elsewhere.
+func TestCancelBehindALostJoin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	var lose atomic.Bool
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+		if verb == "join" && lose.CompareAndSwap(true, false) {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	}}
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	elsewhere := working(t, p, "elsewhere")
+	enqueue(t, elsewhere, "long")
+	task, id := take(t, elsewhere), p.WorkerID()
+	lose.Store(true)
+	q := p.Queue("q")
+	is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
+	cancel(t, q, "nothing")
+	is.NoErr(q.StartWork(t.Context()))
+	is.Equal(p.WorkerID(), id)
+	is.NoErr(task.Finish(t.Context()))
+}
+
+// A worker that comes back leaves its queues together, and not one after the other.
+func TestComesBackFromManyQueues(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const queues = 100
+	server := redistest.Start(t)
+	var left, exchanges, unanswered atomic.Int64
+	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+		if verb == "leave" {
+			left.Add(1)
+			if unanswered.Add(1) == 1 {
+				exchanges.Add(1)
+			}
+		}
+		return nil
+	}, After: func(verb string, _ []any) {
+		if verb == "leave" {
+			unanswered.Add(-1)
+		}
+	}}
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	for _, name := range numbers("q", queues) {
+		working(t, p, name)
+	}
+	before := p.WorkerID()
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
+	is.NoErr(err)
+	_, err = p.Queue("q0").StartTask(t.Context())
+	is.True(is_(err, worqr.ErrEvicted))
+	for _, name := range numbers("q", queues) {
+		eventually(t, "it is there again", func() bool {
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
+			is.NoErr(err)
+			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
+		})
+	}
+	is.Equal(left.Load(), int64(queues))
+	t.Logf("in %d exchanges", exchanges.Load())
+	is.True(exchanges.Load() < queues/4) // as many as come together; it was one for each
+}
+
+// A queue that cannot be joined keeps nobody from the others.
+func TestJoinsWhatItCan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
+		_, err := c.Do("SET", prefix+":token:{"+q+"}", token)
+		is.NoErr(err)
+	}
+	_, err := c.Do("LPUSH", prefix+":token:{foreign}", "x")
+	is.NoErr(err)
+	p := open(t, worqr.Options{Prefix: prefix})
+	runs := make(chan string, 10)
+	for _, q := range []string{"rubbish", "foreign", "odd", "good"} {
+		p.Queue(q).Handle(func(context.Context, *worqr.Task) error {
+			runs <- q
+			return nil
+		}, nil)
+		enqueue(t, p.Queue(q), "x")
+	}
+	run(t, p)
+	got := receive(t, runs, 2)
+	slices.Sort(got)
+	is.Equal(got, []string{"good", "odd"})
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A peer does not work where a full Redis would evict tasks, and warns where it
+// might lose something else.
+func TestEvictionPolicy(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conn := redistest.Dial(t, server.URL())
+	for _, c := range []struct {
+		policy, maxmemory string
+		refused, warned   bool
+	}{
+		{"noeviction", "0", false, false},
+		{"noeviction", "100mb", false, false},
+		{"allkeys-lru", "100mb", true, false},
+		{"allkeys-lfu", "100mb", true, false},
+		{"allkeys-random", "100mb", true, false},
+		{"allkeys-lru", "0", false, true},
+		{"volatile-lru", "100mb", false, true},
+		{"volatile-ttl", "0", false, true},
+	} {
+		t.Run(c.policy+" "+c.maxmemory, func(t *testing.T) { // one after the other: the server is shared
+			is := is.New(t)
+			_, err := conn.Do("CONFIG", "SET", "maxmemory-policy", c.policy, "maxmemory", c.maxmemory)
+			is.NoErr(err)
+			var log journal
+			peer := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: log.Logger()})
+			q := peer.Queue("q")
+			is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // who only enqueues is not asked
+			q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+
+			for range 2 {
+				err = peer.StartWorker(t.Context())
+				is.Equal(errors.Is(err, worqr.ErrEvictionPolicy), c.refused)
+				is.True(c.refused || err == nil)
+				if !c.refused {
+					is.NoErr(peer.StopWorker(t.Context()))
+				}
+			}
+			want := 0
+			if c.warned {
+				want = 1 // however often it starts
+			}
+			is.Equal(len(log.Lines("level=WARN")), want)
+			is.Equal(len(log.Lines("maxmemory-policy="+c.policy)), want)
+			if c.refused {
+				is.True(strings.Contains(err.Error(), "set maxmemory-policy to noeviction"))
+				is.True(strings.Contains(err.Error(), c.policy))
+				err = peer.Run(t.Context()) // returns at once, and leaves nothing
+				is.True(errors.Is(err, worqr.ErrEvictionPolicy))
+				for w, err := range peer.Workers(t.Context()) {
+					t.Errorf("there is a worker: %v %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+// Who may not ask says nothing.
+func TestEvictionPolicyForbidden(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	conn := redistest.Dial(t, server.URL())
+	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
+	is.NoErr(err)
+	var log journal
+	url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
+	peer := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"})
+	is.NoErr(peer.StartWorker(t.Context()))
+	is.NoErr(peer.StopWorker(t.Context()))
+	is.Equal(len(log.Lines("level=WARN")), 0)
+	is.Equal(len(log.Lines("the eviction policy cannot be read")), 1)
+}
+
+// Dated is a connection to a Redis that says it is of some version.
+type dated struct {
+	redis.Conn
+	version string
+}
+
+func (c dated) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
+
+func (c dated) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(c.Conn, d)
+	if b, ok := v.([]byte); ok {
+		v = regexp.MustCompile(`redis_version:\S*`).ReplaceAll(b, []byte("redis_version:"+c.version))
+	}
+	return v, err
+}
+
+func (c dated) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, name, args...)
+}
+
+// A peer does not start on a Redis that lacks what its scripts call: it would join,
+// start nothing and give nothing back. Of what says nothing of its age it takes the
+// best; Valkey says for which Redis it stands.
+func TestRedisIsTooOld(t *testing.T) {
+	t.Parallel()
+	for version, refused := range map[string]bool{
+		"5.0.7": true, "6.0.16": true, "6.2.0": false, "7.2.4": false, "10.0.1": false, "255.255.255": false, "": false, "unstable": false,
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			url := redistest.Worker(t, redistest.URL(), prefix)
+			peer := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
+				c, err := redis.DialURL(url)
+				return dated{c, version}, err
+			}}, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
+			defer peer.Close()
+			for range 2 {
+				err := peer.StartWorker(t.Context())
+				if !refused {
+					is.NoErr(err)
+					is.NoErr(peer.StopWorker(t.Context()))
+					continue
+				}
+				is.True(err != nil && !is_(err, worqr.ErrEvictionPolicy))
+				is.True(strings.Contains(err.Error(), "start worker: Redis is too old: it is "+version))
+				is.True(strings.Contains(err.Error(), "6.2 or later"))
+			}
+			if refused {
+				err := peer.Run(t.Context()) // returns at once, and leaves nothing
+				is.True(err != nil && strings.Contains(err.Error(), "Redis is too old"))
+				for w, err := range peer.Workers(t.Context()) {
+					t.Errorf("there is a worker: %v %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+// Who may ask for one section hears what is in that one.
+func TestRedisTellsSome(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	conn := redistest.Dial(t, server.URL())
+	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
+	is.NoErr(err)
+	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
+}

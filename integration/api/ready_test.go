@@ -1,0 +1,363 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A valve is a handler that runs through while it is open, and waits while it is
+// shut. It tells what it starts while shut.
+type valve struct {
+	shut    atomic.Bool
+	starts  chan string
+	release chan struct{}
+	through atomic.Int64
+}
+
+func newValve() *valve {
+	return &valve{starts: make(chan string, 10000), release: make(chan struct{}, 10000)}
+}
+
+func (g *valve) handle(ctx context.Context, t *worqr.Task) error {
+	if g.shut.Load() {
+		g.starts <- string(t.Payload)
+		select {
+		case <-g.release:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	g.through.Add(1)
+	return nil
+}
+
+// warm has the peer learn that the handler is fast.
+func (g *valve) warm(t *testing.T, q *worqr.Queue) {
+	t.Helper()
+	before := g.through.Load()
+	for range 5 {
+		enqueue(t, q, numbers("warm", 1000)...)
+	}
+	eventually(t, "all ran through", func() bool { return g.through.Load() == before+5000 })
+	eventually(t, "all is stored", func() bool { return queueStats(t, q).Running == 0 })
+}
+
+func queueStats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
+	t.Helper()
+	s, err := q.Stats(t.Context())
+	must(t, err)
+	return s
+}
+
+// holds is how many tasks the peer holds on the queue q.
+func holds(t testing.TB, prefix string, p *worqr.Peer) int {
+	t.Helper()
+	n, err := redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID()))
+	must(t, err)
+	return n
+}
+
+// Fast handlers do not wait for Redis with each task: at the defaults far fewer
+// rounds are made than tasks are handled, in their order. On a machine that is
+// busy with other tests, it takes a while until they have been fast for a while.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{})
+	q := p.Queue("q")
+	const n = 1000
+	order := make(chan string, n)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		order <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, p)
+	conn := redistest.Dial(t, server.URL())
+	all := numbers("", n)
+	eventually(t, "there are few rounds", func() bool {
+		_, err := conn.Do("CONFIG", "RESETSTAT")
+		must(t, err)
+		enqueue(t, q, all...)
+		if got := receive(t, order, n); !slices.Equal(got, all) {
+			t.Error("they did not start in their order")
+		}
+		return redistest.Calls(t, conn, "evalsha") < n/4
+	})
+	eventually(t, "all is stored", func() bool { return queueStats(t, q).Running == 0 })
+}
+
+// With a common capacity, or where that is wished, nothing is held beyond what
+// runs.
+func TestNothingAhead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		peer    worqr.Options
+		handler worqr.HandleOptions
+	}{
+		"a capacity":  {worqr.Options{Capacity: 10}, worqr.HandleOptions{Concurrency: 3}},
+		"no prefetch": {worqr.Options{}, worqr.HandleOptions{Concurrency: 3, Prefetch: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.peer.Prefix = redistest.Prefix(t)
+			p := open(t, c.peer)
+			q := p.Queue("q")
+			key := c.peer.Prefix + ":working:{q}:" + p.WorkerID()
+			var most, ran atomic.Int64
+			pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }, MaxIdle: 3}
+			defer pool.Close()
+			q.Handle(func(context.Context, *worqr.Task) error {
+				conn := pool.Get()
+				defer conn.Close()
+				held, err := redis.Int64(conn.Do("ZCARD", key))
+				if err != nil {
+					return err
+				}
+				for m := most.Load(); held > m && !most.CompareAndSwap(m, held); m = most.Load() {
+				}
+				ran.Add(1)
+				return nil
+			}, &c.handler)
+			enqueue(t, q, numbers("", 1000)...)
+			stop := run(t, p)
+			eventually(t, "all ran", func() bool { return ran.Load() == 1000 })
+			stop()
+			// What has just returned is still held until the next round.
+			if most.Load() > 6 {
+				t.Errorf("%d tasks were held by 3 handlers", most.Load())
+			}
+		})
+	}
+}
+
+// A slow handler holds no second task, whether there is a neighbour or not.
+func TestSlowHoldsNothingAhead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	slow := newValve()
+	slow.shut.Store(true)
+	for _, p := range []*worqr.Peer{a, b} {
+		p.Queue("q").Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1})
+	}
+	run(t, a)
+	q := a.Queue("q")
+	idle(t, q, 1)
+	enqueue(t, q, "1", "2", "3")
+	is.Equal(receive(t, slow.starts, 1), []string{"1"})
+	is.Equal(holds(t, prefix, a), 1)
+	run(t, b)
+	is.Equal(receive(t, slow.starts, 1), []string{"2"})
+	is.Equal(holds(t, prefix, a), 1)
+	is.Equal(holds(t, prefix, b), 1)
+	slow.release <- struct{}{}
+	is.Equal(receive(t, slow.starts, 1), []string{"3"})
+	is.Equal(holds(t, prefix, a)+holds(t, prefix, b), 2)
+}
+
+// What a peer holds ahead goes back when its handlers are stuck, in its order.
+func TestStuckHoldsNothingAhead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	stuck, free := newValve(), newValve()
+	a.Queue("q").Handle(stuck.handle, &worqr.HandleOptions{Concurrency: 2})
+	b.Queue("q").Handle(free.handle, &worqr.HandleOptions{Concurrency: 1})
+	run(t, a)
+	q := a.Queue("q")
+	stuck.warm(t, q)
+	stuck.shut.Store(true)
+	free.shut.Store(true)
+	all := numbers("", 500)
+	enqueue(t, q, all...)
+	first := receive(t, stuck.starts, 2)
+	slices.Sort(first)
+	is.Equal(first, all[:2])
+	eventually(t, "nothing is held ahead", func() bool { return holds(t, prefix, a) == 2 })
+	waiting := slices.Collect(func(yield func(string) bool) {
+		for p, err := range q.Tasks(t.Context()) {
+			must(t, err)
+			if !yield(string(p)) {
+				return
+			}
+		}
+	})
+	is.Equal(waiting, all[2:])
+	run(t, b)
+	is.Equal(receive(t, free.starts, 1), all[2:3])
+	is.Equal(holds(t, prefix, b), 1)
+	is.Equal(a.Stats().Stopped, int64(0)) // nothing that was begun
+}
+
+// What is held ahead by wish is held while handlers are slow, drops out when it
+// is canceled, and goes back in its order when the peer drains.
+func TestPrefetch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	slow := newValve()
+	slow.shut.Store(true)
+	q := p.Queue("q")
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 2, Prefetch: 3})
+	all := numbers("", 10)
+	enqueue(t, q, all...)
+	stop := run(t, p)
+	receive(t, slow.starts, 2)
+	eventually(t, "it holds five", func() bool { return holds(t, prefix, p) == 5 })
+	report := cancel(t, q, "3")
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	eventually(t, "it takes another", func() bool { return holds(t, prefix, p) == 5 })
+	slow.release <- struct{}{}
+	is.Equal(receive(t, slow.starts, 1), []string{"2"})
+	slow.release <- struct{}{}
+	is.Equal(receive(t, slow.starts, 1), []string{"4"}) // never 3
+	eventually(t, "it holds five again", func() bool { return holds(t, prefix, p) == 5 })
+	slow.shut.Store(false)
+	slow.release <- struct{}{}
+	slow.release <- struct{}{}
+	eventually(t, "all others ran", func() bool { return slow.through.Load() == 9 })
+	slow.shut.Store(true)
+	enqueue(t, q, all...)
+	receive(t, slow.starts, 2)
+	eventually(t, "it holds five", func() bool { return holds(t, prefix, p) == 5 })
+	stop()
+	is.Equal(queueStats(t, q).Waiting, 10)
+	first, err := q.Peek(t.Context())
+	is.NoErr(err)
+	is.Equal(string(first), "0")
+	is.Equal(p.Stats().Stopped, int64(2))
+}
+
+// Two fast peers share a queue, and nothing is lost or done twice between them.
+func TestAheadShared(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	gates := []*valve{newValve(), newValve(), newValve()}
+	var q *worqr.Queue
+	for _, g := range gates {
+		p := open(t, worqr.Options{Prefix: prefix})
+		q = p.Queue("q")
+		q.Handle(g.handle, &worqr.HandleOptions{Concurrency: 4})
+		run(t, p)
+	}
+	idle(t, q, len(gates))
+	through := func() (n int64) {
+		for _, g := range gates {
+			n += g.through.Load()
+		}
+		return n
+	}
+	total := int64(0)
+	for i := range 50 {
+		n := 1 + i*i
+		enqueue(t, q, numbers("", n)...)
+		if total += int64(n); i%3 == 0 {
+			eventually(t, "all ran", func() bool { return through() == total })
+		}
+	}
+	eventually(t, "all ran", func() bool { return through() == total })
+	eventually(t, "nothing is left", func() bool { s := queueStats(t, q); return s.Running+s.Waiting == 0 })
+	is.Equal(through(), total)
+}
+
+// Where slow tasks come among fast ones, two peers keep to the order: nothing is
+// held ahead that would have to go back again and again.
+func TestSlowAmongFast(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	const n, every = 4000, 250
+	begun := make(chan int, n)
+	var peers []*worqr.Peer
+	var q *worqr.Queue
+	for range 2 {
+		p := open(t, worqr.Options{Prefix: prefix})
+		q = p.Queue("q")
+		q.Handle(func(_ context.Context, t *worqr.Task) error {
+			i, err := strconv.Atoi(string(t.Payload))
+			begun <- i
+			if i%every == 0 {
+				time.Sleep(30 * time.Millisecond) // the work itself
+			}
+			return err
+		}, &worqr.HandleOptions{Concurrency: 1})
+		peers = append(peers, p)
+	}
+	enqueue(t, q, numbers("", n)...)
+	for _, p := range peers {
+		run(t, p)
+	}
+	last, late := -1, 0 // how many start after one that was enqueued far behind them
+	for _, i := range receive(t, begun, n) {
+		if last = max(last, i); last > i+every {
+			late++
+		}
+	}
+	t.Logf("%d of %d tasks started far too late", late, n)
+	// None, as a rule: before the first slow one, 31 are prefetched, and afterwards none, since
+	// a thousand would have to be fast in a row. The rest is for a busy machine.
+	if late > n/5 {
+		t.Errorf("%d of %d tasks started far too late", late, n)
+	}
+}
+
+// What came ahead begins although the slot that had become free meanwhile was kept
+// for a round that brings nothing.
+func TestAheadOfARoundThatBringsNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	link := &tamper{Url: server.URL(), Before: func(string, []any) error { time.Sleep(30 * time.Millisecond); return nil }}
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	done := make(chan string, 3)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		time.Sleep(10 * time.Millisecond)
+		done <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 2})
+	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "a", "b", "c")
+	run(t, p)
+	receive(t, done, 3)
+}
+
+// Ends that take longer than starts don't pile up: what a handler is done with, but Redis
+// doesn't know of, runs again if the peer dies.
+func TestEndsKeepUpWithStarts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const n, handlers = 40_000, 64
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	for page := range slices.Chunk(numbers("", n), 2500) {
+		enqueue(t, q, page...)
+	}
+	var handled atomic.Int64
+	q.Handle(func(context.Context, *worqr.Task) error {
+		handled.Add(1)
+		return worqr.Malformed(errors.New("no"))
+	}, &worqr.HandleOptions{Concurrency: handlers, KeepFailed: n})
+	stop := run(t, p)
+	most := int64(0)
+	eventually(t, "all have failed", func() bool {
+		failed := p.Stats().Failed
+		most = max(most, handled.Load()-failed)
+		return failed == n
+	})
+	stop()
+	t.Logf("%d ends waited at most", most)
+	is.True(most < 3*4000) // what is prefetched, as many ends, and a few rounds
+}

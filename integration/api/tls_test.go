@@ -1,0 +1,201 @@
+package api
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// home is the address of the servers.
+const home = "127.0.0.1"
+
+// serves checks that a peer works: calls, rounds, beats and the subscription.
+func serves(t *testing.T, p *worqr.Peer) {
+	t.Helper()
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	enqueue(t, q, "a", "b")
+	receive(t, starts, 2)
+	eventually(t, "both are finished", func() bool { return p.Stats().Finished == 2 })
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	a := redistest.NewAuthority(t)
+	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
+	config := &tls.Config{RootCAs: a.Pool()}
+	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: config}))
+	if config.ServerName != "" || config.MinVersion != 0 {
+		t.Error("the caller's config was changed")
+	}
+}
+
+// With TLS on both sides, the certificate is who we are.
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"TLSv1.2", "TLSv1.3"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			a := redistest.NewAuthority(t)
+			server := redistest.StartTLS(t, a, []string{home}, "--tls-protocols", version)
+			serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: &tls.Config{
+				RootCAs: a.Pool(), Certificates: []tls.Certificate{a.Client(t)},
+			}}))
+		})
+	}
+}
+
+// Without options, the authorities of the system are trusted.
+func TestTLSBySystem(t *testing.T) {
+	a := redistest.NewAuthority(t)
+	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
+	t.Setenv("SSL_CERT_FILE", a.File) // of the process that follows
+	t.Setenv("SSL_CERT_DIR", t.TempDir())
+	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).kill()
+}
+
+// Whatever is wrong with certificates is told by every verb, at once, with what can
+// be done about it; and it is certain that nothing was carried out.
+func TestTLSRefused(t *testing.T) {
+	t.Parallel()
+	a, other := redistest.NewAuthority(t), redistest.NewAuthority(t)
+	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
+	elsewhere := redistest.StartTLS(t, a, []string{"redis.example"}, "--tls-auth-clients", "no")
+	mutual := redistest.StartTLS(t, a, []string{home})
+	older := redistest.StartTLS(t, a, []string{home}, "--tls-protocols", "TLSv1.2")
+	plain := redistest.Start(t)
+	trusting := &tls.Config{RootCAs: a.Pool()}
+	for name, c := range map[string]struct {
+		url    string
+		config *tls.Config
+		want   []string
+	}{
+		"an unknown authority":        {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
+		"not one of the system":       {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
+		"another host":                {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
+		"no certificate":              {mutual.URL(), trusting, []string{"TLS.Certificates"}},
+		"no certificate, TLS 1.2":     {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
+		"a certificate not trusted":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
+		"too old":                     {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
+		"rediss:// where there is no": {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
+		"redis:// where there is TLS": {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
+		"redis://, and it says so":    {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLSConfig: c.config})
+			began := time.Now()
+			for verb, err := range map[string]error{
+				"Enqueue":     p.Queue("q").Enqueue(t.Context(), []byte("canary")),
+				"StartWorker": p.StartWorker(t.Context()),
+			} {
+				if err == nil || is_(err, worqr.ErrUnknownOutcome) {
+					t.Errorf("%s: %v", verb, err)
+					continue
+				}
+				for _, part := range c.want {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("%s: %q is not in: %v", verb, part, err)
+					}
+				}
+				for _, secret := range []string{"hunter2", "canary"} {
+					if strings.Contains(err.Error(), secret) {
+						t.Errorf("%s shows %s: %v", verb, secret, err)
+					}
+				}
+			}
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("it took %v", took) // each call may take the 2 s for a server that says nothing
+			}
+		})
+	}
+}
+
+// alerting returns the address of a server that, as some do, says in TLS that it wants
+// TLS, and closes the connection.
+func alerting(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", home+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Without a password, too, where the first that is sent is another call.
+func TestTLSWanted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
+	for _, address := range []string{server.Addr(), alerting(t)} {
+		p, err := worqr.Open("redis://"+address, nil)
+		is.NoErr(err)
+		defer p.Close()
+		err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
+		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
+	}
+}
+
+// A server that knows its own name is found by that.
+func TestTLSServerName(t *testing.T) {
+	t.Parallel()
+	a := redistest.NewAuthority(t)
+	server := redistest.StartTLS(t, a, []string{"redis.example"}, "--tls-auth-clients", "no")
+	serves(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", TLSConfig: &tls.Config{RootCAs: a.Pool(), ServerName: "redis.example"}}))
+}
+
+// A port that accepts connections and says nothing, ever: calls fail when the time
+// for dialling is over, or their context, and nothing goes on behind them.
+func TestTLSBlackHole(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	hole, err := net.Listen("tcp", home+":0")
+	is.NoErr(err)
+	closed := make(chan struct{}, 10)
+	go func() {
+		for {
+			c, err := hole.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				for buf := make([]byte, 4096); ; {
+					if _, err := c.Read(buf); err != nil { // the other side has given up
+						_ = c.Close()
+						closed <- struct{}{}
+						return
+					}
+				}
+			}()
+		}
+	}()
+	t.Cleanup(func() { _ = hole.Close() })
+	// The connection for beats has less time, a third of the lease.
+	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	err = p.StartWorker(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
+	receive(t, closed, 1)
+	err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
+	is.True(err != nil && strings.Contains(err.Error(), "try redis://") && !is_(err, worqr.ErrUnknownOutcome))
+	receive(t, closed, 1)
+}

@@ -1,0 +1,42 @@
+package peertest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// MatchingAny returns what any of the patterns matches.
+func MatchingAny(patterns ...string) (files []string) {
+	for _, pattern := range patterns {
+		some, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err) // the pattern is wrong
+		}
+		files = append(files, some...)
+	}
+	return files
+}
+
+func Contents(t testing.TB, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+func Matching(t testing.TB, pattern string) []string {
+	t.Helper()
+	files := MatchingAny(pattern)
+	if len(files) == 0 {
+		t.Fatalf("nothing matches %s", pattern)
+	}
+	return files
+}

@@ -1,0 +1,68 @@
+package peertest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+	"testing"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Around are the findings about the server, which tests share.
+var Around = map[worqr.FindingKind]bool{
+	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
+	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
+}
+
+// Service are the findings about what tasks do, which damages nothing.
+var Service = map[worqr.FindingKind]bool{
+	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
+	"stuck-handler": true,
+}
+
+// Ills are the other findings.
+func Ills(r *worqr.CheckReport) []worqr.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return Around[f.Kind] || Service[f.Kind] })
+}
+
+func Sha(s string) string {
+	sum := sha1.Sum([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// Canary is part of every payload, key and nonce that is planted, and of no report.
+const Canary = "canary"
+
+const Far = "9007199254740991" // a time that never comes
+
+// Member is a worker that never lapses.
+var Member = []string{"ZADD p:workers:{q} " + Far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
+
+func Count(r *worqr.CheckReport, kind worqr.FindingKind) (n int) {
+	for _, f := range r.Findings {
+		if f.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// OpenDoctor returns a peer that may check and repair.
+func OpenDoctor(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
+	t.Helper()
+	return OpenAt(t, redistest.Doctor(t, url, opts.Prefix), opts)
+}
+
+// Told is what an explanation says of each copy: its state and why it does not run.
+func Told(e *worqr.Explanation) (all []string) {
+	for _, c := range e.Copies {
+		s := string(c.State)
+		for _, why := range c.Reasons {
+			s += " " + string(why)
+		}
+		all = append(all, s)
+	}
+	return all
+}

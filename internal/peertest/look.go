@@ -1,0 +1,197 @@
+package peertest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func Sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.SortFunc(s, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return s
+}
+
+func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
+	t.Helper()
+	c := redistest.Conn(t)
+	for _, k := range Left(t, prefix) {
+		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
+			continue // what is kept of a cancel
+		}
+		k = strings.TrimPrefix(k, prefix)
+		if k != ":registry" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
+			t.Errorf("left behind: %s", k)
+		}
+	}
+}
+
+func DigestOf(payload string) string {
+	sum := sha1.Sum([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+// Length counts what is listed.
+func Length[T any](all iter.Seq2[T, error]) (n int, err error) {
+	for _, err := range all {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func ReceiveClosed(t testing.TB, c chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(Patience):
+		t.Fatal("it does not end")
+	}
+}
+
+func NoTask(t testing.TB, q *worqr.Queue) {
+	t.Helper()
+	if task, err := q.StartTask(t.Context()); !Is(err, worqr.ErrNoTask) {
+		t.Fatalf("StartTask: %v, %v; want no task", task, err)
+	}
+}
+
+func Scheduled(t testing.TB, q *worqr.Queue) (all []worqr.ScheduledTask) {
+	t.Helper()
+	for s, err := range q.Scheduled(t.Context()) {
+		Must(t, err)
+		all = append(all, s)
+	}
+	return all
+}
+
+func Failed(t testing.TB, q *worqr.Queue) (all []worqr.FailedTask) {
+	t.Helper()
+	for f, err := range q.Failed(t.Context()) {
+		Must(t, err)
+		all = append(all, f)
+	}
+	return all
+}
+
+func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
+	t.Helper()
+	for _, f := range Failed(t, q) {
+		all = append(all, string(f.Payload))
+	}
+	return all
+}
+
+func Stats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
+	t.Helper()
+	s, err := q.Stats(t.Context())
+	Must(t, err)
+	return s
+}
+
+// Near reports whether a time, some hours from now, is what it should be, but for
+// what the test took.
+func Near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
+
+// ScriptCalls is how many scripts a server has run.
+func ScriptCalls(t testing.TB, c redis.Conn) (calls int) {
+	t.Helper()
+	info, err := redis.String(c.Do("INFO", "commandstats"))
+	Must(t, err)
+	for line := range strings.Lines(info) {
+		var n int
+		for _, name := range []string{"evalsha", "eval", "fcall"} {
+			if _, err := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &n); err == nil {
+				calls += n
+			}
+		}
+	}
+	return calls
+}
+
+func Info(t testing.TB, conn redis.Conn, section string) string {
+	t.Helper()
+	text, err := redis.String(conn.Do("INFO", section))
+	Must(t, err)
+	return text
+}
+
+// Receive takes n values from a channel.
+func Receive[T any](t testing.TB, from <-chan T, n int) []T {
+	t.Helper()
+	var got []T
+	deadline := time.After(Patience)
+	for len(got) < n {
+		select {
+		case v := <-from:
+			got = append(got, v)
+		case <-deadline:
+			t.Fatalf("%d of %d came: %v", len(got), n, got)
+		}
+	}
+	return got
+}
+
+// Eventually waits until what holds.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came about that %s", what)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}
+
+// Waiting lists what waits, front first.
+func Waiting(t testing.TB, q *worqr.Queue) []string {
+	t.Helper()
+	var all []string
+	for payload, err := range q.Tasks(t.Context()) {
+		Must(t, err)
+		all = append(all, string(payload))
+	}
+	return all
+}
+
+func Payloads(tasks []*worqr.Task) []string {
+	var all []string
+	for _, t := range tasks {
+		all = append(all, string(t.Payload))
+	}
+	return all
+}
+
+// Left lists the keys of the namespace.
+func Left(t testing.TB, prefix string) []string {
+	return redistest.Keys(t, redistest.Conn(t), prefix)
+}
+
+// NothingLeft checks that an idle, empty, unserved queue leaves nothing but
+// its name and its token counter.
+func NothingLeft(t testing.TB, prefix, queue string) {
+	t.Helper()
+	keys := slices.DeleteFunc(Left(t, prefix), func(k string) bool {
+		return k == prefix+":registry" || k == prefix+":token:{"+queue+"}"
+	})
+	if len(keys) > 0 {
+		t.Errorf("left behind: %q", keys)
+	}
+}

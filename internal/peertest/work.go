@@ -1,0 +1,152 @@
+package peertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+)
+
+// Held serves a queue with handlers that run until their context ends, and
+// reports what they do.
+func Held(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan string, causes chan error) {
+	starts, causes = make(chan string, 1000), make(chan error, 1000)
+	p.Queue(queue).Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, o)
+	Run(t, p)
+	return starts, causes
+}
+
+func Cancel(t testing.TB, q *worqr.Queue, payload string) *worqr.CancelReport {
+	t.Helper()
+	report, err := q.Cancel(t.Context(), []byte(payload))
+	Must(t, err)
+	return report
+}
+
+func Wait(t testing.TB, report *worqr.CancelReport) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	Must(t, report.Wait(ctx))
+}
+
+// Dead makes n members of a queue that beat last just now, and hold a task each.
+func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration, n int) {
+	t.Helper()
+	key := func(kind string) string { return prefix + ":" + kind + ":{" + queue + "}" }
+	now, err := redis.Int64s(c.Do("TIME"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := now[0]*1000 + now[1]/1000 + 2*lease.Milliseconds()/3
+	for i := range n {
+		w, p := fmt.Sprintf("dead%05d", i), fmt.Sprintf("process%05d", i)
+		for _, err := range []error{
+			c.Send("ZADD", key("workers"), deadline, w),
+			c.Send("HSET", key("rounds"), w, 1),
+			c.Send("ZADD", key("working")+":"+w, i+1, p),
+			c.Send("LPUSH", key("process")+":"+p, i),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Send("INCRBY", key("token"), n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Counting serves a queue and reports when each task started.
+func Counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan time.Time, stop func()) {
+	starts = make(chan time.Time, 10000)
+	p.Queue(queue).Handle(func(context.Context, *worqr.Task) error {
+		starts <- time.Now()
+		return nil
+	}, o)
+	return starts, Run(t, p)
+}
+
+// Idle waits until n workers of the queue are idle.
+func Idle(t testing.TB, q *worqr.Queue, n int) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%d workers are idle", n), func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == n && s.IdleWorkers == n
+	})
+}
+
+func Put(t testing.TB, q *worqr.Queue, key, payload string, o *worqr.PutOptions) {
+	t.Helper()
+	Must(t, q.Put(t.Context(), key, []byte(payload), o))
+}
+
+// Take starts the next task, which must be there.
+func Take(t testing.TB, q *worqr.Queue) *worqr.Task {
+	t.Helper()
+	task, err := q.StartTask(t.Context())
+	Must(t, err)
+	return task
+}
+
+func FailWorker(t testing.TB, by *worqr.Peer, id string, returned int) {
+	t.Helper()
+	n, err := by.FailWorker(t.Context(), id)
+	Must(t, err)
+	if n != returned {
+		t.Fatalf("FailWorker returned %d tasks, want %d", n, returned)
+	}
+}
+
+// Accused fills the queue with tasks that two workers have died holding: one
+// more death would be the last. The first half of them have keys.
+func Accused(t testing.TB, url, prefix, queue string, n int) {
+	t.Helper()
+	q := OpenAt(t, url, worqr.Options{Prefix: prefix}).Queue(queue)
+	for i := range n {
+		if i < (n+1)/2 {
+			Put(t, q, fmt.Sprint("accused", i), fmt.Sprint("accused", i), nil)
+		} else {
+			Enqueue(t, q, fmt.Sprint("accused", i))
+		}
+	}
+	for range 2 {
+		victim := OpenAt(t, url, worqr.Options{Prefix: prefix})
+		tasks, err := Working(t, victim, queue).StartTasks(t.Context(), n)
+		Must(t, err)
+		if len(tasks) != n {
+			t.Fatalf("%d tasks of %d", len(tasks), n)
+		}
+		FailWorker(t, victim, victim.WorkerID(), n)
+		Must(t, victim.Close())
+	}
+}
+
+func Enqueue(t testing.TB, q *worqr.Queue, payloads ...string) {
+	t.Helper()
+	bs := make([][]byte, len(payloads))
+	for i, p := range payloads {
+		bs[i] = []byte(p)
+	}
+	Must(t, q.Enqueue(t.Context(), bs...))
+}
+
+func Numbers(prefix string, n int) []string {
+	s := make([]string, n)
+	for i := range s {
+		s[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return s
+}
