@@ -464,3 +464,24 @@ func TestRulesAreLeast(t *testing.T) {
 		}
 	}
 }
+
+// A user who may not publish: messages are hints, and everything else works.
+func TestMayNotPublish(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	_, err := redistest.Dial(t, server.URL()).Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
+	is.NoErr(err)
+	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	for range 3 {
+		is.NoErr(q.Enqueue(t.Context(), []byte("a")))
+		receive(t, starts, 1) // noticed with a beat
+	}
+	report := cancel(t, q, "a")
+	wait(t, report)
+	is.NoErr(q.Delete(t.Context()))
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -402,4 +403,174 @@ func TestCancelLarge(t *testing.T) {
 	m, ok := ear.ReceiveWithTimeout(patience).(redis.Message)
 	is.True(ok)
 	is.True(len(m.Data) < 100)
+}
+
+// A handler that begins with a context that has ended is watched like others.
+func TestBornCanceledIsDisowned(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	release := make(chan struct{})
+	var running atomic.Int64
+	q.Handle(func(context.Context, *worqr.Task) error {
+		running.Add(1)
+		<-release // ignores its context
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond})
+	run(t, p)
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	oq := other.Queue("q")
+	idle(t, q, 1)
+	link.Deafen(true)
+	enqueue(t, oq, "a") // its wake is not heard
+	options := worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond}
+	must(t, q.SetOptions(&options)) // has it look
+	eventually(t, "it is taken", func() bool { return queueStats(t, oq).Running == 1 })
+	_, err := oq.Cancel(t.Context(), []byte("a"))
+	must(t, err)
+	link.Deafen(false)
+	link.Cut()
+	eventually(t, "it is disowned, if it was begun", func() bool {
+		s := p.Stats()
+		return running.Load() == 1 && s.StuckHandlers == 1 || running.Load() == 0 && s.Canceled == 1
+	})
+	close(release)
+}
+
+// A cancel whose keys Redis has lost ends with ErrUnknownOutcome, instead of waiting for what
+// nobody says any more.
+func TestCancelOfWhatRedisLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(c redis.Conn, prefix, process string) error{
+		"all": func(c redis.Conn, prefix, _ string) error {
+			keys, err := redis.Strings(c.Do("KEYS", prefix+":*"))
+			if err != nil {
+				return err
+			}
+			_, err = c.Do("DEL", redis.Args{}.AddFlat(keys)...)
+			return err
+		},
+		"the process list": func(c redis.Conn, prefix, process string) error {
+			_, err := c.Do("DEL", prefix+":process:{q}:"+process)
+			return err
+		},
+		"the record, in a time before the cancel": func(c redis.Conn, prefix, _ string) error {
+			_, err := c.Do("HSET", prefix+":cancel:{q}:"+sha("x"), "token", 1)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			c := redistest.Conn(t)
+			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+			enqueue(t, q, "x")
+			task := take(t, q)
+			report := cancel(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), "x")
+			<-task.Context().Done()
+			eventually(t, "the worker says that it runs", func() bool {
+				n, err := redis.Int(c.Do("ZCARD", prefix+":stopping:{q}"))
+				return err == nil && n == 1
+			})
+			is.NoErr(lose(c, prefix, task.AttemptID))
+			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
+		})
+	}
+}
+
+// Nor does it wait for a worker that can't say anything: one that is no member, or is
+// never told, since the log has lost the cancel.
+func TestCancelThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]string{
+		"no member":      "ZREM %:workers:{q} w1",
+		"not in the log": "ZREM %:canceled:{q} " + sha("x"),
+		"an old log":     "ZADD %:canceled:{q} 1 " + sha("x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			c := redistest.Conn(t)
+			do := func(command string) {
+				t.Helper()
+				words := strings.Fields(strings.ReplaceAll(command, "%", prefix))
+				_, err := c.Do(words[0], redis.Args{}.AddFlat(words[1:])...)
+				is.NoErr(err)
+			}
+			do("SET %:token:{q} 5")
+			do("ZADD %:workers:{q} " + far + " w1")
+			do("ZADD %:holders:{q} 5 w1")
+			report := cancel(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), "x")
+			ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond) // more than one examination
+			defer end()
+			is.True(is_(report.Wait(ctx), context.DeadlineExceeded)) // w1 may still say something
+			do(then)
+			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
+		})
+	}
+}
+
+// A cancel whose record alone is lost waits for what runs all the same, and has no
+// figures.
+func TestCancelWithoutRecord(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	enqueue(t, q, "x")
+	task := take(t, q)
+	report := cancel(t, q, "x")
+	<-task.Context().Done()
+	_, err := c.Do("DEL", prefix+":cancel:{q}:"+sha("x"))
+	is.NoErr(err)
+	ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer end()
+	is.True(is_(report.Wait(ctx), context.DeadlineExceeded))
+	is.NoErr(task.Stop(t.Context()))
+	is.NoErr(waitAll(t, report))
+	is.Equal(report.Stopped+report.Finished, 0)
+}
+
+// waitAll is Wait, with patience.
+func waitAll(t testing.TB, report *worqr.CancelReport) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return report.Wait(ctx)
+}
+
+// A cancel message that comes late, when a copy that was enqueued after the
+// cancel runs: that one is spared.
+func TestLateCancelMessage(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := p.Queue("q")
+	wait(t, cancel(t, q, "x")) // nobody holds it
+	enqueue(t, q, "x", "y")
+	receive(t, starts, 2)
+	c := redistest.Conn(t)
+	for _, payload := range []string{"x", "y"} { // of y, no cancel is on record
+		_, err := c.Do("PUBLISH", prefix+"_{q}_cancel", payload)
+		is.NoErr(err)
+	}
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled}) // y, asked for together with x or after it
+	is.Equal(len(causes), 0)
+	var running []string
+	eventually(t, "only x runs", func() bool {
+		running = nil
+		for r, err := range q.Running(t.Context()) {
+			is.NoErr(err)
+			running = append(running, string(r.Payload))
+		}
+		return len(running) == 1
+	})
+	is.Equal(running, []string{"x"})
 }

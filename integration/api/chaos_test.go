@@ -23,10 +23,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// chaosEnv names the environment variable with the time for which
-// TestKeysUnderFaults makes trouble, for each of its variants.
-const chaosEnv = "WORQR_TEST_CHAOS"
-
 const (
 	chaosKeys  = 2000
 	chaosPeers = 3

@@ -213,3 +213,34 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A queue that cannot be joined holds up no other.
+func TestBadQueueHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	for _, q := range []string{"bad", "good"} {
+		_, err := c.Do("SET", prefix+":workers:{"+q+"}", "of another type")
+		must(t, err)
+	}
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	done := make(chan string, 1)
+	h := func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }
+	p.Queue("bad").Handle(h, nil)
+	p.Queue("good").Handle(h, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	time.Sleep(500 * time.Millisecond) // in which both are tried, and fail
+	_, err := c.Do("DEL", prefix+":workers:{good}")
+	must(t, err)
+	enqueue(t, p.Queue("good"), "a")
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Error("the good queue is not served, because another is bad")
+	}
+	_, _ = c.Do("DEL", prefix+":workers:{bad}")
+	cancel()
+	<-ran
+}

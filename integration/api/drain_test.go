@@ -2,49 +2,95 @@ package api
 
 import (
 	"context"
-	"strings"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 )
 
-// A handler that ignores its context is left behind, and its task goes back. That is
-// logged with its stack before Run returns, and counted until it returns.
-func TestStuckHandler(t *testing.T) {
+// More than one round can take go back in their order.
+func TestManyGoBackInOrder(t *testing.T) {
 	t.Parallel()
-	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			d := &diary{}
-			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
-			q := p.Queue("q")
-			started, release := make(chan string, 1), make(chan struct{})
-			q.Handle(func(context.Context, *worqr.Task) error {
-				started <- ""
-				<-release
-				return nil
-			}, &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			go func() { ran <- p.Run(ctx) }()
-			enqueue(t, q, "a")
-			receive(t, started, 1)
-			cancel()
-			err := receive(t, ran, 1)[0]
-			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
-			is.Equal(p.Stats().StuckHandlers, int64(1))
-			is.Equal(p.Stats().RunningHandlers, int64(0))
-			is.Equal(waiting(t, q), []string{"a"})
-			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
-				is.True(strings.Contains(d.String(), want))
+	p := open(t, worqr.Options{})
+	slow := newValve()
+	slow.shut.Store(true)
+	q := p.Queue("q")
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 2500})
+	all := numbers("", 3000)
+	enqueue(t, q, all...)
+	stop := run(t, p)
+	receive(t, slow.starts, 1)
+	eventually(t, "it holds many", func() bool { return queueStats(t, q).Running == 2501 })
+	stop()
+	if got := waiting(t, q); !slices.Equal(got, all) {
+		at := 0
+		for at < len(got) && at < len(all) && got[at] == all[at] {
+			at++
+		}
+		t.Errorf("%d of %d back; out of order at %d: %v", len(got), len(all), at, got[at:min(at+5, len(got))])
+	}
+}
+
+// What a peer that drains under load gives back waits in its order.
+func TestDrainOrder(t *testing.T) {
+	t.Parallel()
+	bad := 0
+	for round := range 15 {
+		p := open(t, worqr.Options{})
+		q := p.Queue("q")
+		var n atomic.Int64
+		q.Handle(func(ctx context.Context, t *worqr.Task) error { n.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 8})
+		enqueue(t, q, numbers("", 20000)...)
+		stop := run(t, p)
+		for n.Load() < int64(1000+round*37) {
+			time.Sleep(50 * time.Microsecond)
+		}
+		stop()
+		got := waiting(t, q)
+		last := -1
+		for i, s := range got {
+			k, _ := strconv.Atoi(s)
+			if k < last {
+				bad++
+				t.Errorf("round %d: at %d: %d after %d (of %d)", round, i, k, last, len(got))
+				break
 			}
-			close(release)
-			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
-			is.Equal(p.Stats().Finished, int64(0))
-		})
+			last = k
+		}
+		p.Close()
+		if bad > 3 {
+			break
+		}
+	}
+}
+
+// While one round follows the other, a drain puts back what two of them bring.
+func TestDrainWhileRoundsFlow(t *testing.T) {
+	t.Parallel()
+	for i := range 60 {
+		p := open(t, worqr.Options{Drain: time.Millisecond})
+		q := p.Queue("q")
+		started := make(chan string, 20000)
+		q.Handle(func(ctx context.Context, t *worqr.Task) error {
+			started <- ""
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, &worqr.HandleOptions{Concurrency: 20000, Prefetch: -1})
+		all := numbers("", 5000)
+		enqueue(t, q, all...)
+		stop := run(t, p)
+		receive(t, started, 20+i*10)
+		stop()
+		if got := waiting(t, q); !slices.Equal(got, all) {
+			at := 0
+			for at < len(got) && at < len(all) && got[at] == all[at] {
+				at++
+			}
+			t.Fatalf("round %d: %d of %d back; out of order at %d: %v", i, len(got), len(all), at, got[at:min(at+5, len(got))])
+		}
+		must(t, p.Close())
 	}
 }

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"flag"
 	"iter"
 	"testing"
+	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -79,3 +82,21 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	t.Helper()
 	return peertest.Receive(t, from, n)
 }
+
+// allDone waits until the queue is empty and nothing runs.
+func allDone(t testing.TB, q *worqr.Queue) {
+	t.Helper()
+	eventually(t, "all is done", func() bool {
+		s := stats(t, q)
+		return s.Waiting+s.Scheduled+s.Running == 0
+	})
+}
+
+// chaosEnv names the environment variable with the time for which
+// TestKeysUnderFaults makes trouble, for each of its variants.
+const chaosEnv = "WORQR_TEST_CHAOS"
+
+var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")
+
+// atOnce is a Backoff that does not wait.
+func atOnce(int) time.Duration { return 0 }

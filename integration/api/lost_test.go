@@ -165,3 +165,28 @@ func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string,
 		}
 	}
 }
+
+// A finish that was refused, repeated, and whose reply was then lost, is no loss.
+func TestFinishAfterRefusalAndLostReply(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	c := redistest.Dial(t, server.URL())
+	enqueue(t, q, "a")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	_, err = c.Do("SET", "p:schedule:{q}", "of another type")
+	is.NoErr(err)
+	is.True(task.Finish(t.Context()) != nil) // refused
+	_, err = c.Do("DEL", "p:schedule:{q}")
+	is.NoErr(err)
+	lost := link.LoseReplyTo(task.AttemptID)
+	err = task.Finish(t.Context())
+	<-lost
+	if err != nil {
+		t.Errorf("it was finished, and Finish says %v; stats %+v", err, p.Stats())
+	}
+}

@@ -2,8 +2,11 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -222,4 +225,85 @@ func TestJoinsWhatItCan(t *testing.T) {
 	got := receive(t, runs, 2)
 	slices.Sort(got)
 	is.Equal(got, []string{"good", "odd"})
+}
+
+// A StopWork of which nobody knows whether it was carried out, and StartWork
+// under the same id: what was held goes back, and other queues are not touched.
+func TestStopWorkFailsAndStartsAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
+	q, other := working(t, p, "q"), p.Queue("other")
+	is.NoErr(other.StartWork(t.Context()))
+	enqueue(t, other, "o")
+	theirs, err := other.StartTask(t.Context())
+	is.NoErr(err)
+	enqueue(t, q, "a")
+	_, err = q.StartTask(t.Context())
+	is.NoErr(err)
+	over, end := context.WithCancel(t.Context())
+	end()
+	is.True(q.StopWork(over) != nil)
+	is.NoErr(q.StartWork(t.Context()))
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	is.Equal(string(task.Payload), "a")
+	is.NoErr(task.Finish(t.Context()))
+	is.NoErr(theirs.Context().Err())
+	is.NoErr(theirs.Finish(t.Context()))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
+}
+
+// Workers that start and stop while they join leave nothing behind.
+func TestStartAndStopAtOnce(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	for range 100 {
+		must(t, p.StartWorker(t.Context()))
+		joined := make(chan struct{})
+		go func() {
+			defer close(joined)
+			_ = q.StartWork(t.Context()) // before, during or after the stop
+		}()
+		must(t, p.StopWorker(t.Context()))
+		<-joined
+	}
+	nothingLeft(t, prefix, "q")
+}
+
+// Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
+// handled, and Close leaves nothing behind.
+func TestHandleWithoutRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
+	enqueue(t, q, "a")
+	is.NoErr(p.StartWorker(t.Context()))
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid))
+	other := p.Queue("other")
+	is.NoErr(other.StartWork(t.Context()))
+	func() {
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "after StartWork")) }()
+		other.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	}()
+	is.Equal(p.Stats().Started, int64(0))
+	stop := run(t, p)
+	is.Equal(receive(t, started, 1), []string{"a"})
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(q.StartWork(t.Context())) // Run serves it again
+	enqueue(t, q, "b")
+	is.Equal(receive(t, started, 1), []string{"b"})
+	stop()
+	is.NoErr(p.StartWorker(t.Context()))
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid)) // Run is over
+	is.NoErr(p.Close())
+	is.Equal(p.Stats().RunningHandlers, int64(0))
 }

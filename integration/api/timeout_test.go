@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"os"
-	"syscall"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,56 +16,254 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// While Redis stands still every call fails when CallTimeout is over, on a connection
-// that was idle as on one that was not, and a worker and its task outlive that.
-func TestCallTimeout(t *testing.T) {
+// The context of an attempt that takes too long ends, and the task is tried
+// again, with what the handler says.
+func TestTimeout(t *testing.T) {
 	t.Parallel()
-	const timeout = 3 * time.Second
-	for name, idle := range map[string]time.Duration{"busy": 0, "idle": 1100 * time.Millisecond} {
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		err     error
+		reason  string
+		retried bool
+	}{
+		"cause":     {worqr.ErrTimeout, "", true},
+		"error":     {no, "", true},
+		"nil":       {nil, "", false},
+		"Permanent": {worqr.Permanent(no), "no", false},
+		"Broken":    {worqr.Malformed(no), "no", false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			server := redistest.Start(t)
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: timeout, Lease: time.Hour})
-			q := working(t, p, "q")
-			enqueue(t, q, "a", "b")
-			task, err := q.StartTask(t.Context())
-			is.NoErr(err)
-			time.Sleep(idle) // the idle time itself
-			server.Signal(t, syscall.SIGSTOP)
-			calls := map[string]func() error{
-				"Enqueue":   func() error { return q.Enqueue(context.Background(), []byte("c")) },
-				"Len":       func() error { _, err := q.Len(t.Context()); return err },
-				"Cancel":    func() error { _, err := q.Cancel(context.Background(), []byte("d")); return err },
-				"StartTask": func() error { _, err := q.StartTask(context.Background()); return err },
-				"Finish":    func() error { return task.Finish(context.Background()) },
-			}
-			type failure struct {
-				name string
-				err  error
-				took time.Duration
-			}
-			failures := make(chan failure, len(calls))
-			for name, call := range calls {
-				go func() {
-					began := time.Now()
-					failures <- failure{name, call(), time.Since(began)}
-				}()
-			}
-			for _, f := range receive(t, failures, len(calls)) {
-				if f.err == nil || f.took > 3*timeout { // a busy machine may take as long again
-					t.Errorf("%s: %v after %v", f.name, f.err, f.took)
+			p := open(t, worqr.Options{})
+			q := p.Queue("q")
+			causes, again := make(chan error, 1), make(chan int, 1)
+			q.Handle(func(ctx context.Context, t *worqr.Task) error {
+				if t.Retries > 0 {
+					again <- t.Retries
+					return nil
 				}
-				if !errors.Is(f.err, os.ErrDeadlineExceeded) && !errors.Is(f.err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v is no timeout", f.name, f.err)
-				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return c.err
+			}, &worqr.HandleOptions{Timeout: 50 * time.Millisecond, Backoff: atOnce})
+			stop := run(t, p)
+			enqueue(t, q, "a")
+			is.Equal(receive(t, causes, 1), []error{worqr.ErrTimeout})
+			if c.retried {
+				is.Equal(receive(t, again, 1), []int{1})
 			}
-			server.Signal(t, syscall.SIGCONT)
-			eventually(t, "it is finished", func() bool { return task.Finish(t.Context()) == nil })
+			eventually(t, "it is over", func() bool { s := p.Stats(); return s.Finished+s.Failed == 1 })
+			stop()
+			is.Equal(len(again), 0)
+			f := failed(t, q)
+			is.Equal(len(f) == 1, c.reason != "")
+			if len(f) == 1 {
+				is.True(strings.Contains(f[0].Error, c.reason))
+				is.Equal(f[0].Kind == worqr.FailureMalformed, name == "Broken")
+			}
 		})
 	}
-	for _, d := range []time.Duration{-1, time.Millisecond} {
-		_, err := worqr.Open("redis://localhost", &worqr.Options{CallTimeout: d})
-		is.New(t).True(errors.Is(err, worqr.ErrInvalid))
+}
+
+// A handler that ignores that its time is over is disowned: another task gets
+// its slot, it is logged once with its stack, and when it returns at last that
+// changes nothing.
+func TestDisowned(t *testing.T) {
+	t.Parallel()
+	const ignores = "a handler didn't return after its context ended"
+	for _, late := range []string{"nil", "error", "panic", "Finish"} {
+		t.Run(late, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			ctx, prefix := t.Context(), redistest.Prefix(t)
+			lines := make(said, 1000)
+			p := open(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+			q := p.Queue("q")
+			started, release, returned := make(chan string, 10), make(chan struct{}), make(chan error, 1)
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				started <- fmt.Sprint(string(t.Payload), t.Retries)
+				if string(t.Payload) == "a" && t.Retries == 0 {
+					return stubborn(release, returned, late, t)
+				}
+				return nil
+			}, &worqr.HandleOptions{Concurrency: 1, Timeout: 500 * time.Millisecond, Grace: 50 * time.Millisecond, Backoff: atOnce})
+			stop := run(t, p)
+			put(t, q, "key", "a", nil)
+			is.Equal(receive(t, started, 1), []string{"a0"})
+			enqueue(t, q, "b")
+			is.Equal(receive(t, started, 2), []string{"a1", "b0"})
+			is.Equal(p.Stats().StuckHandlers, int64(1))
+			eventually(t, "these are finished", func() bool { return p.Stats().Finished == 2 })
+			is.Equal(p.Stats().RunningHandlers, int64(0))
+			put(t, q, "key", "c", nil)
+			is.Equal(receive(t, started, 1), []string{"c0"})
+			eventually(t, "this is finished", func() bool { return p.Stats().Finished == 3 })
+			told := ""
+			eventually(t, "it is logged", func() bool {
+				select {
+				case told = <-lines:
+				default:
+				}
+				return strings.Contains(told, ignores)
+			})
+			is.True(strings.Contains(told, "stubborn")) // its stack
+			close(release)
+			if late == "Finish" {
+				is.True(is_(receive(t, returned, 1)[0], worqr.ErrNotOwner))
+			}
+			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
+			enqueue(t, q, "d")
+			is.Equal(receive(t, started, 1), []string{"d0"})
+			stop()
+			is.Equal(len(started), 0)
+			s := p.Stats()
+			is.Equal(s.Finished, int64(4))
+			is.Equal(s.Retried, int64(1))
+			is.Equal(s.HandlerErrors, int64(1))
+			is.Equal(s.Failed, int64(0))
+			is.Equal(s.RunningHandlers, int64(0))
+			for range len(lines) {
+				is.True(!strings.Contains(<-lines, ignores)) // once
+			}
+			is.NoErr(ctx.Err())
+			nothingLeft(t, prefix, "q")
+		})
 	}
+}
+
+// stubborn does not look at its context.
+func stubborn(release chan struct{}, returned chan<- error, late string, t *worqr.Task) error {
+	<-release
+	switch late {
+	case "error":
+		return worqr.Permanent(errors.New("too late"))
+	case "panic":
+		panic("too late")
+	case "Finish":
+		returned <- t.Finish(context.Background())
+	}
+	return nil
+}
+
+// Disowned by StopWork: the slot is there when the peer works on the queue again.
+func TestDisownedByStopWork(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	began, release := make(chan string, 2), make(chan struct{})
+	defer close(release)
+	var runs atomic.Int64
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		began <- string(task.Payload)
+		if runs.Add(1) == 1 {
+			<-release
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Grace: 50 * time.Millisecond})
+	run(t, p)
+	enqueue(t, q, "a")
+	receive(t, began, 1)
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(q.StartWork(t.Context()))
+	is.Equal(receive(t, began, 1), []string{"a"}) // in the slot
+	is.Equal(p.Stats().StuckHandlers, int64(1))
+}
+
+// Disowned by a cancel: the task ends, and never runs again.
+func TestDisownedByCancel(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	started, release := make(chan string, 10), make(chan struct{})
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		<-release
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Grace: 50 * time.Millisecond})
+	stop := run(t, p)
+	put(t, q, "key", "a", nil)
+	receive(t, started, 1)
+	report, err := q.CancelKey(t.Context(), "key")
+	is.NoErr(err)
+	put(t, q, "key", "b", nil)
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	is.Equal(receive(t, started, 1), []string{"b"})
+	is.Equal(p.Stats().StuckHandlers, int64(1))
+	close(release)
+	eventually(t, "both have returned", func() bool { return p.Stats().StuckHandlers == 0 && p.Stats().Finished == 1 })
+	stop()
+	is.Equal(p.Stats().Canceled, int64(1))
+	is.Equal(len(failed(t, q)), 0)
+	nothingLeftBut(t, prefix, "q")
+}
+
+// A handler that ignores its context is left behind, and its task goes back. That is
+// logged with its stack before Run returns, and counted until it returns.
+func TestStuckHandler(t *testing.T) {
+	t.Parallel()
+	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			d := &diary{}
+			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
+			q := p.Queue("q")
+			started, release := make(chan string, 1), make(chan struct{})
+			q.Handle(func(context.Context, *worqr.Task) error {
+				started <- ""
+				<-release
+				return nil
+			}, &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- p.Run(ctx) }()
+			enqueue(t, q, "a")
+			receive(t, started, 1)
+			cancel()
+			err := receive(t, ran, 1)[0]
+			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
+			is.Equal(p.Stats().StuckHandlers, int64(1))
+			is.Equal(p.Stats().RunningHandlers, int64(0))
+			is.Equal(waiting(t, q), []string{"a"})
+			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
+				is.True(strings.Contains(d.String(), want))
+			}
+			close(release)
+			eventually(t, "it has returned", func() bool { return p.Stats().StuckHandlers == 0 })
+			is.Equal(p.Stats().Finished, int64(0))
+		})
+	}
+}
+
+// Many handlers that ignore their contexts at the same time: the tasks end, however
+// long the log takes, which tells of them at most once a second.
+func TestDisownMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const many = 100
+	log := newGate(func(line string) bool { return strings.Contains(line, "didn't return") })
+	p := open(t, worqr.Options{Logger: slog.New(log)})
+	q := p.Queue("q")
+	release := make(chan struct{})
+	q.Handle(func(context.Context, *worqr.Task) error {
+		<-release
+		return nil
+	}, &worqr.HandleOptions{Concurrency: many, Timeout: 50 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1})
+	run(t, p)
+	began := time.Now()
+	enqueue(t, q, numbers("", many)...)
+	<-log.Halted
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == many })
+	is.Equal(p.Stats().StuckHandlers, int64(many))
+	is.Equal(p.Stats().RunningHandlers, int64(0))
+	close(log.Open)
+	close(release)
+	eventually(t, "all have returned", func() bool { return p.Stats().StuckHandlers == 0 })
+	is.True(log.Lines.Load() <= 1+int64(time.Since(began)/time.Second))
+	is.Equal(len(failed(t, q)), many)
 }

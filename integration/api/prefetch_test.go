@@ -361,3 +361,132 @@ func TestEndsKeepUpWithStarts(t *testing.T) {
 	t.Logf("%d ends waited at most", most)
 	is.True(most < 3*4000) // what is prefetched, as many ends, and a few rounds
 }
+
+// What was held ahead is begun when there are more slots.
+func TestMoreConcurrencyTakesReady(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{})
+	slow := newValve()
+	slow.shut.Store(true)
+	q := p.Queue("q")
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
+	enqueue(t, q, numbers("", 5)...)
+	run(t, p)
+	receive(t, slow.starts, 1)
+	eventually(t, "it holds five", func() bool { return queueStats(t, q).Running == 5 })
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5, Prefetch: 4}))
+	deadline := time.After(3 * time.Second)
+	for i := range 4 {
+		select {
+		case <-slow.starts:
+		case <-deadline:
+			t.Errorf("only %d more started in 3 s, with 4 slots free", i)
+			for range 5 {
+				slow.release <- struct{}{}
+			}
+			return
+		}
+	}
+	for range 5 {
+		slow.release <- struct{}{}
+	}
+}
+
+// What was held ahead by wish goes back when that is wished no more.
+func TestLessPrefetchGoesBack(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	slow, free := newValve(), newValve()
+	slow.shut.Store(true)
+	q := a.Queue("q")
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
+	b.Queue("q").Handle(free.handle, &worqr.HandleOptions{Concurrency: 1})
+	enqueue(t, q, numbers("", 5)...)
+	run(t, a)
+	receive(t, slow.starts, 1)
+	eventually(t, "it holds five", func() bool { return queueStats(t, q).Running == 5 })
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1, Prefetch: -1}))
+	run(t, b)
+	defer func() {
+		for range 5 {
+			slow.release <- struct{}{}
+		}
+	}()
+	for at := time.Now(); free.through.Load() < 4; time.Sleep(5 * time.Millisecond) {
+		if time.Since(at) > 4*time.Second {
+			t.Errorf("with prefetch off, the neighbour did %d of 4 in 4 s", free.through.Load())
+			return
+		}
+	}
+}
+
+// A task under a key is not accused of deaths that it was never begun for.
+func TestInnocentKeyHeldAhead(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	admin := open(t, worqr.Options{Prefix: prefix})
+	q := admin.Queue("q")
+	started := make(chan string, 100)
+	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+		if string(t.Payload) == "innocent" {
+			return nil
+		}
+		started <- string(t.Payload)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 10})
+	run(t, p)
+	idle(t, q, 1)
+	must(t, q.Pause(t.Context()))
+	past := time.Now().Add(-time.Hour)
+	must(t, q.Put(t.Context(), "killer", []byte("killer"), &worqr.PutOptions{At: past}))
+	must(t, q.Put(t.Context(), "innocent", []byte("innocent"), &worqr.PutOptions{At: past.Add(time.Minute)}))
+	must(t, q.Resume(t.Context()))
+	for i := range 4 { // two killers, one after the other; a worker dies with them each time
+		receive(t, started, 1)
+		time.Sleep(100 * time.Millisecond) // in which something could be taken ahead
+		if i == 2 {
+			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // foremost
+		}
+		_, err := admin.FailWorker(t.Context(), p.WorkerID())
+		must(t, err)
+	}
+	receive(t, started, 1)
+	for f, err := range q.Failed(t.Context()) {
+		must(t, err)
+		if string(f.Payload) == "innocent" {
+			t.Errorf("buried, and never begun: %s", f.Error)
+		}
+	}
+}
+
+// Where one death is enough, nothing is held that was not begun.
+func TestOneCrashBuriesAhead(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	g := newValve()
+	q := p.Queue("q")
+	q.Handle(g.handle, &worqr.HandleOptions{Concurrency: 1, MaxCrashes: 1})
+	admin := open(t, worqr.Options{Prefix: prefix})
+	run(t, p)
+	g.warm(t, q)
+	g.shut.Store(true)
+	enqueue(t, q, numbers("", 500)...)
+	receive(t, g.starts, 1)
+	_, err := admin.FailWorker(t.Context(), p.WorkerID())
+	must(t, err)
+	g.shut.Store(false)
+	g.release <- struct{}{}
+	n := 0
+	eventually(t, "all others ran", func() bool { s := queueStats(t, q); return s.Workers == 1 && s.Waiting+s.Running == 0 })
+	for _, err := range q.Failed(t.Context()) {
+		must(t, err)
+		n++
+	}
+	if n > 1 {
+		t.Errorf("%d tasks were buried for one that was begun", n)
+	}
+}

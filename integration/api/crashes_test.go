@@ -1,0 +1,278 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// As many dead workers, and a task has failed: with Run and by hand, under a
+// key, from the list and retried.
+func TestMaxCrashes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		max, crashes int // 0: never
+	}{"default": {0, 3}, "one": {1, 1}, "two": {2, 2}, "negative": {-1, 0}} {
+		for _, kind := range []string{"list", "key", "retried"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				ctx, prefix := t.Context(), redistest.Prefix(t)
+				p := open(t, worqr.Options{Prefix: prefix})
+				q := p.Queue("q")
+				key, retries := "", 0
+				var hands []*worqr.Peer
+				hand := func() (*worqr.Peer, *worqr.Task) {
+					h := open(t, worqr.Options{Prefix: prefix})
+					hands = append(hands, h)
+					task, err := working(t, h, "q").StartTask(ctx)
+					is.NoErr(err)
+					is.Equal(task.Crashes, len(hands)-1)
+					return h, task
+				}
+				switch kind {
+				case "key":
+					key = "key"
+					put(t, q, key, "a", nil)
+				default:
+					enqueue(t, q, "a")
+				}
+				deaths := c.crashes
+				if deaths == 0 {
+					deaths = 2 // by hand, 3 are too many
+				}
+				for i := range deaths {
+					h, task := hand()
+					if kind == "retried" && i == 0 {
+						is.NoErr(task.Retry(ctx, 0))
+						task = take(t, h.Queue("q"))
+						is.Equal(task.Retries, 1)
+						retries = 1
+					}
+					failWorker(t, p, h.WorkerID(), 1)
+					is.NoErr(h.Close())
+				}
+				// What stands behind it is not held up, and is itself.
+				enqueue(t, q, "behind")
+				got := make(chan string, 10)
+				q.Handle(func(_ context.Context, t *worqr.Task) error {
+					got <- string(t.Payload)
+					return nil
+				}, &worqr.HandleOptions{MaxCrashes: c.max})
+				stop := run(t, p)
+				if c.crashes == 0 {
+					is.Equal(sorted(receive(t, got, 2)), []string{"a", "behind"})
+				} else {
+					is.Equal(receive(t, got, 1), []string{"behind"})
+					eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
+				}
+				eventually(t, "nothing runs", func() bool { s := stats(t, q); return s.Running+s.Waiting+s.Scheduled == 0 })
+				stop()
+				is.Equal(p.Stats().TakenOver, int64(0))
+				is.Equal(p.Stats().Stopped, int64(0))
+				if c.crashes > 0 {
+					f := failed(t, q)
+					is.Equal(len(f), 1)
+					is.Equal(f[0].Kind, worqr.FailureCrashed)
+					is.Equal(f[0].Crashes, c.crashes)
+					is.Equal(f[0].Retries, retries)
+					is.Equal(f[0].Key, key)
+					is.True(f[0].Error != "")
+					is.Equal(p.Stats().Failed, int64(1))
+					_, err := q.DeleteAllFailed(ctx)
+					is.NoErr(err)
+				}
+				nothingLeft(t, prefix, "q")
+			})
+		}
+	}
+}
+
+// Tasks that are taken in one call with some that have crashed too often are
+// themselves, and can be ended.
+func TestCrashedAmongOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	put(t, q, "key", "crashes/key", nil)
+	enqueue(t, q, "crashes/1", "crashes/2")
+	victim := func() { // takes what it gets, and dies
+		v := open(t, worqr.Options{Prefix: prefix})
+		tasks, err := working(t, v, "q").StartTasks(ctx, 3)
+		is.NoErr(err)
+		failWorker(t, v, v.WorkerID(), len(tasks))
+		is.NoErr(v.Close())
+	}
+	victim()
+	victim()
+	for deaths := 0; deaths < 3; deaths++ { // the last death of each is its own
+		victim()
+	}
+	put(t, q, "other", "good/key", nil)
+	enqueue(t, q, "good/1", "good/2", "good/3")
+	var got []string
+	for len(got) < 4 {
+		tasks, err := q.StartTasks(ctx, 5)
+		is.NoErr(err)
+		running := map[string]string{}
+		for r, err := range q.Running(ctx) {
+			is.NoErr(err)
+			running[r.AttemptID] = string(r.Payload)
+		}
+		for _, task := range tasks {
+			is.Equal(running[task.AttemptID], string(task.Payload)) // its own id
+			got = append(got, string(task.Payload))
+			is.NoErr(task.Finish(ctx))
+		}
+	}
+	is.Equal(sorted(got), []string{"good/1", "good/2", "good/3", "good/key"})
+	is.Equal(sorted(failedPayloads(t, q)), []string{"crashes/1", "crashes/2", "crashes/key"})
+	is.Equal(stats(t, q).Running, 0)
+	noTask(t, q)
+}
+
+// Stops, drains and cancels are no crashes, and a task that finishes has its
+// count forgotten.
+func TestWhatIsNoCrash(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	enqueue(t, q, "list")
+	put(t, q, "key", "key", nil)
+	for range 4 {
+		tasks, err := q.StartTasks(ctx, 2)
+		is.NoErr(err)
+		for _, task := range tasks {
+			is.Equal(task.Crashes, 0)
+		}
+		is.NoErr(tasks[0].Stop(ctx))
+		is.NoErr(q.StopWork(ctx))
+		is.NoErr(q.StartWork(ctx))
+	}
+	other := open(t, worqr.Options{Prefix: prefix})
+	_, err := q.StartTasks(ctx, 2)
+	is.NoErr(err)
+	failWorker(t, other, p.WorkerID(), 2)
+	qo := working(t, other, "q")
+	tasks, err := qo.StartTasks(ctx, 2)
+	is.NoErr(err)
+	for _, task := range tasks {
+		is.Equal(task.Crashes, 1)
+		is.NoErr(task.Finish(ctx))
+	}
+	enqueue(t, qo, "list")
+	put(t, qo, "key", "key", nil)
+	tasks, err = qo.StartTasks(ctx, 2)
+	is.NoErr(err)
+	for _, task := range tasks {
+		is.Equal(task.Crashes, 0)
+		is.NoErr(task.Finish(ctx))
+	}
+	is.NoErr(other.StopWorker(ctx))
+	_ = p.Close()
+	nothingLeft(t, prefix, "q")
+}
+
+// Tasks of which one more death would be the last start one at a time on a
+// worker, without a beat between them, and hold up nothing else.
+func TestNearlyCrashed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
+	q := p.Queue("q")
+	const suspects = 30
+	for i := range suspects {
+		if i%2 == 0 {
+			enqueue(t, q, fmt.Sprint("suspect", i))
+		} else {
+			put(t, q, fmt.Sprint(i), fmt.Sprint("suspect", i), nil)
+		}
+	}
+	for range 2 {
+		v := open(t, worqr.Options{Prefix: prefix})
+		_, err := working(t, v, "q").StartTasks(ctx, suspects)
+		is.NoErr(err)
+		failWorker(t, v, v.WorkerID(), suspects)
+		is.NoErr(v.Close())
+	}
+	for i := range suspects {
+		put(t, q, fmt.Sprint("good", i), "good", nil)
+		enqueue(t, q, "good")
+	}
+	var running, together atomic.Int64
+	first, release := make(chan string, 1), make(chan struct{})
+	done := make(chan string, 1000)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if t.Crashes == 2 {
+			if running.Add(1) > 1 {
+				together.Add(1)
+			}
+			defer running.Add(-1)
+			select {
+			case first <- "":
+				<-release
+			default:
+			}
+		}
+		done <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 4})
+	stop := run(t, p)
+	receive(t, first, 1)
+	for _, payload := range receive(t, done, 2*suspects) {
+		is.Equal(payload, "good")
+	}
+	since := time.Now()
+	close(release)
+	all := receive(t, done, suspects)
+	is.True(time.Since(since) < 15*time.Second) // not by beats
+	slices.Sort(all)
+	is.Equal(len(slices.Compact(all)), suspects)
+	eventually(t, "all is finished", func() bool { return p.Stats().Finished == 3*suspects })
+	stop()
+	is.Equal(together.Load(), int64(0))
+	is.Equal(failed(t, q), nil)
+	nothingLeft(t, prefix, "q")
+}
+
+// A worker that may start none of many that are due, since one more death would
+// be their last and one of them runs, is idle; they have their turn, one by one.
+func TestManyNearlyCrashed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	const suspects = 300
+	accused(t, server.URL(), "p", "q", suspects)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := p.Queue("q")
+	started, release := make(chan string, 1000), make(chan struct{})
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		if t.Crashes > 0 {
+			<-release
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 8})
+	run(t, p)
+	receive(t, started, 1) // an accused one
+	enqueue(t, q, "good")
+	is.Equal(receive(t, started, 1), []string{"good"})
+	idle(t, q, 1)
+	silent(t, server)
+	is.Equal(len(started), 0)
+	close(release)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+1 })
+	is.Equal(failed(t, q), nil)
+}

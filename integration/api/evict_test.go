@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A job that takes longer than any timeout of the monitor is not done twice.
+func TestLongJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	var peers []*worqr.Peer
+	started, release := make(chan string, 10), make(chan struct{})
+	for range 3 {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second})
+		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+			started <- ""
+			<-release
+			return ctx.Err()
+		}, nil)
+		run(t, p)
+		peers = append(peers, p)
+	}
+	q := peers[0].Queue("q")
+	put(t, q, "key", "keyed", nil)
+	enqueue(t, q, "list")
+	receive(t, started, 2)
+	time.Sleep(3 * time.Second) // several leases, in which nothing must happen
+	is.Equal(len(started), 0)
+	for _, p := range peers {
+		is.Equal(p.Stats().TimesEvicted, int64(0))
+	}
+	close(release)
+	allDone(t, q)
+	is.Equal(len(started), 0)
+}
+
+// A worker dies: what it did is done by others. Many of them look after it, and
+// each job comes back once.
+func TestManyMonitors(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const jobs, monitors = 250, 5
+	prefix := redistest.Prefix(t)
+	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: jobs, Hold: true, Lease: 1500 * time.Millisecond}
+	victim := spawn(t, c)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	for i := range 10 {
+		put(t, q, fmt.Sprint(i), fmt.Sprint("keyed", i), nil)
+	}
+	enqueue(t, q, numbers("", jobs-10)...)
+	held := victim.starts(jobs)
+	victim.kill()
+
+	got := make(chan string, 10*jobs)
+	var crashes atomic.Int64
+	var peers []*worqr.Peer
+	var stops []func()
+	for range monitors {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease})
+		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+			crashes.Add(int64(t.Crashes))
+			got <- string(t.Payload)
+			return nil
+		}, nil)
+		stops, peers = append(stops, run(t, p)), append(peers, p)
+	}
+	is.Equal(sorted(receive(t, got, jobs)), sorted(held))
+	allDone(t, q)
+	swept, returned, finished := int64(0), int64(0), int64(0)
+	for i, stop := range stops {
+		stop()
+		s := peers[i].Stats()
+		swept, returned, finished = swept+s.WorkersEvicted, returned+s.TasksReturned, finished+s.Finished
+	}
+	is.Equal(len(got), 0)
+	is.Equal(swept, int64(1))
+	is.True(returned <= jobs)
+	is.Equal(finished, int64(jobs))
+	is.Equal(crashes.Load(), int64(jobs))
+	nothingLeft(t, prefix, "q")
+}
+
+// A thousand workers that die at once: all of their tasks start elsewhere, though only one
+// peer is left, before that has made many beats.
+func TestThousandDie(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const workers = 1000
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	starts := make(chan string, workers)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 16})
+	run(t, p)
+	q := p.Queue("q")
+	eventually(t, "it has joined", func() bool {
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Workers == 1
+	})
+	time.Sleep(4 * time.Second) // until it may judge
+	dead(t, redistest.Dial(t, server.URL()), "p", "q", 3*time.Second, workers)
+	beats := func() int { return redistest.Calls(t, redistest.Dial(t, server.URL()), "pexpire") }
+	died, before := time.Now(), beats()
+	is.Equal(len(receive(t, starts, workers)), workers)
+	took := time.Since(died)
+	n := beats() - before
+	t.Logf("%d tasks ran elsewhere after %v and %d heartbeats", workers, took, n)
+	is.True(n <= 20) // 14 are usual; with pages of a hundred workers 27
+	is.Equal(p.Stats().WorkersEvicted, int64(workers))
+}
+
+// Two peers of a queue that have different leases: whoever joins later says so, once, and
+// so does Check.
+func TestDifferentLeases(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	start := func(name string, lease time.Duration, queues ...string) *logbook {
+		l := &logbook{}
+		p := open(t, worqr.Options{Prefix: prefix, Name: name, Lease: lease, Logger: l.logger()})
+		for _, q := range queues {
+			p.Queue(q).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		}
+		run(t, p)
+		for _, q := range queues {
+			eventually(t, name+" has joined", func() bool {
+				s, err := p.Queue(q).Stats(t.Context())
+				return err == nil && s.Workers > 0
+			})
+		}
+		return l
+	}
+	start("short", 900*time.Millisecond, "common", "own")
+	start("alike", 900*time.Millisecond, "own")
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	found := func() (queues []string) {
+		report, err := doctor.Check(t.Context(), nil)
+		is.NoErr(err)
+		for _, f := range report.Findings {
+			if f.Kind == "leases" {
+				queues = append(queues, f.Queue)
+			}
+		}
+		return queues
+	}
+	is.Equal(len(found()), 0)
+	long := start("long", 1500*time.Millisecond, "common")
+	eventually(t, "it says so", func() bool { return len(long.about("different leases")) > 0 })
+	eventually(t, "Check says so", func() bool { return len(found()) > 0 })
+	is.Equal(found(), []string{"common"})
+	lines := long.about("different leases")
+	is.Equal(len(lines), 1)
+	for _, want := range []string{"queue=common", "lease=1.5s", "other=900ms", "name=short"} {
+		is.True(strings.Contains(lines[0], want))
+	}
+}

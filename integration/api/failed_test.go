@@ -1,0 +1,75 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// The failed list is newest first, and no longer than it may be; what falls off
+// leaves nothing behind.
+func TestFailedIsBounded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	options := worqr.HandleOptions{Concurrency: 1, KeepFailed: 3}
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		return worqr.Permanent(fmt.Errorf("no %s", t.Payload))
+	}, &options)
+	run(t, p)
+	for i := range 5 { // one after the other, so that their times differ
+		enqueue(t, q, fmt.Sprint(i))
+		eventually(t, "it has failed", func() bool { return p.Stats().Failed == int64(i+1) })
+		time.Sleep(2 * time.Millisecond)
+	}
+	is.Equal(failedPayloads(t, q), []string{"4", "3", "2"})
+	for _, f := range failed(t, q) {
+		is.Equal(f.Error, "no "+string(f.Payload))
+		is.True(near(f.FailedAt, time.Now()))
+	}
+	is.Equal(stats(t, q).Failed, 3)
+	keys := left(t, prefix+":failed")
+	is.Equal(len(keys), 3+2) // the tasks, and two that tell of them
+	options.KeepFailed = 1
+	is.NoErr(q.SetOptions(&options))
+	enqueue(t, q, "5")
+	eventually(t, "it has failed", func() bool { return slices.Equal(failedPayloads(t, q), []string{"5"}) })
+	options.KeepFailed = 0 // 1000
+	is.NoErr(q.SetOptions(&options))
+	enqueue(t, q, numbers("", 1100)...)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
+	is.Equal(stats(t, q).Failed, 1000)
+	n, err := q.DeleteAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1000)
+}
+
+// With KeepFailed, the failed queue is bounded also after the one peer that worked
+// on it has been killed.
+func TestFailedIsBoundedAfterAKill(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const keep, all = 10, 100
+	prefix := redistest.Prefix(t)
+	_, err := redistest.Conn(t).Do("ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
+	is.NoErr(err)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	q.Handle(func(context.Context, *worqr.Task) error {
+		return worqr.Permanent(errors.New("no"))
+	}, &worqr.HandleOptions{KeepFailed: keep})
+	run(t, p)
+	enqueue(t, q, numbers("", all)...)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == all })
+	is.Equal(stats(t, q).Failed, keep)
+}

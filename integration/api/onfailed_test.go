@@ -1,0 +1,164 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// OnFailed is told what has happened, has retries of its own, and what it
+// finishes is gone.
+func TestOnFailed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	type told struct {
+		payload, key string
+		retries      int
+		failure      worqr.FailedTask
+	}
+	got := make(chan told, 100)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if t.Failure != nil {
+			return nil // must not be
+		}
+		if string(t.Payload) == "broken" {
+			return worqr.Malformed(errors.New("what is this"))
+		}
+		return errors.New("no")
+	}, &worqr.HandleOptions{MaxRetries: 1, Backoff: atOnce,
+		OnFailed: func(_ context.Context, t *worqr.Task) error {
+			got <- told{string(t.Payload), t.Key, t.Retries, *t.Failure}
+			if t.Retries < 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		},
+		OnFailedOptions: &worqr.HandleOptions{Backoff: atOnce},
+	})
+	stop := run(t, p)
+	put(t, q, "key", "a", nil)
+	all := receive(t, got, 3)
+	for i, g := range all {
+		is.Equal(g.retries, i)
+		is.True(near(g.failure.FailedAt, time.Now()))
+		is.True(g.failure.ID != "")
+		is.Equal(g.failure.ID, all[0].failure.ID)
+		g.failure.ID, g.failure.FailedAt = "", time.Time{}
+		is.Equal(g, told{"a", "key", i, worqr.FailedTask{Payload: []byte("a"), Key: "key", Kind: worqr.FailureError,
+			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
+	}
+	enqueue(t, q, "broken")
+	b := receive(t, got, 3)[2]
+	is.Equal(b.key, "")
+	is.Equal(b.failure.Kind, worqr.FailureMalformed)
+	is.Equal(b.failure.Retries, 0)
+	is.Equal(b.failure.Error, "what is this")
+	eventually(t, "all is done", func() bool { return p.Stats().Finished == 2 })
+	is.Equal(failed(t, q), nil)
+	stop()
+	is.Equal(len(got), 0)
+	for _, key := range left(t, prefix+":failed") {
+		if !strings.HasPrefix(key, prefix+":failed:token:") {
+			t.Errorf("left behind: %s", key)
+		}
+	}
+}
+
+// OnFailed runs at least once, also when the worker dies that runs it; what it
+// gives up stays, is not run again, and can be put back.
+func TestOnFailedAtLeastOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	no := errors.New("no")
+	type told struct {
+		payload string
+		crashes int
+	}
+	started := make(chan told, 10)
+	serve := func(holds bool) *worqr.Peer {
+		p := open(t, worqr.Options{Prefix: prefix, Drain: -1})
+		p.Queue("q").Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(no) },
+			&worqr.HandleOptions{OnFailed: func(ctx context.Context, t *worqr.Task) error {
+				started <- told{string(t.Payload), t.Crashes}
+				if holds {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return worqr.Permanent(errors.New("hopeless"))
+			}})
+		return p
+	}
+	a := serve(true)
+	stop := run(t, a)
+	q := a.Queue("q")
+	put(t, q, "key", "a", nil)
+	is.Equal(receive(t, started, 1), []told{{"a", 0}})
+	is.Equal(failed(t, q), nil) // it is being worked on
+	n, err := q.DeleteAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
+	n, err = q.RequeueAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
+	b := serve(false)
+	run(t, b)
+	eventually(t, "both serve", func() bool { return stats(t, q).Workers == 2 })
+	failWorker(t, b, a.WorkerID(), 1)
+	is.Equal(receive(t, started, 1), []told{{"a", 1}})
+	stop()
+	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 })
+	f := failed(t, q)[0]
+	is.Equal(f.Error, "no") // why it failed, not why OnFailed did
+	is.Equal(f.Key, "key")
+	put(t, q, "key", "b", nil) // the next is not held up, and the first not run again
+	is.Equal(receive(t, started, 1), []told{{"b", 0}})
+	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
+	is.Equal(len(started), 0)
+	is.Equal(stats(t, q).Failed, 2)
+	n, err = q.DeleteFailed(ctx, f.ID)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	n, err = q.RequeueAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
+}
+
+// OnFailed that is used up, or whose workers die, keeps the task too.
+func TestOnFailedGivesUp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	var runs atomic.Int64
+	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) },
+		&worqr.HandleOptions{
+			OnFailed: func(context.Context, *worqr.Task) error {
+				runs.Add(1)
+				panic("no")
+			},
+			OnFailedOptions: &worqr.HandleOptions{MaxRetries: 2, Backoff: atOnce},
+		})
+	stop := run(t, p)
+	enqueue(t, q, "a")
+	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 && runs.Load() == 3 && stats(t, q).Running == 0 })
+	stop()
+	is.Equal(runs.Load(), int64(3))
+	is.Equal(failedPayloads(t, q), []string{"a"})
+	n, err := q.DeleteAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1)
+}

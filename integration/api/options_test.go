@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// Capacity, Concurrency and the rest can be changed while it runs.
+func TestOptionsAtRunTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{Capacity: 1})
+	q := p.Queue("q")
+	var running atomic.Int64
+	started, release := make(chan string, 1000), make(chan error, 1000)
+	options := worqr.HandleOptions{Concurrency: 100, Backoff: atOnce}
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		running.Add(1)
+		defer running.Add(-1)
+		started <- string(t.Payload)
+		select {
+		case err := <-release:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, &options)
+	stop := run(t, p)
+	enqueue(t, q, numbers("", 30)...)
+	receive(t, started, 1)
+	is.NoErr(p.SetCapacity(3))
+	receive(t, started, 2)
+	is.Equal(running.Load(), int64(3))
+	is.NoErr(p.SetCapacity(1))
+	for range 2 {
+		release <- nil
+	}
+	eventually(t, "the excess has ended", func() bool { return running.Load() == 1 })
+	is.Equal(len(started), 0) // nothing is taken above the lower bound
+	release <- nil
+	receive(t, started, 1)
+	eventually(t, "the other has ended", func() bool { return running.Load() == 1 })
+	is.NoErr(p.SetCapacity(0)) // no bound
+	receive(t, started, 26)
+	is.Equal(running.Load(), int64(27))
+	for range 27 {
+		release <- nil
+	}
+	eventually(t, "all have ended", func() bool { return running.Load() == 0 })
+
+	options.Concurrency = 1
+	is.NoErr(q.SetOptions(&options))
+	eventually(t, "all is stored", func() bool { return p.Stats().Finished == 30 })
+	enqueue(t, q, numbers("", 5)...)
+	receive(t, started, 1)
+	options.Concurrency = 3
+	is.NoErr(q.SetOptions(&options))
+	receive(t, started, 2)
+	is.Equal(running.Load(), int64(3))
+	is.Equal(p.Stats().Started, int64(33))
+	options.Concurrency = 1
+	is.NoErr(q.SetOptions(&options))
+	for range 3 {
+		release <- nil
+	}
+	receive(t, started, 1)
+	is.Equal(running.Load(), int64(1))
+	is.NoErr(p.SetCapacity(10))
+	options.Concurrency, options.Weight = 10, 10
+	is.NoErr(q.SetOptions(&options))
+	options.Weight, options.MaxRetries = 1, 2 // holds when a task ends
+	is.NoErr(q.SetOptions(&options))
+	receive(t, started, 1)
+	for range 3 {
+		release <- nil
+		release <- errors.New("no")
+	}
+	eventually(t, "all is done", func() bool { return running.Load() == 0 && stats(t, q).Waiting+stats(t, q).Scheduled == 0 })
+	for range len(started) {
+		<-started
+	}
+	options.MaxRetries, options.Timeout = -1, 50*time.Millisecond
+	is.NoErr(q.SetOptions(&options))
+	for range len(release) {
+		<-release
+	}
+	enqueue(t, q, "too long")
+	receive(t, started, 1)
+	eventually(t, "it has failed", func() bool { return slices.Contains(failedPayloads(t, q), "too long") })
+	stop()
+}

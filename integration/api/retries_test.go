@@ -1,0 +1,301 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A panic is an error, or final, as OnPanic has it; an error is tried again, a
+// Permanent one is not. The worker survives all of them.
+func TestExceptions(t *testing.T) {
+	t.Parallel()
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		fail   func() error
+		policy worqr.PanicPolicy
+		runs   int
+		reason string
+	}{
+		"panic, retry":             {func() error { panic("no") }, worqr.RetryOnPanic, 3, "panic: no"},
+		"panic, fail":              {func() error { panic("no") }, worqr.FailOnPanic, 1, "panic: no"},
+		"panic with an error":      {func() error { panic(no) }, worqr.FailOnPanic, 1, "panic: no"},
+		"panic with a Permanent":   {func() error { panic(worqr.Permanent(no)) }, worqr.RetryOnPanic, 1, "panic: no"},
+		"panic, fail, RetryAfter":  {func() error { panic(worqr.RetryAfter(no, 0)) }, worqr.FailOnPanic, 1, "panic: no"},
+		"panic, retry, RetryAfter": {func() error { panic(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 3, "panic: no"},
+		"Goexit, fail":             {func() error { runtime.Goexit(); return nil }, worqr.FailOnPanic, 3, "the handler called runtime.Goexit"},
+		"panic nil, fail":          {func() error { panic(nil) }, worqr.FailOnPanic, 1, ""},
+		"nil dereference, fail":    {func() error { var p *worqr.Task; return errors.New(p.AttemptID) }, worqr.FailOnPanic, 1, ""},
+		"error, retry":             {func() error { return no }, worqr.RetryOnPanic, 3, "no"},
+		"error, fail":              {func() error { return no }, worqr.FailOnPanic, 3, "no"},
+		"Permanent, retry":         {func() error { return worqr.Permanent(no) }, worqr.RetryOnPanic, 1, "no"},
+		"wrapped Permanent":        {func() error { return fmt.Errorf("about %w", worqr.Permanent(no)) }, worqr.RetryOnPanic, 1, "about no"},
+		"RetryAfter":               {func() error { return worqr.RetryAfter(no, 0) }, worqr.FailOnPanic, 3, "no"},
+		"Permanent of RetryAfter":  {func() error { return worqr.Permanent(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 1, "no"},
+		"RetryAfter of Permanent":  {func() error { return worqr.RetryAfter(worqr.Permanent(no), 0) }, worqr.RetryOnPanic, 3, "no"},
+		"canceled by a subcontext": {func() error { return context.Canceled }, worqr.RetryOnPanic, 3, "context canceled"},
+		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			p := open(t, worqr.Options{})
+			q := p.Queue("q")
+			var runs atomic.Int64
+			good := make(chan string, 1)
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				if string(t.Payload) == "good" {
+					good <- ""
+					return nil
+				}
+				runs.Add(1)
+				return c.fail()
+			}, &worqr.HandleOptions{OnPanic: c.policy, MaxRetries: 2, Backoff: atOnce, Concurrency: 1})
+			stop := run(t, p)
+			enqueue(t, q, "bad")
+			eventually(t, "it has failed", func() bool { return len(failed(t, q)) == 1 })
+			enqueue(t, q, "good")
+			receive(t, good, 1)
+			stop()
+			is.Equal(runs.Load(), int64(c.runs))
+			f := failed(t, q)[0]
+			is.Equal(string(f.Payload), "bad")
+			is.Equal(f.Kind, worqr.FailureError)
+			is.Equal(f.Retries, c.runs-1)
+			if c.reason != "" {
+				is.Equal(f.Error, c.reason)
+			}
+			is.True(f.Error != "")
+			is.Equal(p.Stats().Finished, int64(1))
+			is.Equal(p.Stats().Failed, int64(1))
+		})
+	}
+}
+
+// A job that is tried again does not hold up those behind it, and is done in the
+// end; one that fails is not done again.
+func TestRetryAndFail(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	got := make(chan string, 100)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		got <- fmt.Sprint(string(t.Payload), t.Retries)
+		switch {
+		case string(t.Payload) == "retry" && t.Retries < 2:
+			return worqr.RetryAfter(errors.New("once more"), 100*time.Millisecond)
+		case string(t.Payload) == "fail":
+			return worqr.Permanent(errors.New("never again"))
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	enqueue(t, q, "retry", "fail", "good")
+	stop := run(t, p)
+	is.Equal(receive(t, got, 5), []string{"retry0", "fail0", "good0", "retry1", "retry2"})
+	allDone(t, q)
+	stop()
+	is.Equal(len(got), 0)
+	is.Equal(failedPayloads(t, q), []string{"fail"})
+	_, err := q.DeleteAllFailed(t.Context())
+	is.NoErr(err)
+	nothingLeft(t, prefix, "q")
+}
+
+// Two equal jobs are two: what becomes of one does not touch the other.
+func TestEqualJobs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "a", "a", "a", "a")
+	tasks, err := q.StartTasks(ctx, 4)
+	is.NoErr(err)
+	is.NoErr(tasks[0].Finish(ctx))
+	is.NoErr(tasks[1].Fail(ctx, errors.New("no")))
+	is.NoErr(tasks[2].Retry(ctx, 0))
+	is.Equal(stats(t, q), worqr.QueueStats{Running: 1, Scheduled: 1, Failed: 1, Workers: 1})
+	is.NoErr(tasks[3].Finish(ctx))
+	task := take(t, q)
+	is.Equal(task.Retries, 1)
+	is.NoErr(task.Finish(ctx))
+	is.Equal(stats(t, q), worqr.QueueStats{Failed: 1, Workers: 1})
+}
+
+// What cannot be decoded is set aside with its kind, and what stands behind it
+// is done. It can be put back once the decoder is better.
+func TestBrokenJobs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	var better atomic.Bool
+	got := make(chan string, 10)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if t.Payload[0] == '{' && !better.Load() {
+			return fmt.Errorf("decode: %w", worqr.Malformed(errors.New("unexpected end")))
+		}
+		got <- string(t.Payload)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, p)
+	enqueue(t, q, "{1", "good", "{2")
+	is.Equal(receive(t, got, 1), []string{"good"})
+	eventually(t, "both have failed", func() bool { return len(failed(t, q)) == 2 })
+	for _, f := range failed(t, q) {
+		is.Equal(f.Kind, worqr.FailureMalformed)
+		is.Equal(f.Error, "decode: unexpected end")
+		is.Equal(f.Retries, 0)
+	}
+	is.Equal(sorted(failedPayloads(t, q)), []string{"{1", "{2"})
+	better.Store(true)
+	n, err := q.RequeueAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(sorted(receive(t, got, 2)), []string{"{1", "{2"})
+}
+
+// How often a task is tried again: its identity stays, and then it has failed.
+func TestMaxRetries(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		max, runs int
+	}{"default": {0, 11}, "explicit": {2, 3}, "one": {1, 2}, "negative": {-1, 1}} {
+		for _, key := range []string{"", "key"} {
+			t.Run(name+", key="+key, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				ctx, prefix := t.Context(), redistest.Prefix(t)
+				p := open(t, worqr.Options{Prefix: prefix})
+				q := p.Queue("q")
+				type attempt struct {
+					payload, key string
+					retries      int
+				}
+				var want []attempt
+				got := make(chan attempt, 100)
+				asked := make(chan int, 100)
+				q.Handle(func(_ context.Context, t *worqr.Task) error {
+					got <- attempt{string(t.Payload), t.Key, t.Retries}
+					t.Payload[0] = 'x' // is the handler's
+					return fmt.Errorf("no %d", t.Retries)
+				}, &worqr.HandleOptions{MaxRetries: c.max, Backoff: func(retry int) time.Duration {
+					asked <- retry
+					return 0
+				}})
+				if key == "" {
+					enqueue(t, q, "a")
+				} else {
+					put(t, q, key, "a", nil)
+				}
+				stop := run(t, p)
+				for i := range c.runs {
+					want = append(want, attempt{"a", key, i})
+				}
+				is.Equal(receive(t, got, c.runs), want)
+				eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
+				f := failed(t, q)
+				is.Equal(f[0].Retries, c.runs-1)
+				is.Equal(f[0].Kind, worqr.FailureError)
+				is.Equal(f[0].Error, fmt.Sprintf("no %d", c.runs-1))
+				is.Equal(f[0].Key, key)
+				is.Equal(string(f[0].Payload), "a")
+				is.Equal(f[0].WorkerID, p.WorkerID())
+				stop()
+				is.Equal(len(got), 0)
+				is.Equal(len(asked), c.runs-1)
+				for i := range c.runs - 1 {
+					is.Equal(<-asked, i+1)
+				}
+				is.Equal(p.Stats().Retried, int64(c.runs-1))
+				is.Equal(p.Stats().Failed, int64(1))
+				is.Equal(p.Stats().HandlerErrors, int64(c.runs))
+				is.Equal(p.Stats().Finished, int64(0))
+				_, err := q.DeleteAllFailed(ctx)
+				is.NoErr(err)
+				nothingLeft(t, prefix, "q")
+			})
+		}
+	}
+}
+
+// Backoff may be anything, and the default is not at once.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		backoff     func(int) time.Duration
+		least, most time.Duration
+	}{
+		"default":  {nil, time.Second, 3 * time.Second},
+		"negative": {func(int) time.Duration { return -time.Hour }, 0, 0},
+		"huge":     {func(int) time.Duration { return 1<<63 - 1 }, 99 * 365 * 24 * time.Hour, 101 * 366 * 24 * time.Hour},
+		"panics":   {func(int) time.Duration { panic("no") }, time.Second, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t, worqr.Options{})
+			q := p.Queue("q")
+			second := make(chan string, 1)
+			ended := time.Now()
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				if t.Retries > 0 {
+					second <- ""
+					return nil
+				}
+				ended = time.Now()
+				return errors.New("no")
+			}, &worqr.HandleOptions{Backoff: c.backoff, Concurrency: 1})
+			enqueue(t, q, "a")
+			run(t, p)
+			if c.most == 0 {
+				receive(t, second, 1)
+				return
+			}
+			eventually(t, "it waits", func() bool { return len(scheduled(t, q)) == 1 })
+			in := scheduled(t, q)[0].DueAt.Sub(ended)
+			if in < c.least || in > c.most+10*time.Second {
+				t.Errorf("tried again in %v", in)
+			}
+		})
+	}
+}
+
+// A Backoff that panics is told of once, with its stack, and again when it is over. A
+// task that is put off for ever is put off by a century, and is there.
+func TestBackoffIsTold(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	told := &journal{}
+	p := open(t, worqr.Options{Logger: told.Logger()})
+	q := p.Queue("q")
+	fail := errors.New("no")
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		if string(t.Payload) == "later" {
+			return worqr.RetryAfter(fail, 1<<63-1)
+		}
+		return fail
+	}, &worqr.HandleOptions{Concurrency: 1, Backoff: func(int) time.Duration { panic("unsound") }})
+	run(t, p)
+	enqueue(t, q, "a", "b", "later")
+	eventually(t, "they wait", func() bool { return p.Stats().Retried == 3 })
+	lines := told.Lines("Backoff panics")
+	is.Equal(len(lines), 1)
+	is.True(strings.Contains(lines[0], "unsound") && strings.Contains(lines[0], "TestBackoffIsTold"))
+	for _, s := range scheduled(t, q) {
+		if in := time.Until(s.DueAt); string(s.Payload) == "later" && (in < 99*365*24*time.Hour || in > 101*366*24*time.Hour) {
+			t.Errorf("put off by %v", in)
+		}
+	}
+}

@@ -1,0 +1,345 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A tally counts how often each payload was handled.
+type tally struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (c *tally) handle(_ context.Context, t *worqr.Task) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.times == nil {
+		c.times = map[string]int{}
+	}
+	c.times[string(t.Payload)]++
+	return nil
+}
+
+func (c *tally) of(payload string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.times[payload]
+}
+
+func (c *tally) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.times)
+}
+
+// rounds is how many clients of a server have sent rounds of a queue.
+func rounds(t testing.TB, server *redistest.Server) (n int) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	list, err := c.Do("CLIENT", "LIST")
+	must(t, err)
+	for line := range strings.Lines(string(list.([]byte))) {
+		if strings.Contains(line, "cmd=evalsha") {
+			n++
+		}
+	}
+	return n
+}
+
+// While tasks flow, two rounds are under way at once. Whichever of their replies
+// are lost, and whichever round is repeated before or behind the other, every task
+// is handled once, and finishes.
+func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Minute})
+	var handled tally
+	p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
+	const n = 60_000
+	enqueue(t, sender, numbers("", n)...)
+	stop := run(t, p)
+	lost, most := 0, 0
+	for handled.len() < n {
+		select {
+		case <-link.LoseReplyTo("p:working:{q}:"):
+			lost++
+		case <-time.After(50 * time.Millisecond):
+		}
+		from := handled.len() // then some flow
+		eventually(t, "the tasks flow on", func() bool { most = max(most, rounds(t, server)); return handled.len() >= min(n, from+500) })
+	}
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
+	for payload, times := range handled.times {
+		if times != 1 {
+			t.Errorf("%s was handled %d times", payload, times)
+		}
+	}
+	is.Equal(p.Stats().TakenOver, int64(0))
+	t.Logf("%d replies were lost, %d connections carried rounds", lost, most)
+	is.True(lost >= 10)
+	is.True(most >= 2)
+	stop()
+	nothingLeftAt(t, server, "p", "q", ":workers")
+}
+
+// Where the second connection for rounds cannot be had, the first one does, and
+// nobody is troubled.
+func TestNoSecondConnectionForRounds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	var log bytes.Buffer
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	var handled tally
+	q := p.Queue("q")
+	q.Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
+	stop := run(t, p)
+	enqueue(t, q, "first")
+	eventually(t, "it works", func() bool { return handled.len() == 1 })
+	c := redistest.Dial(t, server.URL())
+	clients, err := c.Do("CLIENT", "LIST")
+	must(t, err)
+	_, err = c.Do("CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
+	must(t, err)
+	const n = 30_000
+	enqueue(t, sender, numbers("", n)...)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
+	stop()
+	is.Equal(log.String(), "")
+}
+
+// What goes back starts before all that waits, however late the round comes that
+// puts it back.
+func TestNothingOvertakesWhatGoesBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := &tamper{Url: server.URL(), Before: func(_ string, args []any) error {
+		if slices.Contains(args, any("stop")) {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return nil
+	}}
+	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Minute})
+	const n = 30_000
+	type begun struct {
+		number int
+		token  int64
+	}
+	var mu sync.Mutex
+	var all []begun
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		number, err := strconv.Atoi(string(t.Payload))
+		mu.Lock()
+		all = append(all, begun{number, t.Token})
+		pause := len(all)%2000 < 64
+		mu.Unlock()
+		if pause { // all of them at once, so that what is held ahead goes back
+			time.Sleep(10 * time.Millisecond)
+		}
+		return err
+	}, &worqr.HandleOptions{Concurrency: 64})
+	enqueue(t, sender, numbers("", n)...)
+	run(t, p)
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
+	is.Equal(len(all), n)
+	slices.SortFunc(all, func(a, b begun) int { return int(a.token - b.token) })
+	for i := 1; i < n; i++ {
+		if all[i].number < all[i-1].number {
+			t.Errorf("%d came before %d", all[i-1].number, all[i].number)
+		}
+	}
+}
+
+// Where Redis is far away, rounds bring as much as the handlers get through while the next
+// ones are under way: what they wait for tasks does not count as their pace.
+func TestFarAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const trip = 20 * time.Millisecond
+	far := &tamper{Url: server.URL(), Before: func(string, []any) error { time.Sleep(trip); return nil }}
+	p := far.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	var done atomic.Int64
+	p.Queue("q").Handle(func(context.Context, *worqr.Task) error { done.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 4})
+	run(t, p)
+	idle(t, q, 1)
+	conn := redistest.Dial(t, server.URL())
+	const n = 10_000
+	eventually(t, "there are few rounds", func() bool {
+		before := done.Load()
+		for range n / 1000 {
+			enqueue(t, q, numbers("", 1000)...)
+		}
+		_, err := conn.Do("CONFIG", "RESETSTAT")
+		must(t, err)
+		eventually(t, "all ran", func() bool { return done.Load() == before+n })
+		calls := redistest.Calls(t, conn, "evalsha")
+		t.Logf("%d tasks by %d calls", n, calls)
+		return calls < n/100
+	})
+}
+
+// Redis comes back without the end of a task, of a key that is to run again, on a queue
+// that is never silent.
+func TestStrayOfBusyQueue(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	q := p.Queue("q")
+	keyed := make(chan string, 10)
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		if task.Key != "" {
+			keyed <- string(task.Payload)
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 4})
+	run(t, p)
+	put(t, q, "key", "first", nil)
+	receive(t, keyed, 1)
+	eventually(t, "it has ended", func() bool { return p.Stats().Finished == 1 })
+
+	busy, stop := context.WithCancel(t.Context())
+	var producers sync.WaitGroup
+	defer producers.Wait()
+	defer stop()
+	for range 3 {
+		producers.Go(func() {
+			for busy.Err() == nil {
+				_ = q.Enqueue(busy, []byte("x"))
+			}
+		})
+	}
+	c := redistest.Conn(t)
+	for _, cmd := range [][]any{
+		{"LPUSH", prefix + ":process:{q}:stray", "first"},
+		{"ZADD", prefix + ":working:{q}:" + p.WorkerID(), 1, "stray"},
+		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
+		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
+	} {
+		_, err := c.Do(cmd[0].(string), cmd[1:]...)
+		is.NoErr(err)
+	}
+	put(t, q, "key", "second", nil)
+	is.Equal(receive(t, keyed, 1), []string{"second"})
+	is.Equal(p.Stats().TakenOver, int64(0)) // of what it knew
+}
+
+// What Redis believes a worker to hold is more than one reply may bring.
+func TestStrayAmongMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	q := working(t, p, "q")
+	const thousands = 66 // with their scores, more than 65,536 values
+	for range thousands {
+		enqueue(t, q, numbers("", 1000)...)
+		_, err := q.StartTasks(t.Context(), 1000)
+		is.NoErr(err)
+	}
+	c := redistest.Conn(t)
+	_, err := c.Do("LPUSH", prefix+":process:{q}:stray", "stray")
+	is.NoErr(err)
+	_, err = c.Do("ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
+	is.NoErr(err)
+	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
+	is.Equal(p.Stats().TakenOver, int64(0))
+}
+
+// A payload that the connection cannot carry fails, and is not asked for for ever: what
+// is behind it runs.
+func TestPayloadThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"list": "", "key": "k"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			c := redistest.Dial(t, server.URL())
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+			q := p.Queue("q")
+			long := strings.Repeat("x", 3<<20)
+			if key == "" {
+				_, err := c.Do("LPUSH", "p:queues:{q}", long)
+				is.NoErr(err)
+			} else {
+				put(t, q, key, long, nil)
+			}
+			enqueue(t, q, numbers("t", 20)...)
+			_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
+			is.NoErr(err)
+			done := make(chan string, 100)
+			q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }, &worqr.HandleOptions{Concurrency: 4})
+			run(t, p)
+			receive(t, done, 20)
+			eventually(t, "all others are finished", func() bool { return p.Stats().Finished == 20 })
+			eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
+			_, err = c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
+			is.NoErr(err)
+			for f, err := range q.Failed(t.Context()) {
+				is.NoErr(err)
+				is.Equal(f.Kind, worqr.FailureMalformed)
+				is.Equal(f.Key, key)
+				is.Equal(string(f.Payload), long)
+				is.True(strings.Contains(f.Error, "3145728 bytes"))
+			}
+			is.Equal(p.Stats().TimesEvicted, int64(0))
+		})
+	}
+}
+
+// Where Redis takes no argument of more than a megabyte, larger results and larger
+// payloads of others hold up nothing.
+func TestSmallBulks(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	long := strings.Repeat("x", 2<<20)
+	_, err := c.Do("LPUSH", "p:queues:{q}", long) // while it may
+	is.NoErr(err)
+	_, err = c.Do("CONFIG", "SET", "proto-max-bulk-len", 1<<20)
+	is.NoErr(err)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // more than the server takes
+	q := p.Queue("q")
+	enqueue(t, q, numbers("t", 20)...)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		t.Result = make([]byte, 2<<20)
+		switch {
+		case len(t.Payload) > 1<<20 && t.Retries == 0:
+			return worqr.RetryAfter(errors.New("later"), time.Millisecond)
+		case len(t.Payload) > 1<<20:
+			return worqr.Permanent(errors.New("no"))
+		}
+		return nil
+	}, nil)
+	run(t, p)
+	eventually(t, "all have ended", func() bool { s := p.Stats(); return s.Finished == 20 && s.Failed == 1 })
+	is.Equal(p.Stats().Retried, int64(1))
+	s := stats(t, q)
+	is.Equal(s.Failed, 1)
+	is.Equal(s.Waiting+s.Scheduled+s.Running, 0)
+}

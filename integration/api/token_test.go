@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// An end that contradicts the one before is refused, also when its first reply
+// was lost.
+func TestEndAfterEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	is.NoErr(task.Stop(t.Context()))
+	link.LoseReplyTo("p:working:{q}:")
+	is.True(is_(task.Finish(t.Context()), worqr.ErrNotOwner))
+	is.Equal(waiting(t, q), []string{"a"})
+	is.Equal(p.Stats().Finished, int64(0))
+}
+
+// Redis has lost writes, and its tokens went back: cancels still reach who
+// holds something.
+func TestTokensGoBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	enqueue(t, q, "a", "b")
+	receive(t, starts, 2)
+	for range 10 {
+		wait(t, cancel(t, q, "none")) // each has a token
+	}
+	_, err := redistest.Conn(t).Do("SET", prefix+":token:{q}", 2)
+	is.NoErr(err)
+	wait(t, cancel(t, q, "a"))
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+}
+
+// An end that is refused when its caller has long gone, and was told that it is
+// unknown: others go on.
+func TestRefusedToNobody(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
+	is.NoErr(err)
+
+	lost := link.LoseRepliesTo("p:working:{q}:", 2)
+	server.Signal(t, syscall.SIGSTOP) // so that the caller goes before the first of them
+	eventually(t, "it is under way", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
+	})
+	server.Signal(t, syscall.SIGCONT)
+	<-lost // and the third is answered
+	ended := make(chan error, 1)
+	go func() { ended <- tasks[1].Finish(context.Background()) }()
+	is.Equal(receive(t, ended, 1), []error{nil})
+	err = tasks[0].Finish(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+}
