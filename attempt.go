@@ -204,7 +204,7 @@ func (a *attempt) say(o store.Outcome) {
 func (a *attempt) stored(s *settlement, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
-	if err == nil || errors.Is(err, ErrNotOwner) {
+	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
 		a.service.end()
 		return
 	}

@@ -37,8 +37,21 @@ func (s *settlement) tell(d settled) {
 }
 
 type settled struct {
-	what store.Settled
-	err  error
+	what    store.Settled
+	err     error
+	unknown bool // it failed, and may have been carried out
+}
+
+// A mishap is why a round failed, and what that means. That is asked before a lock is
+// taken: the error of a Pool is user code, whose methods may use the peer.
+type mishap struct {
+	err     error
+	unknown bool // it may have been carried out
+	final   bool // the worker has ended
+}
+
+func mishapOf(err error) mishap {
+	return mishap{err, errors.Is(err, redisconn.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
 // A want is the wish for up to n tasks. Where the budget of one round is too small for
@@ -53,12 +66,12 @@ type want struct {
 
 // lose answers the wish when the worker has ended. What was started for it is lost, and
 // others count it as a crash: the caller is told that it may have happened.
-func (w *want) lose(err error) {
-	if (w.begun || len(w.have) > 0) && !errors.Is(err, redisconn.ErrUnknown) {
-		err = &pair{err, redisconn.ErrUnknown}
+func (w *want) lose(m mishap) {
+	if (w.begun || len(w.have) > 0) && !m.unknown {
+		m.err = &pair{m.err, redisconn.ErrUnknown}
 	}
 	w.have = nil
-	w.tell(err)
+	w.tell(m.err)
 }
 
 // tell answers the wish, unless that was done: with an error only when it has brought
@@ -250,6 +263,7 @@ func rank(later bool) int {
 
 // restore undoes a round that was not carried out. Callers get the error.
 func (r *rounds) restore(e *exchange, err error) {
+	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.serve != nil && !r.closing {
@@ -264,34 +278,35 @@ func (r *rounds) restore(e *exchange, err error) {
 			r.outcomes = append(r.outcomes, s)
 		}
 	}
-	r.answer(e, err)
+	r.answer(e, m)
 }
 
 // release lets the callers of a round go whose answer is still to come.
 func (r *rounds) release(e *exchange, err error) {
+	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer(e, err)
+	r.answer(e, m)
 }
 
 // answer tells the callers of a round that it failed. r.mu is held.
-func (r *rounds) answer(e *exchange, err error) {
-	end, final := err, r.ended != nil || errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)
+func (r *rounds) answer(e *exchange, m mishap) {
+	end, final := settled{err: m.err, unknown: m.unknown}, r.ended != nil || m.final
 	if final {
-		end = lost(err)
+		end.err = lost(m.err)
 	}
 	for _, s := range e.outcomes {
 		if !s.ours || final {
-			s.tell(settled{err: end})
+			s.tell(end)
 		}
 	}
 	for _, w := range e.wants {
 		switch {
 		case w.gone:
 		case final:
-			w.lose(err)
+			w.lose(m)
 		default:
-			w.tell(err)
+			w.tell(m.err)
 		}
 		w.gone = true
 	}

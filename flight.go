@@ -334,7 +334,7 @@ func (r *rounds) abandon(flight []*exchange) {
 	r.silent = true
 	for _, e := range flight {
 		r.vacate(e)
-		r.answer(e, fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown))
+		r.answer(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown)))
 	}
 }
 
@@ -351,7 +351,7 @@ func (r *rounds) evicted(flight []*exchange) {
 		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
 			err = fmt.Errorf("%w: %w", why, redisconn.ErrUnknown)
 		}
-		r.answer(e, err)
+		r.answer(e, mishapOf(err))
 	}
 	r.hush()
 	r.mu.Unlock()

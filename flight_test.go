@@ -3,6 +3,7 @@ package worqr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -201,5 +202,54 @@ func TestLateStartIsUnknown(t *testing.T) {
 				is.NoErr(p.StopWorker(t.Context()))
 			}
 		})
+	}
+}
+
+// The error of a Pool is user code, too: nobody asks its methods anything under a lock.
+func TestPoolErrorUsesPeer(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(r *rounds, e *exchange, err error){
+		"not sent": func(r *rounds, e *exchange, err error) { r.restore(e, err) },
+		"no reply": func(r *rounds, e *exchange, err error) {
+			r.release(e, fmt.Errorf("%w: %w", redisconn.ErrUnknown, err))
+		},
+	} {
+		for _, ended := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", ended ", ended), func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
+				is.NoErr(err)
+				t.Cleanup(func() { _ = p.Close() })
+				q := p.Queue("q")
+				is.NoErr(p.StartWorker(t.Context()))
+				is.NoErr(q.StartWork(t.Context()))
+				r, err := q.rounds()
+				is.NoErr(err)
+				hushed(r)
+				if ended {
+					r.end(ErrEvicted)
+				}
+				w := &want{n: 1, begun: true, got: make(chan taken, 1)}
+				s := &settlement{done: make(chan settled, 1)}
+				e := &exchange{wants: []*want{w}, outcomes: []*settlement{s}}
+				if ended {
+					a := &attempt{task: &Task{start: &start{rounds: r}}, service: &service{queue: q, stored: make(chan struct{}, 1)}}
+					e.outcomes = append(e.outcomes, &settlement{ours: true, by: a})
+				}
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					fail(r, e, &nosy{func() { r.highest() }})
+				}()
+				select {
+				case <-over:
+				case <-time.After(time.Minute):
+					t.Fatal("it hangs")
+				}
+				is.Equal(errors.Is((<-s.done).err, redisconn.ErrUnknown), name == "no reply")
+				is.Equal(errors.Is((<-w.got).err, redisconn.ErrUnknown), ended || name == "no reply") // it was begun
+			})
+		}
 	}
 }

@@ -191,7 +191,7 @@ func (r *rounds) settle(ctx context.Context, t *Task, o store.Outcome) settled {
 	case d := <-s.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause)} // not under r.mu: it calls the cause
+		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause), unknown: true} // not under r.mu: it calls the cause
 	}
 }
 
@@ -226,12 +226,7 @@ func (r *rounds) say(s *settlement) {
 }
 
 // lost is the error of a task whose rounds ended with err.
-func lost(err error) error {
-	if errors.Is(err, ErrNotOwner) {
-		return err
-	}
-	return &pair{ErrNotOwner, err}
-}
+func lost(err error) error { return &pair{ErrNotOwner, err} }
 
 // A pair is two errors in one. Its text is made when somebody asks for it, since pairs are
 // made under locks: the error of a Pool is user code, which may use the peer.
@@ -503,7 +498,7 @@ func (r *rounds) end(err error) {
 		s.tell(settled{err: lost(err)})
 	}
 	for _, w := range r.wants {
-		w.lose(err)
+		w.lose(mishap{err: err})
 	}
 	r.outcomes, r.wants = nil, nil
 	cause := ErrShutdown

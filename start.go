@@ -2,11 +2,9 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -120,13 +118,13 @@ func (t *Task) try(verb store.Ending) (before store.Ending) {
 	return before
 }
 
-// conclude makes what became of the wish to end the process an error.
+// conclude makes what became of the wish to end the process an error. It may be that of a
+// Pool, or the cause of a context: methods of these may use the task, so none is called.
 func (t *Task) conclude(verb, before store.Ending, d settled) error {
-	unknown := errors.Is(d.err, redisconn.ErrUnknown) // it may be the cause of a context, whose methods may use the task
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case unknown:
+	case d.unknown:
 		return d.err
 	case d.err != nil:
 		if before == "" && t.tried == verb {
