@@ -72,8 +72,8 @@ func (q *Queue) haul(ctx context.Context) error {
 		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
 			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
 	}
-	if errors.Is(err, context.Canceled) {
-		return err // nothing is wrong; who is next goes on
+	if err != nil && ctx.Err() != nil {
+		return err // the caller's time is over, which says nothing of Redis; who is next goes on
 	}
 	q.back().hauls.Note(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
 	return err

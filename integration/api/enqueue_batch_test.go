@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -435,4 +436,19 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- p.StopWorker(t.Context()) }()
 	is.NoErr(receive(t, stopped, 1)[0])
+}
+
+// A caller whose own time is over says nothing of Redis, so nothing is logged.
+func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, log := redistest.Prefix(t), &logbook{}
+	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.logger()})
+	is.NoErr(err)
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	_, err = p.Queue("q").Cancel(late, []byte("a"))
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.NoErr(p.Close()) // all lines are written
+	is.Equal(log.about("batch"), nil)
 }

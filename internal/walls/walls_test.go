@@ -40,7 +40,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     89,
+	"Redis":     88,
 	"file":      3,
 	"function":  4,
 	"lock":      0,
