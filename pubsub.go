@@ -53,7 +53,9 @@ type Event struct {
 	// PayloadSize and ResultSize are lengths in bytes. EventDone has no payload of more
 	// than 64 KiB and no result above the worker's Options.MaxResult, and EventCancel has
 	// no payload of more than 1 KiB. The digest, SHA-1 in hex, then says which it was. It
-	// may be missing if the worker is written in another language.
+	// may be missing if the worker is written in another language. While an observer
+	// subscribes, a worker that ends hundreds of large tasks at once tells only the sizes,
+	// and digests up to 1 KiB.
 	PayloadSize, ResultSize     int
 	PayloadDigest, ResultDigest string
 }

@@ -19,6 +19,7 @@ type round struct {
 	failed                 *lane // nil in a failed queue
 	doneTo                 string
 	heeded                 bool
+	encoded                int // bytes, for observers
 	ids                    []string
 	token                  int64
 	told                   []any // of started tasks there is more to tell of
@@ -304,16 +305,20 @@ func (r *round) announce(payload, large, word string) {
 }
 
 // about is what is told of a payload or a result: itself, or its length and its digest.
-// Large is these two, where they are given.
+// Large is these two, where they are given. So is what is beyond what one step encodes, but
+// a digest of it takes too long.
 func (r *round) about(name, value, large string) string {
 	size, sum, _ := strings.Cut(large, ":")
 	switch {
 	case large != "":
-	case len(value) > 65536:
+	case len(value) > 65536, len(value) > 1024 && r.encoded >= 200000:
 		return fmt.Sprintf(`,"%sSize":%d`, name, len(value))
+	case r.encoded >= 200000:
+		size, sum = text(int64(len(value))), digest(value)
 	case len(value) > 1024 && r.listening(r.doneTo) == 0:
 		size, sum = text(int64(len(value))), digest(value)
 	default:
+		r.encoded += len(value)
 		return `,"` + name + `":` + quote(value)
 	}
 	return fmt.Sprintf(`,"%sSize":%s,"%sDigest":"%s"`, name, size, name, sum)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +72,20 @@ func TestLarge(t *testing.T) {
 	locks := rawP.with("unique", "{#a=p:p1 #b=w:0 offset=0}", "queues", "[b]", "ledger", "{#a=1}")
 	canceled := rawP.with("canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5} +1440m", "token", "=5")
 	long := strings.Repeat("x", Large+1)
+	most, some, short := strings.Repeat("m", 50_000), strings.Repeat("s", 50_000), strings.Repeat("r", 1024)
+	many := member.with("rounds", "{w1=1}", "token", "=6", "working:w1", "(p1=1 p2=2 p3=3 p4=4 p5=5 p6=6)", "process:p1", "["+most+"]", "process:p2", "["+most+"]",
+		"process:p3", "["+most+"]", "process:p4", "["+most+"]", "process:p5", "["+most+"]", "process:p6", "[b]")
+	all := Round{Worker: "w1", Number: 2}
+	for i := range 6 {
+		o := Outcome{Process: fmt.Sprintf("p%d", i+1), Token: int64(i + 1), Verb: Finish, Plain: true}
+		switch i {
+		case 3, 4:
+			o.Result = []byte(some)
+		case 5:
+			o.Result = []byte(short)
+		}
+		all.Outcomes = append(all.Outcomes, o)
+	}
 	run(t, []scenario{
 		{name: "finish", seed: rawP, steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", state: doneX, heard: []string{"done w1 " + about}},
@@ -90,6 +105,10 @@ func TestLarge(t *testing.T) {
 				want: "settled=ok", state: doneX, heard: []string{"done w1 a " + strconv.Quote("\"\\\n"+long)}}}},
 		{name: "of another worker, which does not say so", seed: rawP.with("process:p1", "["+long+"]"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", state: doneX, heard: []string{"done w1 65537:"}}}},
+		{name: "more than one step encodes", seed: many, steps: []when{
+			{call: steps(all), want: "settled=ok,ok,ok,ok,ok,ok", state: member.with("rounds", "{w1=2}", "token", "=6"), heard: []string{
+				"done w1 " + most + " " + strconv.Quote(some), "done w1 " + most + " " + strconv.Quote(some),
+				"done w1 1:" + digest("b") + " 1024:" + digest(short), "done w1 50000:", "done w1 50000:", "done w1 50000:"}}}},
 		{name: "of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=refused trouble=WRONGTYPE", state: rawP.with("rounds", "{w1=2}", "process:p1", "=foreign")}}},
 		{name: "retry, of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{

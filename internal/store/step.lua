@@ -143,7 +143,11 @@ end
 -- Tell observers of a finished task, or, where nobody hears of the first one, not
 -- of the others either. Of a large payload the message has the length and the digest:
 -- to encode it takes long, and much memory. Large is these two, as bytes:digest.
+-- One step encodes as much as the longest round of a worker that knows of observers. One
+-- that doesn't yet may end a thousand large tasks; of the others the message has the
+-- length, and the digest where that takes no time.
 local heeded, observed = true, false
+digests.encoded = 0
 local function announce(payload, large, word)
   if not heeded then
     return
@@ -153,12 +157,12 @@ local function announce(payload, large, word)
     local size, digest
     if about then
       size, digest = string.match(about, '^(%d+):(%x+)$')
-    elseif #value > digests.large then
-      size = #value
+    elseif #value > digests.large or digests.encoded >= 200000 then
+      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
     elseif #value > 1024 and not listened() then
       size, digest = #value, redis.sha1hex(value)
     else
-      event[name] = value
+      event[name], digests.encoded = value, digests.encoded + #value
       return
     end
     event[name .. 'Size'], event[name .. 'Digest'] = tonumber(size), digest
