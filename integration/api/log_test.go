@@ -3,11 +3,7 @@ package api
 import (
 	"context"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -280,36 +276,5 @@ func TestUserCodeMisbehaves(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Only log.go calls the Logger, so no lock can be held by who does.
-func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || file == "log.go" {
-			continue
-		}
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(tree, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Logger" && file != "worqr.go" {
-				t.Errorf("%s uses a Logger; log with Peer.log", file)
-			}
-			if c, ok := n.(*ast.CallExpr); ok {
-				if s, ok := c.Fun.(*ast.SelectorExpr); ok {
-					if x, ok := s.X.(*ast.Ident); ok && x.Name == "slog" && regexp.MustCompile("^(Debug|Info|Warn|Error|Log)").MatchString(s.Sel.Name) {
-						t.Errorf("%s calls slog.%s; log with Peer.log", file, s.Sel.Name)
-					}
-				}
-			}
-			return true
-		})
 	}
 }

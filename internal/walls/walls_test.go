@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path"
@@ -308,6 +309,89 @@ func TestNoLogUnderLock(t *testing.T) {
 		}
 	}
 	l.judge("log")
+}
+
+// Only internal/logs calls the Logger: what it is asked to write waits there, so nobody holds
+// a lock of ours while the user's code runs. The others only pass it on, or set its default.
+func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
+	t.Parallel()
+	looked := 0
+	for _, s := range sources(t) {
+		if s.isTest() || s.dir == "internal/logs" || s.dir == "internal/peertest" {
+			continue
+		}
+		looked++
+		for _, use := range usesOfLogger(s.file) {
+			t.Errorf("%s: this calls a Logger, or may; log with logs.Log", fset.Position(use.Pos()))
+		}
+	}
+	if looked < 50 {
+		t.Fatal("these are not the sources:", looked)
+	}
+}
+
+// The check above finds what it is to find.
+func TestUsesOfLogger(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		statement string
+		uses      int
+	}{
+		{`c.Logger = cmp.Or(c.Logger, slog.Default())`, 0},
+		{`p.log = logs.New(p.opts.Logger)`, 0},
+		{`var of *slog.Logger`, 0},
+		{`p.opts.Logger.Info("x")`, 1},
+		{`to := p.opts.Logger`, 1},
+		{`write(p.opts.Logger)`, 1},
+		{`slog.Info("x")`, 1},
+		{`slog.Default().Warn("x")`, 1},
+		{`slog.LogAttrs(ctx, slog.LevelInfo, "x", slog.String("a", "b"))`, 1},
+		{`log.Println("x")`, 1},
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc f() {\n"+c.statement+"\n}", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(usesOfLogger(f)); n != c.uses {
+			t.Errorf("%s: %d uses of a Logger, want %d", c.statement, n, c.uses)
+		}
+	}
+}
+
+// usesOfLogger are the expressions of a file by which a Logger may be called.
+func usesOfLogger(f *ast.File) (uses []ast.Expr) {
+	passed := map[ast.Expr]bool{} // to who may have it
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, to := range n.Lhs {
+				passed[to] = true
+			}
+		case *ast.CallExpr:
+			switch types.ExprString(n.Fun) {
+			case "cmp.Or", "logs.New":
+				for _, a := range n.Args {
+					passed[a] = true
+				}
+			}
+			if made := types.ExprString(n.Fun); !passed[n] && slices.Contains(writers, made) || strings.HasPrefix(made, "log.Print") || strings.HasPrefix(made, "log.Fatal") {
+				uses = append(uses, n)
+			}
+		case *ast.SelectorExpr:
+			if n.Sel.Name == "Logger" && !passed[n] && !isIdent(n.X, "slog") {
+				uses = append(uses, n)
+			}
+		}
+		return true
+	})
+	return uses
+}
+
+// writers are the functions of slog that write, or return what does.
+var writers = []string{
+	"slog.Debug", "slog.Info", "slog.Warn", "slog.Error", "slog.Log", "slog.LogAttrs",
+	"slog.DebugContext", "slog.InfoContext", "slog.WarnContext", "slog.ErrorContext",
+	"slog.Default", "slog.New", "slog.NewLogLogger", "slog.With",
 }
 
 // functions are those of a file, and the function literals in them, by name.
