@@ -1,11 +1,5 @@
 package worqr
 
-// Older compares versions of Redis.
-var Older = older
-
-// Holes are those of a Redis that has told this of itself.
-var Holes = holes
-
 // BeforeLog has f called before a line is logged, where that happens.
 func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
 

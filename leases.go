@@ -2,7 +2,6 @@ package worqr
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -75,35 +74,4 @@ func (w *worker) compareLeases(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// leases reports that members of a queue have different leases.
-func (c *checkup) leases(pt *patient) error {
-	for ids := range slices.Chunk(pt.members, page) {
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
-		calls := make([]redisconn.Call, len(ids))
-		for i, id := range ids {
-			calls[i] = redisconn.Command("HGET", c.peer.space.Worker(id), "lease")
-		}
-		for i, reply := range c.peer.calls.Do(c.ctx, calls...) {
-			ms, err := redis.Int64(reply.Value, reply.Err)
-			if _, refused := reply.Err.(redis.Error); err != nil && reply.Err != nil && !refused {
-				return err
-			}
-			c.known[ids[i]] = time.Duration(ms) * time.Millisecond // 0: not known
-		}
-	}
-	var first string
-	for _, id := range pt.members {
-		switch lease := c.known[id]; {
-		case lease == 0:
-		case first == "":
-			first = id
-		case lease != c.known[first]:
-			c.found(Finding{Kind: findingLeases, Severity: SeverityWarning, Queue: pt.queue.id, Key: pt.queue.keys.Workers(), Subject: clip(id),
-				Text: fmt.Sprintf("Its lease is %v, and that of %s is %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, clip(first), c.known[first])})
-			return nil
-		}
-	}
-	return nil
 }

@@ -196,31 +196,3 @@ func TestCheckClock(t *testing.T) {
 		is.NoErr(p.Close())
 	}
 }
-
-// What is said of a version's holes: danger where large payloads may reach one, a notice
-// where only who may run scripts does, and nothing where there is none, or another server
-// counts its versions otherwise.
-func TestCheckVulnerable(t *testing.T) {
-	t.Parallel()
-	for said, want := range map[string]worqr.Severity{
-		"6.2.12": worqr.SeverityWarning, "6.2.13": worqr.SeverityNotice, "6.2.19": worqr.SeverityNotice, "6.2.20": "", "6.2.21": "",
-		"7.0.11": worqr.SeverityWarning, "7.0.15": worqr.SeverityNotice, "7.2.10": worqr.SeverityNotice, "7.2.11": "", "7.4.5": worqr.SeverityNotice, "7.4.6": "",
-		"8.0.3": worqr.SeverityNotice, "8.0.4": "", "8.2.1": worqr.SeverityNotice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
-		"7.2.4 valkey": "",
-	} {
-		told := map[string]string{}
-		told["redis_version"], told["server_name"], _ = strings.Cut(said, " ")
-		f, found := worqr.Holes(told)
-		if found != (want != "") || f.Severity != want {
-			t.Errorf("%q: %v", said, f)
-		}
-	}
-}
-
-// Versions are compared as far as they matter.
-func TestCheckVersion(t *testing.T) {
-	t.Parallel()
-	for v, old := range map[string]bool{"6.2.0": false, "6.2": false, "6.0.16": true, "5": true, "7.0.15": false, "10.1": false, "x": true} {
-		is.New(t).Equal(worqr.Older(v, "6.2"), old)
-	}
-}

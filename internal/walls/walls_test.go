@@ -24,8 +24,9 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/capacity", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
+	"":                     {"internal/capacity", "internal/doctor", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
 	"internal/capacity":    {},
+	"internal/doctor":      {"internal/store"},
 	"internal/keys":        {},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "internal/redistest", "internal/store"},
@@ -41,8 +42,8 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     88,
-	"file":      3,
+	"Redis":     34,
+	"file":      2,
 	"function":  4,
 	"lock":      0,
 	"log":       6,

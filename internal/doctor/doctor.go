@@ -1,0 +1,254 @@
+// Package doctor examines the keys of a fleet, repairs what it can, and explains why a task
+// doesn't run. It reads rows from the store and returns rows; what they mean is decided by
+// functions without Redis.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// Config says what to examine, and how.
+type Config struct {
+	Runner store.Runner
+	Space  store.Space
+	Lease  time.Duration // after which what looks odd is looked at again
+	Nonces time.Duration // how long marks of nonces stay
+	Repair bool
+	Limits Limits
+	Ignore map[Kind]bool // findings that are not reported; they are repaired
+}
+
+// Limits say what is too much. What exceeds one that is set is a warning, and what
+// exceeds a default is a notice.
+type Limits struct {
+	Run      time.Duration // 0 is an hour
+	Wait     time.Duration // 0 is ten minutes
+	Backlog  int           // 0 is none; negative allows nothing, likewise below
+	Retrying int           // 0 is 10
+	Failed   int
+}
+
+// A Report is what an examination has found. Where that fails, it says what was done
+// until then.
+type Report struct {
+	Queues   int
+	Keys     int
+	Findings []Finding // the worst first
+	Omitted  int       // findings beyond maxFindings
+	Unwell   bool      // one of those omitted is broken, and is so still
+	Returned int       // tasks that went back to the front
+}
+
+// A checkup is one walk through the keyspace. What is there is found by pages;
+// whether it is as it should be is asked of Redis, thing by thing.
+type checkup struct {
+	Config
+	ctx    context.Context
+	report Report
+	now    int64 // ms, by the clock of Redis, when it began
+
+	exams   map[store.Keys]*exam
+	present map[string]bool          // workers that are registered
+	members map[string]bool          // of any queue
+	known   map[string]time.Duration // leases of workers
+	doubts  []doubt
+	said    map[string]bool // findings, so that none comes twice
+	skipped int             // doubts beyond maxDoubts
+}
+
+// An exam is that of one queue.
+type exam struct {
+	name      string
+	id        string // the name, or what tells its failed queue from it
+	keys      store.Keys
+	used      bool            // something waits or runs, or somebody serves it
+	processes map[string]bool // that have a list, and whose holder was not seen yet
+	holders   map[string]bool // workers that may hold something
+	retries   int             // tasks that wait to be retried
+	runs      runs            // what is held
+	members   []string
+}
+
+// A doubt is looked at again a lease later. It tells whether that was in vain.
+type doubt func() error
+
+// Examine walks through the keyspace and reports what is wrong. With Repair it puts right
+// what it can without losing a task.
+func Examine(ctx context.Context, config Config) (Report, error) {
+	c := &checkup{
+		Config: config, ctx: ctx,
+		exams: map[store.Keys]*exam{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+		known: map[string]time.Duration{},
+	}
+	for _, part := range []func() error{c.server, c.walk, c.queues, c.lists, c.again} {
+		if err := part(); err != nil {
+			return c.report, err
+		}
+	}
+	names := map[string]bool{}
+	for _, e := range c.exams {
+		names[e.name] = true
+	}
+	c.report.Queues = len(names)
+	c.report.sort()
+	return c.report, nil
+}
+
+// walk reads the names of all keys.
+func (c *checkup) walk() error {
+	for page, err := range store.Keyspace(c.ctx, c.Runner, c.Space) {
+		if err != nil {
+			return err
+		}
+		some := map[store.Keys]map[store.What][]string{}
+		var marks []store.Key
+		for _, f := range page {
+			switch {
+			case !f.Ours:
+				c.found(Finding{Kind: unknown, Severity: Notice, Key: Clip(f.Name),
+					Text: "No key of a queue has this name. Whoever has put it there should use another prefix."})
+				continue
+			case f.Is == string(f.Key.Type):
+				c.note(f.Key, some)
+			default:
+				c.foreign(f.Key, f.Is)
+			}
+			c.report.Keys++
+			if f.Key.Kind == "once" {
+				marks = append(marks, f.Key)
+			}
+		}
+		for q, of := range some {
+			for what, names := range of {
+				if err := c.judge(c.exams[q], what, "", names); err != nil {
+					return err
+				}
+			}
+		}
+		if err := c.nonces(marks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note takes in a key.
+func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string) {
+	if k.Queue == nil {
+		if k.Kind == "worker" {
+			c.present[k.Part] = true
+		}
+		return
+	}
+	e := c.exam(k)
+	if some[*k.Queue] == nil {
+		some[*k.Queue] = map[store.What][]string{}
+	}
+	switch k.Kind {
+	case "queues", "contents", "workers", "process", "working", "batches":
+		e.used = true
+	}
+	switch k.Kind {
+	case "process":
+		e.processes[k.Part] = true
+	case "working":
+		e.holders[k.Part] = true
+	case "keyed":
+		some[*k.Queue][store.CheckEntries] = append(some[*k.Queue][store.CheckEntries], k.Part)
+	case "cancel":
+		some[*k.Queue][store.CheckRecords] = append(some[*k.Queue][store.CheckRecords], k.Part)
+	}
+}
+
+func (c *checkup) exam(k store.Key) *exam {
+	e := c.exams[*k.Queue]
+	if e == nil {
+		e = &exam{name: k.Name, id: k.Name, keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
+		if k.Queue.IsFailed() {
+			e.id += " (failed)"
+		}
+		c.exams[*k.Queue] = e
+	}
+	return e
+}
+
+// foreign reports a key that holds something else.
+func (c *checkup) foreign(k store.Key, is string) {
+	f := Finding{Kind: foreign, Severity: Error,
+		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", Shown(is), k.Type)}
+	switch {
+	case k.Queue != nil:
+		head, tail := k.Queue.Around()
+		f.Queue, f.Key = c.exam(k).id, head+k.Kind+tail
+		if k.Part != "" {
+			f.Key += ":" + veil(k.Kind, k.Part)
+		}
+	case k.Kind == "worker":
+		f.Key = Clip(c.Space.Worker(k.Part))
+	case k.Kind == "registry":
+		f.Key = c.Space.Registry()
+	default:
+		f.Key = c.Space.Workers()
+	}
+	c.found(f)
+}
+
+// nonces looks for marks that would stay forever.
+func (c *checkup) nonces(marks []store.Key) error {
+	endless, err := store.Endless(c.ctx, c.Runner, marks, c.Repair, c.Nonces)
+	for _, k := range endless {
+		c.found(diagnoses[noTTL].finding(noTTL, c.exam(k).id, k.Queue.Once(veil(k.Kind, k.Part)), "", "", c.Repair))
+	}
+	return err
+}
+
+// queues examines each queue.
+func (c *checkup) queues() error {
+	for _, e := range slices.SortedFunc(maps.Values(c.exams), func(a, b *exam) int { return strings.Compare(a.id, b.id) }) {
+		if err := c.queue(e); err != nil {
+			return fmt.Errorf("examine on %q: %w", e.name, err)
+		}
+	}
+	return nil
+}
+
+// maxDoubts is how many things are looked at again. Others are counted: somebody has
+// written more names than a fleet has.
+const maxDoubts = 10_000
+
+// doubt has something be looked at again, a lease later.
+func (c *checkup) doubt(again doubt) {
+	if len(c.doubts) == maxDoubts {
+		c.skipped++
+		return
+	}
+	c.doubts = append(c.doubts, again)
+}
+
+// again looks again at what was doubtful, a lease later.
+func (c *checkup) again() error {
+	if len(c.doubts) == 0 {
+		return nil
+	}
+	if c.skipped > 0 {
+		c.notice(unreadable, Notice, fmt.Sprintf("%d more things look odd than Check looks at twice (%d). Repair what it reports, and check again.", c.skipped, maxDoubts))
+	}
+	select {
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	case <-time.After(c.Lease):
+	}
+	for _, look := range c.doubts {
+		if err := look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+const (
+	defaultRun      = time.Hour
+	defaultWait     = 10 * time.Minute
+	defaultRetrying = 10
+
+	recently  = time.Hour   // of failures
+	overtakes = 100         // times as many tasks as run have started since: far longer than is usual
+	atLeast   = time.Minute // that is not said of
+)
+
+// against tells how bad it is that a limit is exceeded: one that was set, or the default.
+func against(set bool) Severity {
+	if set {
+		return Warning
+	}
+	return Notice
+}
+
+// A run is a task that a worker holds.
+type run struct {
+	process, worker string
+	token           string
+	since           time.Time // zero if its id does not tell
+}
+
+// runs are what is known of those of a queue, so that not all of them are kept.
+type runs struct {
+	held   int
+	long   int // beyond MaxRun
+	oldest run // by token
+	newest time.Time
+}
+
+// add takes in a run. Its process id has the time at which its peer asked for it.
+func (r *runs) add(now int64, limits Limits, one run) {
+	one.since = store.StartedAt(one.process)
+	r.held++
+	if one.since.IsZero() {
+		return
+	}
+	if age(now, one.since) > cmp.Or(limits.Run, defaultRun) {
+		r.long++
+	}
+	if r.oldest.process == "" || grown(one.token, r.oldest.token) {
+		r.oldest = one
+	}
+	if one.since.After(r.newest) {
+		r.newest = one.since
+	}
+}
+
+// age is how long ago it was when the checkup began.
+func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(t) }
+
+// health looks at whether a queue does its work.
+func (c *checkup) health(e *exam) error {
+	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys, c.now, c.now-recently.Milliseconds())
+	if err != nil {
+		return err
+	}
+	v := vitals{Health: h, now: c.now, retries: e.retries, runs: e.runs, firstDue: -1}
+	if h.Workers > 0 && !h.Paused && !e.keys.IsFailed() {
+		first, there, err := store.FirstDue(c.ctx, c.Runner, e.keys, c.now)
+		if err != nil {
+			return err
+		}
+		if there {
+			v.firstDue = first
+		}
+	}
+	for _, f := range v.judge(e.keys, c.Limits) {
+		f.Queue = e.id
+		c.found(f)
+	}
+	return nil
+}
+
+// vitals are what is known of whether a queue does its work.
+type vitals struct {
+	store.Health
+	now      int64
+	retries  int
+	runs     runs
+	firstDue float64 // ms; the earliest task that is due; negative: none is, or nobody may start it
+}
+
+// judge says what is too much or too slow.
+func (v *vitals) judge(q store.Keys, limits Limits) (all findings) {
+	all.long(v, q, limits)
+	if q.IsFailed() {
+		all.failures(v, q, limits)
+		return all
+	}
+	ready := v.Waiting + v.Due
+	if v.Workers > 0 && !v.Paused {
+		all.stalled(v, q, ready, limits)
+		all.late(v, q, limits)
+	}
+	if most := limits.Backlog; most != 0 && ready > max(most, 0) {
+		all.add(backlog, Warning, q.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", Tasks(ready, "is", "are"), max(most, 0)))
+	}
+	if most := max(cmp.Or(limits.Retrying, defaultRetrying), 0); v.retries > most {
+		all.add(retrying, against(limits.Retrying != 0), q.Schedule(),
+			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", Tasks(v.retries, "is", "are"), most))
+	}
+	return all
+}
+
+func (all *findings) add(kind Kind, severity Severity, key, text string) {
+	*all = append(*all, Finding{Kind: kind, Severity: severity, Key: key, Text: text})
+}
+
+// long reports runs that take long, and the oldest if so many tasks have started since
+// that it takes far longer than the others do.
+func (all *findings) long(v *vitals, q store.Keys, limits Limits) {
+	r := v.runs
+	if r.held == 0 || r.oldest.process == "" {
+		return
+	}
+	f := Finding{Kind: long, Key: Clip(q.Process(r.oldest.process)), Subject: Clip(r.oldest.worker)}
+	ran := age(v.now, r.oldest.since)
+	which := fmt.Sprintf("the oldest has run for %v, since %s", ran.Round(time.Second), Clock(r.oldest.since))
+	const cure = "Its handler may be stuck: look at its worker, and set a Timeout."
+	first, _ := strconv.ParseInt(r.oldest.token, 10, 64)
+	if since := v.Token - first; r.long > 0 {
+		f.Severity = against(limits.Run > 0)
+		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", Tasks(r.long, "has run", "have run"), cmp.Or(limits.Run, defaultRun), which, cure)
+	} else if first > 0 && since > int64(overtakes*r.held) && ran > atLeast {
+		f.Severity = Notice
+		f.Text = fmt.Sprintf("A task runs far longer than the others: %s, and %d have started since. %s", which, since, cure)
+	} else {
+		return
+	}
+	*all = append(*all, f)
+}
+
+// stalled reports that all handlers have been busy with the same tasks for long, while
+// others wait.
+func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits Limits) {
+	newest := v.runs.newest
+	if limit := cmp.Or(limits.Wait, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {
+		all.add(stalled, against(limits.Wait > 0), q.Waiting(),
+			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
+				Tasks(ready, "is", "are"), age(v.now, newest).Round(time.Second)))
+	}
+}
+
+// late reports that what has a time does not start.
+func (all *findings) late(v *vitals, q store.Keys, limits Limits) {
+	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
+	if limit := cmp.Or(limits.Wait, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 are as soon as possible
+		all.add(late, against(limits.Wait > 0), q.Schedule(),
+			fmt.Sprintf("A task was due %v ago, and has not started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
+	}
+}
+
+// failures reports what is in the failed queue.
+func (all *findings) failures(v *vitals, q store.Keys, limits Limits) {
+	if v.Stored <= max(limits.Failed, 0) {
+		return
+	}
+	when := "none of them in the last hour"
+	if v.Fresh > 0 {
+		when = fmt.Sprintf("%d of them in the last hour", v.Fresh)
+	}
+	all.add(failed, against(limits.Failed != 0), q.Schedule(),
+		fmt.Sprintf("%s failed for good, %s. Failed lists them with their reasons; requeue or delete them.", Tasks(v.Stored, "has", "have"), when))
+}
+
+// stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks
+// have ended without them; what they occupy of the peer stays occupied.
+func (c *checkup) stuckHandlers() error {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(c.present)), perCall) {
+		workers, err := store.Registrations(c.ctx, c.Runner, c.Space, ids)
+		if err != nil {
+			return err
+		}
+		for _, w := range workers {
+			if w.StuckHandlers > 0 {
+				c.found(Finding{Kind: stuck, Severity: Warning, Key: c.Space.Worker(Clip(w.ID)), Subject: Clip(w.ID),
+					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that didn't return after their context ended. Its log has their stacks; restart it.",
+						Shown(w.Name), w.PID, Shown(w.Host), Several(w.StuckHandlers, "handler"))})
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// now is when the queues of these tests are looked at, by the clock of Redis.
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// attempt is the id of one that began so long ago.
+func attempt(ago time.Duration) string {
+	ms := now.Add(-ago).UnixMilli()
+	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
+}
+
+// What is said of a queue that doesn't do its work, and how bad it is.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	q := store.SpaceOf("p").Queue("q")
+	working := store.Health{Workers: 1}
+	for name, test := range map[string]struct {
+		vitals
+		runs   []run
+		limits Limits
+		in     store.Keys
+		want   string
+	}{
+		"nothing":                  {in: q},
+		"a run":                    {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}},
+		"a long run":               {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(2 * time.Hour), token: "1"}}, want: "notice long-run"},
+		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}, limits: Limits{Run: time.Second}, want: "warning long-run"},
+		"overtaken":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 102}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}, want: "notice long-run"},
+		"hardly overtaken":         {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 101}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}},
+		"an id that isn't ours":    {in: q, vitals: vitals{Health: working}, runs: []run{{process: "x", token: "1"}}},
+		"all busy":                 {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}, want: "notice stalled"},
+		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
+		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
+		"overdue":                  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Hour).UnixMilli())}, want: "notice overdue"},
+		"overdue by what was set":  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Minute).UnixMilli())}, limits: Limits{Wait: time.Second}, want: "warning overdue"},
+		"as soon as possible":      {in: q, vitals: vitals{Health: working, firstDue: 1}},
+		"a backlog without limit":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1000}}},
+		"a backlog":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 2, Due: 1}}, limits: Limits{Backlog: 2}, want: "warning backlog"},
+		"none may wait":            {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, limits: Limits{Backlog: -1}, want: "warning backlog"},
+		"retries":                  {in: q, vitals: vitals{Health: working, retries: 11}, want: "notice retrying"},
+		"few retries":              {in: q, vitals: vitals{Health: working, retries: 10}},
+		"more retries than set":    {in: q, vitals: vitals{Health: working, retries: 10}, limits: Limits{Retrying: 9}, want: "warning retrying"},
+		"failed":                   {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1}}, want: "notice failed"},
+		"none may fail":            {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1, Fresh: 1}}, limits: Limits{Failed: -1}, want: "warning failed"},
+		"as many as may fail":      {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 2}}, limits: Limits{Failed: 2}},
+		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5, Stored: 0}}, limits: Limits{Backlog: 1}},
+	} {
+		v := test.vitals
+		v.now = now.UnixMilli()
+		for _, r := range test.runs {
+			v.runs.add(v.now, test.limits, r)
+		}
+		var said []string
+		for _, f := range v.judge(test.in, test.limits) {
+			said = append(said, string(f.Severity)+" "+string(f.Kind))
+		}
+		if got := strings.Join(said, ", "); got != test.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// The age of a run is told by its id.
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var r runs
+	for _, one := range []run{{process: attempt(time.Minute), token: "12"}, {process: attempt(time.Hour), token: "9"}, {process: "x", token: "1"}} {
+		r.add(now.UnixMilli(), Limits{}, one)
+	}
+	is.Equal(r.held, 3)
+	is.Equal(r.oldest.token, "9") // by number, and only where an id tells the time
+	is.Equal(age(now.UnixMilli(), r.newest), time.Minute)
+}

@@ -1,0 +1,222 @@
+package doctor
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// perCall is how many things one call judges, and how many one exchange asks for.
+const perCall = 100
+
+// queue examines who holds something before all that may be waiting for them.
+func (c *checkup) queue(e *exam) error {
+	for _, what := range []store.What{store.CheckMembers, store.CheckSuspects} {
+		if err := c.holders(e, what); err != nil {
+			return err
+		}
+	}
+	if err := c.held(e); err != nil {
+		return err
+	}
+	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckContents,
+		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches} {
+		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
+			if err := cmp.Or(err, c.judge(e, what, "", names)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.judge(e, store.CheckQueue, "", []string{e.name}); err != nil {
+		return err
+	}
+	return cmp.Or(c.health(e), c.leases(e))
+}
+
+// holders examines members or suspects.
+func (c *checkup) holders(e *exam, what store.What) error {
+	for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
+		if err != nil {
+			return err
+		}
+		for i, name := range names {
+			e.holders[name], c.members[name] = true, true
+			if what == store.CheckMembers {
+				e.members = append(e.members, name)
+				names[i] = ":" + name
+			}
+		}
+		if err := c.judge(e, what, "", names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// held examines what workers hold, and then what nobody does. Processes that have
+// started since their keys were read are not known, and of no interest.
+func (c *checkup) held(e *exam) error {
+	workers := slices.Sorted(maps.Keys(e.holders))
+	if err := c.judge(e, store.CheckHolders, "", workers); err != nil {
+		return err
+	}
+	holder := map[string]string{}
+	for _, w := range workers {
+		for runs, err := range store.Runs(c.ctx, c.Runner, e.keys, w) {
+			if err != nil {
+				return err
+			}
+			ids := make([]string, len(runs))
+			for i, r := range runs {
+				ids[i] = r.Process
+				delete(e.processes, r.Process)
+				e.runs.add(c.now, c.Limits, run{process: r.Process, worker: w, token: r.Token})
+				if other := holder[r.Process]; other != "" && other != w {
+					if err := c.judge(e, store.CheckTwice, other, []string{r.Process + ":" + w}); err != nil {
+						return err
+					}
+				}
+				holder[r.Process] = w
+			}
+			if err := c.judge(e, store.CheckHeld, w, ids); err != nil {
+				return err
+			}
+		}
+	}
+	// The newest first, so that the oldest stands foremost in the end.
+	orphans := slices.Sorted(maps.Keys(e.processes))
+	slices.Reverse(orphans)
+	return c.judge(e, store.CheckProcesses, "", orphans)
+}
+
+// judge has things of a queue judged, some at a time, and takes in what is wrong.
+func (c *checkup) judge(e *exam, what store.What, worker string, names []string) error {
+	most := perCall
+	if what == store.CheckProcesses || what == store.CheckCanceled {
+		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is looked for at all of these
+	}
+	for len(names) > 0 {
+		v, err := store.Check(c.ctx, c.Runner, e.keys, what, worker, c.Repair, names[:min(most, len(names))])
+		if store.IsWrongType(err) {
+			return nil // that was found, and nothing can be told beside it
+		}
+		if err != nil {
+			return err
+		}
+		names = names[v.Judged:]
+		e.retries += v.Retries
+		for _, f := range v.Flaws {
+			if err := c.flaw(e, what, worker, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flaw takes in what is wrong, or looks again later.
+func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) error {
+	kind := Kind(f.Kind)
+	d := diagnoses[kind]
+	if kind == unserved && e.keys.IsFailed() {
+		return nil // failed tasks may stay
+	}
+	if d.patience && !f.Mended {
+		c.doubt(func() error { return c.secondLook(e, what, f) })
+		return nil
+	}
+	return c.conclude(e, what, worker, f, d)
+}
+
+// secondLook is for what was found a lease ago.
+func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error {
+	name := before.Name
+	if what == store.CheckMembers {
+		name = before.Detail + ":" + name
+	}
+	v, err := store.Check(c.ctx, c.Runner, e.keys, what, "", c.Repair, []string{name})
+	if store.IsWrongType(err) {
+		return nil
+	}
+	for _, f := range v.Flaws {
+		if f.Kind != before.Kind || what == store.CheckMembers && f.Detail != before.Detail {
+			continue
+		}
+		d := diagnoses[Kind(f.Kind)]
+		if Kind(f.Kind) == paused && grown(before.Detail, f.Detail) {
+			d = gathering
+		}
+		if err := c.conclude(e, what, "", f, d); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// grown compares two numbers.
+func grown(before, now string) bool {
+	return len(now) > len(before) || len(now) == len(before) && now > before
+}
+
+// conclude reports what is wrong.
+func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
+	kind := Kind(f.Kind)
+	if f.Mended && (kind == stray || kind == unfinished || kind == dead) {
+		err := c.goOn(e, f.Name, kind == dead)
+		if err != nil && !store.IsWrongType(err) {
+			return err
+		}
+		f.Mended = err == nil // else it goes on once the key is repaired
+	}
+	key, subject := place(e.keys, what, worker, f)
+	c.found(d.finding(kind, e.id, key, subject, f.Detail, f.Mended))
+	return nil
+}
+
+// goOn returns what is left of a worker whose return has begun.
+func (c *checkup) goOn(e *exam, worker string, dead bool) error {
+	returned, err := store.GoOn(c.ctx, c.Runner, e.keys, worker)
+	c.report.Returned += returned
+	if err == nil && dead {
+		err = store.Unregister(c.ctx, c.Runner, c.Space, worker)
+	}
+	return err
+}
+
+// place is the key that a flaw is at, and what it is about.
+func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, subject string) {
+	switch kind := Kind(f.Kind); what {
+	case store.CheckProcesses:
+		return q.Process(f.Name), f.Name
+	case store.CheckHeld, store.CheckTwice:
+		return q.Process(f.Name), worker
+	case store.CheckHolders:
+		switch kind {
+		case token:
+			return q.Token(), f.Name
+		case cancel:
+			return q.Holders(), f.Name
+		}
+		return q.Working(f.Name), f.Name
+	case store.CheckEntries, store.CheckScheduled, store.CheckContents:
+		return q.Keyed(veil("keyed", f.Name)), ""
+	case store.CheckCanceled:
+		return q.Canceled(), veil("cancel", f.Name)
+	case store.CheckRecords:
+		return q.Cancel(veil("cancel", f.Name)), ""
+	case store.CheckBatches:
+		return q.Batch(veil("batch", f.Name)), ""
+	case store.CheckQueue:
+		key = map[Kind]string{token: q.Token(), ledger: q.Ledger(), unserved: q.Waiting(), paused: q.Paused()}[kind]
+		if f.Name == "gaps" {
+			key = q.Gaps()
+		}
+		return cmp.Or(key, q.Unique()), ""
+	}
+	return map[store.What]string{
+		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(), store.CheckRounds: q.Rounds(),
+		store.CheckRunning: q.Entries(), store.CheckLocks: q.Unique(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
+	}[what], f.Name
+}

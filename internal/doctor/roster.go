@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// lists examines the list of peers and that of queues. Both are there for people
+// and tools, are written beside all else and later, and mended by whoever comes
+// by; so all of it is looked at twice.
+func (c *checkup) lists() error {
+	if err := c.absent(); err != nil {
+		return err
+	}
+	if err := c.stuckHandlers(); err != nil {
+		return err
+	}
+	for w, err := range store.Roster(c.ctx, c.Runner, c.Space) {
+		if store.IsWrongType(err) {
+			break // that was found
+		}
+		if err != nil {
+			return err
+		}
+		if !c.present[w] && !c.members[w] {
+			c.doubt(func() error { return c.departed(w) })
+		}
+	}
+	for w := range c.members {
+		if !c.present[w] {
+			c.doubt(func() error { return c.unregistered(w) })
+		}
+	}
+	for w := range c.present {
+		if !c.members[w] {
+			c.doubt(func() error { return c.idler(w) })
+		}
+	}
+	return nil
+}
+
+// absent has queues and workers that are not on their list be looked at again.
+func (c *checkup) absent() error {
+	used := map[string][]*exam{} // by name
+	for _, e := range c.exams {
+		if e.used {
+			used[e.name] = append(used[e.name], e)
+		}
+	}
+	queues, err := store.Missing(c.ctx, c.Runner, c.Space, slices.Collect(maps.Keys(used)))
+	if err != nil {
+		return err
+	}
+	for _, name := range queues {
+		for _, e := range used[name] {
+			c.doubt(func() error { return c.unlisted(e) })
+		}
+	}
+	workers, err := store.MissingWorkers(c.ctx, c.Runner, c.Space, slices.Collect(maps.Keys(c.present)))
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		c.doubt(func() error { return c.unlistedWorker(w) })
+	}
+	return nil
+}
+
+// unlisted reports a queue of which no tool knows.
+func (c *checkup) unlisted(e *exam) error {
+	missing, err := store.IsUnlisted(c.ctx, c.Runner, c.Space, e.keys, e.name)
+	if err != nil || !missing {
+		return err
+	}
+	f := Finding{Kind: registry, Severity: Notice, Queue: e.id, Key: c.Space.Registry(),
+		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
+	if c.Repair {
+		if err := store.List(c.ctx, c.Runner, c.Space, e.name); err != nil && !store.IsWrongType(err) {
+			return err
+		}
+		f.Text, f.Repaired = "The queue was not on the list of queues, so tools did not see it. It was listed.", true
+	}
+	c.found(f)
+	return nil
+}
+
+// forgetful is how long a worker may be on the list of peers that died before it
+// served anything: the next peer that starts takes it off.
+const forgetful = time.Hour
+
+// departed reports a worker on the list of peers of which nothing else is known.
+func (c *checkup) departed(w string) error {
+	if time.Since(store.StartedAt(w)) < forgetful {
+		return nil
+	}
+	if listed, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || !listed || there {
+		return err
+	}
+	if queues, err := store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w); err != nil || queues > 0 {
+		return err
+	}
+	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Workers(), Subject: Clip(w),
+		Text: "A worker that is gone is on the list of peers. Repair removes it."}
+	if c.Repair {
+		if err := store.Delist(c.ctx, c.Runner, c.Space, []string{w}); err != nil {
+			return err
+		}
+		f.Text, f.Repaired = "A worker that is gone was on the list of peers. It was removed.", true
+	}
+	c.found(f)
+	return nil
+}
+
+// unregistered reports a member that people cannot see.
+func (c *checkup) unregistered(w string) error {
+	if _, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || there {
+		return err
+	}
+	now, err := store.Now(c.ctx, c.Runner)
+	if err != nil {
+		return err
+	}
+	for q := range c.exams {
+		until, err := store.Deadline(c.ctx, c.Runner, q, w)
+		if err == nil && until > now {
+			c.found(Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
+				Text: "A worker serves queues but isn't registered, so Workers doesn't show it. Its next heartbeat registers it; if it doesn't, look at its log."})
+			return nil
+		}
+	}
+	return nil
+}
+
+// unlistedWorker reports a registered worker that is not on the list.
+func (c *checkup) unlistedWorker(w string) error {
+	if listed, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || listed || !there {
+		return err
+	}
+	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Workers(), Subject: Clip(w),
+		Text: "A registered worker is not on the list of peers. Repair lists it."}
+	if c.Repair {
+		if err := store.Relist(c.ctx, c.Runner, c.Space, w); err != nil && !store.IsWrongType(err) {
+			return err
+		}
+		f.Text, f.Repaired = "A registered worker was not on the list of peers. It was listed.", true
+	}
+	c.found(f)
+	return nil
+}
+
+// idler reports a worker that is registered for queues and is on none of them. One
+// without a lease may have been gone for long, since its registration has no end.
+func (c *checkup) idler(w string) error {
+	names, endless, err := store.RegisteredFor(c.ctx, c.Runner, c.Space, w)
+	if err != nil || len(names) == 0 {
+		return err // it is gone, serves none, or cannot be read
+	}
+	if queues, err := store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w); err != nil || queues > 0 {
+		return err
+	}
+	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
+		Text: "A worker is registered for queues and serves none of them. If it lives, look into its log."}
+	if endless {
+		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."
+		if c.Repair {
+			if err := store.Unregister(c.ctx, c.Runner, c.Space, w); err != nil {
+				return err
+			}
+			f.Text, f.Repaired = "A worker without a lease was registered for queues and served none of them. Its registration was removed; if it lives it writes that again.", true
+		}
+	}
+	c.found(f)
+	return nil
+}
+
+// leases reports that members of a queue have different leases: each judges the others by
+// its own, or two services share a queue that don't know of each other.
+func (c *checkup) leases(e *exam) error {
+	for ids := range slices.Chunk(e.members, perCall) {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
+		leases, err := store.Leases(c.ctx, c.Runner, c.Space, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			c.known[id] = leases[i] // 0: not known
+		}
+	}
+	var first string
+	for _, id := range e.members {
+		switch lease := c.known[id]; {
+		case lease == 0:
+		case first == "":
+			first = id
+		case lease != c.known[first]:
+			c.found(Finding{Kind: leases, Severity: Warning, Queue: e.id, Key: e.keys.Workers(), Subject: Clip(id),
+				Text: fmt.Sprintf("Its lease is %v, and that of %s is %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, Clip(first), c.known[first])})
+			return nil
+		}
+	}
+	return nil
+}

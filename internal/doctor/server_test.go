@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// What is said of a version's holes: danger where large payloads may reach one, a notice
+// where only who may run scripts does, and nothing where there is none, or another server
+// counts its versions otherwise.
+func TestVulnerable(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]Severity{
+		"6.2.12": Warning, "6.2.13": Notice, "6.2.19": Notice, "6.2.20": "", "6.2.21": "",
+		"7.0.11": Warning, "7.0.15": Notice, "7.2.10": Notice, "7.2.11": "", "7.4.5": Notice, "7.4.6": "",
+		"8.0.3": Notice, "8.0.4": "", "8.2.1": Notice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
+		"7.2.4 valkey": "",
+	} {
+		told := store.Told{}
+		told["redis_version"], told["server_name"], _ = strings.Cut(said, " ")
+		var all findings
+		if all.holes(told); len(all) > 0 != (want != "") || len(all) > 0 && all[0].Severity != want {
+			t.Errorf("%q: %v", said, all)
+		}
+	}
+}
+
+// Versions are compared as far as they matter.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	for v, old := range map[string]bool{"6.2.0": false, "6.2": false, "6.0.16": true, "5": true, "7.0.15": false, "10.1": false, "x": true} {
+		is.New(t).Equal(store.IsOlder(v, "6.2"), old)
+	}
+}
+
+// What Redis tells of itself, and what is said of it.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	well := store.Told{"aof_enabled": "1", "connected_slaves": "1", "role": "master", "maxmemory_policy": "noeviction"}
+	safe := map[string]string{"appendfsync": "always", "save": "", "min-replicas-to-write": "1"}
+	for name, test := range map[string]struct {
+		told     store.Told
+		settings map[string]string
+		want     string
+	}{
+		"well":                   {},
+		"too old":                {told: store.Told{"redis_version": "6.0.9"}, want: "error redis-version"},
+		"evicts tasks":           {told: store.Told{"maxmemory_policy": "allkeys-lru"}, want: "warning eviction-policy"},
+		"evicts what expires":    {told: store.Told{"maxmemory_policy": "volatile-ttl"}, want: "warning eviction-policy"},
+		"nearly full":            {told: store.Told{"maxmemory": "100", "used_memory": "90"}, want: "warning memory"},
+		"not nearly full":        {told: store.Told{"maxmemory": "100", "used_memory": "89"}},
+		"nothing is kept":        {told: store.Told{"aof_enabled": "0"}, want: "warning persistence"},
+		"snapshots only":         {told: store.Told{"aof_enabled": "0"}, settings: map[string]string{"save": "60 1"}, want: "warning persistence"},
+		"a second may go":        {settings: map[string]string{"appendfsync": "everysec"}, want: "notice persistence"},
+		"half a minute may go":   {settings: map[string]string{"appendfsync": "no"}, want: "warning persistence"},
+		"its log is not written": {told: store.Told{"aof_last_write_status": "err"}, want: "warning persistence"},
+		"no snapshot is written": {told: store.Told{"rdb_last_bgsave_status": "err"}, want: "warning persistence"},
+		"a replica":              {told: store.Told{"role": "slave"}, want: "error replication"},
+		"without a replica":      {told: store.Told{"connected_slaves": "0"}, want: "notice replication"},
+		"without waiting for it": {settings: map[string]string{"min-replicas-to-write": "0"}, want: "notice replication"},
+	} {
+		told, settings := maps.Clone(well), maps.Clone(safe)
+		maps.Copy(told, test.told)
+		maps.Copy(settings, test.settings)
+		var said []string
+		for _, f := range judgeServer(told, settings) {
+			said = append(said, string(f.Severity)+" "+string(f.Kind))
+		}
+		if got := strings.Join(said, ", "); got != test.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,380 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// What those need who examine keys: their names, and what they are.
+type (
+	Space = keys.Space // the keys of a fleet
+	Keys  = keys.Queue // of a queue
+	Key   = keys.Key   // one, taken apart
+)
+
+// SpaceOf returns the keys with a prefix.
+func SpaceOf(prefix string) Space { return keys.NewSpace(prefix) }
+
+// DefaultPrefix is that of a fleet that has chosen none.
+const DefaultPrefix = keys.DefaultPrefix
+
+// pages yields what the pages hold, page by page, and ends at the first error.
+func pages[T any](ctx context.Context, next pager[T]) iter.Seq2[[]T, error] {
+	return func(yield func([]T, error) bool) {
+		for {
+			some, err := next(ctx)
+			if (err != nil || len(some) > 0) && !yield(some, err) || err != nil || len(some) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// untyped ends where the key is of another type.
+func untyped[T any](of pager[T]) pager[T] {
+	return func(ctx context.Context) ([]T, error) {
+		some, err := of(ctx)
+		if IsWrongType(err) {
+			return nil, nil
+		}
+		return some, err
+	}
+}
+
+// A Found is a key under the prefix.
+type Found struct {
+	Name string
+	Key  Key  // what it is, by its name
+	Ours bool // it has the name of a key of ours
+	Is   string
+}
+
+// Keyspace yields the keys under the prefix, page by page, without those of a fleet with a
+// longer prefix.
+func Keyspace(ctx context.Context, r Runner, s Space) iter.Seq2[[]Found, error] {
+	all := byCursor(r, 1, func(cursor string) redisconn.Call {
+		return redisconn.Command("SCAN", cursor, "MATCH", s.Keys(), "COUNT", 10*perPage)
+	})
+	return pages(ctx, each(all, func(ctx context.Context, some []item) (found []Found, err error) {
+		var types []redisconn.Call
+		var typed []int
+		for _, one := range some {
+			f := Found{Name: one.name}
+			if f.Key, f.Ours = s.Parse(one.name); f.Ours {
+				types, typed = append(types, redisconn.Command("TYPE", one.name)), append(typed, len(found))
+			} else if s.Others(one.name) {
+				continue
+			}
+			found = append(found, f)
+		}
+		gone := map[int]bool{}
+		for i, reply := range r.Do(ctx, types...) {
+			is, err := redis.String(reply.Value, reply.Err)
+			if err != nil {
+				return nil, err
+			}
+			found[typed[i]].Is = is
+			gone[typed[i]] = is == "none"
+		}
+		var there []Found
+		for i, f := range found {
+			if !gone[i] {
+				there = append(there, f)
+			}
+		}
+		return there, nil
+	}))
+}
+
+// Endless returns those of the marks of nonces that would stay forever; with mend they get
+// the TTL.
+func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
+	calls := make([]redisconn.Call, len(marks))
+	for i, k := range marks {
+		calls[i] = redisconn.Command("PTTL", k.Queue.Once(k.Part))
+	}
+	for i, reply := range r.Do(ctx, calls...) {
+		left, err := redis.Int64(reply.Value, reply.Err)
+		if err != nil {
+			return endless, err
+		}
+		if left != -1 {
+			continue
+		}
+		k := marks[i]
+		if mend {
+			if _, err := r.One(ctx, redisconn.Command("PEXPIRE", k.Queue.Once(k.Part), ttl.Milliseconds())); err != nil {
+				return endless, err
+			}
+		}
+		endless = append(endless, k)
+	}
+	return endless, nil
+}
+
+// Names yields what a check looks at, page by page, and nothing where the key is of
+// another type.
+func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
+	command, key := "ZSCAN", ""
+	switch what {
+	case CheckMembers:
+		key = q.Workers()
+	case CheckSuspects:
+		key = q.Suspects()
+	case CheckIdle:
+		key = q.Idle()
+	case CheckRounds:
+		command, key = "HSCAN", q.Rounds()
+	case CheckRunning:
+		command, key = "HSCAN", q.Entries()
+	case CheckScheduled:
+		key = q.Schedule()
+	case CheckContents:
+		key = q.Contents()
+	case CheckLocks:
+		command, key = "HSCAN", q.Unique()
+	case CheckCanceled:
+		key = q.Canceled()
+	case CheckHolding:
+		key = q.Holders()
+	case CheckStopping:
+		key = q.Stopping()
+	case CheckBatches:
+		key = q.Batches()
+	}
+	return pages(ctx, names(fieldsOf(r, command, key)))
+}
+
+func fieldsOf(r Runner, command, key string) pager[item] {
+	return untyped(byCursor(r, 2, func(cursor string) redisconn.Call { return redisconn.Command(command, key, cursor, "COUNT", perPage) }))
+}
+
+// A Run is what a worker holds.
+type Run struct{ Process, Token string }
+
+// Runs yields what a worker holds, page by page.
+func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run, error] {
+	return pages(ctx, each(fieldsOf(r, "ZSCAN", q.Working(worker)), func(_ context.Context, some []item) ([]Run, error) {
+		all := make([]Run, len(some))
+		for i, one := range some {
+			all[i] = Run{one.name, one.value}
+		}
+		return all, nil
+	}))
+}
+
+// A Health is counts that tell whether a queue does its work.
+type Health struct {
+	Waiting int // on the list
+	Due     int
+	Workers int // with an unexpired lease
+	Idle    int
+	Paused  bool
+	Stored  int // in the schedule, or behind what runs: in a failed queue, what has failed
+	Fresh   int // of the schedule, since the given time
+	Token   int64
+}
+
+// ReadHealth counts; where a key is of another type there is nothing.
+func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Health, err error) {
+	n, err := asks(ctx, r,
+		redisconn.Command("LLEN", q.Waiting()), redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now),
+		redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
+		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCOUNT", q.Schedule(), since, now),
+		redisconn.Command("GET", q.Token()))
+	if err != nil {
+		return Health{}, err
+	}
+	return Health{int(n[0]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
+}
+
+// FirstDue is the time of the first task that is due, in ms; there is false if none is.
+func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, there bool, err error) {
+	first, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Schedule(), "-inf", now, "WITHSCORES", "LIMIT", 0, 1)))
+	if IsWrongType(err) {
+		return 0, false, nil
+	}
+	if err != nil || len(first) < 2 {
+		return 0, false, err
+	}
+	ms, _ = strconv.ParseFloat(first[1], 64) // scores are numbers
+	return ms, true, nil
+}
+
+// asks makes plain calls that answer with numbers; where a key is of another type, it is 0.
+func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
+	all := make([]int64, len(calls))
+	for i, reply := range r.Do(ctx, calls...) {
+		if reply.Err != nil && !IsWrongType(reply.Err) {
+			return nil, reply.Err
+		}
+		all[i], _ = redis.Int64(reply.Value, reply.Err) // what is no number is 0
+	}
+	return all, nil
+}
+
+// Leases reads those of workers; 0 is not known.
+func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Duration, error) {
+	calls := make([]redisconn.Call, len(ids))
+	for i, id := range ids {
+		calls[i] = redisconn.Command("HGET", s.Worker(id), "lease")
+	}
+	leases := make([]time.Duration, len(ids))
+	for i, reply := range r.Do(ctx, calls...) {
+		if reply.Err != nil && !IsRefusal(reply.Err) {
+			return nil, reply.Err
+		}
+		ms, _ := redis.Int64(reply.Value, reply.Err)
+		leases[i] = time.Duration(ms) * time.Millisecond
+	}
+	return leases, nil
+}
+
+// Missing returns which of the names are not in the registry. It may have any number of
+// members, so it is asked, not read.
+func Missing(ctx context.Context, r Runner, s Space, names []string) ([]string, error) {
+	return absent(ctx, r, s.Registry(), names)
+}
+
+// MissingWorkers returns which of the workers are not on the list of peers.
+func MissingWorkers(ctx context.Context, r Runner, s Space, ids []string) ([]string, error) {
+	return absent(ctx, r, s.Workers(), ids)
+}
+
+func absent(ctx context.Context, r Runner, set string, names []string) (absent []string, err error) {
+	_, err = sum(ctx, given(names), func(some []string) (int, error) {
+		calls := make([]redisconn.Call, len(some))
+		for i, name := range some {
+			calls[i] = redisconn.Command("SISMEMBER", set, name)
+		}
+		known, err := asks(ctx, r, calls...)
+		for i, n := range known {
+			if n == 0 {
+				absent = append(absent, some[i])
+			}
+		}
+		return 0, err
+	})
+	return absent, err
+}
+
+// IsUnlisted reports whether a queue is in use and not in the registry.
+func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bool, error) {
+	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Registry(), name),
+		redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Batches()))
+	return err == nil && n[0] == 0 && n[1] > 0, err
+}
+
+// Listing reports whether a worker is on the list of peers, and whether it is registered.
+func Listing(ctx context.Context, r Runner, s Space, worker string) (listed, there bool, err error) {
+	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Workers(), worker), redisconn.Command("EXISTS", s.Worker(worker)))
+	if err != nil {
+		return false, false, err
+	}
+	return n[0] == 1, n[1] == 1, nil
+}
+
+// Relist puts a worker on the list of peers.
+func Relist(ctx context.Context, r Runner, s Space, worker string) error {
+	_, err := r.One(ctx, redisconn.Command("SADD", s.Workers(), worker))
+	return err
+}
+
+// Serves reports of how many queues a worker is a member, or being returned.
+func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (queues int, err error) {
+	var calls []redisconn.Call
+	for q := range of {
+		calls = append(calls, redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker))
+	}
+	for _, reply := range r.Do(ctx, calls...) {
+		if reply.Err != nil && !IsWrongType(reply.Err) {
+			return 0, reply.Err
+		}
+		if reply.Err == nil && reply.Value != nil {
+			queues++
+		}
+	}
+	return queues, nil
+}
+
+// Deadline is until when the lease of a worker holds on a queue; 0 if it is no member.
+func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
+	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
+	if err != nil {
+		return 0, err
+	}
+	return n[0], nil
+}
+
+// RegisteredFor reads the queues for which a worker is registered, and whether its
+// registration has no end; none if it is gone or cannot be read.
+func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names []string, endless bool, err error) {
+	text, err := redis.String(r.One(ctx, redisconn.Command("HGET", s.Worker(worker), "queues")))
+	if err != nil && !errors.Is(err, redis.ErrNil) && !IsWrongType(err) {
+		return nil, false, err
+	}
+	if json.Unmarshal([]byte(text), &names) != nil || len(names) == 0 {
+		return nil, false, nil
+	}
+	ttl, err := asks(ctx, r, redisconn.Command("PTTL", s.Worker(worker)))
+	if err != nil {
+		return nil, false, err
+	}
+	return names, ttl[0] == -1, nil
+}
+
+// A Holder is what is known of a worker that holds something of a queue.
+type Holder struct {
+	Name, Host string
+	PID        int
+	Member     bool
+	Until      int64 // ms of Redis time; the lease of a member
+	Suspect    bool
+	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was
+}
+
+// ReadHolder reads it.
+func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (h Holder, err error) {
+	replies := r.Do(ctx, redisconn.Command("HMGET", s.Worker(worker), "name", "host", "pid"),
+		redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker))
+	for i, reply := range replies {
+		if IsWrongType(reply.Err) {
+			replies[i] = redisconn.Reply{}
+		}
+	}
+	about, err := redis.Strings(replies[0].Value, replies[0].Err)
+	if err != nil && !errors.Is(err, redis.ErrNil) {
+		return h, err
+	}
+	if len(about) == 3 {
+		h.Name, h.Host = about[0], about[1]
+		h.PID, _ = strconv.Atoi(about[2]) // what people wrote there is 0
+	}
+	var until, judged float64
+	if until, h.Member, err = readScore(replies[1]); err != nil {
+		return h, err
+	}
+	if judged, h.Suspect, err = readScore(replies[2]); err != nil {
+		return h, err
+	}
+	h.Until, h.Judged = int64(until), int64(judged)
+	return h, nil
+}
+
+// Setting reads one of the settings of Redis; ok is false if it has none of the name.
+func Setting(ctx context.Context, r Runner, name string) (value string, ok bool, err error) {
+	pair, err := redis.Strings(r.One(ctx, redisconn.Command("CONFIG", "GET", name)))
+	if err != nil || len(pair) != 2 {
+		return "", false, err
+	}
+	return pair[1], true, nil
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// Oldest is the version of Redis that has all commands that are used here.
+const Oldest = "6.2"
+
+// Told is what Redis tells of itself by INFO.
+type Told map[string]string
+
+// Tell reads a section of it.
+func (t Told) Tell(ctx context.Context, r Runner, section string) error {
+	return t.read(r.Do(ctx, infoCall(section))[0])
+}
+
+func infoCall(section string) redisconn.Call { return redisconn.Command("INFO", section) }
+
+func (t Told) read(reply redisconn.Reply) error {
+	text, err := redis.String(reply.Value, reply.Err)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			t[name] = value
+		}
+	}
+	return err
+}
+
+// TellAll reads several sections in one exchange, each with an error of its own: in one
+// command, Redis takes several since 7.0.
+func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
+	calls := make([]redisconn.Call, len(sections))
+	for i, s := range sections {
+		calls[i] = infoCall(s)
+	}
+	errs := make([]error, len(sections))
+	for i, reply := range r.Do(ctx, calls...) {
+		errs[i] = t.read(reply)
+	}
+	return errs
+}
+
+// Policy is what Redis does when its memory is full.
+func (t Told) Policy() Policy {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(t[name], 10, 64) // what is not told is 0
+		return n
+	}
+	return Policy{t["maxmemory_policy"], number("used_memory"), number("maxmemory")}
+}
+
+// A Policy is what Redis does when its memory is full.
+type Policy struct {
+	Name    string // maxmemory-policy; "" if it is not told
+	Used    int64  // bytes
+	Maximum int64  // bytes; 0 is no bound
+}
+
+// EvictsLists reports whether any key may go.
+func (p Policy) EvictsLists() bool { return strings.HasPrefix(p.Name, "allkeys-") }
+
+// EvictsExpiring reports whether keys with a TTL may go.
+func (p Policy) EvictsExpiring() bool { return strings.HasPrefix(p.Name, "volatile-") }
+
+// IsOlder compares versions as far as the second has parts.
+func IsOlder(v, than string) bool {
+	parts := strings.Split(v, ".")
+	for i, want := range strings.Split(than, ".") {
+		has, least := 0, 0
+		if i < len(parts) {
+			has, _ = strconv.Atoi(parts[i]) // what is no number is as old as can be
+		}
+		least, _ = strconv.Atoi(want)
+		if has != least {
+			return has < least
+		}
+	}
+	return false
+}
+
+// IsRefusal reports whether Redis has answered with an error, so that it works.
+func IsRefusal(err error) bool {
+	_, refused := errors.AsType[redis.Error](err)
+	return refused
+}
+
+// DeniedCommand reports whether Redis does not allow the user what was asked for, and the
+// command that it does not, if it says so.
+func DeniedCommand(err error) (command string, denied bool) {
+	if !redisconn.Denied(err) {
+		return "", false
+	}
+	if m := deniedCommand.FindStringSubmatch(err.Error()); m != nil {
+		command = strings.ToUpper(m[1])
+	}
+	return command, true
+}
+
+var deniedCommand = regexp.MustCompile(`the '([a-z]+)[a-z|]*' command`)
