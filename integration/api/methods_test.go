@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// arguments are what methods are called with, by type.
+var arguments = []any{
+	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
+	(*worqr.PutOptions)(nil), (*worqr.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
+	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),
+}
+
+// A method is one of a peer, of a queue or of a task.
+type method struct {
+	name string // such as Queue.Enqueue
+	call func(ctx context.Context)
+}
+
+// methods returns all that can be called on a peer, a queue or a task, by name. What they
+// return is looked at, too: sequences to their end, reports of cancels until nothing runs.
+// A method with a parameter that is new fails the test, so that none is forgotten.
+func methods(t testing.TB, of any) (all []method) {
+	t.Helper()
+	v := reflect.ValueOf(of)
+	for m := range v.Type().Methods() {
+		name := v.Type().Elem().Name() + "." + m.Name
+		if m.Name == "Format" {
+			all = append(all, method{name, func(context.Context) { _ = fmt.Sprintf("%v %+v %s", of, of, of) }})
+			continue
+		}
+		f := v.MethodByName(m.Name)
+		in := []reflect.Value{{}} // the context
+		first := 0
+		if f.Type().NumIn() > 0 && f.Type().In(0) == reflect.TypeFor[context.Context]() {
+			first = 1
+		}
+		for i := first; i < f.Type().NumIn(); i++ {
+			p := f.Type().In(i)
+			if f.Type().IsVariadic() && i == f.Type().NumIn()-1 {
+				p = p.Elem()
+			}
+			k := slices.IndexFunc(arguments, func(a any) bool { return reflect.TypeOf(a).AssignableTo(p) })
+			if k < 0 {
+				t.Fatalf("%s has a parameter of type %v: say in arguments what it is called with", name, p)
+			}
+			in = append(in, reflect.ValueOf(arguments[k]))
+		}
+		all = append(all, method{name, func(ctx context.Context) {
+			if name == "Peer.Events" { // has no other end
+				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				defer cancel()
+				ctx = short
+			}
+			args := slices.Clone(in)
+			args[0] = reflect.ValueOf(ctx)
+			for _, r := range f.Call(args[1-first:]) {
+				look(ctx, r)
+			}
+		}})
+	}
+	return all
+}
+
+// look does with a result what can be done.
+func look(ctx context.Context, result reflect.Value) {
+	switch r := result.Interface().(type) {
+	case *worqr.CancelReport:
+		if r != nil {
+			_ = r.Wait(ctx)
+		}
+	case *worqr.Task:
+		if r != nil {
+			_ = r.Stop(ctx)
+		}
+	case []*worqr.Task:
+		for _, t := range r {
+			_ = t.Stop(ctx)
+		}
+	case fmt.Stringer:
+		if !result.IsZero() {
+			_ = r.String()
+		}
+	case iter.Seq2[worqr.Event, error]:
+		for range r {
+		}
+	default:
+		if t := result.Type(); t.Kind() == reflect.Func && strings.HasPrefix(t.Name(), "Seq2[") {
+			for range result.Seq2() {
+			}
+		}
+	}
+}

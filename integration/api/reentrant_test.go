@@ -1,0 +1,294 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A caller calls every method of a peer, its queue and a task, from wherever the library
+// calls user code.
+type caller struct {
+	t     testing.TB
+	from  string // only from there
+	ready chan struct{}
+	p     *worqr.Peer
+	q     *worqr.Queue
+
+	mu     sync.Mutex
+	seen   map[string]int       // how often user code was called at a place
+	calls  map[string]time.Time // under way, since when
+	next   int
+	sweeps int // of all methods, under way
+	swept  int // and over
+	more   int // may begin
+}
+
+// ends are the methods that end the peer. The test calls them itself, in the end.
+var ends = []string{"Peer.Run", "Peer.Shutdown"}
+
+// each calls all methods, unless it was done often enough at this place.
+func (c *caller) each(from, place string, task *worqr.Task) {
+	<-c.ready
+	c.mu.Lock()
+	c.seen[place]++
+	skip := from != c.from || c.seen[place] > 2 || c.more == 0
+	if !skip {
+		c.more--
+		c.sweeps++
+	}
+	c.mu.Unlock()
+	if skip {
+		return
+	}
+	defer func() {
+		c.mu.Lock()
+		c.sweeps--
+		c.swept++
+		c.mu.Unlock()
+	}()
+	all := append(methods(c.t, c.p), methods(c.t, c.q)...)
+	if task != nil {
+		all = append(all, methods(c.t, task)...)
+	}
+	for _, m := range all {
+		if m.name != ends[0] && m.name != ends[1] {
+			c.call(place, m)
+		}
+	}
+	c.call(place, method{"Queue.StartWork", func(ctx context.Context) { _ = c.q.StartWork(ctx) }}) // after StopWork
+}
+
+func (c *caller) call(place string, m method) {
+	c.mu.Lock()
+	c.next++
+	id := fmt.Sprintf("%s at %q, call %d", m.name, place, c.next)
+	c.calls[id] = time.Now()
+	c.mu.Unlock()
+	defer func() {
+		if v := recover(); v != nil && !strings.HasPrefix(fmt.Sprint(v), "worqr: ") { // misuse is told so
+			c.t.Errorf("%s: %v", id, v)
+		}
+		c.mu.Lock()
+		took := time.Since(c.calls[id])
+		delete(c.calls, id)
+		c.mu.Unlock()
+		if took > time.Second {
+			c.t.Logf("%s took %v", id, took)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	m.call(ctx)
+}
+
+// watch fails the test, with all stacks, if a call takes far longer than its context.
+func (c *caller) watch() {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Second): // between two looks
+			}
+			c.mu.Lock()
+			for id, since := range c.calls {
+				if took := time.Since(since); took > time.Minute {
+					stacks := make([]byte, 4<<20)
+					panic(fmt.Sprintf("%s hangs for %v\n%s", id, took, stacks[:runtime.Stack(stacks, true)]))
+				}
+			}
+			c.mu.Unlock()
+		}
+	})
+	c.t.Cleanup(func() { close(over); watching.Wait() })
+}
+
+func (c *caller) Enabled(context.Context, slog.Level) bool { return true }
+func (c *caller) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *caller) WithGroup(string) slog.Handler            { return c }
+func (c *caller) Handle(_ context.Context, r slog.Record) error {
+	c.each("Logger", r.Message, nil)
+	return nil
+}
+
+// A callingError calls when its text is wanted.
+type callingError struct{ c *caller }
+
+func (e callingError) Error() string {
+	e.c.each("Error", "Error", nil)
+	return "no"
+}
+
+// A callingPool has no connection now and then, and calls when it's asked why. It doesn't
+// call before it returns, since what it calls may wait for a connection.
+type callingPool struct {
+	*redis.Pool
+	c *caller
+	n *atomic.Int64
+}
+
+func (p callingPool) GetContext(ctx context.Context) (redis.Conn, error) {
+	if p.n.Add(1)%10 == 0 {
+		return nil, callingError{p.c}
+	}
+	return p.Pool.GetContext(ctx)
+}
+
+// quiet waits until nothing is called.
+func (c *caller) quiet(when string) {
+	c.t.Helper()
+	eventually(c.t, "all calls are over: "+when, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.sweeps == 0
+	})
+}
+
+func (c *caller) handle(ctx context.Context, t *worqr.Task) error {
+	what := string(t.Payload)
+	if what == "x" { // from a call
+		return nil
+	}
+	c.each("handler", what, t)
+	switch what {
+	case "retry":
+		return callingError{c}
+	case "fail":
+		return worqr.Permanent(callingError{c})
+	case "panic":
+		panic(callingError{c})
+	case "hold", "hold on":
+		<-ctx.Done()
+		c.each("handler", what+", its context over", t)
+	}
+	return nil
+}
+
+// Whatever is called from wherever the library calls user code, nothing hangs: while tasks
+// start, are retried and fail, while the worker is evicted and its connections are cut, while
+// options change, while the peer drains and when it is closed.
+func TestReentrant(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error"} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			link := redistest.NewLink(t, server.Addr())
+			c := &caller{t: t, from: from, ready: make(chan struct{}), seen: map[string]int{}, calls: map[string]time.Time{}, more: 1000}
+			c.watch()
+			pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
+			t.Cleanup(func() { _ = pool.Close() })
+			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c)}
+			c.p = worqr.New(callingPool{pool, c, &atomic.Int64{}}, opts)
+			t.Cleanup(func() { _ = c.p.Close() })
+			c.q = c.p.Queue("q")
+			backoff := func(int) time.Duration {
+				c.each("Backoff", "Backoff", nil)
+				return 0
+			}
+			c.q.Handle(c.handle, &worqr.HandleOptions{
+				Concurrency: 3, MaxRetries: 1, Grace: time.Second, Backoff: backoff,
+				OnFailed: func(_ context.Context, t *worqr.Task) error {
+					c.each("OnFailed", string(t.Payload), t)
+					return nil
+				},
+			})
+			close(c.ready)
+			other := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
+			q := other.Queue("q")
+			stop := run(t, c.p)
+			eventually(t, "it serves", func() bool { return stats(t, q).Workers == 1 })
+
+			enqueue(t, q, "retry", "fail", "panic")
+			finished := c.p.Stats().Finished
+			eventually(t, "a task is finished after these", func() bool { // some are deleted, by a call
+				enqueue(t, q, "ok")
+				c.quiet("start, retry, fail")
+				return c.p.Stats().Finished > finished
+			})
+			old := c.p.WorkerID()
+			enqueue(t, q, "hold")
+			eventually(t, "it is evicted, and back", func() bool {
+				_, err := other.FailWorker(t.Context(), c.p.WorkerID())
+				is.NoErr(err)
+				c.quiet("evict")
+				return c.p.WorkerID() != old
+			})
+			link.Cut()
+			enqueue(t, q, "ok")
+			link.Cut()
+			c.quiet("cut")
+			for i := range 5 {
+				is.NoErr(c.q.SetOptions(&worqr.HandleOptions{Concurrency: 1 + i%3, MaxRetries: 1, Grace: time.Second, Backoff: backoff}))
+				is.NoErr(c.p.SetCapacity(i))
+				enqueue(t, q, "fail")
+			}
+			c.quiet("options")
+			eventually(t, "something runs that drains", func() bool {
+				enqueue(t, q, "hold on")
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.seen["hold on"] > 0
+			})
+			stop()
+			c.quiet("drain")
+			c.mu.Lock()
+			c.more = 1 // a Close that the Logger calls waits a second for what it logs
+			c.mu.Unlock()
+			for _, m := range methods(t, c.p) {
+				c.call("after Run", m)
+			}
+			is.NoErr(c.p.Close())
+			c.mu.Lock()
+			c.more = 0
+			c.mu.Unlock()
+			c.quiet("close")
+			is.True(c.swept > 0)
+			t.Logf("%d times all methods, of %d places", c.swept, len(c.seen))
+		})
+	}
+}
+
+// What ends a peer that runs is refused from a handler at once, but for Shutdown, which
+// waits for its context: the handler is what it waits for.
+func TestEndFromHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	type result struct {
+		close, stop, shutdown error
+	}
+	results := make(chan result, 1)
+	q.Handle(func(context.Context, *worqr.Task) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		results <- result{p.Close(), p.StopWorker(t.Context()), p.Shutdown(ctx)}
+		return nil
+	}, nil)
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(t.Context()) }()
+	enqueue(t, q, "a")
+	r := receive(t, results, 1)[0]
+	is.True(r.close != nil)
+	is.True(r.stop != nil)
+	is.True(errors.Is(r.shutdown, context.DeadlineExceeded))
+	is.NoErr(receive(t, ran, 1)[0])
+}
