@@ -49,9 +49,9 @@ func (r *request) measureLongest(ctx context.Context) error {
 		return fmt.Errorf("interrupted; %s is as it was", r.out)
 	}
 	var missing []string
-	for _, verb := range slices.Sorted(maps.Values(store.Verbs())) {
-		if found[verb] == nil {
-			missing = append(missing, verb)
+	for _, verb := range store.Verbs() {
+		if found[verb.Name] == nil {
+			missing = append(missing, verb.Name)
 		}
 	}
 	file := filepath.Join(r.out, "performance.md")
@@ -495,7 +495,6 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 	if err := size.fill(ctx, s); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
-	verbs := store.Verbs()
 	var failed error
 	for _, a := range actions(scale) {
 		times := a.times
@@ -515,7 +514,7 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 				failed = errors.Join(failed, fmt.Errorf("%s: %w", a.name, err))
 				break
 			}
-			most, err := s.slowest(verbs)
+			most, err := s.slowest()
 			if err != nil {
 				return err
 			}
@@ -540,7 +539,7 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 
 // slowest is the longest call of each script since the slow log was reset, and of the
 // plain commands, "".
-func (s *stage) slowest(verbs map[string]string) (map[string]time.Duration, error) {
+func (s *stage) slowest() (map[string]time.Duration, error) {
 	log, err := redis.Values(s.conn.Do("SLOWLOG", "GET", -1))
 	if err != nil {
 		return nil, err
@@ -549,7 +548,7 @@ func (s *stage) slowest(verbs map[string]string) (map[string]time.Duration, erro
 	defer s.mu.Unlock()
 	most := map[string]time.Duration{"": 0}
 	for digest := range s.called {
-		most[verbs[digest]] = 0
+		most[store.NameOf(digest)] = 0
 	}
 	for _, entry := range log {
 		fields, err := redis.Values(entry, nil)
@@ -564,7 +563,7 @@ func (s *stage) slowest(verbs map[string]string) (map[string]time.Duration, erro
 		row := ""
 		switch words[0] {
 		case "EVALSHA":
-			row = verbs[words[1]]
+			row = store.NameOf(words[1])
 		case "EVAL", "SLOWLOG", "CONFIG":
 			continue // the first call of a script compiles it
 		}
@@ -579,7 +578,7 @@ func (l longest) markdown(sizes []string, measured string) string {
 	fmt.Fprintf(&text, "%s\n\n| call, ms | %s |\n|---|%s\n", measured, strings.Join(sizes, " | "), strings.Repeat("--:|", len(sizes)))
 	verbs := map[string]bool{}
 	for _, verb := range store.Verbs() {
-		verbs[verb] = true
+		verbs[verb.Name] = true
 	}
 	rows := slices.SortedFunc(maps.Keys(l), func(a, b string) int {
 		if verbs[a] != verbs[b] {

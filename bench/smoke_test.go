@@ -97,6 +97,6 @@ func TestLongestShort(t *testing.T) {
 	written, err := os.ReadFile(filepath.Join(r.out, "performance.md"))
 	is.NoErr(err)
 	for _, verb := range store.Verbs() {
-		is.True(strings.Contains(string(written), "| `"+verb+"` |"))
+		is.True(strings.Contains(string(written), "| `"+verb.Name+"` |"))
 	}
 }

@@ -56,10 +56,8 @@ type victim struct {
 func play(text string) {
 	var c config
 	check(json.Unmarshal([]byte(text), &c))
-	verbs, err := digests()
-	check(err)
 	v := &victim{ctx: context.Background(), lines: make(chan string, 10)}
-	v.gate = &gate{verbs: verbs, verdict: make(chan bool, 1), over: make(chan struct{}), reached: func(commands []command) {
+	v.gate = &gate{verdict: make(chan bool, 1), over: make(chan struct{}), reached: func(commands []command) {
 		v.say(report{What: "reached", Commands: commands})
 	}}
 	go v.listen()
@@ -80,7 +78,7 @@ func play(text string) {
 	v.say(report{What: "ready"})
 	v.await("go")
 	v.gate.arm(s.wire, c.Place, 0, c.Times)
-	err = s.call(v)
+	err := s.call(v)
 	text = ""
 	if err != nil {
 		text = err.Error()

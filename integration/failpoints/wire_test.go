@@ -14,7 +14,6 @@ import (
 
 // A gate holds one call at one place.
 type gate struct {
-	verbs   map[string]string    // by digest
 	reached func(what []command) // tells of the call, and what travels with it
 	verdict chan bool            // whether it is to go on; else its connection is cut
 	over    chan struct{}        // closed when no call is to be held any more
@@ -37,7 +36,7 @@ func (g *gate) arm(name string, at place, skip, times int) {
 func (g *gate) meets(commands []command) place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.times == 0 || !slices.ContainsFunc(commands, func(c command) bool { return c.calls(g.name, g.verbs) }) {
+	if g.times == 0 || !slices.ContainsFunc(commands, func(c command) bool { return c.calls(g.name) }) {
 		return ""
 	}
 	if g.skip--; g.skip >= 0 {

@@ -36,7 +36,7 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 				}
 				if req, _, _ := w.server.parse(it.args); req.verb == "beat" {
 					sent++
-					with += min(atoi(req.args[8]), 1)
+					with += min(int(req.call.Int("judge")), 1)
 				}
 				return nil
 			})

@@ -209,7 +209,7 @@ func (j *judge) count(queue string, by map[string]int) {
 // compare finds out which processes began and ended.
 func (st *step) compare() {
 	if st.r.verb == "step" {
-		st.ends = roundEnds(st.r.args)
+		st.ends = roundEnds(st.r.call)
 	}
 	if !st.kind["process"] {
 		return
@@ -228,17 +228,11 @@ func (st *step) compare() {
 	slices.SortFunc(st.ended, func(a, b string) int { return int(st.was.TokenOf(a) - st.was.TokenOf(b)) })
 }
 
-// roundEnds reads the outcomes in the arguments of a step.
-func roundEnds(args []string) map[string]end {
+// roundEnds are the outcomes in the call of a step.
+func roundEnds(c store.Call) map[string]end {
 	all := map[string]end{}
-	outcomes, ends, at := atoi(args[17]), atoi(args[19]), store.StepFixed
-	for range outcomes {
-		all[args[at]] = end{int64(atoi(args[at+1])), args[at+2]}
-		at += store.StepOutcome
-	}
-	for range ends {
-		all[args[at]] = end{int64(atoi(args[at+1])), "finish"}
-		at += 2
+	for _, o := range store.RoundOf(c).Outcomes {
+		all[o.Process] = end{o.Token, string(o.Verb)}
 	}
 	return all
 }

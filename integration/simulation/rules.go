@@ -65,14 +65,10 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 // carried is what a request hands in.
 func carried(r *request) []string {
 	switch r.verb {
-	case "enqueue":
-		return r.args[2:]
-	case "enqueue_unique":
-		return r.args[2:3]
-	case "enqueue_once":
-		return r.args[3:]
-	case "put":
-		return r.args[6:7]
+	case "enqueue", "enqueue_once":
+		return r.call.Rest()
+	case "enqueue_unique", "put":
+		return []string{r.call.Arg("payload")}
 	case "LPUSH":
 		return r.args[1:]
 	}
@@ -131,7 +127,7 @@ func (st *step) goneWaiting(payload string) string {
 	r, was := st.r, st.was
 	switch r.verb {
 	case "cancel":
-		if r.args[6] == payload {
+		if r.call.Arg("payload") == payload {
 			return "canceled"
 		}
 		return ""
@@ -141,9 +137,9 @@ func (st *step) goneWaiting(payload string) string {
 	for e, fields := range was.Entry {
 		switch {
 		case fields["payload"] != payload:
-		case (r.verb == "remove" || r.verb == "cancel_key") && r.args[5] == e:
+		case (r.verb == "remove" || r.verb == "cancel_key") && r.call.Arg("entry") == e:
 			return "canceled"
-		case r.verb == "put" && r.args[5] == e:
+		case r.verb == "put" && r.call.Arg("entry") == e:
 			return "replaced"
 		case slices.Contains(st.ended, fields["process"]) && st.places[st.is.Queue][was.Process[fields["process"]]] > 0:
 			return "replaced"
@@ -210,7 +206,7 @@ func (st *step) membership() {
 			if w != worker {
 				st.violation("%s leaves %s for %s", worker, name, w)
 			}
-			if int64(atoi(was.Rounds[w])) > int64(atoi(r.args[6])) {
+			if int64(atoi(was.Rounds[w])) > r.call.Int("round") {
 				st.violation("%s leaves %s by a request from before its last round", w, name)
 			}
 			st.left[name+" "+w] = true
@@ -256,7 +252,7 @@ func (st *step) falseDeath(name, w string) {
 	// A copy may judge once more when the clock of Redis was set back by about as long as
 	// it was under way: it cannot be told from one that is in time.
 	if st.r.copy && st.r.verb == "beat" && st.w.back > 0 {
-		if right := int64(atoi(st.r.args[8])) - st.ms(); right <= 2*st.w.opts.beat().Milliseconds() {
+		if right := st.r.call.Int("judge") - st.ms(); right <= 2*st.w.opts.beat().Milliseconds() {
 			return
 		}
 	}
@@ -320,8 +316,8 @@ func (st *step) begun() {
 	case r.verb != "step":
 		st.violation("%s starts processes of %s", r.verb, is.Queue)
 		return
-	case atoi(r.args[6]) <= atoi(was.Rounds[worker]):
-		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.args[6], worker, len(st.began), is.Queue)
+	case r.call.Int("round") <= int64(atoi(was.Rounds[worker])):
+		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.call.Arg("round"), worker, len(st.began), is.Queue)
 	case was.Paused:
 		st.violation("%s starts processes of %s, which is paused", worker, is.Queue)
 	}
@@ -539,9 +535,9 @@ func (st *step) cancelLog() {
 	r, is := st.r, st.is
 	switch {
 	case r.verb == "cancel":
-		st.cancels[is.Queue+" "+lane.Digest(r.args[6])] = is.Token
+		st.cancels[is.Queue+" "+lane.Digest(r.call.Arg("payload"))] = is.Token
 	case r.verb == "cancel_key":
-		st.cancels[is.Queue+" "+r.args[5]] = is.Token
+		st.cancels[is.Queue+" "+r.call.Arg("entry")] = is.Token
 	}
 	if !st.kind["canceled"] {
 		return

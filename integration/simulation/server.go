@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	door "github.com/alicebob/miniredis/v2/server"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A server is a Redis: the data and the commands are those of miniredis; the
@@ -94,17 +95,16 @@ type request struct {
 	verb string   // of the script, or the name of the command
 	keys []string // of the script
 	args []string
-	from *process // nil for a late copy of what it once sent
+	call store.Call // the same, of a script
+	from *process   // nil for a late copy of what it once sent
 	copy bool
 }
 
 // worker is the id of the worker that a script speaks for, if any.
 func (r *request) worker() string {
 	switch r.verb {
-	case "join":
-		return r.args[0]
-	case "step", "beat", "leave", "fail":
-		return r.args[5]
+	case "join", "step", "beat", "leave", "fail":
+		return r.call.Arg("worker")
 	}
 	return ""
 }
@@ -139,7 +139,8 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 	} else if p = s.scripts.programs[args[1]]; p == nil {
 		return r, nil, replyError("NOSCRIPT No matching script. Please use EVAL.")
 	}
-	return request{verb: p.verb, keys: args[3 : 3+n], args: args[3+n:]}, p, nil
+	call := store.Call{Verb: store.VerbOf(p.verb), Keys: args[3 : 3+n], Args: args[3+n:]}
+	return request{verb: p.verb, keys: call.Keys, args: call.Args, call: call}, p, nil
 }
 
 // do carries out a request. What it has touched is known afterwards.

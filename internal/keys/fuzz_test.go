@@ -17,14 +17,14 @@ func slotTag(key string) string {
 }
 
 // named are all names of a queue and of one of each thing in it.
-func named(s Space, q Queue, id string) map[string]string {
-	return map[string]string{
-		"waiting": q.Waiting(), "process": q.Process(id), "working": q.Working(id), "workers": q.Workers(), "idle": q.Idle(),
-		"suspects": q.Suspects(), "rounds": q.Rounds(), "token": q.Token(), "canceled": q.Canceled(), "cancel": q.Cancel(id),
-		"unique": q.Unique(), "schedule": q.Schedule(), "keyed": q.Keyed(id), "contents": q.Contents(), "entries": q.Entries(),
-		"ledger": q.Ledger(), "once": q.Once(id), "paused": q.Paused(), "gaps": q.Gaps(), "holders": q.Holders(), "stopping": q.Stopping(),
-		"failed": q.Failed().Waiting(), "failed process": q.Failed().Process(id), "failed token": q.Failed().Token(),
+func named(q Queue, id string) map[string]string {
+	all := map[string]string{}
+	for _, row := range Table {
+		if !row.Fleet {
+			all[row.Name], all["failed "+row.Name] = row.Of(q, id), row.Of(q.Failed(), id)
+		}
 	}
+	return all
 }
 
 // FuzzNames: whatever names, prefixes and ids may be, no two things share a key,
@@ -53,7 +53,7 @@ func FuzzNames(f *testing.F) {
 			if name == b && a == b {
 				break
 			}
-			for what, key := range named(s, s.Queue(name), id) {
+			for what, key := range named(s.Queue(name), id) {
 				if tag := slotTag(key); tag != name {
 					t.Errorf("%s of %q is hashed by %q", what, name, tag)
 				}

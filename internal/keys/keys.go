@@ -1,36 +1,9 @@
 // Package keys names every key and channel that worqr uses in Redis. Nothing
 // else in the module spells one out.
 //
-// With the prefix "worqr" and {q} standing for the queue's name in braces (so
-// that all keys of a queue share one Redis Cluster slot):
-//
-//	key                             type                what it holds
-//	worqr:queues:{q}                list                waiting payloads; the tail is the front
-//	worqr:process:{q}:<process>     list of one         the payload being worked on
-//	worqr:working:{q}:<worker>      zset process→token  what a worker runs on the queue
-//	worqr:workers:{q}               zset worker→ms      who serves the queue, and until when its lease holds
-//	worqr:idle:{q}                  zset worker→ms      workers with free slots and nothing to do, since when
-//	worqr:suspects:{q}              zset worker→ms      lapsed workers and when to fail them; 0 or less: failed, its return under way
-//	worqr:rounds:{q}                hash worker→n       the last round of each worker; older requests come too late
-//	worqr:token:{q}                 string              the last token given to a start or a cancel
-//	worqr:canceled:{q}              zset digest→token   the cancel log, kept while a covered task may run
-//	worqr:cancel:{q}:<digest>       hash with a TTL     what became of the tasks that a cancel covers
-//	worqr:holders:{q}               zset worker→token   who holds something, and of which cancels it has said what they cover
-//	worqr:stopping:{q}              zset                what runs and a cancel covers
-//	worqr:unique:{q}                hash digest→where   content locks
-//	worqr:gaps:{q}                  zset position       positions from which a cancel removed a payload, while there are locks
-//	worqr:schedule:{q}              zset entry→ms       the schedule: what waits for its time
-//	worqr:keyed:{q}:<entry>         hash                one entry: what waits and what runs of it
-//	worqr:contents:{q}              zset digest:entry   which entries hold a payload
-//	worqr:entries:{q}               hash process→entry  what runs out of the schedule
-//	worqr:ledger:{q}                hash digest→n       how many workers died holding a payload
-//	worqr:once:{q}:<nonce>          string with a TTL   an enqueue that must not be repeated
-//	worqr:batch:{q}:<batch>         list                payloads of one large enqueue; with a TTL until it is committed
-//	worqr:batches:{q}               zset id→number      large enqueues that are committed and not yet in the queue, in the order of their commits
-//	worqr:paused:{q}                string              present while the queue is paused
-//	worqr:worker:<worker>           hash with a TTL     a peer's registration, for people and tools
-//	worqr:workers                   set                 the ids of registered peers
-//	worqr:registry                  set                 names of queues that were served or filled, and not deleted since
+// Table lists them. With the prefix "worqr" and {q} standing for the queue's name in
+// braces, so that all keys of a queue share one Redis Cluster slot, the keys are
+// worqr:queues:{q}, worqr:process:{q}:<process> and so on.
 //
 // The failed queue of q is a queue of the same kind: its keys are these with
 // "worqr:failed" for "worqr". So no prefix may end in ":failed". Nor may one have

@@ -5,18 +5,6 @@ import "strings"
 // A Type is what Redis calls the type of a value.
 type Type string
 
-// types are the types of keys, by what stands between prefix and queue.
-var types = map[string]Type{
-	"queues": "list", "workers": "zset", "idle": "zset", "suspects": "zset", "rounds": "hash", "token": "string",
-	"canceled": "zset", "unique": "hash", "schedule": "zset", "contents": "zset", "entries": "hash",
-	"ledger": "hash", "paused": "string", "gaps": "zset", "holders": "zset", "stopping": "zset", "batches": "zset",
-}
-
-// parts are the types of keys of which a queue has many.
-var parts = map[string]Type{
-	"process": "list", "working": "zset", "cancel": "hash", "keyed": "hash", "once": "string", "batch": "list",
-}
-
 // A Key is a key taken apart.
 type Key struct {
 	Kind  string // "queues", "process" …; "registry", "workers" and "worker" if it is of no queue
@@ -33,15 +21,12 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 	if !ok {
 		return Key{}, false
 	}
-	switch {
-	case rest == "registry" || rest == "workers":
-		return Key{Kind: rest, Type: "set"}, true
-	case strings.HasPrefix(rest, "worker:"):
-		id := strings.TrimPrefix(rest, "worker:")
-		return Key{Kind: "worker", Type: "hash", Part: id}, IsWorker(id)
+	kind, id, many := strings.Cut(rest, ":")
+	if r, ok := row(true, many, kind); ok {
+		return Key{Kind: kind, Type: r.Type, Part: id}, !many || IsWorker(id)
 	}
 	rest, failed := strings.CutPrefix(rest, failedSuffix[1:]+":")
-	kind, rest, _ := strings.Cut(rest, ":{")
+	kind, rest, _ = strings.Cut(rest, ":{")
 	name, part, ok := strings.Cut(rest, "}")
 	if !ok || CheckName(name) != nil {
 		return Key{}, false
@@ -51,14 +36,14 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 		q = q.Failed()
 	}
 	k = Key{Kind: kind, Queue: &q, Name: name}
-	if part == "" {
-		k.Type, ok = types[kind]
-		return k, ok
-	}
-	if k.Part, ok = strings.CutPrefix(part, ":"); !ok {
+	many = part != ""
+	if k.Part, ok = strings.CutPrefix(part, ":"); many && !ok {
 		return Key{}, false
 	}
-	k.Type, ok = parts[kind]
+	r, ok := row(false, many, kind)
+	if ok {
+		k.Type = r.Type
+	}
 	return k, ok
 }
 

@@ -1,6 +1,8 @@
 package keys
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/matryer/is"
@@ -12,45 +14,59 @@ func TestParse(t *testing.T) {
 		for _, name := range []string{"q", "a:b", ":", "failed:queues:"} {
 			s := NewSpace(prefix)
 			for _, q := range []Queue{s.Queue(name), s.Queue(name).Failed()} {
-				for kind, key := range map[string]string{
-					"queues": q.Waiting(), "workers": q.Workers(), "idle": q.Idle(), "suspects": q.Suspects(), "rounds": q.Rounds(),
-					"token": q.Token(), "canceled": q.Canceled(), "unique": q.Unique(), "schedule": q.Schedule(), "contents": q.Contents(),
-					"entries": q.Entries(), "ledger": q.Ledger(), "paused": q.Paused(),
-					"gaps": q.Gaps(), "holders": q.Holders(), "stopping": q.Stopping(), "batches": q.Batches(),
-				} {
-					t.Run(key, func(t *testing.T) {
-						is := is.New(t)
+				for _, row := range Table {
+					want := Key{Kind: row.Kind, Type: row.Type}
+					parts := []string{"p1", "k:{a}:b", "r:p1", "}:{"}
+					switch {
+					case row.Part == "":
+						parts = []string{""}
+					case row.Fleet:
+						parts = []string{"w1"}
+					}
+					if row.Fleet && q.IsFailed() {
+						continue
+					}
+					if !row.Fleet {
+						want.Queue, want.Name = &q, name
+					}
+					for _, want.Part = range parts {
+						key := row.Of(q, want.Part)
 						k, ok := s.Parse(key)
-						is.True(ok)
-						is.Equal(k, Key{Kind: kind, Type: types[kind], Queue: &q, Name: name})
-					})
-				}
-				for _, part := range []string{"p1", "k:{a}:b", "r:p1", "}:{"} {
-					for kind, key := range map[string]string{
-						"process": q.Process(part), "working": q.Working(part), "cancel": q.Cancel(part), "keyed": q.Keyed(part), "once": q.Once(part),
-						"batch": q.Batch(part),
-					} {
-						t.Run(key, func(t *testing.T) {
-							is := is.New(t)
-							k, ok := s.Parse(key)
-							is.True(ok)
-							is.Equal(k, Key{Kind: kind, Type: parts[kind], Queue: &q, Name: name, Part: part})
-						})
+						if is := is.New(t); !ok || !reflect.DeepEqual(k, want) {
+							t.Log(key)
+							is.Equal(k, want)
+						}
 					}
 				}
 			}
-			for kind, key := range map[string]string{"registry": s.Registry(), "workers": s.Workers(), "worker": s.Worker("w1")} {
-				k, ok := s.Parse(key)
-				is := is.New(t)
-				is.True(ok)
-				is.Equal(k.Kind, kind)
-				is.True(k.Queue == nil)
-			}
 		}
 	}
-	if n := len(types) + len(parts) + 3; n != 26 {
-		t.Errorf("%d kinds of key, and the table in keys.go has 26", n)
+}
+
+// The methods are those of the table: each row has one, and each of them a row.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	s := NewSpace("worqr")
+	q := s.Queue("q")
+	var rows, methods []string
+	for _, row := range Table {
+		rows = append(rows, row.Of(q, "x"))
+		is.New(t).Equal(Named(row.Name).Name, row.Name)
 	}
+	for of, but := range map[any][]string{s: {"Keys", "Pattern"}, q: {"Channel", "Wake"}} {
+		v := reflect.ValueOf(of)
+		for i := range v.NumMethod() {
+			m := v.Method(i)
+			if m.Type().NumOut() != 1 || m.Type().Out(0).Kind() != reflect.String || slices.Contains(but, v.Type().Method(i).Name) {
+				continue
+			}
+			args := []reflect.Value{reflect.ValueOf("x")}[:m.Type().NumIn()]
+			methods = append(methods, m.Call(args)[0].String())
+		}
+	}
+	slices.Sort(rows)
+	slices.Sort(methods)
+	is.New(t).Equal(rows, methods)
 }
 
 func TestParseForeign(t *testing.T) {

@@ -29,10 +29,10 @@ func (p *Tamper) Open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	t.Helper()
 	opts.Drain = cmp.Or(opts.Drain, time.Second)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	url, verbs := redistest.Worker(t, p.Url, opts.Prefix), store.Verbs()
+	url := redistest.Worker(t, p.Url, opts.Prefix)
 	peer := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		c, err := redis.DialURLContext(ctx, url)
-		return &Tampered{Conn: c, of: p, verbs: verbs}, err
+		return &Tampered{Conn: c, of: p}, err
 	}}, &opts)
 	t.Cleanup(func() { _ = peer.Close() })
 	return peer
@@ -48,8 +48,7 @@ func Hold(t testing.TB, until <-chan struct{}) {
 
 type Tampered struct {
 	redis.Conn
-	of    *Tamper
-	verbs map[string]string // by the digests of scripts
+	of *Tamper
 
 	mu   sync.Mutex
 	late []Call // of scripts; Receive sends them
@@ -66,10 +65,10 @@ func (c *Tampered) Send(name string, args ...any) error {
 	one := Call{args: args}
 	switch name {
 	case "EVALSHA":
-		one.verb = c.verbs[args[0].(string)]
+		one.verb = store.NameOf(args[0].(string))
 		c.late = append(c.late, one)
 	case "EVAL": // again, since Redis did not know it
-		one.verb = c.verbs[DigestOf(args[0].(string))]
+		one.verb = store.NameOf(DigestOf(args[0].(string)))
 	}
 	c.sent = append(c.sent, one)
 	c.mu.Unlock()

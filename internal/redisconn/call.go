@@ -18,15 +18,27 @@ func NewScript(src string) *Script {
 	return &Script{src, hex.EncodeToString(sum[:])}
 }
 
+// SHA is the digest of the script, by which Redis knows it.
+func (s *Script) SHA() string { return s.sha }
+
 // Call returns the call of the script with the given keys and arguments.
 func (s *Script) Call(keys []string, args ...any) Call {
-	all := make([]any, 0, 2+len(keys)+len(args))
-	all = append(all, s.sha, len(keys))
+	all := s.Begin(len(keys), len(args))
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	return Call{name: evalsha, args: append(all, args...), script: s}
+	return s.CallOf(append(all, args...))
 }
+
+// Begin returns how a call of the script begins that has so many keys, with room for as
+// many arguments besides. The keys and arguments are to be appended; CallOf makes the call.
+func (s *Script) Begin(keys, room int) []any {
+	all := make([]any, 0, 2+keys+room)
+	return append(all, s.sha, keys)
+}
+
+// CallOf returns the call that Begin has begun.
+func (s *Script) CallOf(all []any) Call { return Call{name: evalsha, args: all, script: s} }
 
 // A Call is one command. Byte slices among its arguments must not change
 // until Redis has received them, which may be after Do has returned.

@@ -25,9 +25,9 @@ type Head struct {
 	call Call
 }
 
-// Head returns the head with the given keys and arguments.
-func (s *Script) Head(keys []string, args ...any) *Head {
-	h := &Head{call: s.Call(keys, args...)}
+// Head returns the head with the keys and arguments of a call.
+func (c Call) Head() *Head {
+	h := &Head{call: c}
 	h.name = fmt.Sprintf("%q", h.call.args)
 	return h
 }

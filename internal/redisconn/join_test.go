@@ -19,7 +19,7 @@ var push = redisconn.NewScript("for i = 2, #ARGV do redis.call('RPUSH', KEYS[1],
 
 // pushes returns the call that pushes each caller's three payloads.
 func pushes(i int) redisconn.Call {
-	return push.Head([]string{"k"}, "first").Call(redisconn.Copy([][]byte{
+	return push.Call([]string{"k"}, "first").Head().Call(redisconn.Copy([][]byte{
 		fmt.Append(nil, i, "/0"), fmt.Append(nil, i, "/1"), fmt.Append(nil, i, "/2")}))
 }
 
@@ -157,7 +157,7 @@ func TestJoinBounds(t *testing.T) {
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	c := redistest.Dial(t, server.URL())
-	head := push.Head([]string{"k"}, "first")
+	head := push.Call([]string{"k"}, "first").Head()
 	many := func(n, size int) redisconn.Call {
 		return head.Call(redisconn.Copy(slices.Repeat([][]byte{make([]byte, size)}, n)))
 	}
@@ -174,8 +174,8 @@ func TestJoinBounds(t *testing.T) {
 		"small":           {[]redisconn.Call{many(1, 60<<10), many(1, 60<<10), many(1, 60<<10), many(1, 60<<10)}, 1},
 		"large":           {[]redisconn.Call{many(1, 200<<10), many(1, 200<<10), many(1, 200<<10)}, 3},
 		"alone":           {[]redisconn.Call{many(1, 1<<20), many(1, 1)}, 2},
-		"other keys":      {[]redisconn.Call{many(1, 1), push.Head([]string{"l"}, "first").Call(redisconn.Copy([][]byte{nil}))}, 2},
-		"other arguments": {[]redisconn.Call{many(1, 1), push.Head([]string{"k"}, "second").Call(redisconn.Copy([][]byte{nil}))}, 2},
+		"other keys":      {[]redisconn.Call{many(1, 1), push.Call([]string{"l"}, "first").Head().Call(redisconn.Copy([][]byte{nil}))}, 2},
+		"other arguments": {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "second").Head().Call(redisconn.Copy([][]byte{nil}))}, 2},
 		"no head":         {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "first", "x")}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

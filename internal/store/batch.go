@@ -7,16 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-)
-
-var (
-	stage  = load("stage")
-	commit = load("commit")
-	haul   = load("haul")
 )
 
 var (
@@ -69,10 +61,10 @@ type Batch struct {
 // within the window. A call whose reply is lost is repeated. It fails with ErrUnknown only
 // if the outcome of the commit is unknown, and otherwise leaves nothing.
 func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
-	key, sent := q.Batch(b.ID), 0
+	sent := 0
 	for rest := payloads; len(rest) > 0; {
 		n := firstPage(rest)
-		call := stage.Call([]string{key}, sent, stageTTL.Milliseconds()).With(redisconn.Copy(rest[:n]))
+		call := stage.call(q, "batch", b.ID, "before", sent, "ttl", stageTTL.Milliseconds(), "payload", redisconn.Copy(rest[:n]))
 		if _, _, err := insist(ctx, r, call); err != nil {
 			b.abandon(ctx, r, q)
 			return false, NotEnqueued(err)
@@ -83,9 +75,10 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	if nonce == "" {
 		nonce, window = b.ID, stageTTL // by which a copy of the commit is known
 	}
-	v, unknown, err := insist(ctx, r, commit.Call([]string{key, q.Batches(), q.Once(nonce)},
-		q.Channel(keys.KindEnqueue), b.ID, len(payloads), window.Milliseconds()))
-	fresh, err = redis.Bool(v, err)
+	v, unknown, err := insist(ctx, r, commit.call(q, "batch", b.ID, "once", nonce,
+		"id", b.ID, "count", len(payloads), "window", window.Milliseconds()))
+	a := commit.read(v, err)
+	fresh, err = a.int("fresh") == 1, a.err
 	switch {
 	case unknown && err != nil:
 		if !errors.Is(err, redisconn.ErrUnknown) {
@@ -118,8 +111,8 @@ func (b Batch) abandon(ctx context.Context, r Runner, q keys.Queue) {
 // that one was.
 func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown bool, err error) {
 	for range attempts {
-		v, err = do(ctx, r, c)
-		if !errors.Is(err, redisconn.ErrUnknown) || ctx.Err() != nil {
+		v, err = r.One(ctx, c)
+		if err = Refusal(err); !errors.Is(err, redisconn.ErrUnknown) || ctx.Err() != nil {
 			return v, unknown || errors.Is(err, redisconn.ErrUnknown), err
 		}
 		unknown = true
@@ -135,19 +128,19 @@ type Damage struct {
 
 // Haul moves all batches that were accepted to the queue.
 func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error) {
-	call := haul.Call([]string{q.Waiting(), q.Idle(), q.Batches()}, q.Wake(""), q.Batch(""))
+	call := haul.call(q)
 	for {
 		v, _, err := insist(ctx, r, call)
-		d := decode(v, err)
-		left, damaged := d.int(), d.list()
-		damaged.each(func() {
-			if id := damaged.string(); damage.Batches == 0 {
+		a := haul.read(v, err)
+		left := a.int("left")
+		a.each("damaged", func(d *decoder) {
+			if id := d.string(); damage.Batches == 0 {
 				damage.Key = q.Batch(id)
 			}
 			damage.Batches++
 		})
-		if d.join(damaged); d.err != nil || left == 0 {
-			return damage, d.err
+		if a.err != nil || left == 0 {
+			return damage, a.err
 		}
 	}
 }

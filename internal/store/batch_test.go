@@ -11,41 +11,36 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func staged(e *env) []string { return []string{e.q.Batch("b")} }
-
 func stages(before int, payloads ...any) func(*env) string {
 	return func(e *env) string {
-		v, err := do(e.ctx, e.line, stage.Call(staged(e), before, 60_000).With(payloads))
+		v, err := e.line.One(e.ctx, stage.call(e.q, "batch", "b", "before", before, "ttl", 60_000, "payload", payloads))
 		return answered(v, err)
 	}
 }
 
 func commits(nonce string, count int) func(*env) string {
 	return func(e *env) string {
-		v, err := do(e.ctx, e.line, commit.Call([]string{e.q.Batch("b"), e.q.Batches(), e.q.Once(nonce)},
-			e.q.Channel(keys.KindEnqueue), "b", count, 60_000))
+		v, err := e.line.One(e.ctx, commit.call(e.q, "batch", "b", "once", nonce, "id", "b", "count", count, "window", 60_000))
 		return answered(v, err)
 	}
 }
 
 func hauls(e *env) string {
-	d := decode(do(e.ctx, e.line, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch(""))))
-	left, damaged := d.int(), d.list()
-	said := fmt.Sprint(left)
-	damaged.each(func() { said += " " + damaged.string() })
-	if d.join(damaged); d.err != nil {
-		return answered(nil, d.err)
+	a := haul.ask(e.ctx, e.line, e.q)
+	said := fmt.Sprint(a.int("left"))
+	a.each("damaged", func(d *decoder) { said += " " + d.string() })
+	if a.err != nil {
+		return answered(nil, a.err)
 	}
 	return said
 }
 
 func answered(v any, err error) string {
-	if errors.Is(err, ErrBatch) {
+	if err = Refusal(err); errors.Is(err, ErrBatch) {
 		return "BATCH"
 	}
 	if err != nil {

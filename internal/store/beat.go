@@ -22,12 +22,10 @@ type Look struct {
 	Due      time.Duration // until the next suspect is due; negative when there is none
 }
 
-func (d *decoder) look() (l Look) {
-	failed := d.list()
-	failed.each(func() { l.Failed = append(l.Failed, Dead{failed.string(), int(failed.int())}) })
-	d.join(failed)
-	l.Returned, l.Again = int(d.int()), d.int() == 1
-	l.Due = time.Duration(d.int()) * time.Millisecond
+func (a *answer) look() (l Look) {
+	a.each("failed", func(d *decoder) { l.Failed = append(l.Failed, Dead{d.string(), int(d.int())}) })
+	l.Returned, l.Again = int(a.int("returned")), a.int("again") == 1
+	l.Due = time.Duration(a.int("due")) * time.Millisecond
 	return l
 }
 
@@ -49,21 +47,22 @@ type Pulse struct {
 // It may judge until the given Redis time, since a copy that comes late does not
 // know what has been meanwhile; 0 is not at all.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
-	return beat.Call(append(shared(q), q.Batches()), prefixes(q, worker, lease.Milliseconds(), grace.Milliseconds(), judge, q.Batch(""))...)
+	return beat.call(q, "worker", worker, "lease", lease.Milliseconds(), "grace", grace.Milliseconds(), "judge", judge)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
 // worker is no member of the queue.
 func ReadBeat(r redisconn.Reply) (*Pulse, error) {
-	d := decode(r.Value, Refusal(r.Err))
-	p := &Pulse{Lapsed: d.int() == 1, Waiting: int(d.int()), Held: int(d.int()), Rank: int(d.int()), Canceled: d.int()}
-	p.Look = d.look()
-	p.Now, p.Deadline, p.Batch = d.int(), d.int(), d.string()
-	return p, d.err
+	a := beat.read(r.Value, r.Err)
+	p := &Pulse{
+		Lapsed: a.int("lapsed") == 1, Waiting: int(a.int("waiting")), Held: int(a.int("held")), Rank: int(a.int("rank")), Canceled: a.int("canceled"),
+		Look: a.look(), Now: a.int("now"), Deadline: a.int("deadline"), Batch: a.string("batch"),
+	}
+	return p, a.err
 }
 
 // Sweep looks once for lapsed workers.
 func Sweep(ctx context.Context, r Runner, q keys.Queue, grace time.Duration) (Look, error) {
-	d := decode(do(ctx, r, sweep.Call(shared(q), prefixes(q, grace.Milliseconds())...)))
-	return d.look(), d.err
+	a := sweep.ask(ctx, r, q, "grace", grace.Milliseconds())
+	return a.look(), a.err
 }

@@ -9,7 +9,7 @@
 -- ARGV[10] batch  key prefix of a batch, with its id appended
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
 --
--- Returns {lapsed, waiting, held, idle rank, last cancel, failed, returned,
+-- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
 -- again, due, now, deadline, batch}: 1 if the lease had lapsed; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
 -- token of the last cancel that may cover something of that, 0 if there is none; what look returns; the time; when the

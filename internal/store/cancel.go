@@ -13,11 +13,6 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-var (
-	cancel    = load("cancel")
-	cancelKey = load("cancel_key")
-)
-
 // A Receipt is what a cancel was answered.
 type Receipt struct {
 	Name    string // the digest of the payload, or the entry
@@ -43,12 +38,12 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 	left, since, after, until := int64(-1), int64(0), "", ""
 	least, stalls := int64(math.MaxInt64), 0
 	for {
-		d := decode(do(ctx, r, cancel.Call(shared(q), prefixes(q, q.Channel(keys.KindCancel), payload, left, since, after, until, c.Name)...)))
-		c.add(d)
+		a := cancel.ask(ctx, r, q, "payload", payload, "left", left, "since", since, "after", after, "until", until, "digest", c.Name)
+		c.add(a)
 		at := after
-		left, since, after, until = d.int(), d.int(), d.string(), d.string()
-		if d.err != nil || left == 0 && until == "" {
-			return c, d.err
+		left, since, after, until = a.int("left"), a.int("since"), a.string("after"), a.string("until")
+		if a.err != nil || left == 0 && until == "" {
+			return c, a.err
 		}
 		if left < least || after > at {
 			least, stalls = min(least, left), 0
@@ -62,14 +57,14 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 // what runs.
 func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
 	c := Receipt{Name: entry}
-	d := decode(do(ctx, r, cancelKey.Call(shared(q), prefixes(q, entry)...)))
-	c.add(d)
-	return c, d.err
+	a := cancelKey.ask(ctx, r, q, "entry", entry)
+	c.add(a)
+	return c, a.err
 }
 
 // add takes in what one call did.
-func (c *Receipt) add(d *decoder) {
-	removed, token, tally := int(d.int()), d.int(), Tally{int(d.int()), int(d.int())}
+func (c *Receipt) add(a *answer) {
+	removed, token, tally := int(a.int("removed")), a.int("token"), Tally{int(a.int("stopped")), int(a.int("finished"))}
 	c.Removed += removed
 	if token > 0 {
 		if c.Token == 0 {

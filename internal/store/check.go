@@ -7,8 +7,6 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-var check = load("check")
-
 // What a check looks at: what the names are.
 type What string
 
@@ -61,22 +59,16 @@ type Verdict struct {
 // names and the bytes of their payloads, which end a call early; for a process that nobody
 // holds, and for cancels, also with the workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
-	args := prefixes(q, flag(mend), string(what), worker, q.Batch(""))
-	for _, name := range names {
-		args = append(args, name)
-	}
 	var v Verdict
-	d := decode(do(ctx, r, check.Call(append(shared(q), q.Batches()), args...)))
-	flaws := d.list()
-	flaws.each(func() {
-		one := flaws.list()
+	a := check.ask(ctx, r, q, "mend", flag(mend), "what", string(what), "worker", worker, "name", names)
+	a.each("flaws", func(d *decoder) {
+		one := d.list()
 		v.Flaws = append(v.Flaws, Flaw{one.string(), one.string(), one.int() == 1, one.string()})
-		flaws.join(one)
+		d.join(one)
 	})
-	d.join(flaws)
-	v.Judged, v.Retries = int(d.int()), int(d.int())
-	if d.err == nil && (v.Judged < 1 || v.Judged > len(names)) && len(names) > 0 {
-		d.err = errors.New("the reply has judged more or less than was asked for")
+	v.Judged, v.Retries = int(a.int("judged")), int(a.int("retries"))
+	if a.err == nil && (v.Judged < 1 || v.Judged > len(names)) && len(names) > 0 {
+		a.err = errors.New("the reply has judged more or less than was asked for")
 	}
-	return v, d.err
+	return v, a.err
 }

@@ -7,12 +7,12 @@
 -- ARGV[7] what     the names are, a key of judges below
 -- ARGV[8] worker   whose processes they are; "" for all else
 -- ARGV[9] batch    key prefix of a batch, with its id appended
--- ARGV[10] the names
+-- ARGV[10] name    the first of one or more
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
 --
--- Returns an array of {kind, name, 1 if it was put right, detail} of what is wrong; how
--- many names were judged, from the first: all, unless reading their payloads takes too
--- long for one call; and how many of the entries judged wait to be retried.
+-- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was put right, detail}
+-- of what is wrong; how many names were judged, from the first: all, unless reading their
+-- payloads takes too long for one call; and how many of the entries judged wait to be retried.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 10
 if broken then

@@ -158,7 +158,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 			held := func() int { return e.count("ZCARD", "working:dead") }
 			call := func() int {
 				before := held()
-				e.must(e.line.One(e.ctx, fail.Call(shared(e.q), prefixes(e.q, "dead", 1)...)))
+				e.must(e.line.One(e.ctx, fail.call(e.q, "worker", "dead", "begin", 1)))
 				return before - held()
 			}
 			if n := call(); n != c.each {

@@ -12,8 +12,8 @@
 -- ARGV[9] batch    key prefix of a batch, with its id appended
 -- Uses lib_queue, lib_wake, lib_entry.
 --
--- Returns the next cursor, how many entries and batches are left, and how many of these
--- are batches; "0", 0 and 0 after the last page.
+-- Returns {cursor, left, batches}: the next cursor, how many entries and batches are left,
+-- and how many of these are batches; "0", 0 and 0 after the last page.
 local RUNNING = 16777216 -- more tasks than run at one time
 if broken then
   return broken

@@ -32,9 +32,9 @@ func TestDeleteIsBounded(t *testing.T) {
 				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
 				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
 			}
-			d := decode(do(e.ctx, e.line, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 1, e.q.Batch(""))...)))
-			if _, left := d.string(), d.int(); d.err != nil || left != c.left {
-				t.Errorf("%d entries are left, not %d: %v", left, c.left, d.err)
+			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
+			if left := a.int("left"); a.err != nil || left != c.left {
+				t.Errorf("%d entries are left, not %d: %v", left, c.left, a.err)
 			}
 			e.must(nil, Delete(e.ctx, e.line, e.q))
 			if n := e.count("ZCARD", "contents"); n != 0 {
@@ -201,7 +201,7 @@ func TestDeleteBesideReturns(t *testing.T) {
 
 // haulOne moves a batch to the list, as far as one call does.
 func haulOne(e *env) error {
-	_, err := e.line.One(e.ctx, haul.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Batches()}, e.q.Wake(""), e.q.Batch("")))
+	_, err := e.line.One(e.ctx, haul.call(e.q))
 	return err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -43,11 +42,7 @@ end)(redis)
 // count has all scripts count. The test must not run beside others, which wait until it is
 // over.
 func count(t *testing.T) {
-	for verb, script := range scripts {
-		was := *script
-		*script = redisconn.NewScript(counting + current(verb))
-		t.Cleanup(func() { *script = was })
-	}
+	rewrite(t, func(source string) string { return counting + source })
 }
 
 // large is a payload that takes long to hash, by name.
@@ -303,9 +298,9 @@ func TestHashingIsBounded(t *testing.T) {
 		e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint(i)+strings.Repeat("x", size)))
 		e.must(e.conn.Do("ZADD", e.q.Working("w1"), i+1, id))
 	}
-	d := decode(do(e.ctx, e.line, fail.Call(shared(e.q), prefixes(e.q, "w1", 1)...)))
-	if _, returned := d.int(), d.int(); d.err != nil || returned != 11 {
-		t.Errorf("%d were returned, not 11: %v", returned, d.err)
+	a := fail.ask(e.ctx, e.line, e.q, "worker", "w1", "begin", 1)
+	if returned := a.int("returned"); a.err != nil || returned != 11 {
+		t.Errorf("%d were returned, not 11: %v", returned, a.err)
 	}
 }
 

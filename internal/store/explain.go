@@ -6,8 +6,6 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-var explain = load("explain")
-
 // A Place is where the copies of a task are that wait or have failed, and how the
 // queue stands.
 type Place struct {
@@ -39,22 +37,21 @@ type Entry struct {
 // most of each kind, and so deep into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
-	d := decode(do(ctx, r, explain.Call(append(shared(q), q.Batches()), prefixes(q, entry, payload, most, depth, head, tail, q.Batch(""), named(payload))...)))
-	p := &Place{Now: d.int(), Paused: d.int() == 1, Workers: int(d.int()), Idle: int(d.int()), Ready: int(d.int()), Length: int(d.int())}
-	places, entries, graves := d.list(), d.list(), d.list()
-	places.each(func() { p.Before = append(p.Before, int(places.int())) })
-	entries.each(func() {
-		e := entries.list()
-		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int()})
-		entries.join(e)
-	})
-	graves.each(func() {
-		g := graves.list()
-		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string()})
-		graves.join(g)
-	})
-	for _, nested := range []*decoder{places, entries, graves} {
-		d.join(nested)
+	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail, "digest", named(payload))
+	p := &Place{
+		Now: a.int("now"), Paused: a.int("paused") == 1, Workers: int(a.int("workers")), Idle: int(a.int("idle")),
+		Ready: int(a.int("ready")), Length: int(a.int("length")),
 	}
-	return p, d.err
+	a.each("places", func(d *decoder) { p.Before = append(p.Before, int(d.int())) })
+	a.each("entries", func(d *decoder) {
+		e := d.list()
+		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int()})
+		d.join(e)
+	})
+	a.each("graves", func(d *decoder) {
+		g := d.list()
+		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string()})
+		d.join(g)
+	})
+	return p, a.err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -98,7 +97,7 @@ func TestGuardDelete(t *testing.T) {
 	t.Parallel()
 	// A later page, after somebody has enqueued.
 	page := func(e *env) string {
-		r := e.line.Do(e.ctx, deleteQueue.Call(append(shared(e.q), e.q.Batches()), prefixes(e.q, e.q.Channel(keys.KindDelete), "0", 0, e.q.Batch(""))...))[0]
+		r := e.line.Do(e.ctx, deleteQueue.call(e.q, "cursor", "0", "list", 0))[0]
 		if r.Err != nil {
 			return refused(r.Err)
 		}
@@ -115,11 +114,11 @@ func TestGuardDelete(t *testing.T) {
 
 func TestGuardRequeue(t *testing.T) {
 	t.Parallel()
-	page := func(entries ...any) func(*env) string { // one call
+	page := func(entries ...string) func(*env) string { // one call
 		return func(e *env) string {
 			head, tail := e.q.Failed().Around()
-			d := decode(do(e.ctx, e.line, requeue.Call(shared(e.q), append(prefixes(e.q, head, tail, e.q.Channel(keys.KindEnqueue)), entries...)...)))
-			return fmt.Sprintf("requeued=%d looked=%d", d.int(), d.int())
+			a := requeue.ask(e.ctx, e.line, e.q, "head", head, "tail", tail, "entry", entries)
+			return fmt.Sprintf("requeued=%d looked=%d", a.int("requeued"), a.int("looked"))
 		}
 	}
 	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)

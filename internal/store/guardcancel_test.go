@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -13,18 +12,19 @@ import (
 // from one entry up to another.
 func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
 	return func(e *env) string {
-		d := decode(do(e.ctx, e.line, cancel.Call(shared(e.q), prefixes(e.q, e.q.Channel(keys.KindCancel), payload, left, since, undigest(after), undigest(until))...)))
+		call := cancel.without("digest", e.q, "payload", payload, "left", left, "since", since, "after", undigest(after), "until", undigest(until))
+		a := cancel.read(e.line.One(e.ctx, call))
 		var w words
 		for _, field := range []string{"removed", "token", "stopped", "finished", "left", "since"} {
-			w.num(field, d.int(), 0)
+			w.num(field, a.int(field), 0)
 		}
 		for _, field := range []string{"after", "until"} {
-			if s := d.string(); s != "" {
+			if s := a.string(field); s != "" {
 				w.add(field, name(s))
 			}
 		}
-		if d.err != nil {
-			return refused(d.err)
+		if a.err != nil {
+			return refused(a.err)
 		}
 		return w.String()
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -20,7 +19,7 @@ func TestGuardDigest(t *testing.T) {
 	}
 	names := func(payload, named string) func(*env) string { // a put
 		return func(e *env) string {
-			v, err := do(e.ctx, e.line, put.Call(shared(e.q), prefixes(e.q, "k:x", payload, at("+9m", e.now()), "always", 0, 0, e.q.Channel(keys.KindEnqueue), named)...))
+			v, err := e.line.One(e.ctx, put.call(e.q, "entry", "k:x", "payload", payload, "at", at("+9m", e.now()), "when", "always", "keep", 0, "counts", 0, "digest", named))
 			return answered(v, err)
 		}
 	}
@@ -31,7 +30,7 @@ func TestGuardDigest(t *testing.T) {
 		{name: "no digest", steps: []when{{call: names("a", none), want: "2", heard: []string{"enqueue 1"},
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
 		{name: "unique, and no digest", steps: []when{{call: func(e *env) string {
-			v, err := do(e.ctx, e.line, enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a", none))
+			v, err := e.line.One(e.ctx, enqueueUnique.call(e.q, "payload", "a", "digest", none))
 			return answered(v, err)
 		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "the entry has named one before", seed: known, steps: []when{{call: names(large, wrong), want: "0", state: known}}},

@@ -158,7 +158,7 @@ func TestGuardTellsPassed(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t, redistest.URL(), nil)
 			e.seed(c.seed)
-			v, err := do(e.ctx, e.line, StepCall(e.q, &c.round))
+			v, err := e.line.One(e.ctx, StepCall(e.q, &c.round))
 			e.must(v, err)
 			all := v.([]any)
 			if got := text(all[len(all)-3]); got != c.want {

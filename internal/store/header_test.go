@@ -1,68 +1,165 @@
 package store
 
 import (
+	options "flag"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/keys"
 )
 
 var (
-	documented = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)\]`)
+	documented = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)\] +(\w+)(.*)$`)
 	used       = regexp.MustCompile(`(KEYS|ARGV)\[(\d+)\]`)
 	rest       = regexp.MustCompile(`(?m)^(?:return )?push\(.*, (\d+)\)$|^local at = (\d+)$`)
+	more       = regexp.MustCompile(`unpack\(KEYS, (\d+)\)`)
 	comment    = regexp.MustCompile(`(?m)--.*$`)
+	refuses    = regexp.MustCompile(`error_reply\('(\w+)`)
 )
 
-// The header of each verb, with that of lib_queue if it uses that, documents
-// the keys and arguments that the script uses, no more and no less, in order.
-func TestHeaders(t *testing.T) {
+// Each script has a row in the table, and each row a script.
+func TestVerbs(t *testing.T) {
 	t.Parallel()
 	entries, err := files.ReadDir(".")
 	is.New(t).NoErr(err)
-	verbs := 0
-	for _, entry := range entries {
-		verb, _ := strings.CutSuffix(entry.Name(), ".lua")
-		if strings.HasPrefix(verb, "lib_") {
-			continue
+	var scripts, rows []string
+	for _, e := range entries {
+		if verb, _ := strings.CutSuffix(e.Name(), ".lua"); !strings.HasPrefix(verb, "lib_") {
+			scripts = append(scripts, verb)
 		}
-		verbs++
-		t.Run(verb, func(t *testing.T) {
+	}
+	for _, v := range Verbs() {
+		rows = append(rows, v.Name)
+		if v.Does == "" || v.By == "" {
+			t.Errorf("%s: what does it do, and for whom?", v.Name)
+		}
+	}
+	slices.Sort(rows)
+	is.New(t).Equal(rows, scripts)
+}
+
+// The header of each verb, with that of lib_queue if it uses that, documents the keys and
+// arguments that the script uses and the table has: no more and no less, in order, by the
+// same names. What it may answer and refuse is in the table, too.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	for _, v := range Verbs() {
+		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			src := source(verb)
-			var said []string
+			src := source(v.Name)
+			said, named := map[string]bool{}, map[string][]string{}
 			for _, m := range documented.FindAllStringSubmatch(src, -1) {
-				said = append(said, m[1]+m[2])
+				said[m[1]+m[2]] = true
+				named[m[1]] = append(named[m[1]], m[3])
+				is.Equal(m[2], fmt.Sprint(len(named[m[1]]))) // numbered without a gap, each once
+				if row := keys.Named(m[3]); m[1] == "KEYS" && row != nil && !strings.HasPrefix(strings.TrimSpace(m[4]), string(row.Type)) {
+					t.Errorf("%s is a %s", m[3], row.Type)
+				}
 			}
+			is.True(slices.Equal(named["KEYS"], v.keys))
+			is.True(slices.Equal(named["ARGV"], v.args))
 			body := comment.ReplaceAllString(src, "")
 			does := map[string]bool{}
 			for _, m := range used.FindAllStringSubmatch(body, -1) {
 				does[m[1]+m[2]] = true
 			}
+			repeats := "" // the first argument of those that do
 			for _, m := range rest.FindAllStringSubmatch(body, -1) {
-				does["ARGV"+m[1]+m[2]] = true // from there to the end
+				repeats = m[1] + m[2]
+				does["ARGV"+repeats] = true
 			}
-			is.True(len(said) > 0)
-			is.Equal(slices.Sorted(slices.Values(said)), slices.Sorted(maps.Keys(does)))
-			n := map[string]int{}
-			for _, s := range said { // numbered without a gap, each once
-				n[s[:4]]++
-				is.Equal(s, fmt.Sprint(s[:4], n[s[:4]]))
+			is.Equal(slices.Sorted(maps.Keys(said)), slices.Sorted(maps.Keys(does)))
+			if v.fixed < len(v.args) {
+				is.Equal(repeats, strconv.Itoa(len(v.args)))
+			}
+			words := map[string]bool{}
+			own, err := files.ReadFile(v.Name + ".lua")
+			is.NoErr(err)
+			for _, m := range refuses.FindAllStringSubmatch(string(own), -1) {
+				words[m[1]] = true
+			}
+			if strings.Contains(string(own), "behind(") { // lib_batch
+				words["UNMOVED"] = true
+			}
+			delete(words, "WRONGTYPE") // Redis's own
+			is.Equal(slices.Sorted(maps.Keys(words)), sorted(v.Fails))
+			if reply := strings.Join(v.reply, ", "); len(v.reply) > 1 && !strings.Contains(flat(string(own)), "{"+reply+"}") {
+				t.Errorf("the header doesn't say that it returns {%s}", reply)
 			}
 		})
 	}
-	is.New(t).Equal(verbs, 27)
 }
 
-// StepFixed is where the lists begin in step.
-func TestStepFixed(t *testing.T) {
+// flat is the text of comments without line breaks.
+func flat(lua string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(lua, "\n--", " ")), " ")
+}
+
+func sorted(words string) []string { return slices.Sorted(slices.Values(strings.Fields(words))) }
+
+var update = options.Bool("update", false, "write the tables in docs/protocol.md")
+
+// protocol is the document that has the tables of verbs and keys.
+const protocol = "../../docs/protocol.md"
+
+// The tables in docs/protocol.md are those of this package and of keys. With -update they
+// are written.
+func TestProtocolTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	at := regexp.MustCompile(`(?m)^local at = (\d+)$`).FindStringSubmatch(source("step"))
-	is.Equal(at[1], fmt.Sprint(StepFixed+1))
+	said, err := os.ReadFile(protocol)
+	is.NoErr(err)
+	want := string(said)
+	for name, rows := range map[string][]string{"keys": keyRows(), "verbs": verbRows()} {
+		begin, end := "<!-- "+name+": written by go test ./internal/store -run TestProtocolTables -update -->\n\n", "\n<!-- end of "+name+" -->"
+		head, rest, ok := strings.Cut(want, begin)
+		_, tail, closed := strings.Cut(rest, end)
+		if !ok || !closed {
+			t.Fatalf("%s has no place for the table of %s:\n%s%s", protocol, name, begin, end)
+		}
+		want = head + begin + strings.Join(rows, "\n") + "\n" + end + tail
+	}
+	switch {
+	case want == string(said):
+	case *update:
+		is.NoErr(os.WriteFile(protocol, []byte(want), 0o644))
+	default:
+		t.Errorf("the tables in %s are not those of the code: run this test with -update", protocol)
+	}
+}
+
+func keyRows() []string {
+	rows := []string{"| key | type | what it holds |", "|---|---|---|"}
+	for _, r := range keys.Table {
+		kind := string(r.Type)
+		if r.Maps != "" {
+			kind += ", " + r.Maps
+		}
+		if r.Fleeting {
+			kind += " with a TTL"
+		}
+		part := ""
+		if r.Part != "" {
+			part = "<" + r.Part + ">"
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", r.Of(keys.NewSpace("").Queue("q"), part), kind, r.Holds))
+	}
+	return rows
+}
+
+func verbRows() []string {
+	rows := []string{"| verb | what it does | keys | arguments | answer | refuses | tells |", "|---|---|---|---|---|---|---|"}
+	for _, v := range Verbs() {
+		rows = append(rows, fmt.Sprintf("| [`%s`](#%s) | %s | %s | %s | %s | %s | %s |", v.Name, v.Name, v.Does, v.Keys, v.Args, v.Reply, v.Fails, v.Tells))
+	}
+	return rows
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -20,11 +19,9 @@ const instant = 1_000_999
 // millisecond, and what happens when two times are the same.
 func TestInstant(t *testing.T) {
 	// Not beside others, whose time goes on. These wait until it is over.
-	for verb, script := range scripts {
-		was := *script
-		*script = redisconn.NewScript(strings.ReplaceAll(current(verb), "redis.call('TIME')", "{ '1000', '999500' }"))
-		t.Cleanup(func() { *script = was })
-	}
+	rewrite(t, func(source string) string {
+		return strings.ReplaceAll(source, "redis.call('TIME')", "{ '1000', '999500' }")
+	})
 	at := func(ms int) string { return fmt.Sprint(instant + ms) }
 	lease := func(ms int) func(*env) string {
 		return func(e *env) string {

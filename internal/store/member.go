@@ -13,18 +13,6 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-var (
-	join  = load("join")
-	step  = load("step")
-	beat  = load("beat")
-	sweep = load("sweep")
-	leave = load("leave")
-	fail  = load("fail")
-
-	register = load("register")
-	delist   = load("delist")
-)
-
 // TokenCall asks for the last token of a queue, which a join has to name.
 func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
 
@@ -43,15 +31,15 @@ func ReadToken(reply redisconn.Reply) (int64, error) {
 // Several travel together. Asked is the token that the queue had before; the rounds
 // of the membership begin behind the given number.
 func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
-	return join.Call([]string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, worker, lease.Milliseconds(), asked, round)
+	return join.call(q, "worker", worker, "lease", lease.Milliseconds(), "asked", asked, "round", round)
 }
 
 // ReadJoin reads the answer to a JoinCall. Joined is false when a worker went since
 // the token was asked for, so that it is to be asked for again. It fails with
 // ErrEvicted when the worker was failed or is leaving.
 func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
-	n, err := redis.Int(reply.Value, Refusal(reply.Err))
-	return n == 1, err
+	a := join.read(reply.Value, reply.Err)
+	return a.int("joined") == 1, a.err
 }
 
 // Leave returns all that the worker holds to the front and ends its membership,
@@ -61,14 +49,14 @@ func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
 // been failed since.
 func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, round int64) (returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
-		d := decode(do(ctx, r, leave.Call(shared(q), prefixes(q, worker, round, asked)...)))
-		n, left := int(d.int()), d.int()
+		a := leave.ask(ctx, r, q, "worker", worker, "round", round, "asked", asked)
+		n, left := int(a.int("returned")), a.int("left")
 		returned += n
 		switch {
-		case errors.Is(d.err, ErrEvicted) && last < math.MaxInt64:
+		case errors.Is(a.err, ErrEvicted) && last < math.MaxInt64:
 			return returned, nil // somebody else has returned the rest
-		case d.err != nil || left == 0:
-			return returned, d.err
+		case a.err != nil || left == 0:
+			return returned, a.err
 		case left >= last:
 			return returned, errStuck
 		}
@@ -102,15 +90,15 @@ func GoOn(ctx context.Context, r Runner, q keys.Queue, worker string) (returned 
 
 func takeBack(ctx context.Context, r Runner, q keys.Queue, worker string, begin bool) (known bool, returned int, err error) {
 	for last := int64(math.MaxInt64); ; begin = false {
-		d := decode(do(ctx, r, fail.Call(shared(q), prefixes(q, worker, flag(begin))...)))
-		k, n, handled, left := d.int(), int(d.int()), d.int(), d.int()
+		a := fail.ask(ctx, r, q, "worker", worker, "begin", flag(begin))
+		k, n, handled, left := a.int("known"), int(a.int("returned")), a.int("handled"), a.int("left")
 		known = known || k == 1
 		returned += n
-		if last != math.MaxInt64 && d.err == nil {
+		if last != math.MaxInt64 && a.err == nil {
 			returned += int(max(last-handled-left, 0))
 		}
-		if d.err != nil || left == 0 {
-			return known, returned, d.err
+		if a.err != nil || left == 0 {
+			return known, returned, a.err
 		}
 		if left >= last {
 			return known, returned, errStuck

@@ -23,17 +23,6 @@ import (
 //	reached  a directory, if each test is to say what it has reached
 var mutation = os.Getenv("WORQR_MUTATION")
 
-// scripts are all there are, by their verbs.
-var scripts = map[string]**redisconn.Script{
-	"join": &join, "step": &step, "beat": &beat, "sweep": &sweep, "leave": &leave, "fail": &fail,
-	"register": &register, "enlist": &enlist, "unlist": &unlist,
-	"enqueue": &enqueue, "enqueue_once": &enqueueOnce, "enqueue_unique": &enqueueUnique, "rouse": &rouse,
-	"cancel": &cancel, "pause": &pause, "resume": &resume, "delete": &deleteQueue,
-	"put": &put, "remove": &removeEntry, "cancel_key": &cancelKey, "requeue": &requeue,
-	"stage": &stage, "commit": &commit, "haul": &haul,
-	"check": &check, "explain": &explain, "delist": &delist,
-}
-
 // current is the source of a verb, in which a mutation may have changed something.
 var current = source
 
@@ -54,10 +43,19 @@ func mutate() error {
 	}
 	changed := strings.NewReplacer(pairs...)
 	current = func(verb string) string { return changed.Replace(source(verb)) }
-	for verb, script := range scripts {
-		*script = redisconn.NewScript(current(verb))
+	for _, v := range Verbs() {
+		v.script = redisconn.NewScript(current(v.Name))
 	}
 	return err
+}
+
+// rewrite has all scripts be others until the test is over, which runs beside no other.
+func rewrite(t testing.TB, as func(source string) string) {
+	for _, v := range Verbs() {
+		was := v.script
+		v.script = redisconn.NewScript(as(current(v.Name)))
+		t.Cleanup(func() { v.script = was })
+	}
 }
 
 // asked are the tests that the mutation asks for; nil are all.

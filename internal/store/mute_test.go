@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -100,8 +99,8 @@ func TestAnswers(t *testing.T) {
 		call func(e *env) redisconn.Call
 		want string
 	}{
-		{"pause", nil, func(e *env) redisconn.Call { return pause.Call([]string{e.q.Paused()}) }, "1"},
-		{"resume", nil, func(e *env) redisconn.Call { return resume.Call(shared(e.q), prefixes(e.q)...) }, "1"},
+		{"pause", nil, func(e *env) redisconn.Call { return pause.call(e.q) }, "1"},
+		{"resume", nil, func(e *env) redisconn.Call { return resume.call(e.q) }, "1"},
 		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
@@ -109,15 +108,15 @@ func TestAnswers(t *testing.T) {
 		{"put, alone", nil, putCall, "2"},
 		{"put, changed", keyX, putCall, "0"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
-		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.Call(shared(e.q), prefixes(e.q, "k:x")...) }, "[1 0 0 0]"},
+		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.call(e.q, "entry", "k:x") }, "[1 0 0 0]"},
 		{"register", nil, func(e *env) redisconn.Call {
-			return register.Call([]string{e.q.Once("w1")}, 0, "", "", 0, 0, "", "[]", 0, 0)
+			return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
 		}, "1"},
 		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
-			return enqueueOnce.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Once("n"), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), 1000, "a")
+			return enqueueOnce.call(e.q, "once", "n", "window", 1000, "payload", "a")
 		}, "2"},
 		{"enqueue_unique, alone", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.Call([]string{e.q.Waiting(), e.q.Idle(), e.q.Unique(), e.q.Gaps(), e.q.Batches(), e.q.Workers()}, e.q.Wake(""), e.q.Channel(keys.KindEnqueue), "a")
+			return enqueueUnique.without("digest", e.q, "payload", "a")
 		}, "2"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
@@ -163,16 +162,16 @@ func text(v any) string {
 }
 
 func putCall(e *env) redisconn.Call {
-	return put.Call(shared(e.q), prefixes(e.q, "k:x", "a", 0, "always", 0, 0, e.q.Channel(keys.KindEnqueue))...)
+	return put.without("digest", e.q, "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0)
 }
 
 func leaveCall(round int) func(e *env) redisconn.Call {
-	return func(e *env) redisconn.Call { return leave.Call(shared(e.q), prefixes(e.q, "w1", round, 0)...) }
+	return func(e *env) redisconn.Call { return leave.call(e.q, "worker", "w1", "round", round, "asked", 0) }
 }
 
-func failCall(e *env) redisconn.Call { return fail.Call(shared(e.q), prefixes(e.q, "w1", 1)...) }
+func failCall(e *env) redisconn.Call { return fail.call(e.q, "worker", "w1", "begin", 1) }
 
-func sweepCall(e *env) redisconn.Call { return sweep.Call(shared(e.q), prefixes(e.q, 1000)...) }
+func sweepCall(e *env) redisconn.Call { return sweep.call(e.q, "grace", 1000) }
 
 // Of these, all have a call but for what is rare, or has tables of its own.
 func TestEverything(t *testing.T) {
@@ -184,9 +183,9 @@ func TestEverything(t *testing.T) {
 		verb, _, _ = strings.Cut(verb, " ")
 		seen[strings.TrimSuffix(verb, ",")] = true
 	}
-	for verb := range scripts {
-		if !seen[verb] {
-			t.Error("no call of", verb)
+	for _, verb := range Verbs() {
+		if !seen[verb.Name] {
+			t.Error("no call of", verb.Name)
 		}
 	}
 }

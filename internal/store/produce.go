@@ -15,26 +15,12 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-var (
-	enqueue       = load("enqueue")
-	enqueueOnce   = load("enqueue_once")
-	enqueueUnique = load("enqueue_unique")
-	rouse         = load("rouse")
-	pause         = load("pause")
-	resume        = load("resume")
-	deleteQueue   = load("delete")
-	put           = load("put")
-	removeEntry   = load("remove")
-	requeue       = load("requeue")
-)
-
 // A Back is the back of a queue, where payloads are added. It remembers whether
 // the queue was long.
 type Back struct {
+	q       keys.Queue
 	enqueue *redisconn.Head
 	push    redisconn.Call
-	rouse   redisconn.Call
-	channel string      // of observers
 	long    atomic.Bool // so many waited that nobody is idle
 }
 
@@ -44,13 +30,7 @@ const long = 100
 
 // NewBack returns the back of the queue.
 func NewBack(q keys.Queue) *Back {
-	channel := q.Channel(keys.KindEnqueue)
-	return &Back{
-		enqueue: enqueue.Head([]string{q.Waiting(), q.Idle(), q.Batches(), q.Workers()}, q.Wake(""), channel),
-		push:    redisconn.Command("LPUSH", q.Waiting()),
-		rouse:   rouse.Call([]string{q.Idle()}, q.Wake("")),
-		channel: channel,
-	}
+	return &Back{q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(), push: redisconn.Command("LPUSH", q.Waiting())}
 }
 
 // Enqueue adds payloads to the back of the queue, all or none. The call may
@@ -61,21 +41,21 @@ func NewBack(q keys.Queue) *Back {
 // deleted, and its name taken off the list of queues.
 func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) (alone bool, err error) {
 	if !b.long.Load() || !l.Free() {
-		before, err := redis.Int(do(ctx, l, b.enqueue.Call(payloads)))
-		if err == nil {
+		a := enqueue.read(l.One(ctx, b.enqueue.Call(payloads)))
+		before := a.int("before")
+		if a.err == nil {
 			b.long.Store(before >= long)
 		}
-		return before < 0, err
+		return before < 0, a.err
 	}
 	count := len(payloads)
-	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.channel, count))))
+	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.q.Channel(keys.KindEnqueue), count))))
 	if err != nil {
 		b.long.Store(false) // observers are not told again of what was refused
 		return false, err
 	}
 	if b.long.Store(size-count >= long); size == count {
-		woken, _ := redis.Int(do(ctx, l, b.rouse.With([]any{count}))) // else the next beats find the tasks
-		alone = woken == 0
+		alone = rouse.ask(ctx, l, b.q, "count", count).int("woken") == 0 // if it fails, the next beats find the tasks
 	}
 	return alone, nil
 }
@@ -86,18 +66,16 @@ func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Re
 // EnqueueOnce is Enqueue unless it has been done with this nonce within the
 // window; fresh tells. It always looks for a batch.
 func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh, alone bool, err error) {
-	call := enqueueOnce.Call([]string{q.Waiting(), q.Idle(), q.Once(nonce), q.Batches(), q.Workers()},
-		q.Wake(""), q.Channel(keys.KindEnqueue), window.Milliseconds())
-	n, err := redis.Int(do(ctx, r, call.With(payloads)))
-	return n > 0, n == 2, err
+	a := enqueueOnce.ask(ctx, r, q, "once", nonce, "window", window.Milliseconds(), "payload", payloads)
+	n := a.int("fresh")
+	return n > 0, n == 2, a.err
 }
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
 // then it fails with ErrDuplicate. It always looks for a batch.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
-	n, err := redis.Int(do(ctx, r, enqueueUnique.Call([]string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()},
-		q.Wake(""), q.Channel(keys.KindEnqueue), payload, named(payload))))
-	return n == 2, err
+	a := enqueueUnique.ask(ctx, r, q, "payload", payload, "digest", named(payload))
+	return a.int("fresh") == 2, a.err
 }
 
 // named is the digest of a large payload, to be said to a script, which would take long to
@@ -112,14 +90,12 @@ func named(payload []byte) string {
 
 // Pause keeps every worker from starting tasks.
 func Pause(ctx context.Context, r Runner, q keys.Queue) error {
-	_, err := do(ctx, r, pause.Call([]string{q.Paused()}))
-	return err
+	return pause.ask(ctx, r, q).err
 }
 
 // Resume ends a pause and wakes idle workers.
 func Resume(ctx context.Context, r Runner, q keys.Queue) error {
-	_, err := do(ctx, r, resume.Call(shared(q), prefixes(q)...))
-	return err
+	return resume.ask(ctx, r, q).err
 }
 
 // stalls is how many calls in a row may fail to leave less than any before them. Then others
@@ -131,10 +107,10 @@ const stalls = 100
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
 	for {
-		d := decode(do(ctx, r, deleteQueue.Call(append(shared(q), q.Batches()), prefixes(q, q.Channel(keys.KindDelete), cursor, list, q.Batch(""))...)))
-		next, left, batches := d.string(), d.int(), d.int()
-		if d.err != nil {
-			return d.err
+		a := deleteQueue.ask(ctx, r, q, "cursor", cursor, "list", list)
+		next, left, batches := a.string("cursor"), a.int("left"), a.int("batches")
+		if a.err != nil {
+			return a.err
 		}
 		if left < least {
 			least, stalled = left, 0
@@ -174,9 +150,9 @@ type Change struct {
 
 // Put gives the entry something to do, or changes what waits there.
 func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (alone bool, err error) {
-	n, err := redis.Int(do(ctx, r, put.Call(shared(q), prefixes(q, entry, c.Payload, c.At, string(c.When),
-		flag(c.KeepPayload), flag(c.KeepCounts), q.Channel(keys.KindEnqueue), named(c.Payload))...)))
-	return n == 2, err
+	a := put.ask(ctx, r, q, "entry", entry, "payload", c.Payload, "at", c.At, "when", string(c.When),
+		"keep", flag(c.KeepPayload), "counts", flag(c.KeepCounts), "digest", named(c.Payload))
+	return a.int("fresh") == 2, a.err
 }
 
 func flag(on bool) int {
@@ -189,7 +165,7 @@ func flag(on bool) int {
 // RemoveCall is the call of one removal; several travel together. Its reply
 // tells whether something waited.
 func RemoveCall(q keys.Queue, entry string) redisconn.Call {
-	return removeEntry.Call(shared(q), prefixes(q, entry)...)
+	return removeEntry.call(q, "entry", entry)
 }
 
 // Remove drops the entry that waits, and reports whether one was waiting.
@@ -202,17 +178,13 @@ func Remove(ctx context.Context, r Runner, q keys.Queue, entry string) (bool, er
 func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (requeued int, err error) {
 	head, tail := q.Failed().Around()
 	for len(entries) > 0 {
-		args := prefixes(q, head, tail, q.Channel(keys.KindEnqueue))
-		for _, e := range entries {
-			args = append(args, e)
+		a := requeue.ask(ctx, r, q, "head", head, "tail", tail, "entry", entries)
+		n, looked := int(a.int("requeued")), int(a.int("looked"))
+		if a.err == nil && (looked < 1 || looked > len(entries)) {
+			a.err = fmt.Errorf("the reply tells of %d entries of %d", looked, len(entries))
 		}
-		d := decode(do(ctx, r, requeue.Call(shared(q), args...)))
-		n, looked := int(d.int()), int(d.int())
-		if d.err == nil && (looked < 1 || looked > len(entries)) {
-			d.err = fmt.Errorf("the reply tells of %d entries of %d", looked, len(entries))
-		}
-		if d.err != nil {
-			return requeued, d.err
+		if a.err != nil {
+			return requeued, a.err
 		}
 		requeued, entries = requeued+n, entries[looked:]
 	}

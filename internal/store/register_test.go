@@ -84,7 +84,7 @@ func TestDelist(t *testing.T) {
 		is.Equal(listed(), 1)
 	}
 	takes := func() any { // the answer, which the library does not read
-		v, err := other.One(t.Context(), delist.Call([]string{s.Workers(), s.Worker("w")}, "w"))
+		v, err := other.One(t.Context(), delist.call(s.Queue(""), "worker", "w", "id", "w"))
 		is.NoErr(err)
 		return v
 	}

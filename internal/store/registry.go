@@ -8,16 +8,11 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-var (
-	enlist = load("enlist")
-	unlist = load("unlist")
-)
-
 // List puts names of queues into the registry.
 func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 	calls := make([]redisconn.Call, len(queues))
 	for i, q := range queues {
-		calls[i] = enlist.Call([]string{s.Registry()}, q)
+		calls[i] = enlist.call(s.Queue(q), "names", s.Registry(), "name", q)
 	}
 	for _, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil {
@@ -30,12 +25,11 @@ func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 // Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
 // failed, somebody serves it, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
-	used := []string{s.Registry()}
+	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
 		used = append(used, of.Waiting(), of.Contents(), of.Batches(), of.Entries(), of.Workers(), of.Suspects(), of.Paused())
 	}
-	_, err := do(ctx, r, unlist.Call(used, name))
-	return err
+	return unlist.ask(ctx, r, q, "used", used, "name", name).err
 }
 
 // A Registration is what a peer says of itself.
@@ -52,9 +46,9 @@ type Registration struct {
 // ends.
 func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
 	for _, reply := range r.Do(ctx,
-		register.Call([]string{s.Worker(worker)}, ttl.Milliseconds(), reg.Name, reg.Host, reg.PID,
-			reg.Started.UnixMilli(), reg.Version, reg.Queues, reg.Lease.Milliseconds(), reg.Stuck),
-		enlist.Call([]string{s.Workers()}, worker)) {
+		register.call(s.Queue(""), "worker", worker, "ttl", ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
+			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(), "stuck", reg.Stuck),
+		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)) {
 		if reply.Err != nil {
 			return reply.Err
 		}
@@ -66,7 +60,7 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
 	calls := make([]redisconn.Call, len(workers))
 	for i, w := range workers {
-		calls[i] = delist.Call([]string{s.Workers(), s.Worker(w)}, w)
+		calls[i] = delist.call(s.Queue(""), "worker", w, "id", w)
 	}
 	for _, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil {

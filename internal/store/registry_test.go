@@ -112,7 +112,7 @@ func TestUnlistAnswers(t *testing.T) {
 	e := newEnv(t, redistest.URL(), nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
-		v, err := e.line.One(e.ctx, unlist.Call([]string{s.Registry(), e.q.Waiting(), e.q.Workers()}, "q"))
+		v, err := e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q"))
 		is.NoErr(err)
 		return v
 	}

@@ -5,7 +5,7 @@
 -- ARGV[6] head     of the keys of the failed queue
 -- ARGV[7] tail     likewise
 -- ARGV[8] enqueue  channel told the count, for observers
--- ARGV[9] the entries in the failed queue
+-- ARGV[9] entry    in the failed queue, the first of one or more
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
 --
 -- A call ends early when it has moved a mebibyte: the caller names the rest again.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -14,9 +13,7 @@ import (
 // not read again.
 func TestRiskyBytes(t *testing.T) {
 	// Not beside others, which wait until it is over.
-	was := step
-	step = redisconn.NewScript(strings.Replace(counting, "#s > 65536", "#s > 1024", 1) + current("step"))
-	t.Cleanup(func() { step = was })
+	rewrite(t, func(source string) string { return strings.Replace(counting, "#s > 65536", "#s > 1024", 1) + source })
 	for _, size := range []int{32 << 10, 100 << 10} {
 		e := newEnv(t, redistest.Start(t).URL(), nil)
 		e.seed(member)

@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -124,13 +126,6 @@ type Answer struct {
 	Watched bool          // there were locks, crashes or cancels, for which ends are hashed
 }
 
-// How many arguments step has before its lists, which are the outcomes, the ends, the
-// acks, the heard and the starts; and for each outcome.
-const (
-	StepFixed   = 29
-	StepOutcome = 5
-)
-
 // StepCall is the call of one round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	var head, tail, bury string
@@ -140,30 +135,82 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	}
 	ends := round.ends()
 	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
-	args := make([]any, 0, StepFixed+StepOutcome*len(outcomes)+2*ends+2*len(round.Stopping)+len(round.Heard)+len(round.Start))
-	args = append(args, q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed(""),
-		round.Worker, round.Number, round.Lease.Milliseconds(), round.Seen, flag(round.Idle),
-		round.Crashes, flag(round.Solo), round.Keep, head, tail, bury,
-		q.Channel(keys.KindDone), len(outcomes), round.entries(), ends, len(round.Stopping), len(round.Heard), round.Ahead, max(round.Budget, 0), max(round.Room, 0), flag(round.Brief),
-		round.Passed.Count, round.Passed.Last, round.Passed.First)
+	all := step.line(q, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
+		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "idle", flag(round.Idle),
+		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", head, "tail", tail, "bury", bury,
+		"outcomes", len(outcomes), "entries", round.entries(), "ends", ends, "stopping", len(round.Stopping), "heard", len(round.Heard),
+		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),
+		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
+	})
 	for _, o := range outcomes {
-		args = append(args, o.Process, o.Token, string(o.Verb), o.word(round), o.large())
+		all = append(all, o.Process, o.Token, string(o.Verb), o.word(round), o.large())
 	}
 	for _, o := range simple {
-		args = append(args, o.Process, o.Token)
+		all = append(all, o.Process, o.Token)
 	}
-	args = append(args, round.Said)
+	all = append(all, round.Said)
 	for _, s := range round.Stopping {
-		args = append(args, s.Name, s.Process)
+		all = append(all, s.Name, s.Process)
 	}
 	for _, h := range round.Heard {
-		args = append(args, h)
+		all = append(all, h)
 	}
 	for _, id := range round.Start {
-		args = append(args, id)
+		all = append(all, id)
 	}
+	return step.script.CallOf(all)
+}
 
-	return step.Call(shared(q), args...)
+// outcomeSize is how many arguments StepCall sends for an outcome.
+const outcomeSize = 5
+
+// A RoundView is what there is to read in the call of a round.
+type RoundView struct {
+	Worker   string
+	Number   int64
+	Lease    time.Duration
+	Outcomes []Outcome // with the process, its token and the ending
+	Said     int64
+	Stopping []Stopping
+	Heard    []string
+	Start    []string
+}
+
+// RoundOf reads the call of a round: it is the inverse of StepCall. Lists that are shorter
+// than the call says are read as far as they go.
+func RoundOf(c Call) RoundView {
+	v := RoundView{Worker: c.Arg("worker"), Number: c.Int("round"), Lease: time.Duration(c.Int("lease")) * time.Millisecond}
+	rest := c.Rest()
+	take := func(n int64) (some []string) {
+		n = max(min(n, int64(len(rest))), 0)
+		some, rest = rest[:n], rest[n:]
+		return some
+	}
+	number := func(s string) int64 {
+		n, _ := strconv.ParseInt(s, 10, 64)
+		return n
+	}
+	for o := range slices.Chunk(take(outcomeSize*c.Int("outcomes")), outcomeSize) {
+		if len(o) == outcomeSize {
+			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Ending(o[2])})
+		}
+	}
+	for o := range slices.Chunk(take(2*c.Int("ends")), 2) {
+		if len(o) == 2 {
+			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Finish, Plain: true})
+		}
+	}
+	if said := take(1); len(said) == 1 {
+		v.Said = number(said[0])
+	}
+	for s := range slices.Chunk(take(2*c.Int("stopping")), 2) {
+		if len(s) == 2 {
+			v.Stopping = append(v.Stopping, Stopping{Name: s[0], Process: s[1]})
+		}
+	}
+	v.Heard = take(c.Int("heard"))
+	v.Start = rest
+	return v
 }
 
 // ReadStep reads the reply of a StepCall. It fails with ErrEvicted when the worker
@@ -171,9 +218,9 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	ends := round.ends()
 	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
-	d := decode(r.Value, Refusal(r.Err))
+	in := step.read(r.Value, r.Err)
 	a := &Answer{}
-	settled, odd, started, plain, last := d.list(), d.list(), d.list(), d.list(), d.int()
+	settled, odd, started, plain, last := in.list("outcomes"), in.list("odd"), in.list("told"), in.list("plain"), in.int("token")
 	if len(round.Outcomes) > 0 {
 		a.Settled = make([]Settled, 0, len(round.Outcomes))
 	}
@@ -194,26 +241,23 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 		a.Started = append(a.Started, Start{Payload: plain.bytes(), Token: token})
 	}
 	for _, nested := range []*decoder{settled, odd, started, plain} {
-		d.join(nested)
+		in.join(nested)
 	}
-	cancels := d.list()
-	cancels.each(func() { a.Cancels = append(a.Cancels, Cancellation{cancels.string(), cancels.int()}) })
-	d.join(cancels)
-	a.Seen, a.Rank, a.Hungry, a.Again, a.Trouble = d.int(), int(d.int()), int(d.int()), d.int() == 1, d.string()
-	recorded := d.list()
-	recorded.each(func() { a.Tokens = append(a.Tokens, recorded.int()) })
-	d.join(recorded)
-	a.Due, a.Buried, a.Last, a.Cut = time.Duration(d.int())*time.Microsecond, int(d.int()), d.int(), d.int() == 1
-	a.Dropped = int(d.int())
-	if passed := d.list(); len(passed.rest) > 0 {
+	in.each("cancels", func(d *decoder) { a.Cancels = append(a.Cancels, Cancellation{d.string(), d.int()}) })
+	a.Seen, a.Rank, a.Hungry, a.Again = in.int("seen"), int(in.int("rank")), int(in.int("hungry")), in.int("again") == 1
+	a.Trouble = in.string("trouble")
+	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
+	a.Due, a.Buried, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("buried")), in.int("last")
+	a.Cut, a.Dropped = in.int("cut") == 1, int(in.int("dropped"))
+	if passed := in.list("passed"); len(passed.rest) > 0 {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
-		d.join(passed)
+		in.join(passed)
 	}
-	a.Heard, a.Watched = d.int() == 1, d.int() == 1
-	if d.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
-		d.err = errors.New("the reply does not tell of what was asked")
+	a.Heard, a.Watched = in.int("heard") == 1, in.int("watched") == 1
+	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
+		in.err = errors.New("the reply does not tell of what was asked")
 	}
-	return a, d.err
+	return a, in.err
 }
 
 // start decodes one started process.

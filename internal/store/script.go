@@ -8,6 +8,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -28,6 +29,11 @@ var (
 	ErrStale     = errors.New("a later round has been answered")
 	ErrDuplicate = errors.New("an equal unique task waits or runs")
 )
+
+// refusals are the errors by their words.
+var refusals = map[string]error{
+	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate, "BATCH": ErrBatch, "UNMOVED": ErrUnmoved,
+}
 
 // A Runner makes calls, one reply for each. *redisconn.Line is one.
 type Runner interface {
@@ -62,10 +68,9 @@ func source(verb string) string {
 	return all.String()
 }
 
-// do makes one call and turns refusals into their errors.
-func do(ctx context.Context, r Runner, c redisconn.Call) (any, error) {
-	v, err := r.One(ctx, c)
-	return v, Refusal(err)
+// ask makes one call of a verb and takes its reply apart.
+func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, given ...any) *answer {
+	return v.read(r.One(ctx, v.call(q, given...)))
 }
 
 // Refusal makes the error reply of a script that refused its own error.
@@ -77,36 +82,20 @@ func Refusal(err error) error {
 	if !ok {
 		return err
 	}
-	switch word, _, _ := strings.Cut(string(e), " "); word {
-	case "EVICTED":
-		return ErrEvicted
-	case "STALE":
-		return ErrStale
-	case "DUPLICATE":
-		return ErrDuplicate
-	case "BATCH":
-		return ErrBatch
-	case "UNMOVED":
-		return ErrUnmoved
-	}
-	return err
+	word, _, _ := strings.Cut(string(e), " ")
+	return cmp.Or(refusals[word], err)
 }
 
-// A decoder takes apart the array that a script answered with. The first
-// thing that is not as expected is its error; from there on it yields zeros.
+// A decoder takes apart an array inside of an answer, one element after the other. The
+// first thing that is not as expected is its error; from there on it yields zeros.
 type decoder struct {
 	rest []any
 	err  error
 }
 
-func decode(v any, err error) *decoder {
-	rest, err := redis.Values(v, err)
-	return &decoder{rest, err}
-}
-
 func (d *decoder) next() any {
 	if d.err == nil && len(d.rest) == 0 {
-		d.err = errors.New("the reply is too short")
+		d.err = errTooShort
 	}
 	if d.err != nil {
 		return nil
@@ -173,22 +162,9 @@ func (d *decoder) join(nested *decoder) {
 	}
 }
 
-// shared and prefixes are what lib_queue.lua names.
-func shared(q keys.Queue) []string {
-	return []string{
-		q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
-		q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(),
-		q.Gaps(), q.Holders(), q.Stopping(),
-	}
-}
-
-func prefixes(q keys.Queue, args ...any) []any {
-	return append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)
-}
-
 // Now is the time of Redis, in ms.
 func Now(ctx context.Context, r Runner) (int64, error) {
-	v, err := redis.Int64s(do(ctx, r, redisconn.Command("TIME")))
+	v, err := redis.Int64s(r.One(ctx, redisconn.Command("TIME")))
 	if err != nil || len(v) != 2 {
 		return 0, err
 	}

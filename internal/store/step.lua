@@ -34,10 +34,10 @@
 -- ARGV[27] passed    how many entries at the head of the schedule the worker has passed
 -- ARGV[28] last      over before, as the last answer told; the last of them
 -- ARGV[29] first     and the time of the first
--- ARGV[30] the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
+-- ARGV[30] lists     the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
 -- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
 --
--- Returns {outcomes, odd, told, plain, token, cancels, seen, idle rank, hungry,
+-- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
 -- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched}: per
 -- outcome ok, canceled (it was to go
 -- back, and a cancel had come), gone (it was settled before) or refused (a key is

@@ -1,25 +1,67 @@
 package store
 
-import (
-	"crypto/sha1"
-	"encoding/hex"
-	"strings"
-)
+// The verbs. What is not said here is in the header of the script.
+var (
+	enqueue = verb(Verb{Name: "enqueue", By: asProducer, Does: "adds payloads at the back, in order, all or none, and wakes an idle worker for each",
+		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})
+	rouse = verb(Verb{Name: "rouse", By: asProducer, Does: "wakes idle workers for tasks that somebody has pushed",
+		Keys: "idle", Args: "wake count", Reply: "woken", Tells: "wake"})
+	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless it was done with this nonce",
+		Keys: "waiting idle once batches workers", Args: "wake enqueue window payload…", Reply: "fresh", Fails: "UNMOVED", Tells: "wake enqueue"})
+	stage = verb(Verb{Name: "stage", By: asProducer, Does: "puts a page of a large enqueue aside",
+		Keys: "batch", Args: "before ttl payload…", Reply: "length", Fails: "BATCH"})
+	commit = verb(Verb{Name: "commit", By: asProducer, Does: "accepts all pages of a large enqueue at once",
+		Keys: "batch batches once", Args: "enqueue id count window", Reply: "fresh", Fails: "BATCH", Tells: "enqueue"})
+	haul = verb(Verb{Name: "haul", By: asProducer, Does: "moves a page of the first batch to the queue",
+		Keys: "waiting idle batches", Args: "wake batch", Reply: "left damaged", Tells: "wake"})
+	enqueueUnique = verb(Verb{Name: "enqueue_unique", By: asWorker, Does: "enqueues unless an equal unique task waits or runs",
+		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
+	put = verb(Verb{Name: "put", By: asWorker, Does: "gives a key something to do, or changes what waits there",
+		Keys: "shared", Args: "shared entry payload at when keep counts enqueue digest", Reply: "fresh", Tells: "wake enqueue"})
+	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
+		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake"})
 
-// Verbs returns the verb of each script by its digest, which is what Redis calls
-// it in its slow log.
-func Verbs() map[string]string {
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		panic(err) // they are embedded
-	}
-	verbs := map[string]string{}
-	for _, e := range entries {
-		verb := strings.TrimSuffix(e.Name(), ".lua")
-		if !strings.HasPrefix(verb, "lib_") {
-			sum := sha1.Sum([]byte(source(verb)))
-			verbs[hex.EncodeToString(sum[:])] = verb
-		}
-	}
-	return verbs
-}
+	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
+		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
+	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
+		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail bury done outcomes entries ends stopping heard ahead budget room brief passed last first lists…",
+		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched",
+		Fails: "EVICTED STALE", Tells: "wake done"})
+	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
+		Keys: "shared batches", Args: "shared worker lease grace judge batch",
+		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch", Fails: "EVICTED", Tells: "wake"})
+	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has lapsed",
+		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake"})
+	fail = verb(Verb{Name: "fail", By: asWorker, Does: "evicts a worker and returns its tasks",
+		Keys: "shared", Args: "shared worker begin", Reply: "known returned handled left", Tells: "wake"})
+	leave = verb(Verb{Name: "leave", By: asWorker, Does: "ends a membership and returns what the worker holds",
+		Keys: "shared", Args: "shared worker round asked", Reply: "returned left", Fails: "EVICTED", Tells: "wake"})
+
+	cancel = verb(Verb{Name: "cancel", By: asWorker, Does: "removes a page of a payload's waiting copies, and has the running ones stopped",
+		Keys: "shared", Args: "shared channel payload left since after until digest",
+		Reply: "removed token stopped finished left since after until", Tells: "wake cancel"})
+	cancelKey = verb(Verb{Name: "cancel_key", By: asWorker, Does: "removes what waits under a key, and has what runs of it stopped",
+		Keys: "shared", Args: "shared entry", Reply: "removed token stopped finished", Tells: "wake"})
+	pause = verb(Verb{Name: "pause", By: asWorker, Does: "keeps workers from starting tasks",
+		Keys: "paused"})
+	resume = verb(Verb{Name: "resume", By: asWorker, Does: "ends a pause and wakes idle workers",
+		Keys: "shared", Args: "shared", Tells: "wake"})
+	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "drops a page of what waits, and of the locks on it",
+		Keys: "shared batches", Args: "shared delete cursor list batch", Reply: "cursor left batches", Tells: "wake delete"})
+	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back to where they came from",
+		Keys: "shared", Args: "shared head tail enqueue entry…", Reply: "requeued looked", Tells: "wake enqueue"})
+
+	register = verb(Verb{Name: "register", By: asWorker, Does: "writes a peer's registration",
+		Keys: "worker", Args: "ttl name host pid started version queues lease stuck"})
+	enlist = verb(Verb{Name: "enlist", By: asProducer, Does: "puts a name into a set, on a full Redis too",
+		Keys: "names", Args: "name"})
+	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "takes a queue off the list of queues if it isn't in use",
+		Keys: "registry used…", Args: "name", Reply: "removed"})
+	delist = verb(Verb{Name: "delist", By: asWorker, Does: "takes a worker off the list of peers if its registration has ended",
+		Keys: "peers worker", Args: "id", Reply: "removed"})
+	check = verb(Verb{Name: "check", By: asWorker, Does: "looks at things of a queue at one moment, and repairs what can be",
+		Keys: "shared batches", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
+	explain = verb(Verb{Name: "explain", By: asWorker, Does: "tells where the copies of a task are, and how the queue stands",
+		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
+		Reply: "now paused workers idle ready length places entries graves"})
+)

@@ -1,0 +1,83 @@
+package keys
+
+// A Row describes one kind of key: its name, and what Redis holds there.
+type Row struct {
+	Name     string // what scripts call it
+	Kind     string // what the key has between the prefix and the queue
+	Part     string // what follows; "" if there is one such key
+	Fleet    bool   // it belongs to no queue
+	Type     Type
+	Maps     string // of a zset or hash: what to what
+	Fleeting bool   // it has a TTL
+	Holds    string
+}
+
+// Table lists every kind of key. Everything that handles keys in general ranges over it:
+// parsing, the arguments of scripts, the table in docs/protocol.md, the rules in
+// docs/security.md, and tests. Nobody may change it.
+var Table = []Row{
+	{Name: "waiting", Kind: "queues", Type: "list", Holds: "waiting payloads; the tail is the front"},
+	{Name: "process", Kind: "process", Part: "process", Type: "list", Holds: "the one payload being worked on"},
+	{Name: "working", Kind: "working", Part: "worker", Type: "zset", Maps: "process → token", Holds: "what a worker runs on the queue"},
+	{Name: "workers", Kind: "workers", Type: "zset", Maps: "worker → ms", Holds: "the members: who serves the queue, and when the lease lapses"},
+	{Name: "idle", Kind: "idle", Type: "zset", Maps: "worker → ms", Holds: "members with free slots and nothing to do, and since when; plus 2^43 for the one that keeps the time"},
+	{Name: "suspects", Kind: "suspects", Type: "zset", Maps: "worker → ms", Holds: "members that have lapsed, and when to fail them. With a score of 0 (failed) or -1 (left), a worker's tasks are being returned"},
+	{Name: "rounds", Kind: "rounds", Type: "hash", Maps: "worker → number", Holds: "the last round of each member; as `fence`, the token when the last worker went"},
+	{Name: "token", Kind: "token", Type: "string", Holds: "the last token. Starts and cancels raise it, and so does a worker that goes"},
+	{Name: "canceled", Kind: "canceled", Type: "zset", Maps: "name → token", Holds: "the cancel log, kept while a covered task may run; a name is a digest, or `k:` and a key"},
+	{Name: "cancel", Kind: "cancel", Part: "digest", Type: "hash", Fleeting: true, Holds: "what became of the running tasks that cancels by this name covered. If a key was canceled, `k:` and the key stand for the digest"},
+	{Name: "holders", Kind: "holders", Type: "zset", Maps: "worker → token", Holds: "who holds something. Up to that cancel, the worker has said which of its tasks are covered"},
+	{Name: "stopping", Kind: "stopping", Type: "zset", Maps: "name:token:process → 0", Holds: "what still runs though a cancel covers it. A name is `p` and a digest, or `k` and the digest of the entry; a token has 16 digits"},
+	{Name: "unique", Kind: "unique", Type: "hash", Maps: "digest → place", Holds: "content locks"},
+	{Name: "gaps", Kind: "gaps", Type: "zset", Maps: "position → position", Holds: "positions from which a cancel removed a payload, while there are locks"},
+	{Name: "schedule", Kind: "schedule", Type: "zset", Maps: "entry → ms", Holds: "the schedule: what waits and is not blocked, and when it is due"},
+	{Name: "keyed", Kind: "keyed", Part: "entry", Type: "hash", Holds: "one entry: what waits and what runs of it"},
+	{Name: "contents", Kind: "contents", Type: "zset", Maps: "digest:entry → 0", Holds: "every entry with something waiting, blocked or not, by its payload"},
+	{Name: "entries", Kind: "entries", Type: "hash", Maps: "process → entry", Holds: "what runs out of the schedule"},
+	{Name: "ledger", Kind: "ledger", Type: "hash", Maps: "digest → number", Holds: "the crash ledger: how many workers died holding a payload"},
+	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "an enqueue that is not to be repeated"},
+	{Name: "batch", Kind: "batch", Part: "batch", Type: "list", Holds: "payloads of one batch, a large enqueue; with a TTL until it is committed"},
+	{Name: "batches", Kind: "batches", Type: "zset", Maps: "id → number", Holds: "batches that are committed and not yet in the queue, in the order of their commits; from 2^52 on: damaged"},
+	{Name: "paused", Kind: "paused", Type: "string", Holds: "there while the queue is paused"},
+	{Name: "worker", Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "name, host, pid, started, version, queues, lease (ms) of a peer, and how many of its handlers are stuck. It's for people and tools, and ends after two leases without a beat"},
+	{Name: "peers", Kind: "workers", Fleet: true, Type: "set", Holds: "the ids of registered peers"},
+	{Name: "registry", Kind: "registry", Fleet: true, Type: "set", Holds: "the list of queues: the names of those that were served or filled, and not deleted since"},
+}
+
+// Of returns a key of the queue, or of its fleet. Part is what follows where there are
+// many such keys; with the part "" it is what they begin with.
+func (r *Row) Of(q Queue, part string) string {
+	switch {
+	case r.Fleet && r.Part == "":
+		return q.prefix + ":" + r.Kind
+	case r.Fleet:
+		return q.prefix + ":" + r.Kind + ":" + part
+	case r.Part == "":
+		return q.prefix + ":" + r.Kind + ":{" + q.name + "}"
+	}
+	return q.prefix + ":" + r.Kind + ":{" + q.name + "}:" + part
+}
+
+// Named returns the row by the name that scripts use; nil if there is none.
+func Named(name string) *Row { return byName[name] }
+
+type spot struct{ fleet, many bool }
+
+var byName, bySpot = func() (map[string]*Row, map[spot]map[string]*Row) {
+	names, spots := map[string]*Row{}, map[spot]map[string]*Row{}
+	for i := range Table {
+		r := &Table[i]
+		at := spot{r.Fleet, r.Part != ""}
+		if spots[at] == nil {
+			spots[at] = map[string]*Row{}
+		}
+		names[r.Name], spots[at][r.Kind] = r, r
+	}
+	return names, spots
+}()
+
+// row finds the row of a kind: of the fleet or of a queue, one or one of many.
+func row(fleet, many bool, kind string) (*Row, bool) {
+	r, ok := bySpot[spot{fleet, many}][kind]
+	return r, ok
+}

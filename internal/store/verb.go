@@ -1,0 +1,344 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Verb is one script: what it is for, how it is called, and what it answers. The table in
+// verbs.go is the only place that knows the order of keys, arguments and answers: calls are
+// built, replies are read and requests are parsed by name. Headers of scripts, the table in
+// docs/protocol.md and tests range over it.
+//
+// Lists of names are separated by spaces. A last name that ends in "…" stands for any number
+// of values. The name "shared" stands for what lib_queue.lua names.
+type Verb struct {
+	Name  string // of its file, without .lua
+	Does  string // for docs/protocol.md
+	By    Role   // whose rule in docs/security.md it needs
+	Keys  string // names in keys.Table; the caller gives what isn't there, and what there are many of
+	Args  string // the caller gives what isn't in filled
+	Reply string // one name is the value itself, several are an array; "" is nothing to know
+	Fails string // words of refusals
+	Tells string // kinds of channels
+
+	script            *redisconn.Script
+	keys, args, reply []string
+	keyed             []*keys.Row               // of keys; nil: the caller gives it
+	filled            []func(keys.Queue) string // of args; nil: the caller gives it
+	given             []string                  // what a caller gives, in order
+	fixed             int                       // arguments before those that repeat
+}
+
+// A Role is one of docs/security.md.
+type Role string
+
+// The roles: a producer adds payloads to the list; a worker may do everything else, too.
+const (
+	asProducer Role = "producer"
+	asWorker   Role = "worker"
+)
+
+// What lib_queue.lua names.
+const (
+	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping"
+	sharedArgs = "process working cancel wake keyed"
+)
+
+// filled are the arguments that depend on the queue alone: what keys and channels begin with.
+var filled = map[string]func(keys.Queue) string{
+	"process": beginning("process"), "working": beginning("working"), "cancel": beginning("cancel"),
+	"keyed": beginning("keyed"), "batch": beginning("batch"),
+	"wake":    func(q keys.Queue) string { return q.Wake("") },
+	"enqueue": func(q keys.Queue) string { return q.Channel(keys.KindEnqueue) },
+	"done":    func(q keys.Queue) string { return q.Channel(keys.KindDone) },
+	"channel": func(q keys.Queue) string { return q.Channel(keys.KindCancel) },
+	"delete":  func(q keys.Queue) string { return q.Channel(keys.KindDelete) },
+}
+
+func beginning(name string) func(keys.Queue) string {
+	row := keys.Named(name)
+	return func(q keys.Queue) string { return row.Of(q, "") }
+}
+
+var table []*Verb
+
+// Verbs returns all verbs. Nobody may change them.
+func Verbs() []*Verb { return table }
+
+// verb adds a row to the table.
+func verb(v Verb) *Verb {
+	words := func(list, shared string) []string {
+		return strings.Fields(strings.Replace(list, "shared", shared, 1))
+	}
+	v.script = load(v.Name)
+	v.keys, v.args, v.reply = words(v.Keys, sharedKeys), words(v.Args, sharedArgs), strings.Fields(v.Reply)
+	v.fixed = len(v.args)
+	for i, k := range v.keys {
+		row := keys.Named(k)
+		if row == nil || row.Part != "" {
+			v.keys[i] = strings.TrimSuffix(k, "…")
+			v.given = append(v.given, v.keys[i])
+		}
+		v.keyed = append(v.keyed, row)
+	}
+	for i, a := range v.args {
+		name, repeats := strings.CutSuffix(a, "…")
+		if repeats {
+			v.args[i], v.fixed = name, i
+		}
+		fill := filled[name]
+		if fill == nil {
+			v.given = append(v.given, name)
+		}
+		v.filled = append(v.filled, fill)
+	}
+	table = append(table, &v)
+	return &v
+}
+
+// call returns the call of the verb on a queue. Given are names and values in turn, in the
+// order of the table: the keys, or the parts of keys, that the caller has to give, and then
+// the arguments. What repeats is one value: a []string or []any.
+func (v *Verb) call(q keys.Queue, given ...any) redisconn.Call {
+	return v.script.CallOf(v.line(q, 0, given))
+}
+
+// line returns what a call sends, with room for further arguments.
+func (v *Verb) line(q keys.Queue, room int, given []any) []any {
+	if len(given) != 2*len(v.given) {
+		panic(fmt.Sprintf("%s takes %q", v.Name, v.given))
+	}
+	next := 0
+	value := func() any { // the next of given
+		if name := v.given[next]; given[2*next] != name {
+			panic(fmt.Sprintf("%s takes %q, not %v, after %q", v.Name, name, given[2*next], v.given[:next]))
+		}
+		next++
+		return given[2*next-1]
+	}
+	all := v.script.Begin(len(v.keys), len(v.args)+room)
+	for _, row := range v.keyed {
+		switch {
+		case row == nil:
+			all = with(all, value())
+		case row.Part == "":
+			all = append(all, row.Of(q, ""))
+		default:
+			all = append(all, row.Of(q, value().(string)))
+		}
+	}
+	all[1] = len(all) - 2 // keys
+	for _, fill := range v.filled {
+		if fill != nil {
+			all = append(all, fill(q))
+		} else {
+			all = with(all, value())
+		}
+	}
+	return all
+}
+
+// with appends a value, or each of several.
+func with(all []any, value any) []any {
+	switch value := value.(type) {
+	case []any:
+		return append(all, value...)
+	case []string:
+		for _, s := range value {
+			all = append(all, s)
+		}
+		return all
+	}
+	return append(all, value)
+}
+
+// An answer is the reply of a verb, taken apart by the names in the table. The first thing
+// that is not as expected is its error; from there on it yields zeros.
+type answer struct {
+	verb   *Verb
+	values []any
+	next   int
+	err    error
+}
+
+// read takes a reply apart. A refusal is its error.
+func (v *Verb) read(reply any, err error) *answer {
+	a := &answer{verb: v, err: Refusal(err)}
+	switch {
+	case a.err != nil:
+	case len(v.reply) > 1:
+		a.values, a.err = redis.Values(reply, nil)
+	default:
+		a.values = []any{reply}
+	}
+	return a
+}
+
+// value returns the value of that name. They are mostly read in their order.
+func (a *answer) value(name string) any {
+	i := a.next
+	if i >= len(a.verb.reply) || a.verb.reply[i] != name {
+		if i = slices.Index(a.verb.reply, name); i < 0 {
+			panic(fmt.Sprintf("%s answers %q, and no %s", a.verb.Name, a.verb.reply, name))
+		}
+	}
+	a.next = i + 1
+	if a.err == nil && i >= len(a.values) {
+		a.err = errTooShort
+	}
+	if a.err != nil {
+		return nil
+	}
+	return a.values[i]
+}
+
+var errTooShort = errors.New("the reply is too short")
+
+func (a *answer) fail(name string, v any, want string) {
+	if a.err == nil {
+		a.err = fmt.Errorf("%s: the reply holds %T where %s is due", name, v, want)
+	}
+}
+
+func (a *answer) int(name string) int64 {
+	v := a.value(name)
+	n, ok := v.(int64)
+	if !ok {
+		a.fail(name, v, "a number")
+	}
+	return n
+}
+
+func (a *answer) string(name string) string {
+	v := a.value(name)
+	b, ok := v.([]byte)
+	if !ok {
+		a.fail(name, v, "a string")
+	}
+	return string(b)
+}
+
+// list reads an array, whose errors join takes in.
+func (a *answer) list(name string) *decoder {
+	v := a.value(name)
+	rest, ok := v.([]any)
+	if !ok {
+		a.fail(name, v, "an array")
+	}
+	return &decoder{rest: rest, err: a.err}
+}
+
+// each reads an array: f reads one element at a time.
+func (a *answer) each(name string, f func(d *decoder)) {
+	d := a.list(name)
+	d.each(func() { f(d) })
+	a.join(d)
+}
+
+func (a *answer) join(d *decoder) {
+	if a.err == nil {
+		a.err = d.err
+	}
+}
+
+// A Call is the request of a verb, taken apart.
+type Call struct {
+	Verb       *Verb
+	Keys, Args []string
+}
+
+// byName and byDigest find verbs.
+var (
+	byName   = sync.OnceValue(func() map[string]*Verb { return index((*Verb).name) })
+	byDigest = sync.OnceValue(func() map[string]*Verb { return index((*Verb).Digest) })
+)
+
+func index(by func(*Verb) string) map[string]*Verb {
+	all := map[string]*Verb{}
+	for _, v := range table {
+		all[by(v)] = v
+	}
+	return all
+}
+
+func (v *Verb) name() string { return v.Name }
+
+// Digest is the SHA-1 of the script, which is what Redis calls it in its slow log.
+func (v *Verb) Digest() string { return v.script.SHA() }
+
+// Source is the script as it is sent.
+func (v *Verb) Source() string { return source(v.Name) }
+
+// VerbOf returns the verb with that name, and nil if there is none.
+func VerbOf(name string) *Verb { return byName()[name] }
+
+// NameOf returns the name of the verb whose script has that digest, and "" if there is none.
+func NameOf(digest string) string {
+	if v := byDigest()[digest]; v != nil {
+		return v.Name
+	}
+	return ""
+}
+
+// Parse takes a command apart: EVALSHA or EVAL, and its arguments. It reports false if that
+// is no call of a verb.
+func Parse(command []string) (c Call, ok bool) {
+	if len(command) < 3 {
+		return Call{}, false
+	}
+	digest := command[1]
+	switch {
+	case strings.EqualFold(command[0], "EVAL"):
+		digest = redisconn.NewScript(digest).SHA()
+	case !strings.EqualFold(command[0], "EVALSHA"):
+		return Call{}, false
+	}
+	n, err := strconv.Atoi(command[2])
+	v := byDigest()[digest]
+	if err != nil || n < 0 || n > len(command)-3 || v == nil {
+		return Call{}, false
+	}
+	return Call{v, command[3 : 3+n], command[3+n:]}, true
+}
+
+// Key returns the key of that name in the table.
+func (c Call) Key(name string) string { return valueOf(c.Verb, c.Verb.keys, c.Keys, name) }
+
+// Arg returns the argument of that name in the table; "" if it was left out.
+func (c Call) Arg(name string) string { return valueOf(c.Verb, c.Verb.args, c.Args, name) }
+
+// Int returns an argument that is a number; 0 if it is none.
+func (c Call) Int(name string) int64 {
+	n, _ := strconv.ParseInt(c.Arg(name), 10, 64)
+	return n
+}
+
+// Rest returns the arguments that repeat, all that follow the others.
+func (c Call) Rest() []string {
+	if c.Verb.fixed >= len(c.Args) {
+		return nil
+	}
+	return c.Args[c.Verb.fixed:]
+}
+
+// valueOf finds a value by its name. A name that the verb doesn't have is a mistake of the caller.
+func valueOf(v *Verb, names, values []string, name string) string {
+	i := slices.Index(names, name)
+	if i < 0 {
+		panic(fmt.Sprintf("%s has %q, and no %s", v.Name, names, name))
+	}
+	if i >= len(values) {
+		return ""
+	}
+	return values[i]
+}
