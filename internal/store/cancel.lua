@@ -102,8 +102,7 @@ if last ~= '' and removed < 100 then
     'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
-    if redis.pcall('HGET', q.keyed .. entry, 'payload') == payload then
-      unwait(q, entry, digest)
+    if unwait(q, entry, digest, payload) then
       removed = removed + 1
     else
       redis.call('ZREM', q.contents, member) -- Redis has lost it

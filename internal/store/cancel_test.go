@@ -146,6 +146,24 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
+// The payload of each entry is read once.
+func TestCancelReadsOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	const entries = 50
+	for i := range entries {
+		e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte("a"), When: Always}))
+	}
+	e.must(e.conn.Do("CONFIG", "RESETSTAT"))
+	receipt, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
+	calls := e.calls()
+	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // and the record
+		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
+		t.Errorf("%d were removed by the calls %v", receipt.Removed, calls)
+	}
+}
+
 // A behind is a Runner that looks behind each call.
 type behind struct {
 	Runner

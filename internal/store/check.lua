@@ -53,14 +53,15 @@ local function has_list(id)
   end
 end
 
--- The digest of what runs in a process; false when that is not there, nil when its key is
--- of another type.
-local function digest_at(id)
-  local payload = redis.pcall('LINDEX', q.process .. id, 0)
-  if type(payload) == 'table' then
-    return nil
+-- Whether a payload with a digest runs in a process; nil when its key is of another type.
+-- Of a very large one that is believed, as in digest_in, where Redis says that it is.
+local function runs_at(id, named)
+  local there = has_list(id)
+  local bytes = there and redis.pcall('MEMORY', 'USAGE', q.process .. id)
+  if not there or type(bytes) == 'number' and bytes > BYTES then
+    return there
   end
-  return payload and digest(payload)
+  return digest(redis.call('LINDEX', q.process .. id, 0)) == named
 end
 
 -- Those who may hold something: members, and those being returned.
@@ -366,18 +367,19 @@ function judges.lock(of)
     return
   end
   local kind, place = string.match(where, '^(%a):(.*)$')
-  local is, wrong = false, 'lock'
+  local right, wrong = false, 'lock'
   if kind == 'p' then
-    is = digest_at(place)
+    right = runs_at(place, of)
   elseif kind == 'e' then
-    is = digest_in(place)
+    local is = digest_in(place)
+    right = is == nil or is == of
   elseif kind == 'w' then
     if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
     wrong = 'stale-lock'
   end
-  if is == nil or is == of then
+  if right ~= false then -- or nobody can tell
     return
   end
   if mend then

@@ -17,7 +17,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 		for i, n := range names {
 			full[i] = undigest(n)
 		}
-		v, err := Check(e.ctx, e.line, e.q, what, worker, mend, full)
+		v, err := Check(e.ctx, e.doctor(), e.q, what, worker, mend, full)
 		if err != nil {
 			return refused(err)
 		}
@@ -118,7 +118,7 @@ func TestCheckWorkers(t *testing.T) {
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
 	judge := func(e *env) string { // with the deadline that was seen
-		v, err := Check(e.ctx, e.line, e.q, CheckMembers, "", false, []string{":w1"})
+		v, err := Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w1"})
 		e.must(nil, err)
 		return checks(true, CheckMembers, v.Flaws[0].Detail+":w1")(e)
 	}
@@ -186,6 +186,8 @@ func TestCheckLocks(t *testing.T) {
 		{name: "of a process that is gone", seed: w.with("unique", "{#a=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "of a process that runs something else", seed: w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#a=p:p1 #b=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a", "#b"}, "lock #a",
 			nil, w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#b=p:p1 offset=3}"))},
+		{name: "of a process that runs something very large", seed: w.with("working:w1", "(p1=1)", "process:p1", "["+strings.Repeat("x", 1<<20)+"]", "unique", "{#a=p:p1 offset=3}"),
+			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // to read it would take too long
 		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale-lock #a", nil, w)},

@@ -119,7 +119,7 @@ func TestDigestsAreKnown(t *testing.T) {
 		"enqueued under a lock": {{"enqueue_unique", func(e *env) error { _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(a)); return err }}},
 		"explained":             {put("k:x", a, Change{}), {"explain", func(e *env) error { _, err := Explain(e.ctx, e.line, e.q, "", []byte(a), 10, 10); return err }}},
 		"checked, of two megabytes": {put("k:x", strings.Repeat("x", 2<<20), Change{}), {"check", func(e *env) error {
-			v, err := Check(e.ctx, e.line, e.q, CheckEntries, "", true, []string{"k:x"})
+			v, err := Check(e.ctx, e.doctor(), e.q, CheckEntries, "", true, []string{"k:x"})
 			if err == nil && len(v.Flaws) > 0 {
 				err = fmt.Errorf("%v", v.Flaws)
 			}
@@ -205,7 +205,7 @@ func TestCheckReadsAMebibyte(t *testing.T) {
 			e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
 			names = append(names, name+entry)
 		}
-		v, err := Check(e.ctx, e.line, e.q, what, "", false, names)
+		v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
 		if err != nil || v.Judged != 4 || len(v.Flaws) > 0 {
 			t.Errorf("%s: %d were judged, not 4: %v, %v", what, v.Judged, v.Flaws, err)
 		}
@@ -232,7 +232,7 @@ func TestMendingIsBounded(t *testing.T) {
 				seed = seed.with("working:w"+n, "(p"+n+"="+n+")", "process:p"+n, "["+c.held+"]", "keyed:k:"+n, entry)
 			}
 			e.seed(seed)
-			v, err := Check(e.ctx, e.line, e.q, CheckHolders, "", true, []string{"w8", "w9"})
+			v, err := Check(e.ctx, e.doctor(), e.q, CheckHolders, "", true, []string{"w8", "w9"})
 			if err != nil || v.Judged != 1 || len(v.Flaws) != 1 {
 				t.Errorf("%d were judged: %v, %v", v.Judged, v.Flaws, err)
 			}
@@ -278,7 +278,7 @@ func TestDigestsOfOthers(t *testing.T) {
 			_, _, err = FailWorker(e.ctx, e.line, e.q, "w1")
 			e.must(nil, err)
 			contents(digest(a) + ":k:x")
-			v, err := Check(e.ctx, e.line, e.q, CheckEntries, "", false, []string{"k:x"})
+			v, err := Check(e.ctx, e.doctor(), e.q, CheckEntries, "", false, []string{"k:x"})
 			if err != nil || len(v.Flaws) > 0 {
 				t.Errorf("%v, %v", v.Flaws, err)
 			}

@@ -194,7 +194,7 @@ func TestGuardCheckBytes(t *testing.T) {
 // tried counts the entries that wait to be tried again.
 func tried(entries ...string) func(*env) string {
 	return func(e *env) string {
-		v, err := Check(e.ctx, e.line, e.q, CheckScheduled, "", false, entries)
+		v, err := Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries)
 		e.must(nil, err)
 		return itoa(v.Retries)
 	}

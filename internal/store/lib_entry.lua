@@ -110,11 +110,15 @@ local function await(lane, entry, payload, due, retries, crashes)
 end
 
 -- The waiting part of an entry goes, and with it the entry unless it runs. Returns
--- the payload, or nil if there is none. The digest is given if contents has told it.
-local function unwait(lane, entry, told)
+-- the payload, or nil if there is none. The digest is given if contents has told it, and a
+-- payload if the entry stays where something else waits.
+local function unwait(lane, entry, told, only)
   digests.forget()
   local key = lane.keyed .. entry
   local payload, process, digest = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest')) -- of another type: it is lost
+  if only and payload ~= only then
+    return nil
+  end
   redis.call('ZREM', lane.schedule, entry)
   if not payload then
     return nil

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,7 +76,8 @@ type env struct {
 	prefix string
 	q      keys.Queue
 	line   *redisconn.Line
-	conn   redis.Conn // for looking
+	doctor func() *redisconn.Line // of who checks
+	conn   redis.Conn             // for looking
 	ear    redis.PubSubConn
 	still  int64 // the time, where it stands still
 	way    way
@@ -96,6 +98,15 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	}
 	t.Cleanup(e.line.Close)
 	watched(t, url, e.prefix)
+	e.doctor = sync.OnceValue(func() *redisconn.Line {
+		dial, err := redisconn.FromURL(redistest.Doctor(t, url, prefix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := redisconn.NewLine(dial, time.Minute)
+		t.Cleanup(l.Close)
+		return l
+	})
 	e.q = keys.NewSpace(e.prefix).Queue("q")
 	e.ear = redis.PubSubConn{Conn: redistest.Dial(t, url)}
 	channels := []any{e.prefix + "_end"}
