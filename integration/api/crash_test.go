@@ -1,13 +1,19 @@
 package api
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -184,3 +190,331 @@ func TestSweep(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
 }
+
+// busyPeer does at random all that keeps keys and lists in motion: it puts, enqueues, removes
+// and cancels, and its handler ends in every way.
+func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
+	q, ctx := p.Queue(c.Queue), context.Background()
+	one := func() {
+		key := fmt.Sprint("key", rand.IntN(40))
+		o := &worqr.PutOptions{Reschedule: worqr.Reschedule(rand.IntN(4)), KeepPayload: rand.IntN(4) == 0, KeepCounts: rand.IntN(4) == 0}
+		if rand.IntN(2) == 0 {
+			o.At = time.Now().Add(rand.N(1200 * time.Millisecond))
+		}
+		switch n := rand.IntN(100); {
+		case n < 80:
+			_ = q.Put(ctx, key, []byte(key), o)
+		case n < 90:
+			_ = q.Enqueue(ctx, []byte("plain"))
+		case n < 93:
+			_ = q.EnqueueUnique(ctx, fmt.Append(nil, "unique", rand.IntN(20)))
+		case n < 97:
+			_, _ = q.CancelKey(ctx, key)
+		default:
+			_, _ = q.RemoveKey(ctx, key)
+		}
+	}
+	fail := errors.New("it fails")
+	return actor{
+		handler: func(ctx context.Context, t *worqr.Task) error {
+			switch n := rand.IntN(100); {
+			case n < 8:
+				return fail
+			case n < 18:
+				return worqr.RetryAfter(fail, rand.N(80*time.Millisecond))
+			case n < 22:
+				panic("it panics")
+			case n < 24:
+				return worqr.Permanent(fail)
+			case n < 26: // until the timeout
+				<-ctx.Done()
+				return ctx.Err()
+			case n < 30:
+				time.Sleep(rand.N(300 * time.Millisecond)) // does not obey
+			case n < 38 && t.Key != "":
+				return q.Put(ctx, t.Key, t.Payload, nil)
+			}
+			return nil
+		},
+		opts: &worqr.HandleOptions{
+			Concurrency: 8, MaxRetries: 3, MaxCrashes: -1, KeepFailed: 1_000_000, Timeout: 200 * time.Millisecond, Grace: 8 * time.Second,
+			Backoff: func(int) time.Duration { return rand.N(50 * time.Millisecond) },
+		},
+		told: func(string) {},
+		act: func(ctx context.Context) {
+			for ctx.Err() == nil {
+				one()
+				time.Sleep(rand.N(4 * time.Millisecond))
+			}
+		},
+	}
+}
+
+// deadlyPeer is a peer whose handler kills its process when it is given the payload
+// "deadly". Other tasks take Nap.
+func deadlyPeer(c childConfig, _ *worqr.Peer, say func(report)) actor {
+	return actor{
+		handler: func(_ context.Context, t *worqr.Task) error {
+			say(report{What: "start", Key: t.Key, Payload: string(t.Payload), Token: int64(t.Crashes)})
+			if string(t.Payload) == "deadly" {
+				say(report{What: "death"})
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			time.Sleep(c.Nap)
+			say(report{What: "end", Payload: string(t.Payload)})
+			return nil
+		},
+		opts: &worqr.HandleOptions{Concurrency: c.Concurrency},
+		told: func(string) {},
+	}
+}
+
+// A task that kills whoever runs it is in the failed queue after three deaths,
+// and 1,000 others are done.
+func TestDeadlyPayload(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(ctx context.Context, q *worqr.Queue) error{
+		"payload": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("deadly")) },
+		"key":     func(ctx context.Context, q *worqr.Queue) error { return q.Put(ctx, "deadly", []byte("deadly"), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := childConfig{Mode: "deadly", Nap: 10 * time.Millisecond}
+			c.URL, c.Queue, c.Prefix = redistest.URL(), "q", redistest.Prefix(t)
+			deadlyPayload(t, c, put)
+		})
+	}
+}
+
+func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr.Queue) error) {
+	const others = 1000
+	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue(c.Queue)
+	peers := []*process{spawn(t, c), spawn(t, c)}
+	started := time.Now()
+	enqueue(t, q, numbers("before", others/2)...)
+	must(t, put(t.Context(), q))
+	enqueue(t, q, numbers("after", others/2)...)
+
+	deaths, done := 0, map[string]bool{}
+	crashes := map[string]int64{} // payload → most
+	hear := func(r report) {
+		switch r.What {
+		case "death":
+			deaths++
+		case "end":
+			done[r.Payload] = true
+		case "start":
+			crashes[r.Payload] = max(crashes[r.Payload], r.Token)
+		}
+	}
+	failed := func() (all []worqr.FailedTask) {
+		for f, err := range q.Failed(t.Context()) {
+			must(t, err)
+			all = append(all, f)
+		}
+		return all
+	}
+	var buried []worqr.FailedTask
+	for deadline := time.Now().Add(2 * patience); ; time.Sleep(5 * time.Millisecond) {
+		for i, p := range peers {
+			gone := false
+			select {
+			case <-p.exited:
+				gone = true
+			default:
+			}
+			for len(p.reports) > 0 {
+				hear(<-p.reports)
+			}
+			if gone {
+				peers[i] = launch(t, c)
+			}
+		}
+		buried = failed()
+		s, err := q.Stats(t.Context())
+		must(t, err)
+		if len(buried) > 0 && s.Waiting+s.Scheduled+s.Running == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d deaths, %d others done, %d failed, %+v", deaths, len(done), len(buried), s)
+		}
+	}
+	took := time.Since(started)
+	for _, p := range peers {
+		p.signal(syscall.SIGTERM)
+		<-p.exited
+		for len(p.reports) > 0 {
+			hear(<-p.reports)
+		}
+	}
+	if deaths != 3 {
+		t.Errorf("%d deaths, want 3", deaths)
+	}
+	if len(done) != others {
+		t.Errorf("%d others were done, want %d", len(done), others)
+	}
+	found := false
+	for _, f := range buried {
+		switch {
+		case string(f.Payload) != "deadly":
+			t.Errorf("failed, and innocent: %q %s, %d crashes", f.Payload, f.Kind, f.Crashes)
+		case f.Kind != worqr.FailureCrashed || f.Crashes != 3:
+			t.Errorf("failed: %+v", f)
+		default:
+			found = true
+		}
+	}
+	if !found {
+		t.Error("the deadly task is not in the failed queue")
+	}
+	delete(crashes, "deadly")
+	counts := map[int64]int{}
+	for _, n := range crashes {
+		counts[n]++
+	}
+	t.Logf("failed after %v; crashes that were counted for others when they started: %v", took, counts)
+	_, err := q.DeleteAllFailed(t.Context())
+	must(t, err)
+	// Who found a worker dead may have been killed before it could strike it off.
+	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)
+	eventually(t, "the dead are off the roster", func() bool {
+		_, err := sweeper.Sweep(t.Context())
+		must(t, err)
+		n, err := redis.Int(conn.Do("SCARD", c.Prefix+":workers"))
+		must(t, err)
+		return n == 0
+	})
+	nothingLeftBut(t, c.Prefix, c.Queue)
+}
+
+// While a fleet works, is killed, stopped and recovers, there is nothing to report:
+// no page that is old when the next is read makes for a false alarm. One peer lives
+// all the time, so there is somebody to judge the others.
+func TestCheckBusyFleet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	storm := 6 * time.Second
+	if s := os.Getenv(chaosEnv); s != "" {
+		var err error
+		storm, err = time.ParseDuration(s)
+		is.NoErr(err)
+	}
+	seed := *checkSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Lease: time.Second, Mode: "busy"}
+	start := func() *process { return launch(t, c) }
+	steady := start()
+	others := []*process{start(), start()}
+
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
+	over, checked := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { checked <- n }()
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			do := doctor.Check
+			if n%2 == 1 {
+				do = doctor.Repair // which has nothing to do
+			}
+			report, err := do(context.Background(), nil)
+			if err != nil {
+				t.Errorf("check %d: %v", n, err)
+				return
+			}
+			n++
+			for _, f := range ills(report) {
+				t.Errorf("check %d of a fleet that is well: %v", n, f)
+			}
+		}
+	}()
+	meddled := make(chan int, 1)
+	go func() { // with what the peers do not do
+		n, q, ctx := 0, doctor.Queue(c.Queue), context.Background()
+		defer func() { meddled <- n }()
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			var err error
+			switch n++; n % 40 {
+			case 10:
+				_, err = q.RequeueAllFailed(ctx)
+			case 20:
+				_, err = q.DeleteAllFailed(ctx)
+			case 30:
+				err = q.Delete(ctx)
+			default:
+				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for who is stopped
+				_, err = q.Cancel(cut, fmt.Appendf(nil, "unique%d", n%20))
+				cancel()
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = nil
+				}
+			}
+			if err != nil {
+				t.Errorf("meddling: %v", err)
+				return
+			}
+		}
+	}()
+	kills, stops := 0, 0
+	for end := time.Now().Add(storm); time.Now().Before(end); time.Sleep(200*time.Millisecond + time.Duration(random.Int64N(int64(600*time.Millisecond)))) {
+		i := random.IntN(len(others))
+		if random.IntN(2) == 0 {
+			kills++
+			others[i].kill()
+			others[i] = start()
+			continue
+		}
+		stops++
+		others[i].signal(syscall.SIGSTOP)
+		time.Sleep(c.Lease * 3 / 2) // it is to be given up for dead meanwhile
+		others[i].signal(syscall.SIGCONT)
+	}
+	close(over)
+	checks, meddlings := <-checked, <-meddled
+	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet ./integration/api -check.seed %d", checks, meddlings, kills, stops, chaosEnv, storm, seed)
+	is.True(checks > 0)
+	for _, p := range append(others, steady) {
+		p.kill()
+	}
+
+	// The dead are found, and Repair has all that they held done by others.
+	dead, unserved := 0, 0
+	eventually(t, "nobody holds anything", func() bool {
+		report, err := doctor.Repair(t.Context(), nil)
+		is.NoErr(err)
+		is.True(report.OK())
+		dead += count(report, "expired-worker")
+		stats, err := doctor.Queue("q").Stats(t.Context())
+		is.NoErr(err)
+		return stats.Running == 0 && stats.Workers == 0
+	})
+	is.True(dead > 0)
+	report, err := doctor.Check(t.Context(), nil)
+	is.NoErr(err)
+	is.True(report.OK())
+	for _, f := range ills(report) {
+		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say
+		unserved++
+	}
+	is.True(unserved <= 1)
+}
+
+// chaosEnv names the environment variable with the time for which
+// TestKeysUnderFaults makes trouble, for each of its variants.
+const chaosEnv = "WORQR_TEST_CHAOS"
+
+var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")

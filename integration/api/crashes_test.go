@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -275,4 +276,63 @@ func TestManyNearlyCrashed(t *testing.T) {
 	close(release)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+1 })
 	is.Equal(failed(t, q), nil)
+}
+
+// A task that one more death would have fail gets its turn, however busy the
+// peer's other queues are.
+func TestLastChanceBesideBusyQueue(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	enqueue(t, p.Queue("quiet"), numbers("accused", 3)...)
+	for range 2 {
+		victim := open(t, worqr.Options{Prefix: prefix})
+		tasks, err := working(t, victim, "quiet").StartTasks(t.Context(), 3)
+		must(t, err)
+		n, err := p.FailWorker(t.Context(), victim.WorkerID())
+		must(t, err)
+		if len(tasks) != 3 || n != 3 {
+			t.Fatalf("%d tasks, and %d returned", len(tasks), n)
+		}
+		must(t, victim.Close())
+	}
+	ran := make(chan time.Time, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var busy atomic.Int64
+	p.Queue("quiet").Handle(func(context.Context, *worqr.Task) error {
+		ran <- time.Now()
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 4})
+	p.Queue("busy").Handle(func(context.Context, *worqr.Task) error {
+		busy.Add(1)
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 16})
+	var feeding sync.WaitGroup
+	feeder := open(t, worqr.Options{Prefix: prefix})
+	feeding.Go(func() {
+		for n := int64(0); ctx.Err() == nil; {
+			if n-busy.Load() > 5000 {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if feeder.Queue("busy").Enqueue(ctx, make([][]byte, 500)...) == nil {
+				n += 500
+			}
+		}
+	})
+	must(t, p.Queue("quiet").Pause(t.Context()))
+	run(t, p)
+	eventually(t, "it is busy", func() bool { return busy.Load() > 5000 })
+	must(t, p.Queue("quiet").Resume(t.Context()))
+	began := time.Now()
+	for range 3 {
+		receive(t, ran, 1)
+		t.Logf("after %v, beside %d others", time.Since(began), busy.Load())
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("they waited %v", took)
+	}
+	cancel()
+	feeding.Wait()
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"flag"
 	"iter"
 	"testing"
 	"time"
@@ -91,12 +90,6 @@ func allDone(t testing.TB, q *worqr.Queue) {
 		return s.Waiting+s.Scheduled+s.Running == 0
 	})
 }
-
-// chaosEnv names the environment variable with the time for which
-// TestKeysUnderFaults makes trouble, for each of its variants.
-const chaosEnv = "WORQR_TEST_CHAOS"
-
-var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")
 
 // atOnce is a Backoff that does not wait.
 func atOnce(int) time.Duration { return 0 }

@@ -27,14 +27,12 @@ const childEnv = "WORQR_TEST_CHILD"
 // A childConfig says what a peer in a process of its own does.
 type childConfig struct {
 	URL, Prefix, Queue string
-	Admin              string // URL as which the test looks and meddles; set by launch
 	Lease              time.Duration
 	Concurrency        int
 	Hold               bool // handlers run until their context ends, or "finish" is said
 	Exclusive          bool
 	Mode               string        // a key of actors; "" as described
-	Explicit           bool          // of chaos: options other than the defaults
-	Nap, Fuse          time.Duration // of deadly: how long the others take, and how long it takes to kill
+	Nap                time.Duration // of deadly: how long the others take
 }
 
 // An actor is what a peer in a process of its own does.
@@ -170,7 +168,7 @@ func spawn(t testing.TB, c childConfig) *process {
 // launch starts a peer in a process of its own.
 func launch(t testing.TB, c childConfig) *process {
 	t.Helper()
-	c.URL, c.Admin = redistest.Worker(t, c.URL, c.Prefix), c.URL
+	c.URL = redistest.Worker(t, c.URL, c.Prefix)
 	config, err := json.Marshal(c)
 	must(t, err)
 	binary, err := os.Executable()
@@ -235,4 +233,11 @@ func (p *process) signal(sig syscall.Signal) {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
+}
+
+var actors = map[string]func(c childConfig, p *worqr.Peer, say func(report)) actor{
+	"busy":     busyPeer,
+	"deadly":   deadlyPeer,
+	"due":      punctual,
+	"repeater": repeater,
 }

@@ -1,0 +1,165 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// punctual is a peer that says when it starts what it is given; "hold" it holds.
+func punctual(c childConfig, _ *worqr.Peer, say func(report)) actor {
+	return actor{
+		handler: func(ctx context.Context, t *worqr.Task) error {
+			say(report{What: "start", Key: t.Key, Payload: string(t.Payload), Token: t.Token})
+			if string(t.Payload) == "hold" {
+				<-ctx.Done()
+			}
+			return nil
+		},
+		opts: &worqr.HandleOptions{Concurrency: c.Concurrency},
+		told: func(string) {},
+	}
+}
+
+// An agenda is three punctual peers, to which tasks with times are given.
+type agenda struct {
+	t      *testing.T
+	q      *worqr.Queue
+	c      childConfig
+	peers  []*process
+	starts chan report
+	due    map[string]time.Time
+	got    []report
+}
+
+func newAgenda(t *testing.T, lease time.Duration) *agenda {
+	t.Helper()
+	prefix := redistest.Prefix(t)
+	f := &agenda{
+		t: t, q: open(t, worqr.Options{Prefix: prefix}).Queue("q"), starts: make(chan report, 1000), due: map[string]time.Time{},
+		c: childConfig{Mode: "due", URL: redistest.URL(), Queue: "q", Prefix: prefix, Concurrency: 2, Lease: lease},
+	}
+	for range 3 {
+		f.peers = append(f.peers, f.spawn())
+	}
+	idle(t, f.q, len(f.peers))
+	return f
+}
+
+func (f *agenda) spawn() *process {
+	p := spawn(f.t, f.c)
+	go func() {
+		for {
+			select {
+			case r := <-p.reports:
+				f.starts <- r
+			case <-p.exited:
+				return
+			}
+		}
+	}()
+	return p
+}
+
+// ahead puts a task at a time.
+func (f *agenda) ahead(d time.Duration) {
+	f.t.Helper()
+	k := fmt.Sprint(len(f.due))
+	f.due[k] = time.Now().Add(d)
+	must(f.t, f.q.Put(f.t.Context(), k, []byte(k), &worqr.PutOptions{At: f.due[k]}))
+}
+
+func (f *agenda) take(n int) { f.got = append(f.got, receive(f.t, f.starts, n)...) }
+
+// check demands that what was taken started within the bound, and logs when it did.
+func (f *agenda) check(what string, bound time.Duration) {
+	f.t.Helper()
+	var late []time.Duration
+	for _, r := range f.got {
+		d := r.At.Sub(f.due[r.Key])
+		late = append(late, d)
+		if d < 0 || d > bound {
+			f.t.Errorf("%s: starts %v after its time, at most %v", what, d, bound)
+		}
+	}
+	slices.Sort(late)
+	at := func(q float64) time.Duration { return late[int(q*float64(len(late)-1))].Round(10 * time.Microsecond) }
+	f.t.Logf("%s: %d tasks; after their time: median %v, 95%% %v, 99%% %v, most %v", what, len(f.got), at(.5), at(.95), at(.99), at(1))
+	f.got = nil
+}
+
+// An idle fleet starts what has a time when that comes. Ten minutes pass between two of
+// its beats, so nothing but its timers starts anything here, and the bound may be wide.
+func TestDueOnTime(t *testing.T) {
+	t.Parallel()
+	const slack = 10 * time.Second
+	f := newAgenda(t, 30*time.Minute)
+	const n = 100
+	for range n {
+		f.ahead(200*time.Millisecond + rand.N(300*time.Millisecond))
+	}
+	f.take(n)
+	f.check("a hundred at once", slack)
+
+	for range 5 {
+		f.ahead(200*time.Millisecond + rand.N(100*time.Millisecond))
+		f.take(1)
+	}
+	f.check("one by one", slack)
+
+	for range 5 { // each earlier than the one before
+		f.ahead(500 * time.Millisecond)
+		f.ahead(300 * time.Millisecond)
+		f.ahead(200 * time.Millisecond)
+		f.take(3)
+	}
+	f.check("earlier ones later", slack)
+
+	// All but one have no free slot, and that has one.
+	enqueue(t, f.q, "hold", "hold", "hold", "hold", "hold")
+	receive(t, f.starts, 5)
+	for range 5 {
+		f.ahead(200*time.Millisecond + rand.N(300*time.Millisecond))
+		f.take(1)
+	}
+	f.check("all but one peer are busy", slack)
+}
+
+// Where the one who keeps the time was killed, the next beat of another one starts what is
+// due; nobody waits until the dead one is failed, which takes two beats at least.
+func TestDueWithoutKeeper(t *testing.T) {
+	t.Parallel()
+	const beat = 4 * time.Second
+	f := newAgenda(t, 3*beat)
+	conn := redistest.Conn(t)
+	keeper := func() (id string) {
+		eventually(t, "somebody keeps the time", func() bool {
+			last, err := redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES"))
+			must(t, err)
+			if len(last) == 2 && len(last[1]) >= 14 { // others: since when they are idle, in ms
+				id = last[0]
+			}
+			return id != ""
+		})
+		return id
+	}
+	for range 2 {
+		f.ahead(400 * time.Millisecond)
+		victim, err := redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid"))
+		must(t, err)
+		i := slices.IndexFunc(f.peers, func(p *process) bool { return p.cmd.Process.Pid == victim })
+		f.peers[i].kill()
+		f.ahead(450 * time.Millisecond)
+		f.take(2)
+		f.peers[i] = f.spawn()
+	}
+	f.check("the keeper of the clock was killed", 7*beat/4)
+}
