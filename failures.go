@@ -1,6 +1,8 @@
 package worqr
 
 import (
+	"fmt"
+	"path"
 	"runtime"
 	"strings"
 	"sync"
@@ -31,8 +33,11 @@ type failures struct {
 	known map[place]bool
 }
 
-// A place is where code panics: the innermost calls.
-type place [3]uintptr
+// A place is where code panics: the innermost calls, and the file and line of the first.
+type place struct {
+	calls [3]uintptr
+	line  string
+}
 
 func newFailures(log *logs.Log, policy FailureLog) *failures {
 	each, all, panics := failureLines, failurePeak, panicLines
@@ -112,11 +117,14 @@ func panicPlace() (at place) {
 		switch {
 		case strings.HasPrefix(f.Function, "runtime."):
 			panicking = panicking || f.Function == "runtime.gopanic"
-		case panicking && n < len(at):
-			at[n] = f.PC
+		case panicking:
+			if n == 0 {
+				at.line = fmt.Sprintf("%s:%d", path.Join(path.Base(path.Dir(f.File)), path.Base(f.File)), f.Line)
+			}
+			at.calls[n] = f.PC
 			n++
 		}
-		if !more || n == len(at) {
+		if !more || n == len(at.calls) {
 			return at
 		}
 	}

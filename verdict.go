@@ -82,7 +82,12 @@ type panicError struct {
 	at    place
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+func (e *panicError) Error() string {
+	if e.at.line == "" {
+		return fmt.Sprintf("panic: %v", e.value)
+	}
+	return fmt.Sprintf("panic at %s: %v", e.at.line, e.value)
+}
 
 // Unwrap makes a panic with an error that error.
 func (e *panicError) Unwrap() error {
