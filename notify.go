@@ -3,41 +3,31 @@ package worqr
 import (
 	"time"
 
-	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
 )
 
-// listen has the rounds hear of work and cancels.
-func (r *rounds) listen() {
-	k := r.queue.keys
-	wake, work, cancel := k.Wake(r.worker), k.Channel(keys.KindWork), k.Channel(keys.KindCancel)
-	r.ear = &redisconn.Subscription{
-		Topics: []redisconn.Topic{{Name: work}, {Name: cancel}, {Name: wake}},
-		Synced: r.resync,
-		Message: func(channel string, data []byte) {
-			switch channel {
-			case wake:
-				r.hear("wake", data)
-			case work:
-				r.hear(keys.KindWork, data)
-			case cancel:
-				r.hear(keys.KindCancel, data)
-			}
-		},
-	}
-	_ = r.queue.peer.sub.Add(r.ear) // a closed peer has no worker
+// listen has the session be notified of work and cancels.
+func (r *Session) listen() {
+	stop := r.queue.store.Listen(r.member.Worker, r.notify, r.resync)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = stop
 }
 
-func (r *rounds) unlisten() {
-	if r.ear != nil {
-		r.queue.peer.sub.Remove(r.ear)
+// Unlisten ends that. It may take as long as Redis does.
+func (r *Session) Unlisten() {
+	r.mu.Lock()
+	stop := r.deaf
+	r.mu.Unlock()
+	if stop != nil {
+		stop()
 	}
 }
 
-// hear takes in a message from a channel of the queue.
-func (r *rounds) hear(kind keys.Kind, message []byte) {
+// notify takes in a message from a channel of the queue.
+func (r *Session) notify(n store.Notice, message []byte) {
 	var about []hash
-	if kind == keys.KindCancel {
+	if n == store.IsCanceled {
 		if r.isQuiet() {
 			return
 		}
@@ -45,14 +35,14 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch kind {
-	case "wake":
+	switch n {
+	case store.Woken:
 		r.look = true
-	case keys.KindWork:
+	case store.Work:
 		// From a producer that only pushes and publishes. Everybody hears it;
 		// the worker that was longest idle answers for all.
 		r.look = r.look || time.Now().Before(r.listens)
-	case keys.KindCancel:
+	case store.IsCanceled:
 		r.cancels.receive(about, r.held)
 		r.look = true
 	}
@@ -60,14 +50,14 @@ func (r *rounds) hear(kind keys.Kind, message []byte) {
 }
 
 // isQuiet reports whether nothing is held, and nothing may come to be.
-func (r *rounds) isQuiet() bool {
+func (r *Session) isQuiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.held) == 0 && r.silence == nil
 }
 
 // resync follows a confirmed subscription: messages may have been missed.
-func (r *rounds) resync() {
+func (r *Session) resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look = true

@@ -51,5 +51,8 @@ func Malformed(err error) error { return judge(err, verdict{kind: store.Broken})
 // counts as a retry, and MaxRetries holds, also where err is Permanent or Broken: the
 // outermost holds. It is nil if err is.
 func RetryAfter(err error, d time.Duration) error {
-	return judge(err, verdict{after: min(max(d, 0), longest)})
+	return judge(err, verdict{after: min(max(d, 0), Longest)})
 }
+
+// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
+func failedBackoff(retry int) time.Duration { return Doubling(retry, 10*time.Second, 15*time.Minute) }

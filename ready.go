@@ -10,7 +10,7 @@ import (
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
 // as many as the handlers will begin in a moment, and for how many bytes.
-func (s *service) ahead(n int) (tasks, bytes int) {
+func (s *Served) ahead(n int) (tasks, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most, room := s.room()
@@ -21,21 +21,21 @@ func (s *service) ahead(n int) (tasks, bytes int) {
 
 // foresee notes how long a trip to Redis takes, and by how much longer at present: as long,
 // and more, what is prefetched has to last.
-func (s *service) foresee(trip, late time.Duration) {
+func (s *Served) foresee(trip, late time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pace.trip, s.pace.late = trip, late
 }
 
 // answered notes that tasks asked for ahead have come, or will not come.
-func (s *service) answered(ahead int) {
+func (s *Served) answered(ahead int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked -= ahead
 }
 
 // roomy reports whether more could be taken ahead.
-func (s *service) roomy() bool {
+func (s *Served) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, room := s.room()
@@ -44,7 +44,7 @@ func (s *service) roomy() bool {
 
 // worth is for how many ends a second round is sent where Redis is far away: a small one
 // would keep its connection for a whole trip.
-func (s *service) worth() int {
+func (s *Served) worth() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most, _ := s.room()
@@ -52,10 +52,10 @@ func (s *service) worth() int {
 }
 
 // room is how many tasks may be taken ahead, and how many more. s.mu is held.
-func (s *service) room() (most, more int) {
+func (s *Served) room() (most, more int) {
 	most = s.opts.Prefetch
 	switch {
-	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
+	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.engine.capacity.Total() > 0:
 		return 0, 0 // what is shared is not to be hoarded
 	case most == 0 && s.pace.slow(time.Now()):
 		return 0, 0
@@ -67,7 +67,7 @@ func (s *service) room() (most, more int) {
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the
 // others as slots become free. It tells whether it did: not when the peer drains.
-func (s *service) take(tasks []*Task, slots []slot) bool {
+func (s *Served) take(tasks []*Attempt, slots []slot) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -92,14 +92,14 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 
 // begin has a task be handled in a slot. Ready tells whether it was prefetched. s.mu
 // is held.
-func (s *service) begin(t *Task, of slot, ready bool) {
+func (s *Served) begin(t *Attempt, of slot, ready bool) {
 	s.handlers.Add(1)
 	s.handling++
 	go s.work(t, of, ready)
 }
 
 // next is the task that has been ready for longest, or nil. s.mu is held.
-func (s *service) next() *Task {
+func (s *Served) next() *Attempt {
 	if len(s.ready) == 0 || s.draining {
 		return nil
 	}
@@ -118,24 +118,24 @@ var handlerGoroutines atomic.Int64 // that were started, by all peers of the pro
 
 // work handles a task in a slot, and then others as long as any is ready. Ready
 // tells whether the first was.
-func (s *service) work(t *Task, of slot, ready bool) {
-	name := s.queue.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
-	pprof.SetGoroutineLabels(pprof.WithLabels(t.rounds.base, pprof.Labels(handlerLabel, name)))
+func (s *Served) work(t *Attempt, of slot, ready bool) {
+	name := s.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
 	s.mu.Lock()
 	s.pace.began(now, s.handling >= s.opts.Concurrency)
 	s.mu.Unlock()
 	for t != nil {
-		a := newAttempt(s, t, of, name, now)
+		a := newRun(s, t, of, name, now)
 		a.ready = ready
-		a.run()
+		a.handle()
 		t, now, ready = a.next, a.ended, true
 	}
 }
 
 // freed takes in that a handler has returned: its slot goes to the task that it
 // returns, or is given back when there is none.
-func (s *service) freed(a *attempt) *Task {
+func (s *Served) freed(a *oneRun) *Attempt {
 	s.mu.Lock()
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
 	t := s.vacant(a.slot)
@@ -146,10 +146,10 @@ func (s *service) freed(a *attempt) *Task {
 // vacant is the next task for a slot, which is given back when there is none, or
 // when there are too many of them now. The end of what was in it is to be stored.
 // s.mu is held.
-func (s *service) vacant(of slot) *Task {
+func (s *Served) vacant(of slot) *Attempt {
 	s.ending++
-	s.queue.peer.counts.running.Add(-1)
-	var t *Task
+	s.engine.counts.Running.Add(-1)
+	var t *Attempt
 	if s.taken <= s.opts.Concurrency {
 		t = s.next()
 	}
@@ -164,7 +164,7 @@ func (s *service) vacant(of slot) *Task {
 }
 
 // reassign gives the slot of a disowned attempt away.
-func (s *service) reassign(a *attempt) {
+func (s *Served) reassign(a *oneRun) {
 	s.mu.Lock()
 	t := s.vacant(a.slot)
 	s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *service) reassign(a *attempt) {
 
 // unstick gives back what is ready when no handler has begun anything of it for a
 // while: others may be idle.
-func (s *service) unstick() {
+func (s *Served) unstick() {
 	s.mu.Lock()
 	waits := time.Since(s.pace.last)
 	if left := s.pace.stale() - waits; left > 0 {
@@ -189,16 +189,16 @@ func (s *service) unstick() {
 		s.pace.stuck = true
 	}
 	s.mu.Unlock()
-	s.recall()
+	s.Recall()
 }
 
-// recall puts back what is ready.
-func (s *service) recall() {
+// Recall puts back what is ready.
+func (s *Served) Recall() {
 	for {
 		s.mu.Lock()
-		var r *rounds
+		var r *Session
 		if len(s.ready) > 0 {
-			r = s.ready[0].rounds
+			r = s.ready[0].session
 		}
 		s.mu.Unlock()
 		if r == nil {
@@ -213,9 +213,9 @@ func (s *service) recall() {
 
 // recall puts back what is ready, and what a round under way brings is to follow
 // it. r.mu is held.
-func (r *rounds) recall() {
-	r.serve.recalls.Add(1)
-	for _, t := range r.serve.withdraw(func(t *Task) bool { return t.rounds == r }) {
+func (r *Session) recall() {
+	r.queue.recalls.Add(1)
+	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return t.session == r }) {
 		if r.ended == nil {
 			r.giveBack(t)
 		}
@@ -223,10 +223,10 @@ func (r *rounds) recall() {
 }
 
 // withdraw takes away those of the ready tasks that are meant.
-func (s *service) withdraw(meant func(*Task) bool) (tasks []*Task) {
+func (s *Served) withdraw(meant func(*Attempt) bool) (tasks []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = slices.DeleteFunc(s.ready, func(t *Task) bool {
+	s.ready = slices.DeleteFunc(s.ready, func(t *Attempt) bool {
 		if meant(t) {
 			tasks = append(tasks, t)
 			s.bytes -= t.size

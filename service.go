@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/store"
@@ -20,43 +19,108 @@ import (
 //
 // A handler occupies a slot. Tasks that were taken ahead are ready for whichever
 // slot is free next; while there are any, no slot is free.
-type service struct {
-	queue    *Queue
-	handler  Handler
-	share    *capacity.Share
-	followed bool            // OnFailed works on what fails
-	base     context.Context // parent of the tasks' contexts; set by Run, protected by the peer's mu
-	upset    logs.Outage
-	unsound  logs.Outage // about Backoff and errors
+type Served struct {
+	engine  *engine
+	store   *store.Served
+	id      string // the name, or what tells its failed queue from it
+	haul    func(context.Context) error
+	handler AttemptHandler  // nil while the queue is served by hand
+	share   *capacity.Share // likewise
+	upset   logs.Outage
+	unsound logs.Outage // about Backoff and errors
 
 	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
 	recalls  atomic.Int64   // of ready tasks
 	watch    *time.Timer    // while tasks are ready: whether any is begun
 
-	mu       sync.Mutex     // protects the fields below
-	opts     *HandleOptions // replaced, not changed
-	taken    int            // slots: of handlers that run, of tasks that were asked for, and spare
-	handling int            // slots of handlers that run
-	spare    []slot         // for the next round
-	ready    []*Task        // taken ahead, oldest first
-	bytes    int            // of their payloads
-	asked    int            // tasks that are asked for ahead
+	mu       sync.Mutex      // protects the fields below
+	base     context.Context // parent of the tasks' contexts
+	session  *Session        // the last one, until it has ended
+	opts     *options        // replaced, not changed
+	taken    int             // slots: of handlers that run, of tasks that were asked for, and spare
+	handling int             // slots of handlers that run
+	spare    []slot          // for the next round
+	ready    []*Attempt      // taken ahead, oldest first
+	bytes    int             // of their payloads
+	asked    int             // tasks that are asked for ahead
 	pace     pace
 	ending   int // tasks whose end is to be stored
 	draining bool
 }
 
-func newService(q *Queue, h Handler, o HandleOptions) *service {
-	s := &service{queue: q, handler: h, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
-	s.watch = time.AfterFunc(time.Hour, s.unstick)
-	s.watch.Stop()
-	s.share = q.peer.capacity.Share(o.Weight, o.Priority, s.turn)
-	return s
+// An AttemptHandler works on a task. The result goes with the end, if it returns no error.
+type AttemptHandler func(ctx context.Context, t *Attempt) (result []byte, err error)
+
+// options are those of a handler, all filled in.
+type options struct {
+	Concurrency int
+	Timeout     time.Duration // 0: none
+	Grace       time.Duration
+	MaxRetries  int
+	MaxCrashes  int
+	Keep        int // failed tasks
+	Backoff     func(retry int) time.Duration
+	Exclusive   bool
+	FailOnPanic bool
+	Followed    bool // a handler works on what fails
+	Priority    int
+	Weight      int
+	Prefetch    int
 }
 
-// options are those in force.
-func (s *service) options() *HandleOptions {
+// Queue returns a queue of the peer that is served by hand until Serve is called. Of the
+// options only MaxCrashes and Keep count until then. Haul moves accepted batches to it.
+func (e *engine) Queue(q *store.Served, o options, haul func(context.Context) error) *Served {
+	return &Served{engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+}
+
+// Serve has a handler work on the queue. It is called before the first Join.
+func (s *Served) Serve(h AttemptHandler, o options) {
+	s.watch = time.AfterFunc(time.Hour, s.unstick)
+	s.watch.Stop()
+	s.handler, s.opts = h, &o
+	s.share = s.engine.capacity.Share(o.Weight, o.Priority, s.turn)
+}
+
+// serves reports whether a handler works on the queue.
+func (s *Served) serves() bool { return s.handler != nil }
+
+// SetBase sets what the contexts of tasks descend from, for sessions that begin later.
+func (s *Served) SetBase(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.base = ctx
+}
+
+// Join begins a session with the queue, of which the worker has become a member.
+func (s *Served) Join(m Membership) *Session {
+	r := newSession(s, m)
+	s.mu.Lock()
+	s.session = r
+	s.mu.Unlock()
+	r.listen()
+	return r
+}
+
+// present is the session, or nil.
+func (s *Served) present() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session
+}
+
+// ended notes that a session has.
+func (s *Served) ended(r *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == r {
+		s.session = nil
+	}
+}
+
+// Options are those in force.
+func (s *Served) Options() *options {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opts
@@ -64,12 +128,12 @@ func (s *service) options() *HandleOptions {
 
 // limits are what decides whether a task is started or has failed, and how many
 // of these are kept.
-func (s *service) limits() (crashes, keep int) {
-	o := s.options()
-	if s.followed {
+func (s *Served) limits() (crashes, keep int) {
+	o := s.Options()
+	if o.Followed {
 		return max(o.MaxCrashes, 0), 0
 	}
-	return max(o.MaxCrashes, 0), o.KeepFailed
+	return max(o.MaxCrashes, 0), o.Keep
 }
 
 // A slot is room for one task: how many units of the common capacity it
@@ -78,22 +142,22 @@ type slot int
 
 // turn has the queue ask for tasks: it is its turn with the common capacity. What
 // it gets is kept for the round that follows.
-func (s *service) turn() {
-	if r, err := s.queue.rounds(); err == nil {
+func (s *Served) turn() {
+	if r := s.present(); r != nil {
 		s.mu.Lock()
 		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, maxStarts))...)
 		asks := len(s.spare) > 0 // or a round has asked in the meantime
 		s.mu.Unlock()
-		if !asks || r.poke() {
+		if !asks || r.Wake() {
 			return
 		}
 	}
 	s.forgo() // it asks once it is back
-	s.queue.peer.capacity.Pass()
+	s.engine.capacity.Pass()
 }
 
 // grab takes up to n free slots. s.mu is held.
-func (s *service) grab(n int) (slots []slot) {
+func (s *Served) grab(n int) (slots []slot) {
 	if s.draining {
 		s.share.Sated()
 		return nil
@@ -108,7 +172,7 @@ func (s *service) grab(n int) (slots []slot) {
 
 // wants reports whether the handler has a free slot, though the common capacity
 // may not allow to use it.
-func (s *service) wants() bool {
+func (s *Served) wants() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.draining && s.taken-len(s.spare) < s.opts.Concurrency
@@ -116,7 +180,7 @@ func (s *service) wants() bool {
 
 // reserve takes slots for up to n tasks that are to be asked for. Capacity.Pass
 // is to follow, without locks, here and below.
-func (s *service) reserve(n int) []slot {
+func (s *Served) reserve(n int) []slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := min(n, len(s.spare))
@@ -127,7 +191,7 @@ func (s *service) reserve(n int) []slot {
 
 // fill has what is ready be handled in slots for which no task came, and returns
 // those that are left.
-func (s *service) fill(slots []slot) []slot {
+func (s *Served) fill(slots []slot) []slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
@@ -143,7 +207,7 @@ func (s *service) fill(slots []slot) []slot {
 
 // unreserve gives back slots for which no task came. Sated tells that no more
 // are wanted at present.
-func (s *service) unreserve(slots []slot, sated bool) {
+func (s *Served) unreserve(slots []slot, sated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sated {
@@ -153,7 +217,7 @@ func (s *service) unreserve(slots []slot, sated bool) {
 }
 
 // vacate gives back slots. s.mu is held.
-func (s *service) vacate(slots []slot) {
+func (s *Served) vacate(slots []slot) {
 	s.taken -= len(slots)
 	for _, u := range slots {
 		s.share.Give(1, int(u))
@@ -161,21 +225,21 @@ func (s *service) vacate(slots []slot) {
 }
 
 // forgo gives back what was kept for a round that does not follow.
-func (s *service) forgo() {
+func (s *Served) forgo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leave()
 }
 
 // leave gives back what was kept: no more is wanted at present. s.mu is held.
-func (s *service) leave() {
+func (s *Served) leave() {
 	s.share.Sated()
 	s.vacate(s.spare)
 	s.spare = nil
 }
 
 // end notes that the end of a task was stored.
-func (s *service) end() {
+func (s *Served) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending--
@@ -185,9 +249,9 @@ func (s *service) end() {
 	}
 }
 
-// store waits until the ends of all tasks whose handlers have returned are
+// Stored waits until the ends of all tasks whose handlers have returned are
 // stored, or ctx ends.
-func (s *service) store(ctx context.Context) {
+func (s *Served) Stored(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		ending := s.ending
@@ -203,64 +267,73 @@ func (s *service) store(ctx context.Context) {
 	}
 }
 
-func (s *service) isDraining() bool {
+func (s *Served) isDraining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.draining
 }
 
-// drain has nothing be taken or begun any more.
-func (s *service) drain() {
+// Drain has nothing be taken or begun any more.
+func (s *Served) Drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.leave()
 	s.recalls.Add(1) // also of what is under way
 	s.mu.Unlock()
-	s.recall()
+	s.Recall()
+	if s.watch != nil {
+		s.watch.Stop()
+	}
+	if r := s.present(); r != nil {
+		r.Wake() // to be taken off the idle workers
+	}
 }
 
+// HandlersDone waits until no handler runs but those that were disowned.
+func (s *Served) HandlersDone() { s.handlers.Wait() }
+
 // pause asks Backoff how long to wait, and survives its panics.
-func (s *service) pause(o *HandleOptions, retry int) (d time.Duration) {
+func (s *Served) pause(o *options, retry int) (d time.Duration) {
 	defer func() {
 		var err error
-		attrs := []any{"queue", s.queue.id}
+		attrs := []any{"queue", s.id}
 		if v := recover(); v != nil {
 			stack := debug.Stack()
-			d, err = defaultBackoff(retry), &panicError{value: v, stack: stack}
+			d, err = DefaultBackoff(retry), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
-		s.unsound.Note(s.queue.peer.log, "Backoff panics, and the default holds", err, attrs...)
+		s.unsound.Note(s.engine.log, "Backoff panics, and the default holds", err, attrs...)
 	}()
-	return min(max(o.Backoff(retry), 0), longest)
+	return min(max(o.Backoff(retry), 0), Longest)
 }
 
 // disown logs that a handler ignores its context, with its stack.
-func (s *service) disown(a *attempt, cause error) {
-	if s.queue.peer.failures.stuck.Allow(s.queue.id) {
-		s.queue.peer.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			"queue", s.queue.id, "process", a.task.AttemptID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
+func (s *Served) disown(a *oneRun, cause error) {
+	if s.engine.failures.stuck.Allow(s.id) {
+		s.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
+			"queue", s.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
 	}
 }
 
 // insist repeats an end that was refused until it is stored or the task is no
 // longer ours.
-func (s *service) insist(t *Task, o store.Outcome) {
-	for retry := redisconn.NewBackoff(); ; {
+func (s *Served) insist(t *Attempt, o store.Outcome) {
+	for retry := store.NewBackoff(); ; {
 		select {
 		case <-time.After(retry.Next()):
-		case <-t.rounds.ctx.Done():
+		case <-t.session.ctx.Done():
 		}
-		err := t.settle(context.Background(), o)
+		err := t.End(context.Background(), o)
 		if err == nil || errors.Is(err, ErrNotOwner) {
-			s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", nil, "queue", s.queue.id)
+			s.upset.Note(s.engine.log, "cannot store task results; retrying", nil, "queue", s.id)
 			return
 		}
-		s.upset.Note(s.queue.peer.log, "cannot store task results; retrying", err, "queue", s.queue.id)
+		s.upset.Note(s.engine.log, "cannot store task results; retrying", err, "queue", s.id)
 	}
 }
 
-// set puts other options in force.
-func (s *service) set(o HandleOptions) {
+// SetOptions puts other options in force.
+func (s *Served) SetOptions(o options) {
 	s.mu.Lock()
 	s.opts = &o
 	s.leave() // what was kept was kept by the old ones
@@ -274,8 +347,8 @@ func (s *service) set(o HandleOptions) {
 	}
 	s.mu.Unlock()
 	if tooMany {
-		s.recall()
+		s.Recall()
 	}
-	s.queue.peer.capacity.Pass()
+	s.engine.capacity.Pass()
 	s.turn()
 }

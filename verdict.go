@@ -32,13 +32,13 @@ func (v *verdict) Unwrap() error { return v.err }
 
 // outcome is what becomes of a task that has failed with err. Pause says how long to
 // wait before a retry.
-func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) time.Duration) store.Outcome {
+func (o *options) outcome(err error, retries int, pause func(retry int) time.Duration) store.Outcome {
 	v, judged := errors.AsType[*verdict](err)
 	kind := store.Failed
 	switch _, panicked := errors.AsType[*panicError](err); {
 	case judged && v.kind != "":
 		kind = v.kind
-	case panicked && o.OnPanic == FailOnPanic:
+	case panicked && o.FailOnPanic:
 	case retries >= max(o.MaxRetries, 0):
 	case judged:
 		return store.Outcome{Verb: store.Retry, Delay: v.after}
@@ -48,16 +48,17 @@ func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) ti
 	return store.Outcome{Verb: store.Fail, Kind: kind, Reason: reason(err)}
 }
 
-// longest is the longest time that a task can be put off by.
-const longest = 100 * 365 * 24 * time.Hour
+// Longest is the longest time that a task can be put off by.
+const Longest = 100 * 365 * 24 * time.Hour
 
-// defaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
-func defaultBackoff(retry int) time.Duration { return doubling(retry, 2*time.Second, 5*time.Minute) }
+// OutcomeOf is what becomes of a task that fails for good with err.
+func OutcomeOf(err error) store.Outcome { return (&options{}).outcome(err, 0, nil) }
 
-// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
-func failedBackoff(retry int) time.Duration { return doubling(retry, 10*time.Second, 15*time.Minute) }
+// DefaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
+func DefaultBackoff(retry int) time.Duration { return Doubling(retry, 2*time.Second, 5*time.Minute) }
 
-func doubling(retry int, first, most time.Duration) time.Duration {
+// Doubling is the time before a retry: it doubles from the first up to most, jittered.
+func Doubling(retry int, first, most time.Duration) time.Duration {
 	d := first
 	for i := 1; i < retry && d < most; i++ {
 		d *= 2

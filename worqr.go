@@ -288,19 +288,13 @@ type Peer struct {
 
 	calls    *redisconn.Line    // what producers and read-outs send
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
-	link     link               // what the rounds tell of the way to Redis
 	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
 	sub      *redisconn.Subscriber
 	counts   counters
-	failures *failures
 	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
-	risk     atomic.Bool // a task is held whose next death would be its last
-	warned   sync.Once   // of the eviction policy
-
-	beforeDigest func(payload []byte) // called before that of a large payload is computed; nil unless a test asks
-
-	background sync.WaitGroup // all goroutines of a started worker
+	engine   *engine
+	warned   sync.Once // of the eviction policy
 
 	shutdown context.Context // ends when Shutdown is called
 	shut     context.CancelFunc
@@ -370,12 +364,15 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.failures = newFailures(p.log, p.opts.FailureLog)
 	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
 	p.sub = redisconn.NewSubscriber(dial, p.log)
+	p.engine = newEngine(EngineConfig{
+		Log: p.log, Capacity: p.capacity, Failures: FailurePolicy(p.opts.FailureLog), Lease: LeaseOf(p.opts.Lease),
+		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: p.outdate,
+	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
 }
@@ -423,7 +420,7 @@ func (p *Peer) Close() error {
 
 // flushLog logs what limits have left out so far, and waits until it is written.
 func (p *Peer) flushLog() {
-	p.failures.flush()
+	p.engine.Flush()
 	p.damage.Flush()
 	p.log.Flush()
 }
@@ -464,16 +461,25 @@ func badName(what, name string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
 }
 
+// served is the queue for the engine.
+func (q *Queue) served() *Served {
+	p := q.peer
+	lines := &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
+	return p.engine.Queue(&store.Served{Lines: lines, Name: q.name, ID: q.id, Keys: q.keys}, options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
+}
+
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
 // wrap makes err an error of the verb on the queue. It is called once, at the
 // exported edge.
-func (q *Queue) wrap(verb string, err error) error {
+func (q *Queue) wrap(verb string, err error) error { return wrapOn(q.name, verb, err) }
+
+func wrapOn(queue, verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, q.name), err)
+	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, queue), err)
 }
 
 func wrap(verb string, err error) error {
@@ -532,17 +538,22 @@ type PeerStats struct {
 	StuckHandlers   int64 // handlers that were disowned and still have not returned
 }
 
-type counters struct {
-	started, finished, stopped, canceled, retried, failed, dropped, stuck, lost, failures, swept, returned, evicted, running atomic.Int64
-}
+// counters are what the engine doesn't count.
+type counters struct{ swept, returned, evicted atomic.Int64 }
 
 // Stats returns the counters of this process. It does no I/O.
 func (p *Peer) Stats() PeerStats {
-	c := &p.counts
+	c := p.engine.Counts()
 	return PeerStats{
-		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
-		Canceled: c.canceled.Load(), TakenOver: c.lost.Load(), HandlerErrors: c.failures.Load(),
-		WorkersEvicted: c.swept.Load(), TasksReturned: c.returned.Load(), TimesEvicted: c.evicted.Load(),
-		RunningHandlers: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Dropped: c.dropped.Load(), StuckHandlers: c.stuck.Load(),
+		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(),
+		Canceled: c.Canceled.Load(), TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(),
+		WorkersEvicted: p.counts.swept.Load(), TasksReturned: p.counts.returned.Load(), TimesEvicted: p.counts.evicted.Load(),
+		RunningHandlers: c.Running.Load(), Retried: c.Retried.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(), StuckHandlers: c.Stuck.Load(),
 	}
 }
+
+// beat is the time between two beats.
+func (o *Options) beat() time.Duration { return LeaseOf(o.Lease).Beat }
+
+// granted is how long a beat keeps the lease from lapsing; 0 is forever.
+func (o *Options) granted() time.Duration { return LeaseOf(o.Lease).Grant }
