@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/engine"
 )
 
 // A Handler works on one task. What it returns says what becomes of the task:
@@ -151,15 +153,15 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
 	c.Weight = cmp.Or(c.Weight, 1)
 	if c.Backoff == nil {
-		c.Backoff = DefaultBackoff
+		c.Backoff = engine.DefaultBackoff
 	}
 	return c
 }
 
-// engine are the options as the engine has them. Followed tells whether OnFailed works on
+// forEngine are the options as the engine has them. Followed tells whether OnFailed works on
 // what fails.
-func (o *HandleOptions) engine(followed bool) options {
-	return options{
+func (o *HandleOptions) forEngine(followed bool) engine.Options {
+	return engine.Options{
 		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
 		Keep: o.KeepFailed, Backoff: o.Backoff, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
 		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
@@ -242,22 +244,22 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case p.services[q.id] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
 	}
-	p.services[q.id] = q.handled(h, o.engine(o.OnFailed != nil))
+	p.services[q.id] = q.handled(h, o.forEngine(o.OnFailed != nil))
 	if o.OnFailed != nil {
 		of, f := o.forFailed(), q.failed()
-		p.services[f.id] = f.handled(o.OnFailed, of.engine(false))
+		p.services[f.id] = f.handled(o.OnFailed, of.forEngine(false))
 	}
 }
 
 // A service is a queue with a handler.
 type service struct {
 	queue *Queue
-	*Served
+	*engine.Queue
 }
 
-func (q *Queue) handled(h Handler, o options) *service {
+func (q *Queue) handled(h Handler, o engine.Options) *service {
 	s := &service{q, q.served()}
-	s.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
+	s.Serve(func(ctx context.Context, a *engine.Attempt) ([]byte, error) {
 		t := taskOf(q.name, a)
 		err := h(ctx, t)
 		return t.Result, err
@@ -297,9 +299,9 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	if err != nil {
 		return q.wrap("set options", err)
 	}
-	s.SetOptions(o.engine(f != nil))
+	s.SetOptions(o.forEngine(f != nil))
 	if f != nil {
-		f.SetOptions(of.engine(false))
+		f.SetOptions(of.forEngine(false))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
@@ -250,14 +251,14 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	p.mu.Lock()
 	service := p.services[q.id]
 	p.mu.Unlock()
-	var serve *Served
+	var serve *engine.Queue
 	if service != nil {
-		serve = service.Served
+		serve = service.Queue
 	} else {
 		serve = q.served()
 	}
 	r := &serving{queue: q, id: id, asked: s.asked}
-	r.Session = serve.Join(Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { p.evicted(id) }})
+	r.Session = serve.Join(engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { p.evicted(id) }})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
 		w.mu.Unlock()

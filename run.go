@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -141,7 +142,7 @@ const leaveTimeout = 5 * time.Second
 // It returns how many are left.
 func (p *Peer) drain() (stuck int64) {
 	grace := time.Duration(0)
-	var sessions []*Session
+	var sessions []*engine.Session
 	for _, s := range p.services {
 		s.Drain()
 		grace = max(grace, s.Options().Grace)

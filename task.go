@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -22,11 +23,11 @@ type Task struct {
 	Failure   *FailedTask // what has happened to it; only for OnFailed
 	Result    []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
 
-	attempt *Attempt
+	attempt *engine.Attempt
 }
 
 // taskOf is an attempt as the caller gets it.
-func taskOf(queue string, a *Attempt) *Task {
+func taskOf(queue string, a *engine.Attempt) *Task {
 	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a}
 	if a.Failure != nil {
 		t.Failure = failure(a.Failure)
@@ -66,8 +67,8 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if q.bad != nil {
 		return nil, q.bad
 	}
-	if n < 1 || n > maxStarts {
-		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, maxStarts)
+	if n < 1 || n > engine.MaxStarts {
+		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, engine.MaxStarts)
 	}
 	r, err := q.session()
 	if err != nil {
@@ -104,7 +105,7 @@ func (t *Task) Stop(ctx context.Context) error {
 // It fails with ErrInvalid when delay is negative or more than a century; other
 // errors are those of Finish.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
-	if delay < 0 || delay > Longest {
+	if delay < 0 || delay > engine.Longest {
 		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
 	}
 	return t.wrap("retry task", t.attempt.End(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
@@ -119,7 +120,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
 	}
-	return t.wrap("fail task", t.attempt.End(ctx, OutcomeOf(reason)))
+	return t.wrap("fail task", t.attempt.End(ctx, engine.OutcomeOf(reason)))
 }
 
 func (t *Task) wrap(verb string, err error) error { return wrapOn(t.Queue, verb, err) }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -162,7 +163,7 @@ func (q *Queue) StopWork(ctx context.Context) error {
 }
 
 // session is that of the present worker with the queue.
-func (q *Queue) session() (*Session, error) {
+func (q *Queue) session() (*engine.Session, error) {
 	w := q.peer.present()
 	if w == nil {
 		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
@@ -180,7 +181,7 @@ func (q *Queue) session() (*Session, error) {
 
 // A serving is a session, and with which queue.
 type serving struct {
-	*Session
+	*engine.Session
 	queue *Queue
 	id    string // of the worker
 	asked int64  // the token that the join named

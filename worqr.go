@@ -89,6 +89,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/gomodule/redigo/redis"
@@ -105,30 +106,30 @@ const Version = "0.2.0-dev"
 // The errors to match with errors.Is. Redis's own errors are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty, or paused.
-	ErrNoTask = errors.New("worqr: no task")
+	ErrNoTask = engine.ErrNoTask
 	// ErrDuplicate: an equal unique task is waiting or running.
 	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	// ErrNotStarted: call StartWorker (or Run) first.
 	ErrNotStarted = errors.New("worqr: the worker is not started")
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
-	ErrNotWorking = errors.New("worqr: not working on the queue")
+	ErrNotWorking = engine.ErrNotWorking
 	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
-	ErrNotOwner = errors.New("worqr: task lost: another worker may be running it")
+	ErrNotOwner = engine.ErrNotOwner
 	// ErrEvicted: another peer, or FailWorker, has evicted this worker, and others run
 	// its tasks. It comes back by itself under a new id.
-	ErrEvicted = errors.New("worqr: worker evicted")
+	ErrEvicted = engine.ErrEvicted
 	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
 	// Redis didn't answer, so another peer may start the task. It's the cause with which
 	// the context of an Exclusive handler ends then, and that of a prefetched task that
 	// begins just then. The peer need not have been evicted: if it wasn't, the task goes
 	// back to the front, and starts a second time in any case.
-	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
+	ErrLeaseExpired = engine.ErrLeaseExpired
 	// ErrCanceled: the task was canceled.
-	ErrCanceled = errors.New("worqr: the task was canceled")
+	ErrCanceled = engine.ErrCanceled
 	// ErrTimeout: the attempt took too long.
-	ErrTimeout = errors.New("worqr: the attempt took too long")
+	ErrTimeout = engine.ErrTimeout
 	// ErrShutdown: the peer is shutting down, or has.
-	ErrShutdown = errors.New("worqr: the peer is shutting down")
+	ErrShutdown = engine.ErrShutdown
 	// ErrBadName: a queue's name or a prefix is not allowed.
 	ErrBadName = errors.New("worqr: bad name")
 	// ErrInvalid: an option or an argument makes no sense.
@@ -293,7 +294,7 @@ type Peer struct {
 	counts   counters
 	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
-	engine   *engine
+	engine   *engine.Engine
 	warned   sync.Once // of the eviction policy
 
 	shutdown context.Context // ends when Shutdown is called
@@ -369,8 +370,8 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
 	p.sub = redisconn.NewSubscriber(dial, p.log)
-	p.engine = newEngine(EngineConfig{
-		Log: p.log, Capacity: p.capacity, Failures: FailurePolicy(p.opts.FailureLog), Lease: LeaseOf(p.opts.Lease),
+	p.engine = engine.New(engine.Config{
+		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: p.outdate,
 	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
@@ -462,10 +463,10 @@ func badName(what, name string, err error) error {
 }
 
 // served is the queue for the engine.
-func (q *Queue) served() *Served {
+func (q *Queue) served() *engine.Queue {
 	p := q.peer
 	lines := &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
-	return p.engine.Queue(&store.Served{Lines: lines, Name: q.name, ID: q.id, Keys: q.keys}, options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
+	return p.engine.Queue(&store.Served{Lines: lines, Name: q.name, ID: q.id, Keys: q.keys}, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
 }
 
 // Name returns the name of the queue.
@@ -553,7 +554,7 @@ func (p *Peer) Stats() PeerStats {
 }
 
 // beat is the time between two beats.
-func (o *Options) beat() time.Duration { return LeaseOf(o.Lease).Beat }
+func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }
 
 // granted is how long a beat keeps the lease from lapsing; 0 is forever.
-func (o *Options) granted() time.Duration { return LeaseOf(o.Lease).Grant }
+func (o *Options) granted() time.Duration { return engine.LeaseOf(o.Lease).Grant }

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"fmt"
@@ -25,9 +25,9 @@ type FailurePolicy int
 
 // The policies: within limits, all, panics only.
 const (
-	LogLimitedFailures FailurePolicy = iota
-	LogAllFailures
-	LogPanicsOnly
+	LogLimited FailurePolicy = iota
+	LogAll
+	LogPanics
 )
 
 // failures logs what handlers of a peer fail with, and how often.
@@ -51,7 +51,7 @@ type place struct {
 
 func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 	each, all, panics := failureLines, failurePeak, panicLines
-	if policy == LogAllFailures {
+	if policy == LogAll {
 		all, panics = 0, 0
 	}
 	return &failures{
@@ -65,7 +65,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 
 // retried logs a failure after which the task is retried.
 func (f *failures) retried(t *Attempt, text string, in time.Duration) {
-	if f.policy == LogPanicsOnly {
+	if f.policy == LogPanics {
 		return
 	}
 	if queue := t.session.queue.id; f.retries.Allow(queue) {
@@ -75,7 +75,7 @@ func (f *failures) retried(t *Attempt, text string, in time.Duration) {
 
 // final logs that a task is in the failed queue now.
 func (f *failures) final(t *Attempt, kind store.Kind, text string) {
-	if f.policy == LogPanicsOnly {
+	if f.policy == LogPanics {
 		return
 	}
 	if queue := t.session.queue.id; f.finals.Allow(queue) {

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"runtime/pprof"
@@ -10,7 +10,7 @@ import (
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
 // as many as the handlers will begin in a moment, and for how many bytes.
-func (s *Served) ahead(n int) (tasks, bytes int) {
+func (s *Queue) ahead(n int) (tasks, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most, room := s.room()
@@ -21,21 +21,21 @@ func (s *Served) ahead(n int) (tasks, bytes int) {
 
 // foresee notes how long a trip to Redis takes, and by how much longer at present: as long,
 // and more, what is prefetched has to last.
-func (s *Served) foresee(trip, late time.Duration) {
+func (s *Queue) foresee(trip, late time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pace.trip, s.pace.late = trip, late
 }
 
 // answered notes that tasks asked for ahead have come, or will not come.
-func (s *Served) answered(ahead int) {
+func (s *Queue) answered(ahead int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked -= ahead
 }
 
 // roomy reports whether more could be taken ahead.
-func (s *Served) roomy() bool {
+func (s *Queue) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, room := s.room()
@@ -44,15 +44,15 @@ func (s *Served) roomy() bool {
 
 // worth is for how many ends a second round is sent where Redis is far away: a small one
 // would keep its connection for a whole trip.
-func (s *Served) worth() int {
+func (s *Queue) worth() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most, _ := s.room()
-	return max(worthwhile, min(most/4, maxStarts/4))
+	return max(worthwhile, min(most/4, MaxStarts/4))
 }
 
 // room is how many tasks may be taken ahead, and how many more. s.mu is held.
-func (s *Served) room() (most, more int) {
+func (s *Queue) room() (most, more int) {
 	most = s.opts.Prefetch
 	switch {
 	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.engine.capacity.Total() > 0:
@@ -67,7 +67,7 @@ func (s *Served) room() (most, more int) {
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the
 // others as slots become free. It tells whether it did: not when the peer drains.
-func (s *Served) take(tasks []*Attempt, slots []slot) bool {
+func (s *Queue) take(tasks []*Attempt, slots []slot) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -92,14 +92,14 @@ func (s *Served) take(tasks []*Attempt, slots []slot) bool {
 
 // begin has a task be handled in a slot. Ready tells whether it was prefetched. s.mu
 // is held.
-func (s *Served) begin(t *Attempt, of slot, ready bool) {
+func (s *Queue) begin(t *Attempt, of slot, ready bool) {
 	s.handlers.Add(1)
 	s.handling++
 	go s.work(t, of, ready)
 }
 
 // next is the task that has been ready for longest, or nil. s.mu is held.
-func (s *Served) next() *Attempt {
+func (s *Queue) next() *Attempt {
 	if len(s.ready) == 0 || s.draining {
 		return nil
 	}
@@ -118,7 +118,7 @@ var handlerGoroutines atomic.Int64 // that were started, by all peers of the pro
 
 // work handles a task in a slot, and then others as long as any is ready. Ready
 // tells whether the first was.
-func (s *Served) work(t *Attempt, of slot, ready bool) {
+func (s *Queue) work(t *Attempt, of slot, ready bool) {
 	name := s.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
@@ -135,7 +135,7 @@ func (s *Served) work(t *Attempt, of slot, ready bool) {
 
 // freed takes in that a handler has returned: its slot goes to the task that it
 // returns, or is given back when there is none.
-func (s *Served) freed(a *oneRun) *Attempt {
+func (s *Queue) freed(a *run) *Attempt {
 	s.mu.Lock()
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
 	t := s.vacant(a.slot)
@@ -146,7 +146,7 @@ func (s *Served) freed(a *oneRun) *Attempt {
 // vacant is the next task for a slot, which is given back when there is none, or
 // when there are too many of them now. The end of what was in it is to be stored.
 // s.mu is held.
-func (s *Served) vacant(of slot) *Attempt {
+func (s *Queue) vacant(of slot) *Attempt {
 	s.ending++
 	s.engine.counts.Running.Add(-1)
 	var t *Attempt
@@ -164,7 +164,7 @@ func (s *Served) vacant(of slot) *Attempt {
 }
 
 // reassign gives the slot of a disowned attempt away.
-func (s *Served) reassign(a *oneRun) {
+func (s *Queue) reassign(a *run) {
 	s.mu.Lock()
 	t := s.vacant(a.slot)
 	s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Served) reassign(a *oneRun) {
 
 // unstick gives back what is ready when no handler has begun anything of it for a
 // while: others may be idle.
-func (s *Served) unstick() {
+func (s *Queue) unstick() {
 	s.mu.Lock()
 	waits := time.Since(s.pace.last)
 	if left := s.pace.stale() - waits; left > 0 {
@@ -193,7 +193,7 @@ func (s *Served) unstick() {
 }
 
 // Recall puts back what is ready.
-func (s *Served) Recall() {
+func (s *Queue) Recall() {
 	for {
 		s.mu.Lock()
 		var r *Session
@@ -223,7 +223,7 @@ func (r *Session) recall() {
 }
 
 // withdraw takes away those of the ready tasks that are meant.
-func (s *Served) withdraw(meant func(*Attempt) bool) (tasks []*Attempt) {
+func (s *Queue) withdraw(meant func(*Attempt) bool) (tasks []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = slices.DeleteFunc(s.ready, func(t *Attempt) bool {

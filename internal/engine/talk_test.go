@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	r := joinedAt(t, redistest.Worker(t, link.URL(), "p"))
+	r := joined(t, redistest.Worker(t, link.URL(), "p"))
 	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
 	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).store
@@ -99,7 +99,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			is := is.New(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
-			r := joinedAt(t, redistest.Worker(t, link.URL(), "p"))
+			r := joined(t, redistest.Worker(t, link.URL(), "p"))
 			enqueue(t, r.queue.store, "a")
 			tasks, err := r.Start(t.Context(), 1)
 			is.NoErr(err)
@@ -195,7 +195,7 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 				s := &ending{done: make(chan settled, 1)}
 				e := &exchange{wants: []*want{w}, outcomes: []*ending{s}}
 				if ended {
-					a := &oneRun{task: &Attempt{session: r}, queue: q}
+					a := &run{task: &Attempt{session: r}, queue: q}
 					e.outcomes = append(e.outcomes, &ending{ours: true, by: a})
 				}
 				over := make(chan struct{})

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"testing"
@@ -131,10 +131,10 @@ func TestPaceSlow(t *testing.T) {
 func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	t.Parallel()
 	s := lonely(t)
-	s.opts = &options{Concurrency: 1}
+	s.opts = &Options{Concurrency: 1}
 	s.ready = []*Attempt{{}} // for the slot
 	task := &Attempt{Payload: make([]byte, 1<<20), size: 10}
-	s.freed(&oneRun{task: task, ended: time.Now()})
+	s.freed(&run{task: task, ended: time.Now()})
 	if s.pace.size != 10 {
 		t.Error(s.pace.size)
 	}

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxStarts   = 1000 // tasks started by one round
+	MaxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
 	firstAsk    = 4    // starts asked for after a quiet time
 	worthwhile  = 32   // ends for which a second round is sent
@@ -44,8 +44,8 @@ type Membership struct {
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.
 type Session struct {
-	engine  *engine
-	queue   *Served
+	engine  *Engine
+	queue   *Queue
 	member  Membership
 	base    context.Context // parent of the tasks' contexts
 	ctx     context.Context // ends with the rounds
@@ -95,7 +95,7 @@ type Session struct {
 	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }
 
-func newSession(q *Served, m Membership) *Session {
+func newSession(q *Queue, m Membership) *Session {
 	q.mu.Lock()
 	base := q.base
 	q.mu.Unlock()
@@ -360,7 +360,7 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 		if a.Cut {
 			r.ask = max(firstAsk, len(tasks)+len(tasks)/4) // not much more fits into a round
 		} else if full {
-			r.ask = min(2*r.ask, maxStarts)
+			r.ask = min(2*r.ask, MaxStarts)
 		} else {
 			r.ask = max(firstAsk, len(tasks))
 		}
@@ -373,7 +373,7 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Buried > 0 {
 		r.engine.counts.Failed.Add(int64(a.Buried))
 		r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
-			"queue", r.queue.id, "tasks", a.Buried, "kind", FailureCrashed, "MaxCrashes", e.Crashes)
+			"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
 	}
 	r.hand(e, tasks, full || a.Again)
 	if a.Hungry > 0 && r.queue.serves() && r.queue.Options().Prefetch <= 0 {
@@ -535,7 +535,7 @@ func (r *Session) Abandon() {
 	r.mu.Lock()
 	held := slices.Collect(maps.Values(r.held))
 	r.mu.Unlock()
-	var one *oneRun
+	var one *run
 	handlers := 0
 	for _, t := range held {
 		if a := t.run.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ type ending struct {
 	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it is repeated until it is answered
-	by     *oneRun      // is told what became of it; nil if a task is given back that nobody took
+	by     *run         // is told what became of it; nil if a task is given back that nobody took
 	before store.Ending // by which it was to end before
 	held   bool         // the task was held when this was first said
 	task   *Attempt     // whose digest is to be said, too, and was not known before; mostly nil
@@ -133,7 +133,7 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 	starts := 0
 	// What goes back starts before all else. And ends that cost more than starts don't pile up.
 	back := goBack(r.outcomes) || len(r.outcomes) > mostAhead
-	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
+	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= MaxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
 	}
@@ -142,7 +142,7 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 		if r.closing {
 			r.queue.forgo()
 		} else if !back {
-			n := min(r.ask, maxStarts-starts)
+			n := min(r.ask, MaxStarts-starts)
 			e.slots = r.queue.reserve(n)
 			e.recalls = r.queue.recalls.Load()
 			e.Ahead, e.Room = r.queue.ahead(n - len(e.slots))
@@ -174,7 +174,7 @@ func (r *Session) wanted() (n int) {
 	if r.queue.serves() && !r.closing {
 		n += r.ask
 	}
-	return min(n, maxStarts)
+	return min(n, MaxStarts)
 }
 
 // fit is how many of the outcomes, the first ones, fit into a budget of Redis's time, and

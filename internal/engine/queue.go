@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 //
 // A handler occupies a slot. Tasks that were taken ahead are ready for whichever
 // slot is free next; while there are any, no slot is free.
-type Served struct {
-	engine  *engine
+type Queue struct {
+	engine  *Engine
 	store   *store.Served
 	id      string // the name, or what tells its failed queue from it
 	haul    func(context.Context) error
-	handler AttemptHandler  // nil while the queue is served by hand
+	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // likewise
 	upset   logs.Outage
 	unsound logs.Outage // about Backoff and errors
@@ -37,7 +37,7 @@ type Served struct {
 	mu       sync.Mutex      // protects the fields below
 	base     context.Context // parent of the tasks' contexts
 	session  *Session        // the last one, until it has ended
-	opts     *options        // replaced, not changed
+	opts     *Options        // replaced, not changed
 	taken    int             // slots: of handlers that run, of tasks that were asked for, and spare
 	handling int             // slots of handlers that run
 	spare    []slot          // for the next round
@@ -49,11 +49,11 @@ type Served struct {
 	draining bool
 }
 
-// An AttemptHandler works on a task. The result goes with the end, if it returns no error.
-type AttemptHandler func(ctx context.Context, t *Attempt) (result []byte, err error)
+// An Handler works on a task. The result goes with the end, if it returns no error.
+type Handler func(ctx context.Context, t *Attempt) (result []byte, err error)
 
-// options are those of a handler, all filled in.
-type options struct {
+// Options are those of a handler, all filled in.
+type Options struct {
 	Concurrency int
 	Timeout     time.Duration // 0: none
 	Grace       time.Duration
@@ -71,12 +71,12 @@ type options struct {
 
 // Queue returns a queue of the peer that is served by hand until Serve is called. Of the
 // options only MaxCrashes and Keep count until then. Haul moves accepted batches to it.
-func (e *engine) Queue(q *store.Served, o options, haul func(context.Context) error) *Served {
-	return &Served{engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+func (e *Engine) Queue(q *store.Served, o Options, haul func(context.Context) error) *Queue {
+	return &Queue{engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
 // Serve has a handler work on the queue. It is called before the first Join.
-func (s *Served) Serve(h AttemptHandler, o options) {
+func (s *Queue) Serve(h Handler, o Options) {
 	s.watch = time.AfterFunc(time.Hour, s.unstick)
 	s.watch.Stop()
 	s.handler, s.opts = h, &o
@@ -84,17 +84,17 @@ func (s *Served) Serve(h AttemptHandler, o options) {
 }
 
 // serves reports whether a handler works on the queue.
-func (s *Served) serves() bool { return s.handler != nil }
+func (s *Queue) serves() bool { return s.handler != nil }
 
 // SetBase sets what the contexts of tasks descend from, for sessions that begin later.
-func (s *Served) SetBase(ctx context.Context) {
+func (s *Queue) SetBase(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.base = ctx
 }
 
 // Join begins a session with the queue, of which the worker has become a member.
-func (s *Served) Join(m Membership) *Session {
+func (s *Queue) Join(m Membership) *Session {
 	r := newSession(s, m)
 	s.mu.Lock()
 	s.session = r
@@ -104,14 +104,14 @@ func (s *Served) Join(m Membership) *Session {
 }
 
 // present is the session, or nil.
-func (s *Served) present() *Session {
+func (s *Queue) present() *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session
 }
 
 // ended notes that a session has.
-func (s *Served) ended(r *Session) {
+func (s *Queue) ended(r *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session == r {
@@ -120,7 +120,7 @@ func (s *Served) ended(r *Session) {
 }
 
 // Options are those in force.
-func (s *Served) Options() *options {
+func (s *Queue) Options() *Options {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opts
@@ -128,7 +128,7 @@ func (s *Served) Options() *options {
 
 // limits are what decides whether a task is started or has failed, and how many
 // of these are kept.
-func (s *Served) limits() (crashes, keep int) {
+func (s *Queue) limits() (crashes, keep int) {
 	o := s.Options()
 	if o.Followed {
 		return max(o.MaxCrashes, 0), 0
@@ -142,10 +142,10 @@ type slot int
 
 // turn has the queue ask for tasks: it is its turn with the common capacity. What
 // it gets is kept for the round that follows.
-func (s *Served) turn() {
+func (s *Queue) turn() {
 	if r := s.present(); r != nil {
 		s.mu.Lock()
-		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, maxStarts))...)
+		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, MaxStarts))...)
 		asks := len(s.spare) > 0 // or a round has asked in the meantime
 		s.mu.Unlock()
 		if !asks || r.Wake() {
@@ -157,7 +157,7 @@ func (s *Served) turn() {
 }
 
 // grab takes up to n free slots. s.mu is held.
-func (s *Served) grab(n int) (slots []slot) {
+func (s *Queue) grab(n int) (slots []slot) {
 	if s.draining {
 		s.share.Sated()
 		return nil
@@ -172,7 +172,7 @@ func (s *Served) grab(n int) (slots []slot) {
 
 // wants reports whether the handler has a free slot, though the common capacity
 // may not allow to use it.
-func (s *Served) wants() bool {
+func (s *Queue) wants() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.draining && s.taken-len(s.spare) < s.opts.Concurrency
@@ -180,7 +180,7 @@ func (s *Served) wants() bool {
 
 // reserve takes slots for up to n tasks that are to be asked for. Capacity.Pass
 // is to follow, without locks, here and below.
-func (s *Served) reserve(n int) []slot {
+func (s *Queue) reserve(n int) []slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := min(n, len(s.spare))
@@ -191,7 +191,7 @@ func (s *Served) reserve(n int) []slot {
 
 // fill has what is ready be handled in slots for which no task came, and returns
 // those that are left.
-func (s *Served) fill(slots []slot) []slot {
+func (s *Queue) fill(slots []slot) []slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
@@ -207,7 +207,7 @@ func (s *Served) fill(slots []slot) []slot {
 
 // unreserve gives back slots for which no task came. Sated tells that no more
 // are wanted at present.
-func (s *Served) unreserve(slots []slot, sated bool) {
+func (s *Queue) unreserve(slots []slot, sated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sated {
@@ -217,7 +217,7 @@ func (s *Served) unreserve(slots []slot, sated bool) {
 }
 
 // vacate gives back slots. s.mu is held.
-func (s *Served) vacate(slots []slot) {
+func (s *Queue) vacate(slots []slot) {
 	s.taken -= len(slots)
 	for _, u := range slots {
 		s.share.Give(1, int(u))
@@ -225,21 +225,21 @@ func (s *Served) vacate(slots []slot) {
 }
 
 // forgo gives back what was kept for a round that does not follow.
-func (s *Served) forgo() {
+func (s *Queue) forgo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leave()
 }
 
 // leave gives back what was kept: no more is wanted at present. s.mu is held.
-func (s *Served) leave() {
+func (s *Queue) leave() {
 	s.share.Sated()
 	s.vacate(s.spare)
 	s.spare = nil
 }
 
 // end notes that the end of a task was stored.
-func (s *Served) end() {
+func (s *Queue) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending--
@@ -251,7 +251,7 @@ func (s *Served) end() {
 
 // Stored waits until the ends of all tasks whose handlers have returned are
 // stored, or ctx ends.
-func (s *Served) Stored(ctx context.Context) {
+func (s *Queue) Stored(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		ending := s.ending
@@ -267,14 +267,14 @@ func (s *Served) Stored(ctx context.Context) {
 	}
 }
 
-func (s *Served) isDraining() bool {
+func (s *Queue) isDraining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.draining
 }
 
 // Drain has nothing be taken or begun any more.
-func (s *Served) Drain() {
+func (s *Queue) Drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.leave()
@@ -290,10 +290,10 @@ func (s *Served) Drain() {
 }
 
 // HandlersDone waits until no handler runs but those that were disowned.
-func (s *Served) HandlersDone() { s.handlers.Wait() }
+func (s *Queue) HandlersDone() { s.handlers.Wait() }
 
 // pause asks Backoff how long to wait, and survives its panics.
-func (s *Served) pause(o *options, retry int) (d time.Duration) {
+func (s *Queue) pause(o *Options, retry int) (d time.Duration) {
 	defer func() {
 		var err error
 		attrs := []any{"queue", s.id}
@@ -308,7 +308,7 @@ func (s *Served) pause(o *options, retry int) (d time.Duration) {
 }
 
 // disown logs that a handler ignores its context, with its stack.
-func (s *Served) disown(a *oneRun, cause error) {
+func (s *Queue) disown(a *run, cause error) {
 	if s.engine.failures.stuck.Allow(s.id) {
 		s.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
 			"queue", s.id, "process", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
@@ -317,7 +317,7 @@ func (s *Served) disown(a *oneRun, cause error) {
 
 // insist repeats an end that was refused until it is stored or the task is no
 // longer ours.
-func (s *Served) insist(t *Attempt, o store.Outcome) {
+func (s *Queue) insist(t *Attempt, o store.Outcome) {
 	for retry := store.NewBackoff(); ; {
 		select {
 		case <-time.After(retry.Next()):
@@ -333,7 +333,7 @@ func (s *Served) insist(t *Attempt, o store.Outcome) {
 }
 
 // SetOptions puts other options in force.
-func (s *Served) SetOptions(o options) {
+func (s *Queue) SetOptions(o Options) {
 	s.mu.Lock()
 	s.opts = &o
 	s.leave() // what was kept was kept by the old ones

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type Attempt struct {
 	risky   bool                 // one more death would be its last; a peer runs one such at a time
 	round   int64                // the last one that was to end it, or 0; protected by Session.mu
 
-	run atomic.Pointer[oneRun] // of a handler
+	run atomic.Pointer[run] // of a handler
 
 	mu    sync.Mutex   // protects the fields below
 	tried store.Ending // the end that was, or may have been, carried out

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"bytes"
@@ -16,16 +16,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A oneRun is one run of a handler with a task, and its end:
+// A run is one run of a handler with a task, and its end:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
 //
 // The end is said, and stored with the next round; nobody waits for that.
-type oneRun struct {
-	queue   *Served
+type run struct {
+	queue   *Queue
 	task    *Attempt
-	opts    *options // when it began
+	opts    *Options // when it began
 	slot    slot
 	label   string // of the goroutine
 	ready   bool   // the task was ready for a while
@@ -43,8 +43,8 @@ type oneRun struct {
 	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newRun(s *Served, t *Attempt, of slot, label string, now time.Time) *oneRun {
-	a := &oneRun{queue: s, task: t, opts: s.Options(), slot: of, label: label, began: now, ctx: t.ctx}
+func newRun(s *Queue, t *Attempt, of slot, label string, now time.Time) *run {
+	a := &run{queue: s, task: t, opts: s.Options(), slot: of, label: label, began: now, ctx: t.ctx}
 	s.engine.counts.Running.Add(1)
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
@@ -58,7 +58,7 @@ func newRun(s *Served, t *Attempt, of slot, label string, now time.Time) *oneRun
 }
 
 // run calls the handler and ends the attempt.
-func (a *oneRun) handle() {
+func (a *run) handle() {
 	err, returned := errGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
@@ -97,7 +97,7 @@ func (a *oneRun) handle() {
 }
 
 // close notes that the handler has returned. It is false when it was disowned.
-func (a *oneRun) close() bool {
+func (a *run) close() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.returned = true
@@ -110,7 +110,7 @@ func (a *oneRun) close() bool {
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
 // while Run drains it is its end that disowns.
-func (a *oneRun) watch() {
+func (a *run) watch() {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
 		return
@@ -123,7 +123,7 @@ func (a *oneRun) watch() {
 }
 
 // disown ends the attempt instead of its handler, whose slot goes to others.
-func (a *oneRun) disown(cause error) {
+func (a *run) disown(cause error) {
 	if a.forsake(cause) {
 		a.queue.disown(a, cause) // last: it may take a while
 	}
@@ -131,7 +131,7 @@ func (a *oneRun) disown(cause error) {
 
 // forsake is disown without the log. It is false when the handler has returned, or
 // was disowned before.
-func (a *oneRun) forsake(cause error) bool {
+func (a *run) forsake(cause error) bool {
 	stuck := &a.queue.engine.counts.Stuck
 	stuck.Add(1)
 	a.mu.Lock()
@@ -154,7 +154,7 @@ func stackOf(label string) string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
 	for block := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*oneRun).handle") {
+		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*run).handle") {
 			return block
 		}
 	}
@@ -163,7 +163,7 @@ func stackOf(label string) string {
 
 // end says what becomes of the task of a handler that returned err, which was judged.
 // The slot has been given away before, so that the same round asks for the next task.
-func (a *oneRun) end(err error, j judgement) {
+func (a *run) end(err error, j judgement) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
@@ -196,13 +196,13 @@ func (a *oneRun) end(err error, j judgement) {
 
 // say has the outcome be stored. It is repeated until it is, or until the task is
 // no longer ours: the worker was evicted or has left.
-func (a *oneRun) say(o store.Outcome) {
+func (a *run) say(o store.Outcome) {
 	t := a.task
 	t.session.say(&ending{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
 }
 
 // stored takes in what became of the end. The mu of the rounds is held.
-func (a *oneRun) stored(s *ending, d settled) {
+func (a *run) stored(s *ending, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
@@ -228,7 +228,7 @@ type judgement struct {
 // The methods of the error and Backoff are user code. They run on a goroutine of their
 // own, and if they end it or take longer than Grace, the task is retried as after an
 // error that says so.
-func (a *oneRun) judge(err error) judgement {
+func (a *run) judge(err error) judgement {
 	cause := context.Cause(a.ctx)
 	p, panicked := err.(*panicError)
 	if err == nil || decided(cause) && !panicked {
@@ -264,7 +264,7 @@ func decided(cause error) bool {
 
 // weigh is judge for who survives whatever the error's methods do but panic, as those
 // of a nil pointer do.
-func (a *oneRun) weigh(err, cause error) (j judgement) {
+func (a *run) weigh(err, cause error) (j judgement) {
 	opts := a.queue.Options()
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
@@ -293,7 +293,7 @@ func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
 // freedSlot has the queue's session look, if a slot became free that belonged to an
 // earlier incarnation; otherwise the end of the task has done so.
-func (s *Served) freedSlot(of *Session) {
+func (s *Queue) freedSlot(of *Session) {
 	if of.ctx.Err() == nil {
 		return
 	}
