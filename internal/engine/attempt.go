@@ -54,9 +54,8 @@ func newAttempt(r *Session, id string, s store.Start) *Attempt {
 	return t
 }
 
-// end ends the context, and has the handler be watched until it returns.
-// rounds.mu is held.
-func (t *Attempt) end(cause error) {
+// endLocked ends the context, and has the handler be watched until it returns.
+func (t *Attempt) endLocked(cause error) {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return // it has
 	}
@@ -71,8 +70,8 @@ func (t *Attempt) end(cause error) {
 func (t *Attempt) assure() {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
-	if !t.session.sure() {
-		t.end(ErrLeaseExpired)
+	if !t.session.sureLocked() {
+		t.endLocked(ErrLeaseExpired)
 	}
 }
 

@@ -87,7 +87,7 @@ func enqueue(t testing.TB, q *store.Served, payloads ...string) {
 // hushed waits until there is nothing more to say.
 func hushed(r *Session) {
 	r.mu.Lock()
-	silence := r.silence
+	silence := r.idle
 	r.mu.Unlock()
 	if silence != nil {
 		<-silence

@@ -23,10 +23,10 @@ type ending struct {
 	task   *Attempt     // whose digest is to be said, too, and was not known before; mostly nil
 }
 
-// tell answers the wish. The mu of the rounds is held.
-func (s *ending) tell(d settled) {
+// tellLocked answers the wish.
+func (s *ending) tellLocked(d settled) {
 	if s.by != nil {
-		s.by.stored(s, d)
+		s.by.storedLocked(s, d)
 		return
 	}
 	select {
@@ -63,19 +63,19 @@ type want struct {
 	gone  bool       // nobody waits any more
 }
 
-// lose answers the wish when the worker has ended. What was started for it is lost, and
+// loseLocked answers the wish when the worker has ended. What was started for it is lost, and
 // others count it as a crash: the caller is told that it may have happened.
-func (w *want) lose(m mishap) {
+func (w *want) loseLocked(m mishap) {
 	if (w.begun || len(w.have) > 0) && !m.unknown {
 		m.err = &pair{m.err, store.ErrUnknown}
 	}
 	w.have = nil
-	w.tell(m.err)
+	w.tellLocked(m.err)
 }
 
-// tell answers the wish, unless that was done: with an error only when it has brought
+// tellLocked answers the wish, unless that was done: with an error only when it has brought
 // nothing.
-func (w *want) tell(err error) {
+func (w *want) tellLocked(err error) {
 	t := taken{tasks: w.have}
 	if len(w.have) == 0 {
 		t.err = err
@@ -120,19 +120,19 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 		}
 		solo = solo && !b.Solo
 	}
-	if r.ended != nil || !r.due() {
+	if r.ended != nil || !r.dueLocked() {
 		if len(behind) == 0 {
-			r.hush()
+			r.stopLocked()
 		}
 		return nil
 	}
 	e := &exchange{answered: r.answered}
 	r.number++
 	budget := int(r.flow.budget(r.far.way()).Microseconds())
-	said := r.gather(e, budget-min(r.wanted()*int(startTime.Microseconds()), budget/2))
+	said := r.gatherLocked(e, budget-min(r.wantedLocked()*int(startTime.Microseconds()), budget/2))
 	starts := 0
 	// What goes back starts before all else. And ends that cost more than starts don't pile up.
-	back := goBack(r.outcomes) || len(r.outcomes) > mostAhead
+	back := goBack(r.outbox) || len(r.outbox) > mostAhead
 	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= MaxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
@@ -166,8 +166,8 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 	return e
 }
 
-// wanted is how many tasks the next round may ask for. r.mu is held.
-func (r *Session) wanted() (n int) {
+// wantedLocked is how many tasks the next round may ask for.
+func (r *Session) wantedLocked() (n int) {
 	for _, w := range r.wants {
 		n += w.n
 	}
@@ -177,10 +177,10 @@ func (r *Session) wanted() (n int) {
 	return min(n, MaxStarts)
 }
 
-// fit is how many of the outcomes, the first ones, fit into a budget of Redis's time, and
-// what they take of it: one in any case. r.mu is held.
-func (r *Session) fit(budget int) (n, cost int) {
-	for _, s := range r.outcomes[:min(len(r.outcomes), maxOutcomes)] {
+// fitLocked is how many of the outcomes, the first ones, fit into a budget of Redis's time, and
+// what they take of it: one in any case.
+func (r *Session) fitLocked(budget int) (n, cost int) {
+	for _, s := range r.outbox[:min(len(r.outbox), maxOutcomes)] {
 		c := s.Cost(r.heard, r.watched)
 		if n > 0 && cost+c > budget {
 			break
@@ -190,15 +190,15 @@ func (r *Session) fit(budget int) (n, cost int) {
 	return n, cost
 }
 
-// gather takes as much of what is to be said into a round as fits into a budget, and
-// tells what it costs. r.mu is held.
-func (r *Session) gather(e *exchange, budget int) (cost int) {
-	n, cost := r.fit(budget)
-	if n < len(r.outcomes) {
-		r.lastFirst()
-		n, cost = r.fit(budget) // sizes differ
+// gatherLocked takes as much of what is to be said into a round as fits into a budget, and
+// tells what it costs.
+func (r *Session) gatherLocked(e *exchange, budget int) (cost int) {
+	n, cost := r.fitLocked(budget)
+	if n < len(r.outbox) {
+		r.lastFirstLocked()
+		n, cost = r.fitLocked(budget) // sizes differ
 	}
-	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
+	said, rest := r.outbox[:n], slices.Clone(r.outbox[n:])
 	e.outcomes = make([]*ending, 0, n)
 	for _, s := range said {
 		t := r.held[s.Process]
@@ -211,7 +211,7 @@ func (r *Session) gather(e *exchange, budget int) (cost int) {
 		}
 		e.outcomes = append(e.outcomes, s)
 	}
-	r.outcomes = rest
+	r.outbox = rest
 	// What goes back goes newest first, so that the oldest ends foremost.
 	order := func(a, b *ending) int {
 		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
@@ -233,19 +233,19 @@ func (r *Session) gather(e *exchange, budget int) (cost int) {
 	return cost
 }
 
-// lastFirst has what goes back do so newest first, also where it takes several
-// rounds. r.mu is held.
-func (r *Session) lastFirst() {
+// lastFirstLocked has what goes back do so newest first, also where it takes several
+// rounds.
+func (r *Session) lastFirstLocked() {
 	var stops []*ending
-	for _, s := range r.outcomes {
+	for _, s := range r.outbox {
 		if s.Verb == store.Stop {
 			stops = append(stops, s)
 		}
 	}
 	slices.SortStableFunc(stops, func(a, b *ending) int { return cmp.Compare(b.Token, a.Token) })
-	for i, s := range r.outcomes {
+	for i, s := range r.outbox {
 		if s.Verb == store.Stop {
-			r.outcomes[i], stops = stops[0], stops[1:]
+			r.outbox[i], stops = stops[0], stops[1:]
 		}
 	}
 }
@@ -266,16 +266,16 @@ func (r *Session) restore(e *exchange, err error) {
 	if r.queue.serves() && !r.closing {
 		e.slots = r.queue.fill(e.slots)
 	}
-	r.vacate(e)
+	r.vacateLocked(e)
 	for _, s := range e.outcomes {
 		if t := r.held[s.Process]; t != nil && t.round == e.Number {
 			t.round = 0 // it was not said after all
 		}
 		if s.ours {
-			r.outcomes = append(r.outcomes, s)
+			r.outbox = append(r.outbox, s)
 		}
 	}
-	r.answer(e, m)
+	r.tellFailedLocked(e, m)
 }
 
 // release lets the callers of a round go whose answer is still to come.
@@ -283,47 +283,47 @@ func (r *Session) release(e *exchange, err error) {
 	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer(e, m)
+	r.tellFailedLocked(e, m)
 }
 
-// answer tells the callers of a round that it failed. r.mu is held.
-func (r *Session) answer(e *exchange, m mishap) {
+// tellFailedLocked tells the callers of a round that it failed.
+func (r *Session) tellFailedLocked(e *exchange, m mishap) {
 	end, final := settled{err: m.err, unknown: m.unknown}, r.ended != nil || m.final
 	if final {
 		end.err = lost(m.err)
 	}
 	for _, s := range e.outcomes {
 		if !s.ours || final {
-			s.tell(end)
+			s.tellLocked(end)
 		}
 	}
 	for _, w := range e.wants {
 		switch {
 		case w.gone:
 		case final:
-			w.lose(m)
+			w.loseLocked(m)
 		default:
-			w.tell(m.err)
+			w.tellLocked(m.err)
 		}
 		w.gone = true
 	}
 }
 
-// settled answers one wish to end a process. r.mu is held.
-func (r *Session) settled(s *ending, what store.Settled, repeated bool, trouble string) {
+// settledLocked answers one wish to end a process.
+func (r *Session) settledLocked(s *ending, what store.Settled, repeated bool, trouble string) {
 	c := &r.engine.counts
 	if what == store.Gone && repeated && s.held {
 		what = store.OK // the first copy of the round did it
 	}
 	if what == store.Refused {
-		s.tell(settled{err: errors.New(trouble)})
+		s.tellLocked(settled{err: errors.New(trouble)})
 		t := r.held[s.Process]
 		switch {
 		case t == nil:
 		case s.ours && s.by == nil:
 			t.round = 0
 			r.refused = append(r.refused, t) // for the next beat; until then it is held, or its cancel would be over
-			r.safe(t)
+			r.safeLocked(t)
 		default:
 			t.round = 0
 		}
@@ -347,16 +347,15 @@ func (r *Session) settled(s *ending, what store.Settled, repeated bool, trouble 
 	}
 	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
 		delete(r.held, t.ID)
-		t.end(context.Canceled)
-		r.safe(t)
+		t.endLocked(context.Canceled)
+		r.safeLocked(t)
 	}
-	s.tell(settled{what: what})
+	s.tellLocked(settled{what: what})
 }
 
-// distribute gives tasks to those who asked for some, and returns the rest. Late
+// distributeLocked gives tasks to those who asked for some, and returns the rest. Late
 // tells that the answer came too late, so that what was started goes back.
-// r.mu is held.
-func (r *Session) distribute(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
+func (r *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
@@ -369,17 +368,16 @@ func (r *Session) distribute(e *exchange, tasks []*Attempt, a *store.Answer, lat
 			w.begun = w.begun || late
 			r.wants = append(r.wants, w) // more can be started, or something stood before what can
 		case a.Trouble != "":
-			w.tell(errors.New(a.Trouble))
+			w.tellLocked(errors.New(a.Trouble))
 		default:
-			w.tell(ErrNoTask)
+			w.tellLocked(ErrNoTask)
 		}
 	}
 	return tasks
 }
 
-// hand gives tasks to the handler, and what it cannot take back to the queue.
-// r.mu is held.
-func (r *Session) hand(e *exchange, tasks []*Attempt, full bool) {
+// handLocked gives tasks to the handler, and what it cannot take back to the queue.
+func (r *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
 	// They may not overtake what was recalled meanwhile.
 	if !r.closing && n > 0 && e.recalls == r.queue.recalls.Load() && r.queue.take(tasks[:n], e.slots[:slots:slots]) {
@@ -394,14 +392,14 @@ func (r *Session) hand(e *exchange, tasks []*Attempt, full bool) {
 		r.queue.recalls.Add(1) // nor may what is under way overtake these
 	}
 	for _, t := range tasks {
-		r.giveBack(t)
+		r.giveBackLocked(t)
 	}
 }
 
-// giveBack has a task that nobody took go back to the front. r.mu is held.
-func (r *Session) giveBack(t *Attempt) {
-	r.outcomes = append(r.outcomes, t.unbegun(store.Stop))
-	r.hurry()
+// giveBackLocked has a task that nobody took go back to the front.
+func (r *Session) giveBackLocked(t *Attempt) {
+	r.outbox = append(r.outbox, t.unbegun(store.Stop))
+	r.hurryLocked()
 }
 
 // unbegun is the end of a task that nobody has begun.
@@ -424,19 +422,18 @@ func (e *exchange) complete() {
 	}
 }
 
-// dropReady ends the tasks that were canceled before a handler has begun them. r.mu
-// is held.
-func (r *Session) dropReady() {
+// dropReadyLocked ends the tasks that were canceled before a handler has begun them.
+func (r *Session) dropReadyLocked() {
 	if !r.queue.serves() {
 		return
 	}
 	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		r.outcomes = append(r.outcomes, t.unbegun(store.Drop))
+		r.outbox = append(r.outbox, t.unbegun(store.Drop))
 	}
 }
 
-// safe notes that a risky task has ended: another may start. r.mu is held.
-func (r *Session) safe(t *Attempt) {
+// safeLocked notes that a risky task has ended: another may start.
+func (r *Session) safeLocked(t *Attempt) {
 	if t.risky {
 		t.risky = false
 		r.engine.risk.Store(false)

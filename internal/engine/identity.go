@@ -82,12 +82,12 @@ func (r *Session) identify(t *Attempt) {
 		return
 	}
 	alone := map[string]*Attempt{t.ID: t}
-	covered(logged, alone)
+	coverAllLocked(logged, alone)
 	if t.flooded || slices.Contains(messages, t.digest) {
-		r.cancels.note(t.digest, alone)
+		r.cancels.noteLocked(t.digest, alone)
 	}
-	r.dropReady()
-	r.kick()
+	r.dropReadyLocked()
+	r.wakeLocked()
 }
 
 // identified returns tasks once their payloads may change.
@@ -98,8 +98,8 @@ func identified(tasks []*Attempt) []*Attempt {
 	return tasks
 }
 
-// postpone keeps entries of the log for the tasks whose digest is not known. r.mu is held.
-func (r *Session) postpone(entries []store.Cancellation) {
+// postponeLocked keeps entries of the log for the tasks whose digest is not known.
+func (r *Session) postponeLocked(entries []store.Cancellation) {
 	if len(entries) == 0 {
 		return
 	}

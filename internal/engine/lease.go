@@ -29,7 +29,7 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.renew(sent)
+	r.renewLocked(sent)
 	if p.Deadline < r.granted {
 		r.LostWrites("a beat that was answered is not known")
 	}
@@ -37,18 +37,18 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 	if p.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.engine.lease.Beat)
 	}
-	r.look = r.look || p.Canceled > 0 || p.Waiting > 0 && r.free()
+	r.look = r.look || p.Canceled > 0 || p.Waiting > 0 && r.freeLocked()
 	if p.Canceled > 0 && p.Canceled < r.seen {
 		r.seen, r.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
 	}
 	for _, t := range r.refused {
 		if r.held[t.ID] == t {
-			r.giveBack(t)
+			r.giveBackLocked(t)
 		}
 	}
 	r.refused = nil
-	r.compare(p.Held, sent)
-	r.kick()
+	r.compareLocked(p.Held, sent)
+	r.wakeLocked()
 }
 
 // abandoned reports whether nobody moves the batch that a beat saw: it is as it
@@ -73,27 +73,26 @@ func (r *Session) LostWrites(sign string) {
 	r.engine.log.Error("worqr: Redis has lost writes, tasks may be among them", "queue", r.queue.id, "sign", sign)
 }
 
-// renew notes that the lease was renewed by something sent at the given time.
-// r.mu is held.
-func (r *Session) renew(sent time.Time) {
+// renewLocked notes that the lease was renewed by something sent at the given time.
+func (r *Session) renewLocked(sent time.Time) {
 	if sent.After(r.renewed) {
 		r.renewed = sent
 	}
-	if r.fence != nil && r.ended == nil && r.sure() { // also when it has fired; else it has for what we hold
+	if r.fence != nil && r.ended == nil && r.sureLocked() { // also when it has fired; else it has for what we hold
 		r.fence.Reset(time.Until(r.renewed.Add(r.engine.lease.Sure)))
 	}
 }
 
-// sure reports whether what we hold is certain to be ours alone: an answer may come,
-// or a task may begin, when the lease has lapsed. r.mu is held.
-func (r *Session) sure() bool { return time.Since(r.renewed) < r.engine.lease.Sure }
+// sureLocked reports whether what we hold is certain to be ours alone: an answer may come,
+// or a task may begin, when the lease has lapsed.
+func (r *Session) sureLocked() bool { return time.Since(r.renewed) < r.engine.lease.Sure }
 
 // unsure ends the contexts of what an exclusive handler runs: from now on others
 // may run it, whether they do or not.
 func (r *Session) unsure() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sure() {
+	if r.sureLocked() {
 		return // renewed meanwhile
 	}
 	ends := 0
@@ -101,7 +100,7 @@ func (r *Session) unsure() {
 		if t.Context().Err() == nil { // else an earlier stall has ended it
 			ends++
 		}
-		t.end(ErrLeaseExpired)
+		t.endLocked(ErrLeaseExpired)
 	}
 	if ends > 0 {
 		r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",

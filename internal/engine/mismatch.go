@@ -19,11 +19,11 @@ const (
 	busy    = 1  // the numbers cannot be compared, since rounds are under way
 )
 
-// compare takes in how many processes Redis believed the worker to hold when a beat
-// came that was sent at the given time. r.mu is held.
-func (r *Session) compare(held int, sent time.Time) {
+// compareLocked takes in how many processes Redis believed the worker to hold when a beat
+// came that was sent at the given time.
+func (r *Session) compareLocked(held int, sent time.Time) {
 	d := &r.mismatch
-	switch quiet := r.silence == nil && r.talked.Before(sent); {
+	switch quiet := r.idle == nil && r.talked.Before(sent); {
 	case d.looking || r.ended != nil:
 		return
 	case !quiet:
@@ -54,7 +54,7 @@ func (r *Session) reconcile() {
 		return // the beats go on to differ
 	}
 	// What is under way may have started some of these, or ended them.
-	for said := r.number; r.ended == nil && r.silence != nil && r.answered < said; {
+	for said := r.number; r.ended == nil && r.idle != nil && r.answered < said; {
 		r.turned.Wait()
 	}
 	if r.ended != nil {
@@ -68,7 +68,7 @@ func (r *Session) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "process", id)
-			r.giveBack(&Attempt{ID: id, Token: token})
+			r.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
 			strangers[id] = token // or it has ended since
 		}
@@ -81,9 +81,9 @@ func (r *Session) reconcile() {
 			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
 			r.engine.counts.Lost.Add(1)
 			delete(r.held, id)
-			t.end(ErrEvicted)
-			r.safe(t)
+			t.endLocked(ErrEvicted)
+			r.safeLocked(t)
 		}
 	}
-	r.kick()
+	r.wakeLocked()
 }

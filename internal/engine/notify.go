@@ -43,17 +43,17 @@ func (r *Session) notify(n store.Notice, message []byte) {
 		// the worker that was longest idle answers for all.
 		r.look = r.look || time.Now().Before(r.listens)
 	case store.IsCanceled:
-		r.cancels.receive(about, r.held)
+		r.cancels.receiveLocked(about, r.held)
 		r.look = true
 	}
-	r.kick()
+	r.wakeLocked()
 }
 
 // isQuiet reports whether nothing is held, and nothing may come to be.
 func (r *Session) isQuiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.held) == 0 && r.silence == nil
+	return len(r.held) == 0 && r.idle == nil
 }
 
 // resync follows a confirmed subscription: messages may have been missed.
@@ -61,5 +61,5 @@ func (r *Session) resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look = true
-	r.kick()
+	r.wakeLocked()
 }

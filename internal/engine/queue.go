@@ -145,7 +145,7 @@ type slot int
 func (s *Queue) turn() {
 	if r := s.present(); r != nil {
 		s.mu.Lock()
-		s.spare = append(s.spare, s.grab(min(s.opts.Concurrency-s.taken, MaxStarts))...)
+		s.spare = append(s.spare, s.grabLocked(min(s.opts.Concurrency-s.taken, MaxStarts))...)
 		asks := len(s.spare) > 0 // or a round has asked in the meantime
 		s.mu.Unlock()
 		if !asks || r.Wake() {
@@ -156,8 +156,8 @@ func (s *Queue) turn() {
 	s.engine.capacity.Pass()
 }
 
-// grab takes up to n free slots. s.mu is held.
-func (s *Queue) grab(n int) (slots []slot) {
+// grabLocked takes up to n free slots.
+func (s *Queue) grabLocked(n int) (slots []slot) {
 	if s.draining {
 		s.share.Sated()
 		return nil
@@ -186,7 +186,7 @@ func (s *Queue) reserve(n int) []slot {
 	k := min(n, len(s.spare))
 	slots := s.spare[:k:k]
 	s.spare = s.spare[k:]
-	return append(slots, s.grab(n-k)...)
+	return append(slots, s.grabLocked(n-k)...)
 }
 
 // fill has what is ready be handled in slots for which no task came, and returns
@@ -195,11 +195,11 @@ func (s *Queue) fill(slots []slot) []slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
-		t := s.next()
+		t := s.nextLocked()
 		if t == nil {
 			break
 		}
-		s.begin(t, slots[0], true)
+		s.beginLocked(t, slots[0], true)
 		slots = slots[1:]
 	}
 	return slots
@@ -211,13 +211,13 @@ func (s *Queue) unreserve(slots []slot, sated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sated {
-		s.leave()
+		s.forgoLocked()
 	}
-	s.vacate(slots)
+	s.vacateLocked(slots)
 }
 
-// vacate gives back slots. s.mu is held.
-func (s *Queue) vacate(slots []slot) {
+// vacateLocked gives back slots.
+func (s *Queue) vacateLocked(slots []slot) {
 	s.taken -= len(slots)
 	for _, u := range slots {
 		s.share.Give(1, int(u))
@@ -228,13 +228,13 @@ func (s *Queue) vacate(slots []slot) {
 func (s *Queue) forgo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave()
+	s.forgoLocked()
 }
 
-// leave gives back what was kept: no more is wanted at present. s.mu is held.
-func (s *Queue) leave() {
+// forgoLocked gives back what was kept: no more is wanted at present.
+func (s *Queue) forgoLocked() {
 	s.share.Sated()
-	s.vacate(s.spare)
+	s.vacateLocked(s.spare)
 	s.spare = nil
 }
 
@@ -277,7 +277,7 @@ func (s *Queue) isDraining() bool {
 func (s *Queue) Drain() {
 	s.mu.Lock()
 	s.draining = true
-	s.leave()
+	s.forgoLocked()
 	s.recalls.Add(1) // also of what is under way
 	s.mu.Unlock()
 	s.Recall()
@@ -336,10 +336,10 @@ func (s *Queue) insist(t *Attempt, o store.Outcome) {
 func (s *Queue) SetOptions(o Options) {
 	s.mu.Lock()
 	s.opts = &o
-	s.leave() // what was kept was kept by the old ones
+	s.forgoLocked() // what was kept was kept by the old ones
 	s.share.Set(o.Weight, o.Priority)
-	for _, of := range s.grab(len(s.ready)) {
-		s.begin(s.next(), of, true)
+	for _, of := range s.grabLocked(len(s.ready)) {
+		s.beginLocked(s.nextLocked(), of, true)
 	}
 	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
 	if len(s.ready) > 0 && o.Prefetch == 0 {

@@ -201,8 +201,8 @@ func (a *run) say(o store.Outcome) {
 	t.session.say(&ending{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
 }
 
-// stored takes in what became of the end. The mu of the rounds is held.
-func (a *run) stored(s *ending, d settled) {
+// storedLocked takes in what became of the end.
+func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first

@@ -57,13 +57,13 @@ type Session struct {
 	odd     logs.Outage // about a queue that cannot be read
 
 	mu        sync.Mutex    // protects the fields below
-	silence   chan struct{} // closed when there is nothing more to say; nil while silent
+	idle      chan struct{} // closed when there is nothing more to say; nil while silent
 	ended     error         // why there will be no more rounds
 	closing   bool          // start nothing any more
 	silent    bool          // say nothing any more
 	held      map[string]*Attempt
 	refused   []*Attempt // held, and to go back, which Redis has refused
-	outcomes  []*ending  // to be said
+	outbox    []*ending  // to be said
 	wants     []*want    // to be said
 	look      bool       // ask for tasks, or pass the wake-up on
 	number    int64
@@ -120,11 +120,11 @@ func (r *Session) Start(ctx context.Context, n int) ([]*Attempt, error) {
 	r.mu.Lock()
 	if r.ended != nil || r.closing {
 		defer r.mu.Unlock()
-		return nil, r.refuse()
+		return nil, r.refuseLocked()
 	}
 	r.wants = append(r.wants, w)
-	r.hurry()
-	r.kick()
+	r.hurryLocked()
+	r.wakeLocked()
 	r.mu.Unlock()
 	t, cause := await(ctx, r, w.got)
 	if cause == nil {
@@ -142,9 +142,9 @@ func (r *Session) Start(ctx context.Context, n int) ([]*Attempt, error) {
 	w.gone = true // tasks that come now are put back
 	r.wants = slices.DeleteFunc(r.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
-		r.giveBack(t)
+		r.giveBackLocked(t)
 	}
-	r.kick()
+	r.wakeLocked()
 	return nil, cause
 }
 
@@ -177,8 +177,8 @@ var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
 var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 
-// refuse is why a request cannot be made any more. r.mu is held.
-func (r *Session) refuse() error {
+// refuseLocked is why a request cannot be made any more.
+func (r *Session) refuseLocked() error {
 	if r.ended != nil {
 		return r.ended
 	}
@@ -208,9 +208,9 @@ func (r *Session) settle(ctx context.Context, t *Attempt, o store.Outcome) settl
 func (r *Session) unsay(s *ending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.Index(r.outcomes, s)
+	i := slices.Index(r.outbox, s)
 	if i >= 0 {
-		r.outcomes = slices.Delete(r.outcomes, i, i+1)
+		r.outbox = slices.Delete(r.outbox, i, i+1)
 	}
 	return i >= 0
 }
@@ -220,15 +220,15 @@ func (r *Session) say(s *ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
-		s.tell(settled{err: lost(r.ended)})
+		s.tellLocked(settled{err: lost(r.ended)})
 		return
 	}
-	r.outcomes = append(r.outcomes, s)
-	r.kick()
+	r.outbox = append(r.outbox, s)
+	r.wakeLocked()
 	if s.done != nil || s.Verb == store.Stop {
-		r.hurry()
+		r.hurryLocked()
 	}
-	if r.enough > 0 && len(r.outcomes) >= r.enough {
+	if r.enough > 0 && len(r.outbox) >= r.enough {
 		r.enough = 0
 		r.nudge()
 	}
@@ -249,41 +249,40 @@ func (r *Session) Wake() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look = true
-	r.kick()
+	r.wakeLocked()
 	return r.ended == nil && !r.silent
 }
 
-// kick begins to talk when there is something to say. r.mu is held.
-func (r *Session) kick() {
-	if r.silence == nil && r.ended == nil && !r.silent && r.due() {
-		r.silence = make(chan struct{})
-		r.engine.background.Go(r.converse)
+// wakeLocked begins to talk when there is something to say.
+func (r *Session) wakeLocked() {
+	if r.idle == nil && r.ended == nil && !r.silent && r.dueLocked() {
+		r.idle = make(chan struct{})
+		r.engine.background.Go(r.runRounds)
 	}
 }
 
-// hush ends the talk. r.mu is held.
-func (r *Session) hush() {
-	close(r.silence)
-	r.silence = nil
+// stopLocked ends the talk.
+func (r *Session) stopLocked() {
+	close(r.idle)
+	r.idle = nil
 	r.turned.Broadcast()
 }
 
-// due reports whether there is something to say. r.mu is held.
-func (r *Session) due() bool {
-	return len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() || r.look
+// dueLocked reports whether there is something to say.
+func (r *Session) dueLocked() bool {
+	return len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() || r.look
 }
 
-// acknowledges reports whether there is something to say of cancels. r.mu is held.
-func (r *Session) acknowledges() bool {
+// acknowledgesLocked reports whether there is something to say of cancels.
+func (r *Session) acknowledgesLocked() bool {
 	return r.said < r.seen && len(r.held) > 0 && r.unmatched == 0
 }
 
-// free reports whether the handler can take a task. r.mu is held.
-func (r *Session) free() bool { return r.queue.serves() && !r.closing && r.queue.wants() }
+// freeLocked reports whether the handler can take a task.
+func (r *Session) freeLocked() bool { return r.queue.serves() && !r.closing && r.queue.wants() }
 
-// vacate gives back the slots of an exchange for which no task came. r.mu is
-// held.
-func (r *Session) vacate(e *exchange) {
+// vacateLocked gives back the slots of an exchange for which no task came.
+func (r *Session) vacateLocked(e *exchange) {
 	if r.queue.serves() && e != nil {
 		r.queue.unreserve(e.slots, true)
 		r.queue.answered(e.Ahead)
@@ -315,10 +314,10 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 		if i < len(a.Settled) {
 			what = a.Settled[i]
 		}
-		r.settled(s, what, e.repeated, a.Trouble)
+		r.settledLocked(s, what, e.repeated, a.Trouble)
 	}
-	r.renew(e.sent)
-	late := !r.sure() && len(a.Started) > 0
+	r.renewLocked(e.sent)
+	late := !r.sureLocked() && len(a.Started) > 0
 	if late && r.queue.serves() {
 		r.queue.recalls.Add(1) // nor may what is under way overtake these
 	}
@@ -333,23 +332,23 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 		if s.Bytes > 0 {
 			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Broken,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
-			r.outcomes = append(r.outcomes, &ending{Outcome: o, ours: true})
+			r.outbox = append(r.outbox, &ending{Outcome: o, ours: true})
 			continue
 		}
 		if late {
-			r.giveBack(t) // others may have it, or it was canceled there
+			r.giveBackLocked(t) // others may have it, or it was canceled there
 			continue
 		}
 		if e.Crashes > 0 && s.Crashes >= max(e.Crashes-1, 1) {
 			if t.risky = r.engine.risk.CompareAndSwap(false, true); !t.risky {
-				r.giveBack(t) // one has started on another queue meanwhile
+				r.giveBackLocked(t) // one has started on another queue meanwhile
 				continue
 			}
 		}
 		tasks = append(tasks, t)
 	}
 	full := len(a.Started) == len(e.Start) || a.Cut || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
-	tasks = r.distribute(e, tasks, a, late)
+	tasks = r.distributeLocked(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	if a.Last > e.Number {
 		asked = 0 // it was overtaken, and so it brings nothing: more may be there
@@ -375,9 +374,9 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 		r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
 			"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
 	}
-	r.hand(e, tasks, full || a.Again)
+	r.handLocked(e, tasks, full || a.Again)
 	if a.Hungry > 0 && r.queue.serves() && r.queue.Options().Prefetch <= 0 {
-		r.recall()
+		r.recallLocked()
 	}
 	r.clock.Stop()
 	if a.Due >= 0 {
@@ -386,8 +385,8 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 
 	said(e.Stopping, r.held)
 	r.said = max(r.said, e.Said)
-	covered(a.Cancels, r.held)
-	r.postpone(a.Cancels)
+	coverAllLocked(a.Cancels, r.held)
+	r.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
 		r.engine.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
 		r.seen, r.said = a.Seen, min(r.said, a.Seen)
@@ -406,15 +405,15 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	r.answered = e.Number
 	r.turned.Broadcast()
 	r.talked = time.Now()
-	r.cancels.learn(e.Heard, a.Tokens, r.held)
+	r.cancels.learnLocked(e.Heard, a.Tokens, r.held)
 	if len(a.Cancels)+len(e.Heard) > 0 {
-		r.dropReady()
+		r.dropReadyLocked()
 	}
 
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.engine.lease.Beat)
 	}
-	r.look = r.look || a.Again || asked > 0 && full && (r.free() || !r.closing && r.queue.roomy())
+	r.look = r.look || a.Again || asked > 0 && full && (r.freeLocked() || !r.closing && r.queue.roomy())
 	return true
 }
 
@@ -424,9 +423,9 @@ func (r *Session) Leave(ctx context.Context) error {
 	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	r.closing = true
-	r.hurry()
+	r.hurryLocked()
 	r.look = r.queue.serves() // to be taken off the idle workers
-	r.kick()
+	r.wakeLocked()
 	r.mu.Unlock()
 	if err := r.quiet(ctx); err != nil {
 		r.End(ErrNotWorking)
@@ -452,7 +451,7 @@ func (r *Session) Last() (round, token int64) {
 func (r *Session) quiet(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		silence := r.silence
+		silence := r.idle
 		r.silent = silence == nil
 		r.mu.Unlock()
 		if silence == nil {
@@ -485,21 +484,21 @@ func (r *Session) End(err error) {
 	if r.queue.serves() {
 		r.queue.forgo()
 	}
-	for _, s := range r.outcomes {
-		s.tell(settled{err: lost(err)})
+	for _, s := range r.outbox {
+		s.tellLocked(settled{err: lost(err)})
 	}
 	for _, w := range r.wants {
-		w.lose(mishap{err: err})
+		w.loseLocked(mishap{err: err})
 	}
-	r.outcomes, r.wants = nil, nil
+	r.outbox, r.wants = nil, nil
 	cause := ErrShutdown
 	if errors.Is(err, ErrEvicted) {
 		cause = ErrEvicted
 		r.engine.counts.Lost.Add(int64(len(r.held)))
 	}
 	for _, t := range r.held {
-		t.end(cause)
-		r.safe(t)
+		t.endLocked(cause)
+		r.safeLocked(t)
 	}
 	clear(r.held)
 	if r.queue.serves() {
@@ -512,7 +511,7 @@ func (r *Session) Interrupt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.held {
-		t.end(ErrShutdown)
+		t.endLocked(ErrShutdown)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func (s *Queue) ahead(n int) (tasks, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, room := s.room()
+	most, room := s.roomLocked()
 	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
 	return n, mostBytes - s.bytes
@@ -38,7 +38,7 @@ func (s *Queue) answered(ahead int) {
 func (s *Queue) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, room := s.room()
+	_, room := s.roomLocked()
 	return room > 0
 }
 
@@ -47,12 +47,12 @@ func (s *Queue) roomy() bool {
 func (s *Queue) worth() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, _ := s.room()
+	most, _ := s.roomLocked()
 	return max(worthwhile, min(most/4, MaxStarts/4))
 }
 
-// room is how many tasks may be taken ahead, and how many more. s.mu is held.
-func (s *Queue) room() (most, more int) {
+// roomLocked is how many tasks may be taken ahead, and how many more.
+func (s *Queue) roomLocked() (most, more int) {
 	most = s.opts.Prefetch
 	switch {
 	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.engine.capacity.Total() > 0:
@@ -79,10 +79,10 @@ func (s *Queue) take(tasks []*Attempt, slots []slot) bool {
 		s.bytes += t.size
 	}
 	if more := len(s.ready) - len(slots); more > 0 {
-		slots = append(slots, s.grab(more)...) // some may have become free
+		slots = append(slots, s.grabLocked(more)...) // some may have become free
 	}
 	for i, of := range slots {
-		s.begin(s.next(), of, i < before)
+		s.beginLocked(s.nextLocked(), of, i < before)
 	}
 	if len(s.ready) > 0 && s.opts.Prefetch == 0 {
 		s.watch.Reset(s.pace.stale())
@@ -90,16 +90,15 @@ func (s *Queue) take(tasks []*Attempt, slots []slot) bool {
 	return true
 }
 
-// begin has a task be handled in a slot. Ready tells whether it was prefetched. s.mu
-// is held.
-func (s *Queue) begin(t *Attempt, of slot, ready bool) {
+// beginLocked has a task be handled in a slot. Ready tells whether it was prefetched.
+func (s *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	s.handlers.Add(1)
 	s.handling++
 	go s.work(t, of, ready)
 }
 
-// next is the task that has been ready for longest, or nil. s.mu is held.
-func (s *Queue) next() *Attempt {
+// nextLocked is the task that has been ready for longest, or nil.
+func (s *Queue) nextLocked() *Attempt {
 	if len(s.ready) == 0 || s.draining {
 		return nil
 	}
@@ -138,20 +137,19 @@ func (s *Queue) work(t *Attempt, of slot, ready bool) {
 func (s *Queue) freed(a *run) *Attempt {
 	s.mu.Lock()
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
-	t := s.vacant(a.slot)
+	t := s.vacantLocked(a.slot)
 	s.mu.Unlock()
 	return t
 }
 
-// vacant is the next task for a slot, which is given back when there is none, or
+// vacantLocked is the next task for a slot, which is given back when there is none, or
 // when there are too many of them now. The end of what was in it is to be stored.
-// s.mu is held.
-func (s *Queue) vacant(of slot) *Attempt {
+func (s *Queue) vacantLocked(of slot) *Attempt {
 	s.ending++
 	s.engine.counts.Running.Add(-1)
 	var t *Attempt
 	if s.taken <= s.opts.Concurrency {
-		t = s.next()
+		t = s.nextLocked()
 	}
 	if t == nil {
 		s.taken--
@@ -166,7 +164,7 @@ func (s *Queue) vacant(of slot) *Attempt {
 // reassign gives the slot of a disowned attempt away.
 func (s *Queue) reassign(a *run) {
 	s.mu.Lock()
-	t := s.vacant(a.slot)
+	t := s.vacantLocked(a.slot)
 	s.mu.Unlock()
 	if t != nil {
 		go s.work(t, a.slot, true)
@@ -205,19 +203,19 @@ func (s *Queue) Recall() {
 			return
 		}
 		r.mu.Lock()
-		r.recall()
-		r.kick()
+		r.recallLocked()
+		r.wakeLocked()
 		r.mu.Unlock()
 	}
 }
 
-// recall puts back what is ready, and what a round under way brings is to follow
-// it. r.mu is held.
-func (r *Session) recall() {
+// recallLocked puts back what is ready, and what a round under way brings is to follow
+// it.
+func (r *Session) recallLocked() {
 	r.queue.recalls.Add(1)
 	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return t.session == r }) {
 		if r.ended == nil {
-			r.giveBack(t)
+			r.giveBackLocked(t)
 		}
 	}
 }

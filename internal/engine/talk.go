@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// converse makes rounds until there is nothing more to say.
-func (r *Session) converse() {
+// runRounds makes rounds until there is nothing more to say.
+func (r *Session) runRounds() {
 	retry := store.NewBackoff()
 	var flight []*exchange // under way, oldest first: two at most
 	for {
@@ -154,7 +154,7 @@ func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	beside := flight[1]
 	r.mu.Lock()
 	trip := r.far.shortest()
-	may := trip >= distant && r.may(beside) && len(r.outcomes) >= r.queue.worth() &&
+	may := trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worth() &&
 		time.Since(beside.sent) >= trip/4
 	r.mu.Unlock()
 	if !may {
@@ -167,9 +167,9 @@ func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	return next
 }
 
-// may reports whether another round may be sent beside one that is under way: both are
-// likely to bring all they ask for. r.mu is held.
-func (r *Session) may(e *exchange) bool {
+// mayLocked reports whether another round may be sent beside one that is under way: both are
+// likely to bring all they ask for.
+func (r *Session) mayLocked(e *exchange) bool {
 	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.queue.recalls.Load() && r.queue.store.Ready(1-e.lane)
 }
 
@@ -179,16 +179,16 @@ func (r *Session) may(e *exchange) bool {
 func (r *Session) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
-		may := r.may(e)
+		may := r.mayLocked(e)
 		worth := max(worthwhile, len(e.Start)/2)
 		if may && r.far.shortest() >= distant {
 			worth = r.queue.worth()
 		}
 		r.enough = 0
-		if may && len(r.outcomes) < worth {
+		if may && len(r.outbox) < worth {
 			r.enough = worth
 		}
-		now := may && r.enough == 0 && !goBack(r.outcomes)
+		now := may && r.enough == 0 && !goBack(r.outbox)
 		early := time.Until(e.sent.Add(r.far.shortest() / 4))
 		r.mu.Unlock()
 		var soon <-chan time.Time
@@ -256,7 +256,7 @@ func (r *Session) arrived(e *exchange, a *store.Answer) {
 	if r.queue.serves() {
 		r.queue.foresee(far.shortest(), max(far.trip-far.shortest(), 0))
 		more := len(a.Started) == len(e.Start) || a.Cut // else the worker is to be idle soon, and be woken
-		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outcomes) {
+		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outbox) {
 			rest = r.flow.rest(took, far.way(), e.work)
 		}
 	}
@@ -286,8 +286,8 @@ func (r *Session) delay() time.Duration {
 	return r.flow.held(time.Now())
 }
 
-// hurry has the next round not wait: somebody waits for it. r.mu is held.
-func (r *Session) hurry() {
+// hurryLocked has the next round not wait: somebody waits for it.
+func (r *Session) hurryLocked() {
 	if r.flow.next.IsZero() {
 		return
 	}
@@ -316,11 +316,11 @@ func (r *Session) abandon(flight []*exchange) {
 	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.hush()
+	defer r.stopLocked()
 	r.silent = true
 	for _, e := range flight {
-		r.vacate(e)
-		r.answer(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), store.ErrUnknown)))
+		r.vacateLocked(e)
+		r.tellFailedLocked(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), store.ErrUnknown)))
 	}
 }
 
@@ -332,14 +332,14 @@ func (r *Session) evicted(flight []*exchange) {
 		why = ErrNotWorking
 	}
 	for i, e := range flight {
-		r.vacate(e)
+		r.vacateLocked(e)
 		err := why
 		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
 			err = fmt.Errorf("%w: %w", why, store.ErrUnknown)
 		}
-		r.answer(e, mishapOf(err))
+		r.tellFailedLocked(e, mishapOf(err))
 	}
-	r.hush()
+	r.stopLocked()
 	r.mu.Unlock()
 	r.End(why)
 	r.engine.capacity.Pass()
@@ -354,9 +354,9 @@ func (r *Session) evicted(flight []*exchange) {
 func (r *Session) persist(flight []*exchange) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(flight) > 0 || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() {
+	if len(flight) > 0 || len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() {
 		return true
 	}
-	r.hush()
+	r.stopLocked()
 	return false
 }

@@ -61,7 +61,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	w := &want{n: 1, got: make(chan taken, 1)}
 	r.mu.Lock()
 	r.wants = append(r.wants, w)
-	r.kick()
+	r.wakeLocked()
 	r.closing = true // as a leave does
 	r.mu.Unlock()
 	hushed(r)
@@ -121,7 +121,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			go func() { gone <- task.End(ctx, finish) }()
 			for left := said; left; { // until it is said
 				r.mu.Lock()
-				left = len(r.outcomes) > 0 || r.silence == nil
+				left = len(r.outbox) > 0 || r.idle == nil
 				r.mu.Unlock()
 			}
 			cancel(&nosy{func() {
@@ -161,7 +161,7 @@ func TestLateStartIsUnknown(t *testing.T) {
 				w := &want{n: 1, got: make(chan taken, 1)}
 				e := &exchange{wants: []*want{w}}
 				r.mu.Lock()
-				r.distribute(e, nil, &store.Answer{Again: true}, late)
+				r.distributeLocked(e, nil, &store.Answer{Again: true}, late)
 				r.mu.Unlock()
 				lose(r, e)
 				r.End(ErrEvicted)
