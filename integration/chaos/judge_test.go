@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // A history is one made by hand: what the server has done, and what was written
@@ -36,18 +38,19 @@ func good() history {
 			"HSET chaos:worker:w1 name p1", "HSET chaos:worker:w2 name p2",
 			"ZADD chaos:workers:{q} 1000 w1", "ZADD chaos:workers:{q} 1000 w2",
 			"LPUSH chaos:queues:{q} a b",
-			"HSET chaos:keyed:{q}:k:x payload k due 1 ; ZADD chaos:schedule:{q} 1 k:x",
+			"HSET chaos:keyed:{q}:k:x payload k due 1 ; ZADD chaos:schedule:{q} 1 k:x ; ZADD chaos:contents:{q} 0 " + lane.Digest("k") + ":k:x",
 			"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i1 ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i2 ; " +
-				"ZADD chaos:working:{q}:w1 1 i1 2 i2 ; SET chaos:token:{q} 2",
+				"ZADD chaos:working:{q}:w1 1 i1 2 i2 ; SET chaos:token:{q} 2 ; ZADD chaos:holders:{q} NX 0 w1",
 			"ZADD chaos:suspects:{q} NX 900 w1",
 			"ZADD chaos:suspects:{q} 0 w1 ; ZREM chaos:workers:{q} w1 ; " +
 				"LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; " +
-				"ZREM chaos:working:{q}:w1 i2 i1 ; ZREM chaos:suspects:{q} w1",
-			"HDEL chaos:keyed:{q}:k:x payload due ; LPUSH chaos:process:{q}:i3 k ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i4 ; " +
-				"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i5 ; ZADD chaos:working:{q}:w2 0 " + passing + " ; " +
-				"ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5 ; ZREM chaos:working:{q}:w2 " + passing + " ; SET chaos:token:{q} 5",
-			"RPOP chaos:process:{q}:i3 ; ZREM chaos:working:{q}:w2 i3 ; DEL chaos:keyed:{q}:k:x",
-			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5",
+				"ZREM chaos:working:{q}:w1 i2 i1 ; ZREM chaos:holders:{q} w1 ; ZREM chaos:suspects:{q} w1",
+			"HDEL chaos:keyed:{q}:k:x payload due ; ZREM chaos:schedule:{q} k:x ; ZREM chaos:contents:{q} " + lane.Digest("k") + ":k:x ; " +
+				"HSET chaos:keyed:{q}:k:x process i3 ; HSET chaos:entries:{q} i3 k:x ; LPUSH chaos:process:{q}:i3 k ; " +
+				"RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i4 ; RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i5 ; " +
+				"ZADD chaos:working:{q}:w2 3 i3 4 i4 5 i5 ; SET chaos:token:{q} 5 ; ZADD chaos:holders:{q} NX 2 w2",
+			"RPOP chaos:process:{q}:i3 ; ZREM chaos:working:{q}:w2 i3 ; DEL chaos:keyed:{q}:k:x ; HDEL chaos:entries:{q} i3",
+			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5 ; ZREM chaos:holders:{q} w2",
 		},
 		events: []event{
 			by(one, opEnqueue, invoke, "", 0, "a", "b"), by(one, opEnqueue, okay, "", 0, "a", "b"),
@@ -126,13 +129,13 @@ func TestWrongHistories(t *testing.T) {
 		}, "a is in 2 places"},
 		"a process has no owner": {func(t *testing.T, h *history) {
 			h.replace(t, "ZADD chaos:working:{q}:w1 1 i1 2 i2", "ZADD chaos:working:{q}:w1 1 i1")
-		}, "process i2: there true, owned false"},
+		}, "2 processes of q have 1 owners"},
 		"a process has two owners": {func(t *testing.T, h *history) {
 			h.replace(t, "working:{q}:w1 1 i1 2 i2", "working:{q}:w1 1 i1 2 i2 ; ZADD chaos:working:{q}:w2 1 i1")
-		}, "is also of w2"},
+		}, "2 processes of q have 3 owners"},
 		"an ended process is still owned": {func(t *testing.T, h *history) {
 			h.replace(t, "working:{q}:w2 i4 i5", "working:{q}:w2 i4")
-		}, "process i5 is gone, and still owned"},
+		}, "w2 holds process i5 of q, which has no task"},
 		"what is no member holds something": {func(t *testing.T, h *history) {
 			h.replace(t, "ZREM chaos:suspects:{q} w1", "ZREM chaos:suspects:{q} w1 ; ZREM chaos:workers:{q} w2")
 		}, "is no member"},
@@ -148,10 +151,10 @@ func TestWrongHistories(t *testing.T) {
 		}, "w1 is a member again"},
 		"tokens go back": {func(t *testing.T, h *history) {
 			h.replace(t, "SET chaos:token:{q} 5", "SET chaos:token:{q} 1")
-		}, "the token is 1 after 2"},
+		}, "the token of q goes back from 2 to 1"},
 		"a token is given twice": {func(t *testing.T, h *history) {
 			h.replace(t, "w2 3 i3", "w2 2 i3")
-		}, "has the token 2, after 2"},
+		}, "starts with token 2, and 2 was given before"},
 		"tasks go back in the wrong order": {func(t *testing.T, h *history) {
 			h.replace(t, "LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1", "LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i2")
 		}, "goes back after 1"},
@@ -280,8 +283,8 @@ func TestNaps(t *testing.T) {
 				before = slices.IndexFunc(h.commits, func(c string) bool { return strings.Contains(c, "NX 900 w1") })
 			}
 			h.commits = slices.Insert(h.commits, before, "LPUSH chaos:queues:{q} c")
-			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i6 ; ZADD chaos:working:{q}:w2 6 i6 ; SET chaos:token:{q} 6")
-			h.commit("DEL chaos:process:{q}:i6 ; ZREM chaos:working:{q}:w2 i6")
+			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i6 ; ZADD chaos:working:{q}:w2 6 i6 ; SET chaos:token:{q} 6 ; ZADD chaos:holders:{q} 5 w2")
+			h.commit("DEL chaos:process:{q}:i6 ; ZREM chaos:working:{q}:w2 i6 ; ZREM chaos:holders:{q} w2")
 			r := h.judge(t)
 			alarms := 0
 			for _, v := range r.Violations {

@@ -1,12 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
+
+	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/spec/rules"
 )
 
 // A fence is the moment at which a worker was taken its membership.
@@ -21,24 +24,31 @@ type fence struct {
 // of the server, and checks after each one what is to be true between any two.
 type replay struct {
 	prefix     string
-	lanes      map[string]*lane // by what stands around the kind in their keys
+	store      *spec.Store
+	queues     map[string]*queue // by what stands around the kind in their keys
 	stories    map[string]*story
 	names      map[string]string // worker → peer
 	runs       map[string]*story // process → its task, for all processes ever
 	fences     []fence
 	violations []string
 
-	commit int
-	// of the commit under way:
-	touched map[string]bool // tasks
-	born    map[string]bool // processes
-	gone    map[string]process
-	freed   map[string]string // process → who held it
-	owners  map[string]bool   // workers whose sets have changed
+	commit  int
+	touched map[string]bool // tasks, of the commit under way
+}
+
+// A queue is one, or a failed queue, as it was before the commit under way.
+type queue struct {
+	*lane.Lane
+	fenced   map[string]string // worker → its first mark
+	back     map[string]int64  // worker → token of the last task returned for it
+	enqueued int
+	latest   int // the number of the last task that was started for the first time
 }
 
 func newReplay(prefix string) *replay {
-	return &replay{prefix: prefix, lanes: map[string]*lane{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
+	r := &replay{prefix: prefix, store: spec.New(), queues: map[string]*queue{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
+	r.store.Clock = func() time.Time { return time.Time{} } // what has expired, the server deletes
+	return r
 }
 
 func (r *replay) violate(format string, args ...any) {
@@ -47,269 +57,155 @@ func (r *replay) violate(format string, args ...any) {
 	}
 }
 
+// find takes a key apart; the queue is nil if it is of none.
+func (r *replay) find(key string) (q *queue, kind, of string) {
+	name, failed, kind, of, ok := lane.Place(r.prefix+":", key)
+	if !ok {
+		return nil, "", ""
+	}
+	q = r.queues[fmt.Sprint(failed, name)]
+	if q == nil {
+		q = &queue{Lane: lane.New(name, failed), fenced: map[string]string{}, back: map[string]int64{}}
+		r.queues[fmt.Sprint(failed, name)] = q
+	}
+	return q, kind, of
+}
+
 // apply takes in one commit.
 func (r *replay) apply(commands []command) error {
 	r.commit++
-	r.touched, r.born, r.gone, r.owners = map[string]bool{}, map[string]bool{}, map[string]process{}, map[string]bool{}
-	r.freed = map[string]string{}
+	changed := map[string]bool{} // keys
 	for _, c := range commands {
-		if err := r.execute(c); err != nil {
-			return fmt.Errorf("commit %d: %.200q: %w", r.commit, c, err)
+		if len(c) < 2 {
+			continue
+		}
+		r.execute(c)
+		if refused, ok := r.store.Do(c...).(spec.Refusal); ok {
+			return fmt.Errorf("commit %d: %.200q: %s", r.commit, c, refused)
+		}
+		switch n := 2; c[0] {
+		case "DEL", "UNLINK":
+			n = len(c)
+			fallthrough
+		default:
+			for _, key := range c[1:n] {
+				changed[key] = true
+			}
+		case "RPOPLPUSH", "LMOVE":
+			changed[c[1]], changed[c[2]] = true, true
 		}
 	}
-	r.check()
+	r.check(changed)
 	return nil
 }
 
-// execute carries out one command, as far as it is about tasks and their owners.
-func (r *replay) execute(c command) error {
-	if len(c) < 2 {
-		return nil
-	}
-	at := r.find(c[1])
-	if at.lane == nil {
-		if id, ok := strings.CutPrefix(at.kind, "worker:"); ok && c[0] == "HSET" {
-			for i := 2; i+1 < len(c); i += 2 {
-				if c[i] == "name" {
-					r.names[id] = c[i+1]
-				}
+// execute looks at a command before it is carried out, where the order within a commit
+// counts.
+func (r *replay) execute(c command) {
+	q, kind, of := r.find(c[1])
+	if id, ok := strings.CutPrefix(c[1], r.prefix+":worker:"); ok && c[0] == "HSET" {
+		for pair := range slices.Chunk(c[2:], 2) {
+			if pair[0] == "name" {
+				r.names[id] = pair[1]
 			}
 		}
-		return nil
 	}
-	l := at.lane
-	switch c[0] {
-	case "DEL", "UNLINK":
-		for _, key := range c[1:] {
-			if at := r.find(key); at.lane != nil {
-				r.drop(at)
-			}
-		}
-		return nil
-	case "EXPIRE", "PEXPIRE", "PEXPIREAT", "PERSIST":
-		return nil
-	}
-	switch at.kind + " " + c[0] {
+	switch kind + " " + c[0] {
 	case "queues LPUSH":
 		for _, task := range c[2:] {
-			l.enqueued++
-			l.waiting.push(task)
-			s := r.put(task, +1)
-			if s.number == 0 && len(s.starts) == 0 {
-				s.number = l.enqueued
+			q.enqueued++
+			if s := r.story(task); s.number == 0 && len(s.starts) == 0 {
+				s.number = q.enqueued
 			}
 		}
 	case "queues RPOPLPUSH":
-		task, ok := l.waiting.pop()
-		if !ok {
-			return errDiverged
-		}
-		r.move(task, l, r.find(c[2]))
-	case "queues LREM":
-		for range l.waiting.remove(c[3]) {
-			r.put(c[3], -1)
+		if next, _ := r.store.Do("LRANGE", c[1], "-1", "-1").([]any); len(next) > 0 {
+			if s := r.story(next[len(next)-1].(string)); s.number > 0 && len(s.starts) == 0 {
+				if s.number < q.latest {
+					r.violate("%s, number %d, starts after number %d", s.name, s.number, q.latest)
+				}
+				q.latest = max(q.latest, s.number)
+			}
 		}
 	case "process LMOVE":
-		r.end(l, at.rest)
-		to := r.find(c[2])
-		if to.kind != "queues" || c[3] != "RIGHT" || c[4] != "RIGHT" {
-			return fmt.Errorf("moved to %s", c[2])
-		}
-		p := r.gone[at.rest]
-		task := p.task
-		if token := l.working[p.worker][at.rest]; l.fenced[p.worker] != "" && token > 0 {
+		worker := q.Owner[of]
+		if token := q.TokenOf(of); q.fenced[worker] != "" && token > 0 {
 			// The newest go back first, so the oldest becomes the foremost.
-			if last, ok := l.back[p.worker]; ok && last < token {
-				r.violate("%s, with the token %d of worker %s, goes back after %d", task, token, p.worker, last)
+			if last, ok := q.back[worker]; ok && last < token {
+				r.violate("%s, with the token %d of worker %s, goes back after %d", q.Process[of], token, worker, last)
 			}
-			l.back[p.worker] = token
+			q.back[worker] = token
 		}
-		to.lane.waiting.unpop(task)
-		r.put(task, +1)
-	case "process RPOP":
-		r.end(l, at.rest)
-	case "process LPUSH":
-		r.begin(l, at.rest, c[2])
-	case "working ZADD":
-		return r.own(l, at.rest, c[2:])
-	case "working ZREM":
-		for _, id := range c[2:] {
-			if l.owner[id] == at.rest {
-				r.freed[id] = at.rest
-				delete(l.owner, id)
-			}
-			delete(l.working[at.rest], id)
-		}
-		r.owners[at.rest] = true
 	case "workers ZADD":
-		switch mark, ok := l.fenced[c[3]]; {
-		case ok && (mark == "0" || l.leaving[c[3]]):
-			r.violate("worker %s is a member again, after a mark of %s", c[3], mark)
+		worker := c[len(c)-1]
+		_, leaving := r.store.Do("ZSCORE", strings.Replace(c[1], ":workers:", ":suspects:", 1), worker).(string)
+		switch mark, ok := q.fenced[worker]; {
+		case ok && (mark == "0" || leaving):
+			r.violate("worker %s is a member again, after a mark of %s", worker, mark)
 		case ok: // it had left, and came back as it may
-			delete(l.fenced, c[3])
-			delete(l.back, c[3])
-		}
-		l.members[c[3]] = true
-	case "workers ZREM":
-		for _, worker := range c[2:] {
-			delete(l.members, worker)
-			r.owners[worker] = true
+			delete(q.fenced, worker)
+			delete(q.back, worker)
 		}
 	case "suspects ZADD":
-		score, worker := c[len(c)-2], c[len(c)-1]
-		if _, again := l.fenced[worker]; (score == "0" || score == "-1") && !again {
-			l.fenced[worker], l.leaving[worker] = score, true
-			r.fences = append(r.fences, fence{r.commit, worker, score == "0", slices.Sorted(maps.Keys(l.working[worker]))})
-		}
-	case "suspects ZREM":
-		for _, worker := range c[2:] {
-			delete(l.leaving, worker)
-			r.owners[worker] = true
-		}
-	case "keyed HSET":
-		for i := 2; i+1 < len(c); i += 2 {
-			if c[i] == "payload" {
-				r.drop(at)
-				l.keyed[at.rest] = c[i+1]
-				r.put(c[i+1], +1)
+		for pair := range slices.Chunk(c[2+len(c)%2:], 2) { // behind NX
+			score, worker := pair[0], pair[1]
+			if _, again := q.fenced[worker]; (score == "0" || score == "-1") && !again {
+				q.fenced[worker] = score
+				r.fences = append(r.fences, fence{r.commit, worker, score == "0", slices.Sorted(maps.Keys(q.Working[worker]))})
 			}
 		}
-	case "keyed HDEL":
-		if slices.Contains(c[2:], "payload") {
-			r.drop(at)
-		}
-	case "token SET":
-		token, err := strconv.ParseInt(c[2], 10, 64)
-		if err != nil {
-			return err
-		}
-		if token <= l.token {
-			r.violate("the token is %d after %d", token, l.token)
-		}
-		l.token = token
-	default:
-		switch at.kind {
-		case "queues", "process", "working", "workers", "token":
-			return errUnknownCommand
-		}
 	}
-	return nil
 }
 
-var (
-	errDiverged       = fmt.Errorf("the replay has no task where the server had one")
-	errUnknownCommand = fmt.Errorf("the replay does not know this command")
-)
-
-// put notes that a task has one place more, or less.
-func (r *replay) put(payload string, n int) *story {
+// story is that of the task with a payload.
+func (r *replay) story(payload string) *story {
 	task := taskOf(payload)
 	s := r.stories[task]
 	if s == nil {
 		s = &story{name: task, commit: r.commit}
 		r.stories[task] = s
 	}
-	s.places += n
-	r.touched[task] = true
 	return s
 }
 
-// move takes a task from the list into a process.
-func (r *replay) move(task string, from *lane, to place) {
-	s := r.put(task, -1)
-	if s.number > 0 && len(s.starts) == 0 {
-		if s.number < from.latest {
-			r.violate("%s, number %d, starts after number %d", task, s.number, from.latest)
-		}
-		from.latest = max(from.latest, s.number)
-	}
-	r.begin(to.lane, to.rest, task)
-}
-
-func (r *replay) begin(l *lane, id, task string) {
-	if _, there := l.processes[id]; there {
-		r.violate("process %s is started twice", id)
-	}
-	l.processes[id] = task
-	r.put(task, +1)
-	r.born[id] = true
-}
-
-// end takes the task out of a process.
-func (r *replay) end(l *lane, id string) {
-	task, there := l.processes[id]
-	if !there {
-		return
-	}
-	worker := cmp.Or(l.owner[id], r.freed[id])
-	delete(l.processes, id)
-	r.put(task, -1)
-	r.gone[id] = process{task, worker, l}
-}
-
-// passing is a member that a step adds and removes, so that Redis makes a skip list of the
-// set.
-var passing = strings.Repeat("-", 65)
-
-// own takes in processes of a worker, with their tokens.
-func (r *replay) own(l *lane, worker string, pairs []string) error {
-	if mark, ok := l.fenced[worker]; ok {
-		r.violate("worker %s starts something, after a mark of %s", worker, mark)
-	}
-	if l.working[worker] == nil {
-		l.working[worker] = map[string]int64{}
-	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		token, err := strconv.ParseInt(pairs[i], 10, 64)
-		if err != nil {
-			return err
-		}
-		id := pairs[i+1]
-		if id == passing {
+// check takes in what the commit has changed, and holds it against the invariants.
+func (r *replay) check(changed map[string]bool) {
+	was, kinds := map[*queue]*lane.Lane{}, map[*queue]map[string]bool{}
+	r.touched = map[string]bool{}
+	for key := range changed {
+		q, kind, of := r.find(key)
+		if q == nil {
 			continue
 		}
-		if other, ok := l.owner[id]; ok {
-			r.violate("process %s of worker %s is also of %s", id, other, worker)
+		if was[q] == nil {
+			was[q], kinds[q] = q.Copy(), map[string]bool{}
 		}
-		if token <= l.token {
-			r.violate("process %s has the token %d, after %d", id, token, l.token)
-		}
-		l.owner[id], l.working[worker][id] = worker, token
+		kinds[q][kind] = true
+		v := lane.Value(r.store.Get(key))
+		lane.Moved(kind, q.Get(kind, of), v, func(payload string, n int) {
+			s := r.story(payload)
+			s.places += n
+			r.touched[s.name] = true
+		})
+		q.Set(kind, of, v)
 	}
-	r.owners[worker] = true
-	return nil
-}
-
-// drop has a key be there no more, or what waits in an entry.
-func (r *replay) drop(at place) {
-	l := at.lane
-	switch at.kind {
-	case "queues":
-		for {
-			task, ok := l.waiting.pop()
-			if !ok {
-				return
+	for q, was := range was {
+		began, ended := q.Since(was)
+		rules.State(q.Lane, func(some ...string) bool {
+			return slices.ContainsFunc(some, func(k string) bool { return kinds[q][k] })
+		}, r.violate)
+		rules.Tokens(was, q.Lane, began, r.violate)
+		for _, id := range began {
+			worker := q.Owner[id]
+			if mark, ok := q.fenced[worker]; ok {
+				r.violate("worker %s starts something, after a mark of %s", worker, mark)
 			}
-			r.put(task, -1)
+			s := r.story(q.Process[id])
+			s.starts = append(s.starts, start{process: id, worker: worker, token: q.TokenOf(id)})
+			r.runs[id] = s
 		}
-	case "process":
-		r.end(l, at.rest)
-	case "keyed":
-		if task, ok := l.keyed[at.rest]; ok {
-			delete(l.keyed, at.rest)
-			r.put(task, -1)
-		}
-	}
-}
-
-// check holds what the commit has changed against the invariants.
-func (r *replay) check() {
-	for id := range r.born {
-		r.started(id)
-	}
-	for id, p := range r.gone {
-		if !r.born[id] {
-			r.ended(id, p)
+		for _, id := range ended {
+			r.ended(q, id, was.Process[id], was.Owner[id])
 		}
 	}
 	for task := range r.touched {
@@ -317,54 +213,20 @@ func (r *replay) check() {
 		switch {
 		case s.places > 1:
 			r.violate("%s is in %d places", task, s.places)
-		case s.places < 0:
-			r.violate("%s is taken from where it is not", task)
 		case s.places > 0 && (s.ends > 0 || s.dropped):
 			r.violate("%s is back, after it had ended", task)
 		case s.places == 0 && s.ends == 0:
 			s.dropped = true // by a cancel, or it is lost: the journals tell
 		}
 	}
-	for worker := range r.owners {
-		for _, l := range r.lanes {
-			if len(l.working[worker]) > 0 && !l.members[worker] && !l.leaving[worker] {
-				r.violate("worker %s holds %d processes, and is no member", worker, len(l.working[worker]))
-			}
-			if len(l.working[worker]) == 0 {
-				delete(l.working, worker)
-			}
-		}
-	}
-}
-
-// started notes the start of a process, unless it ended in the same commit.
-func (r *replay) started(id string) {
-	for _, l := range r.lanes {
-		task, there := l.processes[id]
-		worker, owned := l.owner[id]
-		if there != owned {
-			r.violate("process %s: there %v, owned %v", id, there, owned)
-		}
-		if there && owned {
-			s := r.stories[taskOf(task)]
-			s.starts = append(s.starts, start{process: id, worker: worker, token: l.working[worker][id]})
-			r.runs[id] = s
-		}
-	}
 }
 
 // ended notes how a process has ended: by where its task is now.
-func (r *replay) ended(id string, p process) {
-	s := r.stories[taskOf(p.task)]
-	if _, owned := p.lane.owner[id]; owned {
-		r.violate("process %s is gone, and still owned by %s", id, p.worker)
-	}
-	if p.worker == "" {
-		r.violate("process %s of %s had no owner", id, p.task)
-	}
+func (r *replay) ended(q *queue, id, task, worker string) {
+	s := r.story(task)
 	i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == id })
 	if i < 0 {
-		r.violate("process %s of %s ends without a start", id, p.task)
+		r.violate("process %s of %s ends without a start", id, task)
 		return
 	}
 	st := &s.starts[i]
@@ -372,22 +234,24 @@ func (r *replay) ended(id string, p process) {
 	case s.places == 0:
 		st.end = finished
 		s.ends, s.endedBy = s.ends+1, id
-	case r.isFailed(p.task):
+	case r.isFailed(task):
 		st.end, s.failed = buried, true
-	case p.lane.fenced[p.worker] == "0":
+	case q.fenced[worker] == "0":
 		st.end = returned
 	default:
 		st.end = stopped
 	}
 }
 
+// isFailed reports whether a task is in a failed queue.
 func (r *replay) isFailed(task string) bool {
-	for _, l := range r.lanes {
-		if l.failed {
-			for _, t := range l.keyed {
-				if t == task {
-					return true
-				}
+	for _, q := range r.queues {
+		if !q.Failed {
+			continue
+		}
+		for _, e := range q.Entry {
+			if e["payload"] == task {
+				return true
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/worqr/worqr"
@@ -34,7 +33,6 @@ type judge struct {
 	dead    map[string]bool           // lane and worker: it was failed
 	left    map[string]bool           // lane and worker: it has left, whatever the server knew of that later
 	renewed map[string]int64          // lane and worker → ms of Redis time
-	highest map[*lane.Lane]int64      // token that was given
 	revived map[string]bool           // processes that were there when the server came back without its last writes
 	homes   map[string]*process       // worker → where it lives
 
@@ -65,7 +63,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, highest: map[*lane.Lane]int64{}, revived: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 	}
 }
@@ -149,9 +147,7 @@ func (j *judge) look(r *request) {
 		l := j.lane(queue, failed)
 		st := steps[l]
 		if st == nil {
-			was := *l
-			was.Process, was.Working, was.Entry, was.Owner, was.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
-			st = &step{judge: j, r: r, was: &was, is: l, kind: map[string]bool{}}
+			st = &step{judge: j, r: r, was: l.Copy(), is: l, kind: map[string]bool{}}
 			steps[l] = st
 			if moved[queue] == nil {
 				moved[queue] = map[string]int{}
@@ -159,10 +155,9 @@ func (j *judge) look(r *request) {
 		}
 		st.kind[kind] = true
 		v := j.s.read(key)
-		lane.Payloads(kind, l.Get(kind, of), func(p string) { moved[queue][p]-- })
-		lane.Payloads(kind, v, func(p string) {
-			moved[queue][p]++
-			if failed && j.unique[p] { // it has no lock any more
+		lane.Moved(kind, l.Get(kind, of), v, func(p string, n int) {
+			moved[queue][p] += n
+			if n > 0 && failed && j.unique[p] { // it has no lock any more
 				j.twins[p] = true
 			}
 		})
@@ -214,18 +209,7 @@ func (st *step) compare() {
 	if !st.kind["process"] {
 		return
 	}
-	for id := range st.is.Process {
-		if _, ok := st.was.Process[id]; !ok {
-			st.began = append(st.began, id)
-		}
-	}
-	for id := range st.was.Process {
-		if _, ok := st.is.Process[id]; !ok {
-			st.ended = append(st.ended, id)
-		}
-	}
-	slices.SortFunc(st.began, func(a, b string) int { return int(st.is.TokenOf(a) - st.is.TokenOf(b)) })
-	slices.SortFunc(st.ended, func(a, b string) int { return int(st.was.TokenOf(a) - st.was.TokenOf(b)) })
+	st.began, st.ended = st.is.Since(st.was)
 }
 
 // roundEnds are the outcomes in the call of a step.
@@ -248,7 +232,7 @@ func (j *judge) restored(all snapshot) {
 	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
 	maps.Copy(j.renewed, all.renewed)
 	maps.Copy(j.dead, all.dead)
-	j.lanes, j.places, j.highest = map[string]*lane.Lane{}, map[string]map[string]int{}, map[*lane.Lane]int64{}
+	j.lanes, j.places = map[string]*lane.Lane{}, map[string]map[string]int{}
 	for key, v := range all.values {
 		queue, failed, kind, of, ok := lane.Place(prefix, key)
 		if !ok {
@@ -257,7 +241,7 @@ func (j *judge) restored(all snapshot) {
 		l := j.lane(queue, failed)
 		l.Set(kind, of, v)
 		by := map[string]int{}
-		lane.Payloads(kind, v, func(p string) { by[p]++ })
+		lane.Moved(kind, nil, v, func(p string, n int) { by[p] += n })
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {

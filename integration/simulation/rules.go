@@ -1,13 +1,13 @@
 package simulation
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/spec/rules"
 )
 
 // conserved judges that payloads appear only where one was handed in, and go only
@@ -154,15 +154,22 @@ func (st *step) wasCanceled(id string, token int64) bool {
 
 // rules judges all but what becomes of payloads.
 func (st *step) rules() {
+	rules.State(st.is, func(kinds ...string) bool {
+		return slices.ContainsFunc(kinds, func(k string) bool { return st.kind[k] })
+	}, st.wrongly)
+	rules.Tokens(st.was, st.is, st.began, st.wrongly)
 	st.membership()
-	st.processes()
+	st.returned()
 	st.begun()
 	st.order()
 	st.batches()
-	st.entries()
-	st.locks()
-	st.holders()
+	st.locked()
 	st.cancelLog()
+}
+
+// wrongly notes what the request has left as it must not be.
+func (st *step) wrongly(format string, args ...any) {
+	st.violation("%s: "+format, slices.Insert(args, 0, any(st.r.verb))...)
 }
 
 // membership: who was failed changes nothing and never comes back, and nobody is
@@ -263,33 +270,9 @@ func (st *step) falseDeath(name, w string) {
 	}
 }
 
-// processes: each has one owner, and that is a member or its tasks are being
-// returned.
-func (st *step) processes() {
+// returned: what a cancel covers does not go back.
+func (st *step) returned() {
 	was, is := st.was, st.is
-	if !st.kind["process"] && !st.kind["working"] && !st.kind["workers"] && !st.kind["suspects"] {
-		return
-	}
-	owners := 0
-	for w, all := range is.Working {
-		owners += len(all)
-		_, member := is.Workers[w]
-		mark, suspect := is.Suspects[w]
-		if !member && (!suspect || mark > 0) {
-			st.violation("%s holds %d processes of %s, and is no member", w, len(all), is.Queue)
-		}
-		for id := range all {
-			if _, ok := is.Process[id]; !ok {
-				st.violation("%s holds process %s of %s, which has no task", w, id, is.Queue)
-			}
-		}
-	}
-	if owners != len(is.Process) {
-		st.violation("%d processes of %s have %d owners", len(is.Process), is.Queue, owners)
-	}
-	if is.Token < was.Token {
-		st.violation("the token of %s goes back from %d to %d", is.Queue, was.Token, is.Token)
-	}
 	for _, id := range st.ended {
 		payload, token := was.Process[id], was.TokenOf(id)
 		back := st.places[is.Queue][payload] > 0
@@ -323,13 +306,9 @@ func (st *step) begun() {
 	}
 	for _, id := range st.began {
 		payload, token := is.Process[id], is.TokenOf(id)
-		switch {
-		case is.Owner[id] != worker:
+		if is.Owner[id] != worker {
 			st.violation("%s starts process %s for %q", worker, id, is.Owner[id])
-		case token <= st.highest[is] || token <= was.Token:
-			st.violation("%s of %s starts with token %d, and %d was given before", payload, is.Queue, token, max(st.highest[is], was.Token))
 		}
-		st.highest[is] = token
 		st.started[id] = &start{payload: payload, token: token, failed: is.Failed}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
@@ -411,121 +390,15 @@ func (st *step) batches() {
 	}
 }
 
-// entries: of each at most one process runs, and the three keys that hold what
-// waits agree.
-func (st *step) entries() {
+// locked: what was enqueued under a lock has it as long as it waits or runs.
+func (st *step) locked() {
 	is := st.is
-	if !st.kind["keyed"] && !st.kind["schedule"] && !st.kind["contents"] && !st.kind["entries"] && !(st.kind["process"] && len(is.Entries) > 0) {
-		return
-	}
-	runs := map[string]string{}
-	for id, e := range is.Entries {
-		if other, twice := runs[e]; twice {
-			st.violation("processes %s and %s of %s both run %s", id, other, is.Queue, e)
-		}
-		runs[e] = id
-		if is.Entry[e]["process"] != id {
-			st.violation("process %s of %s runs %s, which says it is %q", id, is.Queue, e, is.Entry[e]["process"])
-		}
-		if _, ok := is.Process[id]; !ok {
-			st.violation("process %s of %s runs %s, and there is no such process", id, is.Queue, e)
-		}
-	}
-	waiting, planned := 0, 0
-	for e, fields := range is.Entry {
-		payload, waits := fields["payload"]
-		process, run := fields["process"]
-		_, inSchedule := is.Schedule[e]
-		_, inContents := is.Contents[lane.Digest(payload)+":"+e]
-		if waits {
-			waiting++
-		}
-		if waits && !run {
-			planned++
-		}
-		switch {
-		case run && runs[e] != process:
-			st.violation("%s of %s says that %s runs it, which does not", e, is.Queue, process)
-		case inSchedule != (waits && !run):
-			st.violation("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, is.Queue, inSchedule, waits, run)
-		case waits && !inContents:
-			st.violation("%s of %s waits with %s, and is not in contents", e, is.Queue, payload)
-		}
-	}
-	if waiting != len(is.Contents) || planned != len(is.Schedule) {
-		st.violation("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", is.Queue, waiting, len(is.Contents), planned, len(is.Schedule))
-	}
-}
-
-// locks: a lock is there exactly as long as what it is on waits or runs.
-func (st *step) locks() {
-	is := st.is
-	if len(is.Unique) == 0 && len(is.Gaps) > 0 {
-		st.violation("%s leaves %d gaps of %s, which has no locks", st.r.verb, len(is.Gaps), is.Queue)
-	}
 	if is.Failed || len(is.Unique) == 0 && len(st.was.Unique) == 0 && st.r.verb != "enqueue_unique" {
 		return
 	}
-	held := map[string]bool{}
-	for d, where := range is.Unique {
-		if d == "offset" {
-			continue
-		}
-		held[d] = true
-		kind, of, _ := strings.Cut(where, ":")
-		there := ""
-		switch kind {
-		case "w":
-			there = is.At(atoi(of))
-		case "p":
-			there = is.Process[of]
-		case "e":
-			there = is.Entry[of]["payload"]
-		}
-		if lane.Digest(there) != d {
-			st.violation("%s leaves a lock of %s at %s, where %q is", st.r.verb, is.Queue, where, there)
-		}
-	}
 	for _, p := range slices.Concat(is.Waiting, slices.Collect(maps.Values(is.Process))) {
-		if st.unique[p] && !st.twins[p] && !held[lane.Digest(p)] {
+		if st.unique[p] && !st.twins[p] && is.Unique[lane.Digest(p)] == "" {
 			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.Queue)
-		}
-	}
-}
-
-// holders: who holds something, and nobody else, has a mark for cancels; and what is
-// said to be stopping runs, and a cancel covers it.
-func (st *step) holders() {
-	is := st.is
-	if st.kind["working"] || st.kind["holders"] {
-		for w := range is.Working {
-			if _, ok := is.Holders[w]; !ok {
-				st.violation("%s leaves %s, which holds something of %s, unknown to cancels", st.r.verb, w, is.Queue)
-			}
-		}
-		for w := range is.Holders {
-			if len(is.Working[w]) == 0 {
-				st.violation("%s leaves cancels of %s to wait for %s, which holds nothing", st.r.verb, is.Queue, w)
-			}
-		}
-	}
-	if !st.kind["stopping"] && (len(st.ended) == 0 || len(is.Stopping) == 0) {
-		return
-	}
-	due := map[string]bool{}
-	for id := range is.Process {
-		for _, name := range is.Names(id) {
-			if lane.IsKey(name) {
-				name = "k" + lane.Digest(name)
-			} else {
-				name = "p" + name
-			}
-			due[fmt.Sprintf("%s:%016d:%s", name, is.TokenOf(id), id)] = true
-		}
-	}
-	for member := range is.Stopping {
-		if !due[member] {
-			st.violation("%s leaves %s of %s to stop, which does not run", st.r.verb, member, is.Queue)
 		}
 	}
 }
@@ -539,18 +412,7 @@ func (st *step) cancelLog() {
 	case r.verb == "cancel_key":
 		st.cancels[is.Queue+" "+r.call.Arg("entry")] = is.Token
 	}
-	if !st.kind["canceled"] {
-		return
-	}
-	for name, token := range st.was.Canceled {
-		if _, still := is.Canceled[name]; still {
-			continue
-		}
-		for id := range is.Process {
-			// Its worker may have ended it before, and know nothing of it.
-			if is.TokenOf(id) <= token && !st.revived[id] && slices.Contains(is.Names(id), name) {
-				st.violation("the cancel of %s of %s is over, and %s runs", is.Process[id], is.Queue, id)
-			}
-		}
+	if st.kind["canceled"] {
+		rules.Canceled(st.was, is, func(id string) bool { return st.revived[id] }, st.wrongly) // whose worker may have ended it before, and know nothing of it
 	}
 }

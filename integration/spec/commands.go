@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Do carries out one of the few plain commands that the tables, the judges and the
@@ -78,10 +79,19 @@ func (k *Store) onKey(name, key string, args []string) any {
 	case "PEXPIRE":
 		k.expire(key, number(args[0]))
 		return bit(k.exists(key))
+	case "PEXPIREAT":
+		if v := k.at(key, ""); v != nil {
+			v.expires = time.UnixMilli(number(args[0]))
+		}
+		return 1
 	case "PERSIST":
 		return bit(k.persist(key))
 	case "SET":
-		k.put(key, args[0])
+		if k.put(key, args[0]); len(args) == 3 && strings.EqualFold(args[1], "PXAT") {
+			k.at(key, "").expires = time.UnixMilli(number(args[2]))
+		} else if len(args) > 1 {
+			return Refusal("ERR the specification does not know these options")
+		}
 		return Status("OK")
 	case "GET":
 		if v, ok := k.get(key); ok {
@@ -101,6 +111,20 @@ func (k *Store) onKey(name, key string, args []string) any {
 			return v
 		}
 		return nil
+	case "RPOPLPUSH", "LMOVE":
+		if name == "LMOVE" && args[1] != "RIGHT" {
+			return Refusal("ERR the specification does not know this end")
+		}
+		item, ok := k.popFront(key)
+		switch {
+		case !ok:
+			return Refusal("ERR the list is empty")
+		case name == "LMOVE" && args[2] == "RIGHT":
+			k.pushFront(args[0], item)
+		default:
+			k.push(args[0], item)
+		}
+		return item
 	case "LPOP":
 		items := k.items(key)
 		if len(items) == 0 {
@@ -110,8 +134,22 @@ func (k *Store) onKey(name, key string, args []string) any {
 		return items[len(items)-1]
 	case "LREM":
 		n := k.length(key)
-		k.change(key, "list", func(v *value) {
-			v.list = slices.DeleteFunc(slices.Clone(v.list), func(item string) bool { return item == args[1] })
+		most, _ := integer(args[0])
+		k.change(key, "list", func(v *value) { // whose front is the tail in Redis
+			left := slices.Clone(v.list)
+			if most >= 0 {
+				slices.Reverse(left)
+			}
+			removed := int64(0)
+			left = slices.DeleteFunc(left, func(item string) bool {
+				goes := item == args[1] && (most == 0 || removed < max(most, -most))
+				removed += int64(bit(goes))
+				return goes
+			})
+			if most >= 0 {
+				slices.Reverse(left)
+			}
+			v.list = left
 		})
 		return n - k.length(key)
 	case "LLEN":
@@ -134,6 +172,21 @@ func (k *Store) onKey(name, key string, args []string) any {
 			k.set(key, args[i], args[i+1])
 		}
 		return n
+	case "HSETNX":
+		if _, ok := k.field(key, args[0]); ok {
+			return 0
+		}
+		k.set(key, args[0], args[1])
+		return 1
+	case "HINCRBY":
+		was, _ := k.field(key, args[0])
+		n, _ := strconv.ParseInt(was, 10, 64) // nothing is 0
+		by, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil {
+			return Refusal("ERR value is not an integer or out of range")
+		}
+		k.set(key, args[0], n+by)
+		return int(n + by)
 	case "HGET":
 		if f, ok := k.field(key, args[0]); ok {
 			return f
@@ -155,12 +208,33 @@ func (k *Store) onKey(name, key string, args []string) any {
 		}
 		return all
 	case "ZADD":
-		n := k.size(key)
-		for i := 0; i < len(args); i += 2 {
-			f, _ := strconv.ParseFloat(args[i], 64)
+		n, flags := k.size(key), map[string]bool{}
+		for len(args) > 0 && slices.Contains([]string{"NX", "XX", "GT"}, args[0]) {
+			flags[args[0]], args = true, args[1:]
+		}
+		for i := 0; i+1 < len(args); i += 2 {
+			f, err := strconv.ParseFloat(args[i], 64)
+			if err != nil {
+				return Refusal("ERR value is not a valid float")
+			}
+			was, there := k.score(key, args[i+1])
+			if flags["NX"] && there || flags["XX"] && !there || flags["GT"] && there && f <= was {
+				continue
+			}
 			k.make(key, "zset").zset[args[i+1]] = f
 		}
 		return k.size(key) - n
+	case "ZPOPMIN", "ZPOPMAX":
+		all := k.all(key)
+		if len(all) == 0 {
+			return []any{}
+		}
+		one := all[0]
+		if name == "ZPOPMAX" {
+			one = all[len(all)-1]
+		}
+		k.remove(key, one.name)
+		return []any{one.name, strconv.FormatFloat(one.score, 'f', -1, 64)}
 	case "ZREM":
 		n := k.size(key)
 		k.remove(key, args...)
@@ -187,6 +261,12 @@ func (k *Store) onKey(name, key string, args []string) any {
 			k.make(key, "set").set[a] = true
 		}
 		return len(args)
+	case "SREM":
+		n := 0
+		for _, a := range args {
+			n += bit(k.strike(key, a))
+		}
+		return n
 	case "SISMEMBER":
 		v := k.at(key, "set")
 		return bit(v != nil && v.set[args[0]])

@@ -260,7 +260,7 @@ func number(s string) int64 {
 
 // digests are those of large payloads that an entry has named, of the task that is being
 // looked at, or that were computed; and how many bytes it took to compute them. What callers
-// name is right here: nobody lies to the model.
+// name is right here: nobody lies to the specification.
 type digests struct {
 	names    map[string]string
 	computed map[string]bool

@@ -21,7 +21,7 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "of the first of them")
 )
 
-// TestRandom makes the same random requests at Redis, at miniredis and at the model.
+// TestRandom makes the same random requests at Redis, at miniredis and at the specification.
 // After each of them all answer the same and hold the same.
 func TestRandom(t *testing.T) {
 	b := newBench(t)
@@ -88,7 +88,7 @@ var (
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{names: []string{"Redis", "miniredis", "the model"}}
+	b := &bench{names: []string{"Redis", "miniredis", "the specification"}}
 	for _, url := range []string{redistest.URL(), "redis://" + miniredis.RunT(t).Addr(), serve(t).URL()} {
 		b.conns = append(b.conns, redistest.Dial(t, url))
 		// One worker hears what is published, and somebody hears of what is done.
@@ -132,7 +132,7 @@ func (b *bench) make(t *testing.T, r request) string {
 	var first, before string
 	for i, c := range b.conns {
 		v, err := c.Do(name, args...)
-		reply := rendered(v, err)
+		reply := Show(Reply(v, err))
 		if i == 0 {
 			b.scene = scene{names: map[string][]string{}, until: map[string]string{}}
 			first, before, b.refused = reply, look(t, c, &b.scene), err != nil
@@ -166,34 +166,6 @@ func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, s
 		}
 	}
 	return made, wrong
-}
-
-// rendered is a reply; of an error, its word.
-func rendered(v any, err error) string {
-	if err != nil {
-		if strings.Contains(err.Error(), "WRONGTYPE") {
-			return "WRONGTYPE"
-		}
-		word, _, _ := strings.Cut(err.Error(), " ")
-		if word == "ERR" {
-			return err.Error()
-		}
-		return word
-	}
-	switch v := v.(type) {
-	case []byte:
-		return strconv.Quote(string(v))
-	case []any:
-		var all []string
-		for _, e := range v {
-			if _, refused := e.(redis.Error); refused {
-				e = nil
-			}
-			all = append(all, rendered(e, nil))
-		}
-		return "[" + strings.Join(all, " ") + "]"
-	}
-	return fmt.Sprint(v)
 }
 
 // look renders a whole keyspace, and notes what is there.

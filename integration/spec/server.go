@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// A Server is the model behind the protocol of Redis: it answers to scripts by what
+// A Server is a store behind the protocol of Redis: it answers to scripts by what
 // it knows of their verbs, and to the few plain commands that the tables use.
 type Server struct {
 	door *server.Server
@@ -89,7 +89,7 @@ func (s *Server) serve(p *server.Peer, name string, args []string) {
 		s.listen(p, strings.ToLower(name), args)
 		return
 	}
-	write(p, refusing(func() any { return s.do(name, args) }))
+	Write(p, refusing(func() any { return s.do(name, args) }))
 }
 
 func (s *Server) listen(p *server.Peer, kind string, channels []string) {
@@ -110,31 +110,6 @@ func (s *Server) listen(p *server.Peer, kind string, channels []string) {
 			w.WriteBulk(c)
 			w.WriteInt(i + 1)
 		})
-	}
-}
-
-// A Status is a simple string.
-type Status string
-
-func write(p *server.Peer, reply any) {
-	switch r := reply.(type) {
-	case nil:
-		p.WriteNull()
-	case Status:
-		p.WriteInline(string(r))
-	case Refusal:
-		p.WriteError(string(r))
-	case int:
-		p.WriteInt(r)
-	case int64:
-		p.WriteInt(int(r))
-	case string:
-		p.WriteBulk(r)
-	case []any:
-		p.WriteLen(len(r))
-		for _, v := range r {
-			write(p, v)
-		}
 	}
 }
 
@@ -169,7 +144,7 @@ func (s *Server) eval(sha string, args []string) any {
 	}
 	f := verbs[l.verb]
 	if f == nil {
-		return Refusal("ERR the model does not know this script")
+		return Refusal("ERR the specification does not know this script")
 	}
 	n, _ := strconv.Atoi(args[0])
 	at := time.Now()

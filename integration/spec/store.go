@@ -12,10 +12,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Refusal is an error reply. What refuses halfway panics with one, since nothing is
-// rolled back.
-type Refusal string
-
 const wrongType = Refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 // A value is what a key holds: one of these, by its kind.

@@ -39,6 +39,7 @@ type Lane struct {
 	Paused   bool
 
 	Owner map[string]string // process → worker
+	Given int64             // the highest token that a process had
 }
 
 // New returns the view of nothing.
@@ -175,17 +176,31 @@ func (l *Lane) Get(kind, of string) any {
 	return nil
 }
 
-// Payloads are those of tasks that are in a value, with how often.
-func Payloads(kind string, v any, yield func(payload string)) {
+// Moved tells of payloads of tasks that are in one value and not in another, once for each
+// place: 1 for what has come, -1 for what has gone.
+func Moved(kind string, was, is any, yield func(payload string, n int)) {
 	switch kind {
 	case "queues", "process":
-		all, _ := v.([]string)
-		for _, p := range all {
-			yield(p)
+		old, _ := was.([]string)
+		now, _ := is.([]string)
+		for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
+			old, now = old[1:], now[1:]
+		}
+		for len(old) > 0 && len(now) > 0 && old[len(old)-1] == now[len(now)-1] {
+			old, now = old[:len(old)-1], now[:len(now)-1]
+		}
+		for _, p := range old {
+			yield(p, -1)
+		}
+		for _, p := range now {
+			yield(p, 1)
 		}
 	case "keyed":
-		if p, ok := asHash(v)["payload"]; ok {
-			yield(p)
+		if p, ok := asHash(was)["payload"]; ok {
+			yield(p, -1)
+		}
+		if p, ok := asHash(is)["payload"]; ok {
+			yield(p, 1)
 		}
 	}
 }
@@ -218,7 +233,8 @@ func (l *Lane) Names(id string) []string {
 func IsKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
 
 // At is what is in the list at a position that a lock names; "" if nothing is.
-func (l *Lane) At(position int) string {
+func (l *Lane) At(place string) string {
+	position := atoi(place)
 	ahead := position - atoi(l.Unique["offset"])
 	for _, gap := range l.Gaps {
 		if gap < int64(position) {
@@ -261,3 +277,60 @@ type (
 
 // TokenOf is the token of a process.
 func (l *Lane) TokenOf(id string) int64 { return l.Working[l.Owner[id]][id] }
+
+// Value is what a key holds, as a Lane takes it in: a copy of what a store holds.
+func Value(held any) any {
+	switch v := held.(type) {
+	case string:
+		return Text(v)
+	case map[string]string:
+		return Hash(maps.Clone(v))
+	case map[string]float64:
+		z := make(ZSet, len(v))
+		for name, score := range v {
+			z[name] = int64(score)
+		}
+		return z
+	case map[string]bool:
+		return Set(maps.Clone(v))
+	}
+	return held
+}
+
+// View is a queue, or its failed queue, in a store.
+func View(s interface {
+	Keys() []string
+	Get(key string) any
+}, prefix, queue string, failed bool) *Lane {
+	l := New(queue, failed)
+	for _, key := range s.Keys() {
+		if of, its, kind, part, ok := Place(prefix, key); ok && of == queue && its == failed {
+			l.Set(kind, part, Value(s.Get(key)))
+		}
+	}
+	return l
+}
+
+// Copy is what a Lane is now, whatever it takes in later.
+func (l *Lane) Copy() *Lane {
+	c := *l
+	c.Process, c.Working, c.Entry, c.Owner, c.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
+	return &c
+}
+
+// Since are the processes that began and ended since, by their tokens.
+func (l *Lane) Since(was *Lane) (began, ended []string) {
+	for id := range l.Process {
+		if _, ok := was.Process[id]; !ok {
+			began = append(began, id)
+		}
+	}
+	for id := range was.Process {
+		if _, ok := l.Process[id]; !ok {
+			ended = append(ended, id)
+		}
+	}
+	slices.SortFunc(began, func(a, b string) int { return cmp.Compare(l.TokenOf(a), l.TokenOf(b)) })
+	slices.SortFunc(ended, func(a, b string) int { return cmp.Compare(was.TokenOf(a), was.TokenOf(b)) })
+	return began, ended
+}

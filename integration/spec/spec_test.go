@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// ofModel is what the model leaves out.
-var ofModel = []difference{
+// ofSpec is what the specification leaves out.
+var ofSpec = []difference{
 	{
 		what:    "there are no users who may do less than others",
 		request: []any{"ACL", "SETUSER", "somebody"},
@@ -35,16 +35,16 @@ func serve(t *testing.T) *Server {
 	return m
 }
 
-// TestLimits asks the model and Redis what that table is about.
+// TestLimits asks the specification and Redis what that table is about.
 func TestLimits(t *testing.T) {
 	m := serve(t)
-	for _, d := range ofModel {
+	for _, d := range ofSpec {
 		d.compare(t, redistest.URL(), m.URL())
 	}
 }
 
-// TestTablesOnModel runs the tables on the model.
-func TestTablesOnModel(t *testing.T) {
+// TestTablesOnSpec runs the tables on the specification.
+func TestTablesOnSpec(t *testing.T) {
 	leaves, out := tables(t, serve(t).URL())
-	judge(t, leaves, out, ofModel)
+	judge(t, leaves, out, ofSpec)
 }

@@ -1,0 +1,193 @@
+// Package rules is what must be true of a queue between any two requests, whatever they
+// are: the judges of simulation, chaos and random tests hold what is in Redis against it.
+// What a request may change is for them to say, since they know who has sent what.
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/worqr/worqr/integration/spec/lane"
+)
+
+// A Wrong takes in what is wrong.
+type Wrong func(format string, args ...any)
+
+// State judges a queue of which keys of some kinds have changed.
+func State(l *lane.Lane, changed func(kinds ...string) bool, wrong Wrong) {
+	if changed("process", "working", "workers", "suspects") {
+		owners(l, wrong)
+	}
+	if changed("keyed", "schedule", "contents", "entries", "process") {
+		entries(l, wrong)
+	}
+	if changed("queues", "process", "keyed", "unique", "gaps") && !l.Failed {
+		locks(l, wrong)
+	}
+	if changed("working", "holders") {
+		holders(l, wrong)
+	}
+	if changed("process", "stopping") {
+		stopping(l, wrong)
+	}
+}
+
+// Anything is as if keys of all kinds had changed.
+func Anything(...string) bool { return true }
+
+// owners: each process has one, and that is a member or its tasks are being returned.
+func owners(l *lane.Lane, wrong Wrong) {
+	n := 0
+	for w, all := range l.Working {
+		n += len(all)
+		_, member := l.Workers[w]
+		mark, suspect := l.Suspects[w]
+		if !member && (!suspect || mark > 0) {
+			wrong("%s holds %d processes of %s, and is no member", w, len(all), l.Queue)
+		}
+		for id := range all {
+			if _, ok := l.Process[id]; !ok {
+				wrong("%s holds process %s of %s, which has no task", w, id, l.Queue)
+			}
+		}
+	}
+	if n != len(l.Process) {
+		wrong("%d processes of %s have %d owners", len(l.Process), l.Queue, n)
+	}
+}
+
+// entries: of each at most one process runs, and the three keys that hold what waits
+// agree.
+func entries(l *lane.Lane, wrong Wrong) {
+	runs := map[string]string{}
+	for id, e := range l.Entries {
+		if other, twice := runs[e]; twice {
+			wrong("processes %s and %s of %s both run %s", id, other, l.Queue, e)
+		}
+		runs[e] = id
+		if l.Entry[e]["process"] != id {
+			wrong("process %s of %s runs %s, which says it is %q", id, l.Queue, e, l.Entry[e]["process"])
+		}
+		if _, ok := l.Process[id]; !ok {
+			wrong("process %s of %s runs %s, and there is no such process", id, l.Queue, e)
+		}
+	}
+	waiting, planned := 0, 0
+	for e, fields := range l.Entry {
+		payload, waits := fields["payload"]
+		process, run := fields["process"]
+		_, inSchedule := l.Schedule[e]
+		if waits {
+			waiting++
+		}
+		if waits && !run {
+			planned++
+		}
+		switch {
+		case run && runs[e] != process:
+			wrong("%s of %s says that %s runs it, which does not", e, l.Queue, process)
+		case inSchedule != (waits && !run):
+			wrong("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, l.Queue, inSchedule, waits, run)
+		case waits:
+			if _, ok := l.Contents[lane.Digest(payload)+":"+e]; !ok {
+				wrong("%s of %s waits with %s, and is not in contents", e, l.Queue, payload)
+			}
+		}
+	}
+	if waiting != len(l.Contents) || planned != len(l.Schedule) {
+		wrong("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", l.Queue, waiting, len(l.Contents), planned, len(l.Schedule))
+	}
+}
+
+// locks: a lock is on what waits or runs, and is where it says.
+func locks(l *lane.Lane, wrong Wrong) {
+	if len(l.Unique) == 0 && len(l.Gaps) > 0 {
+		wrong("%d gaps of %s are left, which has no locks", len(l.Gaps), l.Queue)
+	}
+	for d, where := range l.Unique {
+		if d == "offset" {
+			continue
+		}
+		kind, of, _ := strings.Cut(where, ":")
+		there := ""
+		switch kind {
+		case "w":
+			there = l.At(where[2:])
+		case "p":
+			there = l.Process[of]
+		case "e":
+			there = l.Entry[of]["payload"]
+		}
+		if lane.Digest(there) != d {
+			wrong("a lock of %s is left at %s, where %q is", l.Queue, where, there)
+		}
+	}
+}
+
+// holders: who holds something, and nobody else, has a mark for cancels.
+func holders(l *lane.Lane, wrong Wrong) {
+	for w := range l.Working {
+		if _, ok := l.Holders[w]; !ok {
+			wrong("%s, which holds something of %s, is unknown to cancels", w, l.Queue)
+		}
+	}
+	for w := range l.Holders {
+		if len(l.Working[w]) == 0 {
+			wrong("cancels of %s wait for %s, which holds nothing", l.Queue, w)
+		}
+	}
+}
+
+// stopping: what is said to be stopping runs.
+func stopping(l *lane.Lane, wrong Wrong) {
+	if len(l.Stopping) == 0 {
+		return
+	}
+	due := map[string]bool{}
+	for id := range l.Process {
+		for _, name := range l.Names(id) {
+			if lane.IsKey(name) {
+				name = "k" + lane.Digest(name)
+			} else {
+				name = "p" + name
+			}
+			due[fmt.Sprintf("%s:%016d:%s", name, l.TokenOf(id), id)] = true
+		}
+	}
+	for member := range l.Stopping {
+		if !due[member] {
+			wrong("%s of %s is left to stop, which does not run", member, l.Queue)
+		}
+	}
+}
+
+// Tokens rise: who is started has one above all that were given before. Began are the
+// processes of a step, by their tokens.
+func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
+	if is.Token < was.Token {
+		wrong("the token of %s goes back from %d to %d", is.Queue, was.Token, is.Token)
+	}
+	for _, id := range began {
+		token, last := is.TokenOf(id), max(is.Given, was.Token)
+		if token <= last {
+			wrong("%s of %s starts with token %d, and %d was given before", is.Process[id], is.Queue, token, last)
+		}
+		is.Given = max(token, is.Given)
+	}
+}
+
+// Canceled judges a cancel that is over: nothing that it covers runs any more, but for
+// what is excused.
+func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong) {
+	for name, token := range was.Canceled {
+		if _, still := is.Canceled[name]; still {
+			continue
+		}
+		for id := range is.Process {
+			if is.TokenOf(id) <= token && !excused(id) && slices.Contains(is.Names(id), name) {
+				wrong("the cancel of %s of %s is over, and %s runs", is.Process[id], is.Queue, id)
+			}
+		}
+	}
+}
