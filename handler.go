@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-
-	"github.com/worqr/worqr/internal/engine"
 )
 
 // A Handler works on one task. What it returns says what becomes of the task:
@@ -153,19 +151,9 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
 	c.Weight = cmp.Or(c.Weight, 1)
 	if c.Backoff == nil {
-		c.Backoff = engine.DefaultBackoff
+		c.Backoff = defaultBackoff
 	}
 	return c
-}
-
-// forEngine are the options as the engine has them. Followed tells whether OnFailed works on
-// what fails.
-func (o *HandleOptions) forEngine(followed bool) engine.Options {
-	return engine.Options{
-		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
-		Keep: o.KeepFailed, Backoff: o.Backoff, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
-		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
-	}
 }
 
 // forFailed returns the options of OnFailed.
@@ -244,27 +232,12 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case p.services[q.id] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
 	}
-	p.services[q.id] = q.handled(h, o.forEngine(o.OnFailed != nil))
+	p.services[q.id] = newService(q, h, o)
 	if o.OnFailed != nil {
-		of, f := o.forFailed(), q.failed()
-		p.services[f.id] = f.handled(o.OnFailed, of.forEngine(false))
+		f := q.failed()
+		p.services[f.id] = newService(f, o.OnFailed, o.forFailed())
+		p.services[q.id].followed = true
 	}
-}
-
-// A service is a queue with a handler.
-type service struct {
-	queue *Queue
-	*engine.Queue
-}
-
-func (q *Queue) handled(h Handler, o engine.Options) *service {
-	s := &service{q, q.served()}
-	s.Serve(func(ctx context.Context, a *engine.Attempt) ([]byte, error) {
-		t := taskOf(q.name, a)
-		err := h(ctx, t)
-		return t.Result, err
-	}, o)
-	return s
 }
 
 // SetOptions replaces the options of a handled queue, all of them: what is left
@@ -280,7 +253,6 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	s, f := p.services[q.id], p.services[q.failed().id]
 	p.mu.Unlock()
 	o := opts.withDefaults()
-	of := o.forFailed()
 	err := opts.check(p.capacity.Total())
 	switch {
 	case err != nil:
@@ -290,7 +262,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 		err = errors.New("handlers cannot be changed; leave OnFailed nil")
 	case f == nil && o.OnFailedOptions != nil:
 		err = errors.New("there are FailedOptions, but no OnFailed")
-	case o.Exclusive != s.Options().Exclusive, f != nil && of.Exclusive != f.Options().Exclusive:
+	case o.Exclusive != s.options().Exclusive, f != nil && o.forFailed().Exclusive != f.options().Exclusive:
 		err = errors.New("whether it is Exclusive cannot be changed")
 	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
@@ -299,9 +271,9 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	if err != nil {
 		return q.wrap("set options", err)
 	}
-	s.SetOptions(o.forEngine(f != nil))
+	s.set(o)
 	if f != nil {
-		f.SetOptions(of.forEngine(false))
+		f.set(o.forFailed())
 	}
 	return nil
 }
@@ -322,7 +294,7 @@ func (p *Peer) SetCapacity(units int) error {
 		services := slices.Collect(maps.Values(p.services))
 		p.mu.Unlock()
 		for _, s := range services {
-			s.Recall()
+			s.recall()
 		}
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -90,7 +89,7 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 		l.Abort()
 	}
 	p.control.Abort()
-	p.engine.Wait()
+	p.background.Wait()
 	p.mu.Lock()
 	p.worker = nil
 	p.mu.Unlock()
@@ -162,8 +161,8 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	return q.wrap("stop work", w.part(ctx, q.id))
 }
 
-// session is that of the present worker with the queue.
-func (q *Queue) session() (*engine.Session, error) {
+// rounds is the conversation of the present worker with the queue.
+func (q *Queue) rounds() (*rounds, error) {
 	w := q.peer.present()
 	if w == nil {
 		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
@@ -172,25 +171,11 @@ func (q *Queue) session() (*engine.Session, error) {
 	defer w.mu.Unlock()
 	switch r := w.members[q.id]; {
 	case r != nil:
-		return r.Session, nil
+		return r, nil
 	case w.wanted[q.id] != nil:
 		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
 	}
 	return nil, fmt.Errorf("%w; call StartWork first", ErrNotWorking)
-}
-
-// A serving is a session, and with which queue.
-type serving struct {
-	*engine.Session
-	queue *Queue
-	id    string // of the worker
-	asked int64  // the token that the join named
-}
-
-// stay is what ends the membership.
-func (m *serving) stay() stay {
-	round, _ := m.Last()
-	return stay{round: round, asked: m.asked}
 }
 
 // A worker is a started peer: its registration and its beats. Its id changes
@@ -215,7 +200,7 @@ type worker struct {
 	closing  bool
 	outdated bool              // the registration, or the names of the queues, could not be written
 	wanted   map[string]*Queue // to be served, whatever happens
-	members  map[string]*serving
+	members  map[string]*rounds
 	numbers  map[membership]int64 // last rounds of what was left under this id
 	spent    map[membership]bool  // where this id may have been failed
 	loose    map[membership]stay  // memberships that may be there and should not
@@ -233,7 +218,7 @@ func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
-		wanted: map[string]*Queue{}, members: map[string]*serving{},
+		wanted: map[string]*Queue{}, members: map[string]*rounds{},
 		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 		warned: map[string]bool{}, dead: obituaries{},
 	}
@@ -274,7 +259,7 @@ func (w *worker) leave(ctx context.Context) error {
 	var leaving sync.WaitGroup
 	for i, r := range members {
 		leaving.Go(func() {
-			if err := r.Leave(ctx); !errors.Is(err, store.ErrEvicted) {
+			if err := r.leave(ctx); !errors.Is(err, store.ErrEvicted) {
 				errs[i] = r.queue.wrap("leave", err)
 			}
 		})
@@ -286,7 +271,7 @@ func (w *worker) leave(ctx context.Context) error {
 	stop()
 	w.hasten()
 	for _, r := range members {
-		r.Unlisten()
+		r.unlisten()
 	}
 	errs = append(errs, w.loosenAll(ctx))
 	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time

@@ -149,11 +149,11 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 // than its context, whatever it is asked, and whether the peer is at work or not.
 func TestGuessers(t *testing.T) {
 	t.Parallel()
-	first := *modelSeed
+	first := *randomSeed
 	if first == 0 {
 		first = rand.Uint64()
 	}
-	for seed := first; seed < first+20*(*modelSeeds); seed++ {
+	for seed := first; seed < first+20*(*randomSeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -59,11 +61,11 @@ func TestRepairRuns(t *testing.T) {
 // second look finds nothing, and no payload is lost.
 func TestRepairDamage(t *testing.T) {
 	t.Parallel()
-	first := *modelSeed
+	first := *randomSeed
 	if first == 0 {
 		first = rand.Uint64()
 	}
-	for seed := first; seed < first+2*(*modelSeeds); seed++ {
+	for seed := first; seed < first+2*(*randomSeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
@@ -78,7 +80,7 @@ func TestRepairDamage(t *testing.T) {
 			}
 			defer func() {
 				if t.Failed() {
-					t.Logf("to repeat it: -run TestRepairDamage -model.seed %d -model.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
+					t.Logf("to repeat it: -run TestRepairDamage -random.seed %d -random.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
 				}
 			}()
 			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
@@ -176,4 +178,89 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	is.Equal(receive(t, repaired, 1), []error{nil})
 	is.NoErr(task.Finish(t.Context()))
 	is.Equal(p.Stats().TimesEvicted, int64(0))
+}
+
+// payloads counts what is in Redis, without what the two parts of a key replace of
+// one another when the running one comes back, and what a cancel covers.
+func (f *fleet) payloads() map[string]int {
+	f.t.Helper()
+	all := map[string]int{}
+	strs := func(v any, err error) []string {
+		s, err := redis.Strings(v, err)
+		must(f.t, err)
+		return s
+	}
+	replaced, canceled := map[string]bool{}, map[string]bool{}
+	keys := redistest.Keys(f.t, f.c, f.prefix)
+	for _, key := range keys {
+		switch rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed"); {
+		case strings.HasPrefix(rest, ":keyed:"):
+			fields, err := redis.StringMap(f.c.Do("HGETALL", key))
+			must(f.t, err)
+			payload, waits := fields["payload"]
+			switch {
+			case waits && fields["keep"] == "1": // what runs replaces it
+			case waits:
+				all[payload]++
+				replaced[strings.Replace(strings.SplitN(key, "{q}", 2)[0], "keyed", "process", 1)+"{q}:"+fields["process"]] = true
+			}
+		case strings.HasPrefix(rest, ":canceled:"):
+			for _, name := range strs(f.c.Do("ZRANGE", key, 0, -1)) {
+				canceled[name] = true
+			}
+		}
+	}
+	entries, err := redis.StringMap(f.c.Do("HGETALL", f.prefix+":entries:{q}"))
+	must(f.t, err)
+	for _, key := range keys {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") || replaced[key] {
+			continue
+		}
+		_, id, _ := strings.Cut(rest, "{q}:")
+		for _, payload := range strs(f.c.Do("LRANGE", key, 0, -1)) {
+			if !canceled[sha(payload)] && !canceled[entries[id]] {
+				all[payload]++
+			}
+		}
+	}
+	return all
+}
+
+// harm breaks something that is no task.
+func (f *fleet) harm() string {
+	f.t.Helper()
+	var keys []string
+	for _, key := range redistest.Keys(f.t, f.c, f.prefix) {
+		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") {
+			keys = append(keys, key)
+		}
+	}
+	key := keys[f.r.IntN(len(keys))]
+	do := func(command string, args ...any) string {
+		_, err := f.c.Do(command, append([]any{key}, args...)...)
+		must(f.t, err)
+		return fmt.Sprintln(command, key, args)
+	}
+	kind, err := redis.String(f.c.Do("TYPE", key))
+	must(f.t, err)
+	if strings.Contains(key, ":keyed:") {
+		return do("HDEL", []any{"process", "due", "tried", "low"}[f.r.IntN(4)])
+	}
+	if f.r.IntN(2) == 0 || kind == "string" {
+		return do("DEL")
+	}
+	remove := map[string][2]string{"zset": {"ZRANGE", "ZREM"}, "hash": {"HKEYS", "HDEL"}, "set": {"SMEMBERS", "SREM"}}[kind]
+	args := []any{key}
+	if kind == "zset" {
+		args = append(args, 0, -1)
+	}
+	members, err := redis.Strings(f.c.Do(remove[0], args...))
+	must(f.t, err)
+	slices.Sort(members)
+	if kind == "zset" && f.r.IntN(3) == 0 {
+		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
+	}
+	return do(remove[1], members[f.r.IntN(len(members))])
 }

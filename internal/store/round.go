@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -169,7 +170,7 @@ type RoundView struct {
 	Worker   string
 	Number   int64
 	Lease    time.Duration
-	Outcomes []Outcome // with the process, its token and the ending
+	Outcomes []Outcome // but for results and what is said of large payloads
 	Said     int64
 	Stopping []Stopping
 	Heard    []string
@@ -192,7 +193,15 @@ func RoundOf(c Call) RoundView {
 	}
 	for o := range slices.Chunk(take(outcomeSize*c.Int("outcomes")), outcomeSize) {
 		if len(o) == outcomeSize {
-			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Ending(o[2])})
+			end := Outcome{Process: o[0], Token: number(o[1]), Verb: Ending(o[2])}
+			switch end.Verb {
+			case Retry:
+				end.Delay = time.Duration(number(o[3])) * time.Millisecond
+			case Fail:
+				kind, reason, _ := strings.Cut(o[3], ":")
+				end.Kind, end.Reason = Kind(kind), reason
+			}
+			v.Outcomes = append(v.Outcomes, end)
 		}
 	}
 	for o := range slices.Chunk(take(2*c.Int("ends")), 2) {

@@ -1,4 +1,4 @@
-package engine
+package worqr
 
 import (
 	"bytes"
@@ -16,16 +16,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A run is one run of a handler with a task, and its end:
+// An attempt is one run of a handler with a task, and its end:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
 //
 // The end is said, and stored with the next round; nobody waits for that.
-type run struct {
-	queue   *Queue
-	task    *Attempt
-	opts    *Options // when it began
+type attempt struct {
+	service *service
+	task    *Task
+	opts    *HandleOptions // when it began
 	slot    slot
 	label   string // of the goroutine
 	ready   bool   // the task was ready for a while
@@ -34,8 +34,7 @@ type run struct {
 	unwatch func() bool
 	began   time.Time
 	ended   time.Time // set when the handler has returned
-	result  []byte    // likewise
-	next    *Attempt  // likewise: for the slot; nil if that was given back
+	next    *Task     // likewise: for the slot; nil if that was given back
 
 	mu       sync.Mutex
 	returned bool        // the handler has
@@ -43,14 +42,14 @@ type run struct {
 	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newRun(s *Queue, t *Attempt, of slot, label string, now time.Time) *run {
-	a := &run{queue: s, task: t, opts: s.Options(), slot: of, label: label, began: now, ctx: t.ctx}
-	s.engine.counts.Running.Add(1)
+func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *attempt {
+	a := &attempt{service: s, task: t, opts: s.options(), slot: of, label: label, began: now, ctx: t.ctx}
+	s.queue.peer.counts.running.Add(1)
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	}
-	t.run.Store(a)
+	t.attempt.Store(a)
 	if a.unwatch == nil && t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
 		go a.watch()
 	}
@@ -58,7 +57,7 @@ func newRun(s *Queue, t *Attempt, of slot, label string, now time.Time) *run {
 }
 
 // run calls the handler and ends the attempt.
-func (a *run) handle() {
+func (a *attempt) run() {
 	err, returned := errGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
@@ -69,15 +68,15 @@ func (a *run) handle() {
 			a.unwatch()
 		}
 		if !a.close() {
-			a.queue.engine.counts.Stuck.Add(-1)
-			a.queue.engine.stuckChanged()
+			a.service.queue.peer.counts.stuck.Add(-1)
+			a.service.queue.peer.outdate()
 			return
 		}
 		a.ended = time.Now()
-		a.next = a.queue.freed(a)
+		a.next = a.service.freed(a)
 		a.end(err, j)
 		if !returned && a.next != nil {
-			go a.queue.work(a.next, a.slot, true)
+			go a.service.work(a.next, a.slot, true)
 		}
 	}()
 	if !a.task.isKnown() {
@@ -90,14 +89,14 @@ func (a *run) handle() {
 	if a.ready && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be
 	} else {
-		a.queue.engine.counts.Started.Add(1)
-		a.result, err = a.queue.handler(a.ctx, a.task)
+		a.service.queue.peer.counts.started.Add(1)
+		err = a.service.handler(a.ctx, a.task)
 	}
 	returned = true
 }
 
 // close notes that the handler has returned. It is false when it was disowned.
-func (a *run) close() bool {
+func (a *attempt) close() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.returned = true
@@ -110,9 +109,9 @@ func (a *run) close() bool {
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
 // while Run drains it is its end that disowns.
-func (a *run) watch() {
+func (a *attempt) watch() {
 	cause := context.Cause(a.ctx)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.service.isDraining() {
 		return
 	}
 	a.mu.Lock()
@@ -123,16 +122,16 @@ func (a *run) watch() {
 }
 
 // disown ends the attempt instead of its handler, whose slot goes to others.
-func (a *run) disown(cause error) {
+func (a *attempt) disown(cause error) {
 	if a.forsake(cause) {
-		a.queue.disown(a, cause) // last: it may take a while
+		a.service.disown(a, cause) // last: it may take a while
 	}
 }
 
 // forsake is disown without the log. It is false when the handler has returned, or
 // was disowned before.
-func (a *run) forsake(cause error) bool {
-	stuck := &a.queue.engine.counts.Stuck
+func (a *attempt) forsake(cause error) bool {
+	stuck := &a.service.queue.peer.counts.stuck
 	stuck.Add(1)
 	a.mu.Lock()
 	disowned := !a.returned && !a.disowned
@@ -142,8 +141,8 @@ func (a *run) forsake(cause error) bool {
 		stuck.Add(-1)
 		return false
 	}
-	a.queue.engine.stuckChanged()
-	a.queue.reassign(a)
+	a.service.queue.peer.outdate()
+	a.service.reassign(a)
 	err := fmt.Errorf("%w, and its handler did not return", cause)
 	a.end(err, a.judge(err))
 	return true
@@ -154,7 +153,7 @@ func stackOf(label string) string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
 	for block := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*run).handle") {
+		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*attempt).run") {
 			return block
 		}
 	}
@@ -163,18 +162,18 @@ func stackOf(label string) string {
 
 // end says what becomes of the task of a handler that returned err, which was judged.
 // The slot has been given away before, so that the same round asks for the next task.
-func (a *run) end(err error, j judgement) {
+func (a *attempt) end(err error, j judgement) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
-	s, t := a.queue, a.task
+	s, t := a.service, a.task
 	cause := context.Cause(a.ctx)
 	if j.panicked != nil {
-		s.engine.failures.panicked(t, j)
+		s.queue.peer.failures.panicked(t, j)
 	}
 	switch {
 	case err == nil:
-		a.say(store.Outcome{Verb: store.Finish, Result: a.result})
+		a.say(store.Outcome{Verb: store.Finish})
 	case errors.Is(cause, ErrCanceled):
 		a.say(store.Outcome{Verb: store.Drop})
 	case errors.Is(cause, ErrShutdown) && s.isDraining():
@@ -184,34 +183,34 @@ func (a *run) end(err error, j judgement) {
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
 		a.say(store.Outcome{Verb: store.Stop})
 	default:
-		s.engine.counts.Failures.Add(1)
+		s.queue.peer.counts.failures.Add(1)
 		if j.Verb == store.Retry && j.panicked == nil {
-			s.engine.failures.retried(t, j.text, j.Delay)
+			s.queue.peer.failures.retried(t, j.text, j.Delay)
 		}
 		a.say(j.Outcome)
 	}
-	s.freedSlot(t.session)
-	s.engine.capacity.Pass()
+	s.queue.freed(t.rounds)
+	s.queue.peer.capacity.Pass()
 }
 
 // say has the outcome be stored. It is repeated until it is, or until the task is
 // no longer ours: the worker was evicted or has left.
-func (a *run) say(o store.Outcome) {
+func (a *attempt) say(o store.Outcome) {
 	t := a.task
-	t.session.say(&ending{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
+	t.rounds.say(&settlement{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
 }
 
-// storedLocked takes in what became of the end.
-func (a *run) storedLocked(s *ending, d settled) {
+// stored takes in what became of the end. The mu of the rounds is held.
+func (a *attempt) stored(s *settlement, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
-		a.queue.end()
+		a.service.end()
 		return
 	}
-	t.session.engine.background.Go(func() {
-		a.queue.insist(t, s.Outcome)
-		a.queue.end()
+	t.rounds.queue.peer.background.Go(func() {
+		a.service.insist(t, s.Outcome)
+		a.service.end()
 	})
 }
 
@@ -228,7 +227,7 @@ type judgement struct {
 // The methods of the error and Backoff are user code. They run on a goroutine of their
 // own, and if they end it or take longer than Grace, the task is retried as after an
 // error that says so.
-func (a *run) judge(err error) judgement {
+func (a *attempt) judge(err error) judgement {
 	cause := context.Cause(a.ctx)
 	p, panicked := err.(*panicError)
 	if err == nil || decided(cause) && !panicked {
@@ -251,9 +250,9 @@ func (a *run) judge(err error) judgement {
 	case <-patience.C:
 		failed = errors.New("the Backoff, or a method of the handler's error, does not return")
 	}
-	a.queue.unsound.Note(a.queue.engine.log, "the default backoff is used", failed, "queue", a.queue.id)
-	opts := a.queue.Options()
-	return judgement{opts.outcome(failed, a.task.Retries, DefaultBackoff), failed.Error(), p}
+	a.service.unsound.Note(a.service.queue.peer.log, "the default backoff is used", failed, "queue", a.service.queue.id)
+	opts := a.service.options()
+	return judgement{opts.outcome(failed, a.task.Retries, defaultBackoff), failed.Error(), p}
 }
 
 // decided reports whether the cause with which a context ended says what becomes of
@@ -264,8 +263,8 @@ func decided(cause error) bool {
 
 // weigh is judge for who survives whatever the error's methods do but panic, as those
 // of a nil pointer do.
-func (a *run) weigh(err, cause error) (j judgement) {
-	opts := a.queue.Options()
+func (a *attempt) weigh(err, cause error) (j judgement) {
+	opts := a.service.options()
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
 		if decided(cause) {
@@ -274,7 +273,7 @@ func (a *run) weigh(err, cause error) (j judgement) {
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
-		pause := func(retry int) time.Duration { return a.queue.pause(opts, retry) }
+		pause := func(retry int) time.Duration { return a.service.pause(opts, retry) }
 		return judgement{opts.outcome(err, a.task.Retries, pause), logs.Printable(err.Error()), p}
 	}
 	defer func() {
@@ -291,13 +290,13 @@ type lateError struct{ err error }
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// freedSlot has the queue's session look, if a slot became free that belonged to an
+// freed has the queue's rounds look, if a slot became free that belonged to an
 // earlier incarnation; otherwise the end of the task has done so.
-func (s *Queue) freedSlot(of *Session) {
+func (q *Queue) freed(of *rounds) {
 	if of.ctx.Err() == nil {
 		return
 	}
-	if r := s.present(); r != nil && r != of {
-		r.Wake()
+	if r, err := q.rounds(); err == nil && r != of {
+		r.poke()
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package worqr
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -20,9 +19,9 @@ import (
 // A worker that can't name all that runs says nothing of the rest: neither for the last
 // cancel, nor for an earlier one of the same payload that somebody waits for.
 func TestStoppingInParts(t *testing.T) {
-	held := map[string]*Attempt{}
+	held := map[string]*Task{}
 	for i, id := range []string{"p1", "p2"} {
-		held[id] = &Attempt{Token: int64(1 + i), covered: []store.Cancellation{{Name: "a", Token: 4}}}
+		held[id] = &Task{Token: int64(1 + i), start: &start{covered: []store.Cancellation{{Name: "a", Token: 4}}}}
 	}
 	runs, at := stopping(held, 4, 1)
 	if len(runs) != 1 {
@@ -47,38 +46,47 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	r := joined(t, redistest.Worker(t, link.URL(), "p"))
-	dial, err := redisconn.FromURL(server.URL())
+	open := func(url string) *Peer {
+		p, err := Open(redistest.Worker(t, url, "p"), &Options{Prefix: "p", Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		is.NoErr(err)
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	p, other := open(link.URL()), open(server.URL()).Queue("q")
+	q := p.Queue("q")
+	is.NoErr(p.StartWorker(t.Context()))
+	is.NoErr(q.StartWork(t.Context()))
+	is.NoErr(other.Enqueue(t.Context(), []byte("a")))
+	_, err := q.StartTask(t.Context())
 	is.NoErr(err)
-	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).store
-	enqueue(t, other, "a")
-	_, err = r.Start(t.Context(), 1)
+	r, err := q.rounds()
 	is.NoErr(err)
-	r.Unlisten() // no message has it talk
+	r.unlisten() // no message has it talk
 	hushed(r)
-	enqueue(t, other, "b")
+	is.NoErr(other.Enqueue(t.Context(), []byte("b")))
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	w := &want{n: 1, got: make(chan taken, 1)}
 	r.mu.Lock()
 	r.wants = append(r.wants, w)
-	r.wakeLocked()
+	r.kick()
 	r.closing = true // as a leave does
 	r.mu.Unlock()
 	hushed(r)
 	<-lost
-	is.True(errors.Is((<-w.got).err, store.ErrUnknown))
+	is.True(errors.Is((<-w.got).err, redisconn.ErrUnknown))
 
-	report, err := store.Cancel(t.Context(), other.Calls, other.Keys, []byte("b"))
+	report, err := other.Cancel(t.Context(), []byte("b"))
 	is.NoErr(err)
-	r.Wake() // before the leave goes on
+	r.poke() // before the leave goes on
 	hushed(r)
-	is.NoErr(r.Leave(t.Context()))
-	over, tally, err := report.IsOver(t.Context(), other.Calls, other.Keys)
-	is.NoErr(err)
-	is.True(over)
-	is.Equal(tally.Stopped, 1)
-	waiting, err := redis.Strings(other.Calls.One(t.Context(), redisconn.Command("LRANGE", other.Keys.Waiting(), 0, -1)))
-	is.NoErr(err)
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(report.Wait(t.Context()))
+	is.Equal(report.Stopped, 1)
+	var waiting []string
+	for payload, err := range other.Tasks(t.Context()) {
+		is.NoErr(err)
+		waiting = append(waiting, string(payload))
+	}
 	is.Equal(waiting, []string{"a"})
 }
 
@@ -99,11 +107,17 @@ func TestCauseUsesPeer(t *testing.T) {
 			is := is.New(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
-			r := joined(t, redistest.Worker(t, link.URL(), "p"))
-			enqueue(t, r.queue.store, "a")
-			tasks, err := r.Start(t.Context(), 1)
+			p, err := Open(redistest.Worker(t, link.URL(), "p"), &Options{Prefix: "p", Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 			is.NoErr(err)
-			task := tasks[0]
+			t.Cleanup(func() { _ = p.Close() })
+			q := p.Queue("q")
+			is.NoErr(p.StartWorker(t.Context()))
+			is.NoErr(q.StartWork(t.Context()))
+			is.NoErr(q.Enqueue(t.Context(), []byte("a")))
+			task, err := q.StartTask(t.Context())
+			is.NoErr(err)
+			r, err := q.rounds()
+			is.NoErr(err)
 			hushed(r)
 			if !said {
 				r.mu.Lock()
@@ -115,19 +129,18 @@ func TestCauseUsesPeer(t *testing.T) {
 			over, end := context.WithCancel(t.Context())
 			end()
 			ctx, cancel := context.WithCancelCause(t.Context())
-			finish := store.Outcome{Verb: store.Finish}
 			asked := false
 			gone := make(chan error)
-			go func() { gone <- task.End(ctx, finish) }()
+			go func() { gone <- task.Finish(ctx) }()
 			for left := said; left; { // until it is said
 				r.mu.Lock()
-				left = len(r.outbox) > 0 || r.idle == nil
+				left = len(r.outcomes) > 0 || r.silence == nil
 				r.mu.Unlock()
 			}
 			cancel(&nosy{func() {
 				if !asked {
 					asked = true
-					_ = task.End(over, finish)
+					_ = task.Finish(over)
 				}
 			}})
 			select {
@@ -135,7 +148,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("it hangs")
 			}
-			is.Equal(errors.Is(err, store.ErrUnknown), said)
+			is.Equal(errors.Is(err, ErrUnknownOutcome), said)
 			is.True(strings.Contains(err.Error(), "nosy"))
 			is.True(asked)
 			r.mu.Lock()
@@ -145,29 +158,48 @@ func TestCauseUsesPeer(t *testing.T) {
 	}
 }
 
+// hushed waits until there is nothing more to say.
+func hushed(r *rounds) {
+	r.mu.Lock()
+	silence := r.silence
+	r.mu.Unlock()
+	if silence != nil {
+		<-silence
+	}
+}
+
 // Who waits for tasks of which the answer came too late is told that they may have been
 // started, when the worker is found to be evicted then.
 func TestLateStartIsUnknown(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(r *Session, e *exchange){
-		"by a beat":  func(r *Session, _ *exchange) { r.End(ErrEvicted) },
-		"by a round": func(r *Session, e *exchange) { r.release(e, ErrEvicted) },
+	for name, lose := range map[string]func(r *rounds, e *exchange){
+		"by a beat":  func(r *rounds, _ *exchange) { r.end(ErrEvicted) },
+		"by a round": func(r *rounds, e *exchange) { r.release(e, ErrEvicted) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
+			p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
+			is.NoErr(err)
+			t.Cleanup(func() { _ = p.Close() })
+			q := p.Queue("q")
 			for _, late := range []bool{true, false} {
-				r := newSession(lonely(t), Membership{Worker: "w"})
+				is.NoErr(p.StartWorker(t.Context()))
+				is.NoErr(q.StartWork(t.Context()))
+				r, err := q.rounds()
+				is.NoErr(err)
+				hushed(r)
 				w := &want{n: 1, got: make(chan taken, 1)}
 				e := &exchange{wants: []*want{w}}
 				r.mu.Lock()
-				r.distributeLocked(e, nil, &store.Answer{Again: true}, late)
+				r.distribute(e, nil, &store.Answer{Again: true}, late)
 				r.mu.Unlock()
 				lose(r, e)
-				r.End(ErrEvicted)
+				r.end(ErrEvicted)
 				got := (<-w.got).err
 				is.True(errors.Is(got, ErrEvicted))
-				is.Equal(errors.Is(got, store.ErrUnknown), late)
+				is.Equal(errors.Is(got, redisconn.ErrUnknown), late)
+				is.NoErr(p.StopWorker(t.Context()))
 			}
 		})
 	}
@@ -176,40 +208,47 @@ func TestLateStartIsUnknown(t *testing.T) {
 // The error of a Pool is user code, too: nobody asks its methods anything under a lock.
 func TestPoolErrorUsesPeer(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(r *Session, e *exchange, err error){
-		"not sent": func(r *Session, e *exchange, err error) { r.restore(e, err) },
-		"no reply": func(r *Session, e *exchange, err error) {
-			r.release(e, fmt.Errorf("%w: %w", store.ErrUnknown, err))
+	for name, fail := range map[string]func(r *rounds, e *exchange, err error){
+		"not sent": func(r *rounds, e *exchange, err error) { r.restore(e, err) },
+		"no reply": func(r *rounds, e *exchange, err error) {
+			r.release(e, fmt.Errorf("%w: %w", redisconn.ErrUnknown, err))
 		},
 	} {
 		for _, ended := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", ended ", ended), func(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)
-				q := lonely(t)
-				r := newSession(q, Membership{Worker: "w"})
+				p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
+				is.NoErr(err)
+				t.Cleanup(func() { _ = p.Close() })
+				q := p.Queue("q")
+				is.NoErr(p.StartWorker(t.Context()))
+				is.NoErr(q.StartWork(t.Context()))
+				r, err := q.rounds()
+				is.NoErr(err)
+				hushed(r)
 				if ended {
-					r.End(ErrEvicted)
+					r.end(ErrEvicted)
 				}
 				w := &want{n: 1, begun: true, got: make(chan taken, 1)}
-				s := &ending{done: make(chan settled, 1)}
-				e := &exchange{wants: []*want{w}, outcomes: []*ending{s}}
+				s := &settlement{done: make(chan settled, 1)}
+				e := &exchange{wants: []*want{w}, outcomes: []*settlement{s}}
 				if ended {
-					a := &run{task: &Attempt{session: r}, queue: q}
-					e.outcomes = append(e.outcomes, &ending{ours: true, by: a})
+					a := &attempt{task: &Task{start: &start{rounds: r}}, service: &service{queue: q, stored: make(chan struct{}, 1)}}
+					e.outcomes = append(e.outcomes, &settlement{ours: true, by: a})
 				}
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					fail(r, e, &nosy{func() { r.Last() }})
+					fail(r, e, &nosy{func() { r.highest() }})
 				}()
 				select {
 				case <-over:
 				case <-time.After(time.Minute):
 					t.Fatal("it hangs")
 				}
-				is.Equal(errors.Is((<-s.done).err, store.ErrUnknown), name == "no reply")
-				is.Equal(errors.Is((<-w.got).err, store.ErrUnknown), ended || name == "no reply") // it was begun
+				is.Equal(errors.Is((<-s.done).err, redisconn.ErrUnknown), name == "no reply")
+				is.Equal(errors.Is((<-w.got).err, redisconn.ErrUnknown), ended || name == "no reply") // it was begun
 			})
 		}
 	}

@@ -1,8 +1,10 @@
-package engine
+package worqr
 
 import (
 	"maps"
 	"time"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A mismatch tells how likely it is that Redis believes a worker to hold something else
@@ -19,11 +21,11 @@ const (
 	busy    = 1  // the numbers cannot be compared, since rounds are under way
 )
 
-// compareLocked takes in how many processes Redis believed the worker to hold when a beat
-// came that was sent at the given time.
-func (r *Session) compareLocked(held int, sent time.Time) {
+// compare takes in how many processes Redis believed the worker to hold when a beat
+// came that was sent at the given time. r.mu is held.
+func (r *rounds) compare(held int, sent time.Time) {
 	d := &r.mismatch
-	switch quiet := r.idle == nil && r.talked.Before(sent); {
+	switch quiet := r.silence == nil && r.talked.Before(sent); {
 	case d.looking || r.ended != nil:
 		return
 	case !quiet:
@@ -35,18 +37,18 @@ func (r *Session) compareLocked(held int, sent time.Time) {
 	}
 	if d.weight >= certain {
 		d.weight, d.looking = 0, true
-		r.engine.background.Go(r.reconcile)
+		r.queue.peer.background.Go(r.reconcile)
 	}
 }
 
 // reconcile compares what Redis believes this worker to hold with what it holds: what
 // we do not know of, on two looks, goes back to the front, and what is no longer ours
 // ends.
-func (r *Session) reconcile() {
+func (r *rounds) reconcile() {
 	r.mu.Lock()
 	ours := maps.Clone(r.held)
 	r.mu.Unlock()
-	theirs, err := r.queue.store.Held(r.ctx, r.member.Worker)
+	theirs, err := store.Held(r.ctx, r.queue.peer.calls, r.queue.keys, r.worker)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.mismatch.looking = false }()
@@ -54,13 +56,13 @@ func (r *Session) reconcile() {
 		return // the beats go on to differ
 	}
 	// What is under way may have started some of these, or ended them.
-	for said := r.number; r.ended == nil && r.idle != nil && r.answered < said; {
+	for said := r.number; r.ended == nil && r.silence != nil && r.answered < said; {
 		r.turned.Wait()
 	}
 	if r.ended != nil {
 		return
 	}
-	log := r.engine.log
+	log := r.queue.peer.log
 	strangers := map[string]int64{}
 	for id, token := range theirs {
 		_, again := r.mismatch.strangers[id]
@@ -68,7 +70,7 @@ func (r *Session) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "process", id)
-			r.giveBackLocked(&Attempt{ID: id, Token: token})
+			r.giveBack(&Task{AttemptID: id, Token: token, start: new(start)})
 		default:
 			strangers[id] = token // or it has ended since
 		}
@@ -79,11 +81,11 @@ func (r *Session) reconcile() {
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && r.held[id] == t {
 			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
-			r.engine.counts.Lost.Add(1)
+			r.queue.peer.counts.lost.Add(1)
 			delete(r.held, id)
-			t.endLocked(ErrEvicted)
-			r.safeLocked(t)
+			t.end(ErrEvicted)
+			r.safe(t)
 		}
 	}
-	r.wakeLocked()
+	r.kick()
 }

@@ -1,0 +1,698 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+var (
+	randomSeed  = flag.Uint64("random.seed", 0, "first seed of TestRandom; 0 is a new one")
+	randomSeeds = flag.Uint64("random.seeds", 8, "how many seeds TestRandom tries")
+)
+
+// TestRandom does random things to a queue from three peers, through a front that
+// compares each call with the specification. What the library says of it must be what
+// was called, answered and is in Redis.
+func TestRandom(t *testing.T) {
+	t.Parallel()
+	first := *randomSeed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for seed := first; seed < first+*randomSeeds; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			random(t, rand.NewPCG(seed, 0), 250, fmt.Sprintf("-run TestRandom -random.seed %d -random.seeds 1", seed))
+		})
+	}
+}
+
+// FuzzRandom lets the fuzzer choose what is done: each choice takes a byte.
+func FuzzRandom(f *testing.F) {
+	f.Add([]byte("any text will do, since each byte of it is a choice"))
+	f.Add(bytes.Repeat([]byte{0, 85, 170, 255}, 40))
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		random(t, &chooser{choices, rand.NewPCG(0, 0)}, min(len(choices)/3, 100), "-run FuzzRandom, with the file that is named above")
+	})
+}
+
+// A chooser is a source of choices, and of others when these are used up.
+type chooser struct {
+	choices []byte
+	others  rand.Source
+}
+
+func (c *chooser) Uint64() uint64 {
+	if len(c.choices) == 0 {
+		return c.others.Uint64()
+	}
+	b := c.choices[0]
+	c.choices = c.choices[1:]
+	return uint64(b) * 0x0101010101010101
+}
+
+// A fleet is three peers and what their callers hold.
+type fleet struct {
+	*front
+	t      testing.TB
+	ctx    context.Context
+	r      *rand.Rand
+	c      redis.Conn
+	peers  []*worqr.Peer
+	queues []*worqr.Queue
+	held   map[string]*worqr.Task // by attempt
+	log    []string
+	start  time.Time // of all
+
+	// This step.
+	i int // the peer
+	q *worqr.Queue
+}
+
+func newFleet(t *testing.T, choices rand.Source) *fleet {
+	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}}
+	at := f.url(redistest.Worker(t, redistest.URL(), f.prefix))
+	for range 3 {
+		p := openAt(t, at, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
+		f.peers, f.queues = append(f.peers, p), append(f.queues, working(t, p, "q"))
+	}
+	f.start = time.UnixMilli(f.redisTime())
+	return f
+}
+
+func random(t *testing.T, choices rand.Source, steps int, repeat string) {
+	f := newFleet(t, choices)
+	defer func() {
+		if t.Failed() {
+			t.Logf("to repeat it: %s; what was done:\n%s", repeat, strings.Join(f.log, "\n"))
+		}
+	}()
+	for n := range steps {
+		if f.step(); n%25 == 0 {
+			f.examine()
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	f.leaveNothing()
+	f.examine()
+}
+
+// operations are what is done, and how often.
+var operations = []struct {
+	weight int
+	do     func(*fleet)
+}{
+	{8, (*fleet).enqueue}, {6, (*fleet).enqueueUnique}, {2, (*fleet).enqueueOnce}, {4, (*fleet).enqueueAt}, {20, (*fleet).put},
+	{2, (*fleet).remove}, {3, (*fleet).cancelKey}, {3, (*fleet).cancel}, {24, (*fleet).startTasks}, {30, (*fleet).endTask},
+	{6, (*fleet).failWorker}, {2, (*fleet).stopWork}, {1, (*fleet).delete}, {2, (*fleet).pause},
+	{5, (*fleet).requeueFailed}, {1, (*fleet).deleteFailed},
+}
+
+func (f *fleet) step() {
+	f.t.Helper()
+	f.next(f.r.IntN(len(f.peers)))
+	sum := 0
+	for _, op := range operations {
+		sum += op.weight
+	}
+	n := f.r.IntN(sum)
+	if f.view(false).Paused && f.r.IntN(8) == 0 {
+		f.pause() // not for long
+		return
+	}
+	for _, op := range operations {
+		if n -= op.weight; n < 0 {
+			op.do(f)
+			break
+		}
+	}
+	f.readouts()
+	f.cancels()
+	f.judge()
+}
+
+func (f *fleet) next(peer int) {
+	f.i, f.q = peer, f.queues[peer]
+	f.begin()
+}
+
+func (f *fleet) judge() {
+	f.t.Helper()
+	for _, w := range f.verdict() {
+		f.t.Error(w)
+	}
+}
+
+func (f *fleet) note(format string, args ...any) {
+	f.log = append(f.log, fmt.Sprintf("%d: ", f.i)+fmt.Sprintf(format, args...))
+}
+
+func (f *fleet) check(holds bool, what string, args ...any) {
+	f.t.Helper()
+	if !holds {
+		f.t.Errorf(what, args...)
+	}
+}
+
+// called is what the one call of a verb in this operation was answered. Its arguments are
+// these: names and values in turn, or what repeats.
+func (f *fleet) called(verb string, args ...any) any {
+	f.t.Helper()
+	all := f.made(verb)
+	if len(all) != 1 {
+		f.t.Fatalf("it calls %s: %v", verb, all)
+	}
+	for i := 0; i < len(args); i += 2 {
+		got, name := any(nil), args[i].(string)
+		if got = all[0].Rest(); name != "payload…" {
+			got = all[0].Arg(name)
+		}
+		f.check(fmt.Sprint(got) == fmt.Sprint(args[i+1]), "it calls %s with %q, and the %s is not %v", verb, all[0].Args, name, args[i+1])
+	}
+	return all[0].reply
+}
+
+// examine has all invariants checked, by Check and by the way of Repair.
+func (f *fleet) examine() {
+	f.t.Helper()
+	at := f.url(redistest.Doctor(f.t, redistest.URL(), f.prefix))
+	doctor := openAt(f.t, at, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+	for _, do := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+		report, err := do(f.ctx, nil)
+		must(f.t, err)
+		for _, ill := range ills(report) {
+			if ill.Kind != "no-worker" && ill.Kind != "paused" { // when all have left, or it is paused
+				f.t.Errorf("a queue that is well: %v", ill)
+			}
+		}
+	}
+	must(f.t, doctor.Close())
+	f.judge()
+}
+
+func (f *fleet) leaveNothing() {
+	t := f.t
+	for i, p := range f.peers {
+		f.next(i)
+		f.note("stop the worker")
+		id := p.WorkerID()
+		must(t, p.StopWorker(f.ctx))
+		f.check(f.view(false).Working[id] == nil, "%s still holds something", id)
+	}
+	must(t, f.q.Resume(f.ctx))
+	must(t, f.q.Delete(f.ctx))
+	_, err := f.q.DeleteAllFailed(f.ctx)
+	must(t, err)
+	for _, k := range redistest.Keys(t, f.c, f.prefix) {
+		ttl, err := redis.Int(f.c.Do("TTL", k))
+		must(t, err)
+		if k != f.prefix+":registry" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl <= 0 || ttl > 600) {
+			t.Errorf("left behind: %s", k)
+		}
+	}
+}
+
+func (f *fleet) payload() string { return string(rune('a' + f.r.IntN(4))) }
+
+// key is one of a few, or at times any that waits.
+func (f *fleet) key() string {
+	if f.r.IntN(4) == 0 {
+		if names := slices.Sorted(maps.Keys(f.view(false).Schedule)); len(names) > 0 {
+			if name := names[f.r.IntN(len(names))]; lane.IsKey(name) {
+				return name[2:]
+			}
+		}
+	}
+	return string(rune('x' + f.r.IntN(3)))
+}
+
+// at is now, or past, or far away; as it is asked for, and as Redis is told.
+func (f *fleet) at() (at time.Time, ms int64) {
+	switch f.r.IntN(4) {
+	case 0, 1:
+		return time.Time{}, 0
+	case 2:
+		at = f.start.Add(-time.Duration(1+f.r.IntN(9)) * time.Minute)
+	default:
+		at = f.start.Add(time.Duration(3+f.r.IntN(9)) * time.Hour)
+	}
+	at = at.Truncate(time.Millisecond)
+	if f.r.IntN(3) == 0 {
+		return at.Add(-time.Microsecond), at.UnixMilli() // not too early
+	}
+	return at, at.UnixMilli()
+}
+
+func (f *fleet) enqueue() {
+	var some []string
+	var bytes [][]byte
+	for range 1 + f.r.IntN(3) {
+		p := f.payload()
+		some, bytes = append(some, p), append(bytes, []byte(p))
+	}
+	f.note("enqueue %s", some)
+	must(f.t, f.q.Enqueue(f.ctx, bytes...))
+	f.called("enqueue", "payload…", some)
+}
+
+func (f *fleet) enqueueUnique() {
+	p := f.payload()
+	f.note("enqueue unique %s", p)
+	_, locked := f.view(false).Unique[lane.Digest(p)]
+	err := f.q.EnqueueUnique(f.ctx, []byte(p))
+	f.called("enqueue_unique", "payload", p)
+	f.check(is_(err, worqr.ErrDuplicate) == locked && (err != nil) == locked, "unique %s, locked %v: %v", p, locked, err)
+}
+
+func (f *fleet) enqueueOnce() {
+	p, nonce := f.payload(), fmt.Sprint(f.r.IntN(5))
+	f.note("enqueue once %s %s", nonce, p)
+	_, known := f.onces()[nonce]
+	fresh, err := f.q.EnqueueOnce(f.ctx, nonce, []byte(p))
+	must(f.t, err)
+	f.called("enqueue_once", "payload…", []string{p})
+	_, now := f.onces()[nonce]
+	f.check(fresh != known && now, "once %s, known %v, then %v: %v", nonce, known, now, fresh)
+}
+
+// onces are the nonces that Redis knows.
+func (f *fleet) onces() map[string]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[string]bool{}
+	for _, key := range f.now.Keys() {
+		if _, _, kind, of, ok := lane.Place(f.prefix+":", key); ok && kind == "once" {
+			all[of] = true
+		}
+	}
+	return all
+}
+
+func (f *fleet) enqueueAt() {
+	p := f.payload()
+	at, ms := f.at()
+	key, err := f.q.EnqueueAt(f.ctx, at, []byte(p))
+	must(f.t, err)
+	f.note("enqueue %s at %d: %s", p, ms, key)
+	f.called("put", "entry", "k:"+key, "payload", p, "at", ms, "when", "always", "keep", 0, "counts", 0)
+}
+
+func (f *fleet) put() {
+	key, p := f.key(), f.payload()
+	if f.r.IntN(3) == 0 {
+		f.note("put %s %s", key, p)
+		must(f.t, f.q.Put(f.ctx, key, []byte(p), nil))
+		f.called("put", "entry", "k:"+key, "payload", p, "at", 0, "when", "always", "keep", 0, "counts", 0)
+		return
+	}
+	at, ms := f.at()
+	when := f.r.IntN(4)
+	o := &worqr.PutOptions{
+		At: at, KeepPayload: f.r.IntN(3) == 0, KeepCounts: f.r.IntN(2) == 0,
+		Reschedule: []worqr.Reschedule{worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier}[when],
+	}
+	f.note("put %s %s at %d, %+v", key, p, ms, *o)
+	must(f.t, f.q.Put(f.ctx, key, []byte(p), o))
+	one := map[bool]int{true: 1}
+	f.called("put", "entry", "k:"+key, "payload", p, "at", ms, "when", []string{"always", "never", "later", "earlier"}[when], "keep", one[o.KeepPayload], "counts", one[o.KeepCounts])
+}
+
+func (f *fleet) remove() {
+	key := f.key()
+	f.note("remove %s", key)
+	removed, err := f.q.RemoveKey(f.ctx, key)
+	must(f.t, err)
+	f.check(f.called("remove", "entry", "k:"+key) == map[bool]int64{true: 1}[removed], "removed %s: %v", key, removed)
+}
+
+func (f *fleet) cancelKey() {
+	key := f.key()
+	f.note("cancel key %s", key)
+	_, waits := f.view(false).Entry["k:"+key]["payload"]
+	report, err := f.q.CancelKey(f.ctx, key)
+	must(f.t, err)
+	f.called("cancel_key", "entry", "k:"+key)
+	f.check(report.Removed == map[bool]int{true: 1}[waits], "canceled %s, which waits: %v: %d", key, waits, report.Removed)
+}
+
+func (f *fleet) cancel() {
+	p := f.payload()
+	f.note("cancel %s", p)
+	n := 0
+	was := f.view(false)
+	for _, o := range was.Waiting {
+		n += map[bool]int{true: 1}[o == p]
+	}
+	for _, e := range was.Entry {
+		n += map[bool]int{true: 1}[e["payload"] == p]
+	}
+	report, err := f.q.Cancel(f.ctx, []byte(p))
+	must(f.t, err)
+	f.called("cancel", "payload", p)
+	f.check(report.Removed == n, "canceled %s: %d, want %d", p, report.Removed, n)
+}
+
+func (f *fleet) startTasks() {
+	n := 1 + f.r.IntN(3)
+	id := f.peers[f.i].WorkerID()
+	was := f.view(false)
+	tasks, err := f.q.StartTasks(f.ctx, n)
+	if !is_(err, worqr.ErrNoTask) {
+		must(f.t, err)
+	}
+	f.note("start %d: %q", n, payloads(tasks))
+	f.check((len(tasks) == 0) == is_(err, worqr.ErrNoTask) && len(tasks) <= n, "%d tasks of %d: %v", len(tasks), n, err)
+	asked := slices.ContainsFunc(f.made("step"), func(c call) bool { return c.Arg("worker") == id })
+	f.check(asked, "it doesn't ask for tasks")
+	is, last := f.view(false), was.Token
+	for _, task := range tasks {
+		key, entry := "", is.Entries[task.AttemptID]
+		if lane.IsKey(entry) {
+			key = entry[2:]
+		}
+		tried, died := number(is.Entry[entry]["tried"]), number(is.Ledger[lane.Digest(string(task.Payload))])
+		if key != "" {
+			died = number(is.Entry[entry]["died"])
+		}
+		f.check(is.Owner[task.AttemptID] == id && is.Process[task.AttemptID] == string(task.Payload) && is.TokenOf(task.AttemptID) == task.Token && task.Token > last &&
+			task.Key == key && task.Retries == tried && task.Crashes == died && task.Failure == nil, "started %+v, and %q, %d and %d are in Redis", task, entry, tried, died)
+		last = task.Token
+		f.held[task.AttemptID] = task
+	}
+	f.check(len(is.Working[id]) == len(was.Working[id])+len(tasks), "it holds %v, and has started %d", is.Working[id], len(tasks))
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s) // nothing is 0
+	return n
+}
+
+// endings are those that rounds of a worker have told of a process.
+func (f *fleet) endings(worker, process string) (all []string) {
+	for _, c := range f.made("step") {
+		for _, o := range store.RoundOf(c.Call).Outcomes {
+			if c.Arg("worker") == worker && o.Process == process {
+				all = append(all, fmt.Sprint(o.Verb, " ", o.Delay, " ", o.Kind, " ", o.Reason))
+			}
+		}
+	}
+	return all
+}
+
+func (f *fleet) endTask() {
+	id := f.peers[f.i].WorkerID()
+	was := f.view(false)
+	held := slices.Sorted(maps.Keys(was.Working[id]))
+	if len(held) == 0 {
+		return
+	}
+	task := f.held[held[f.r.IntN(len(held))]]
+	canceled := was.Covered(task.AttemptID, task.Token)
+	called := fmt.Sprintf("%s %s (canceled %v)", task.AttemptID, task.Payload, canceled)
+	var said string
+	var end func() error
+	switch f.r.IntN(7) {
+	case 0, 1:
+		f.note("finish %s", called)
+		said, end = "finish 0s  ", func() error { return task.Finish(f.ctx) }
+	case 2:
+		f.note("stop %s", called)
+		said, end = "stop 0s  ", func() error { return task.Stop(f.ctx) }
+	case 3, 4, 5:
+		var delay time.Duration
+		if f.r.IntN(3) == 0 {
+			delay = time.Duration(100+f.r.IntN(9)) * time.Hour
+		}
+		f.note("retry %s in %v", called, delay)
+		said, end = fmt.Sprint("retry ", delay, "  "), func() error { return task.Retry(f.ctx, delay) }
+	default:
+		err, kind := errors.New("some-reason"), "failed"
+		if f.r.IntN(2) == 0 {
+			err, kind = worqr.Malformed(err), string(worqr.FailureMalformed)
+		}
+		f.note("fail %s: %s", called, kind)
+		said, end = "fail 0s "+kind+" some-reason", func() error { return task.Fail(f.ctx, err) }
+	}
+	must(f.t, end())
+	f.check(slices.Equal(f.endings(id, task.AttemptID), []string{said}), "it says %q of %s, want %q", f.endings(id, task.AttemptID), called, said)
+	switch f.r.IntN(8) {
+	case 0:
+		must(f.t, end()) // again
+	case 1:
+		if err := task.Retry(f.ctx, 0); err != nil && !is_(err, worqr.ErrNotOwner) {
+			f.t.Errorf("after its end: %v", err)
+		}
+	}
+	_, still := f.view(false).Owner[task.AttemptID]
+	f.check(!still, "%s is still held", called)
+	delete(f.held, task.AttemptID)
+}
+
+func (f *fleet) failWorker() {
+	t, victim := f.t, f.r.IntN(len(f.peers))
+	old := f.peers[victim].WorkerID()
+	f.note("fail worker %d, %s", victim, old)
+	was := f.view(false)
+	n, err := f.peers[f.i].FailWorker(f.ctx, old)
+	must(t, err)
+	returned := 0
+	for id, token := range was.Working[old] {
+		returned += map[bool]int{false: 1}[was.Covered(id, token)]
+	}
+	f.check(n == returned, "returned %d, want %d", n, returned)
+	for id := range was.Working[old] { // nothing that it does counts any more
+		task := f.held[id]
+		delete(f.held, id)
+		for _, end := range []func() error{
+			func() error { return task.Finish(f.ctx) },
+			func() error { return task.Retry(f.ctx, 0) },
+			func() error { return task.Fail(f.ctx, errors.New("late")) },
+		} {
+			if err := end(); !is_(err, worqr.ErrNotOwner) {
+				t.Errorf("an end by a failed worker: %v", err)
+			}
+		}
+	}
+	if len(was.Working[old]) == 0 { // it may not have noticed
+		if _, err := f.queues[victim].StartTask(f.ctx); !is_(err, worqr.ErrEvicted) && !is_(err, worqr.ErrNotWorking) {
+			t.Errorf("start by a failed worker: %v", err)
+		}
+	}
+	eventually(t, "it is back", func() bool {
+		return f.peers[victim].WorkerID() != old && f.queues[victim].StartWork(f.ctx) == nil
+	})
+	is := f.view(false)
+	_, member := is.Workers[old]
+	f.check(!member && is.Working[old] == nil, "%s is still there", old)
+	f.note("it is back as %s", f.peers[victim].WorkerID())
+}
+
+func (f *fleet) stopWork() {
+	f.note("stop work and start again")
+	id := f.peers[f.i].WorkerID()
+	for process := range f.view(false).Working[id] {
+		delete(f.held, process)
+	}
+	must(f.t, f.q.StopWork(f.ctx))
+	_, member := f.view(false).Workers[id]
+	f.check(!member && f.view(false).Working[id] == nil, "%s is still there", id)
+	must(f.t, f.q.StartWork(f.ctx))
+}
+
+func (f *fleet) delete() {
+	f.note("delete")
+	must(f.t, f.q.Delete(f.ctx))
+	is := f.view(false)
+	f.check(len(is.Waiting)+len(is.Schedule)+len(is.Contents)+len(is.Ledger) == 0, "something is left: %+v", is)
+}
+
+func (f *fleet) pause() {
+	f.note("pause or resume")
+	paused := f.view(false).Paused
+	if paused {
+		must(f.t, f.q.Resume(f.ctx))
+	} else {
+		must(f.t, f.q.Pause(f.ctx))
+	}
+	f.check(f.view(false).Paused != paused, "it is still paused: %v", paused)
+}
+
+// someFailed names one or all failed tasks.
+func (f *fleet) someFailed() (ids []string, there map[string]bool) {
+	all := slices.Sorted(maps.Keys(f.view(true).Schedule))
+	there = map[string]bool{}
+	if len(all) > 0 && f.r.IntN(2) == 0 {
+		for range 1 + f.r.IntN(3)/2 {
+			id := all[f.r.IntN(len(all))][2:]
+			ids, there[id] = append(ids, id), true
+		}
+		if f.r.IntN(3) == 0 {
+			ids = append(ids, "nobody")
+		}
+		return ids, there
+	}
+	for _, e := range all {
+		there[e[2:]] = true
+	}
+	return nil, there
+}
+
+func (f *fleet) requeueFailed() {
+	ids, there := f.someFailed()
+	f.note("requeue failed %s", ids)
+	requeue := func() (int, error) { return f.q.RequeueFailed(f.ctx, ids...) }
+	if len(ids) == 0 {
+		requeue = func() (int, error) { return f.q.RequeueAllFailed(f.ctx) }
+	}
+	f.failedGo("requeued", there, requeue, func(grave lane.Hash, was *lane.Lane) bool {
+		_, taken := was.Entry[grave["from"]]
+		return !taken
+	})
+}
+
+func (f *fleet) deleteFailed() {
+	ids, there := f.someFailed()
+	f.note("delete failed %s", ids)
+	drop := func() (int, error) { return f.q.DeleteFailed(f.ctx, ids...) }
+	if len(ids) == 0 {
+		drop = func() (int, error) { return f.q.DeleteAllFailed(f.ctx) }
+	}
+	f.failedGo("deleted", there, drop, func(lane.Hash, *lane.Lane) bool { return true })
+}
+
+// failedGo checks that of the failed tasks those go that may, and are counted. Of several
+// with one key one goes.
+func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(grave lane.Hash, was *lane.Lane) bool) {
+	was, graves := f.view(false), f.view(true)
+	n, err := do()
+	must(f.t, err)
+	is, gone := f.view(true), 0
+	for e, grave := range graves.Entry {
+		_, still := is.Entry[e]
+		if !still {
+			gone++
+		}
+		f.check(still || ids[e[2:]] && may(grave, was), "%s: %s, which may not", how, e)
+		f.check(!still || !ids[e[2:]] || how == "requeued" && grave["from"] != "", "not %s: %s", how, e)
+	}
+	f.check(n == gone, "%s %d, and %d are gone", how, n, gone)
+}
+
+// readouts holds what the library tells of the queue against what is in Redis.
+func (f *fleet) readouts() {
+	t, q := f.t, f.q
+	t.Helper()
+	is, graves, now := f.view(false), f.view(true), f.redisTime()
+	var due, later []string
+	order := func(l *lane.Lane) []string {
+		return slices.SortedFunc(maps.Keys(l.Schedule), func(a, b string) int {
+			return slices.Compare([]string{fmt.Sprintf("%020d", l.Schedule[a]), a}, []string{fmt.Sprintf("%020d", l.Schedule[b]), b})
+		})
+	}
+	var planned, told []string
+	for _, e := range order(is) {
+		fields, key := is.Entry[e], ""
+		if is.Schedule[e] <= now {
+			due = append(due, fields["payload"])
+		} else {
+			later = append(later, fields["payload"])
+		}
+		if lane.IsKey(e) {
+			key = e[2:]
+		}
+		planned = append(planned, fmt.Sprintln(key, fields["payload"], fields["retries"], fields["crashes"]))
+		told = append(told, fields["due"])
+	}
+	for _, p := range slices.Backward(is.Waiting) {
+		due = append(due, p)
+	}
+	f.same("Tasks", waiting(t, q), slices.Concat(due, later))
+	next, err := q.Peek(f.ctx)
+	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
+	want := worqr.QueueStats{Waiting: len(is.Waiting), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
+	stats, err := q.Stats(f.ctx)
+	must(t, err)
+	n, err := q.Len(f.ctx)
+	must(t, err)
+	f.check(stats == want && n == want.Waiting+want.Scheduled, "%+v and %d, want %+v", stats, n, want)
+	var scheduled, failed, dead []string
+	for s, err := range q.Scheduled(f.ctx) {
+		must(t, err)
+		i := len(scheduled)
+		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), s.Retries, s.Crashes))
+		ms := s.DueAt.UnixMilli()
+		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", s.Payload, ms, told[i:]) // what goes back to the front is due now
+	}
+	f.same("Scheduled", scheduled, planned)
+	for s, err := range q.Failed(f.ctx) {
+		must(t, err)
+		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Error, s.Retries, s.Crashes, s.WorkerID, s.FailedAt.UnixMilli()))
+	}
+	for _, e := range slices.Backward(order(graves)) {
+		g := graves.Entry[e]
+		dead = append(dead, fmt.Sprintln(e[2:], strings.TrimPrefix(g["from"], "k:"), g["payload"], g["kind"], g["reason"], g["tries"], g["deaths"], g["worker"], g["at"]))
+	}
+	f.same("Failed", failed, dead)
+}
+
+func (f *fleet) redisTime() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.time().UnixMilli()
+}
+
+func (f *fleet) same(what string, got, want []string) {
+	f.t.Helper()
+	f.check(slices.Equal(got, want), "%s: %q, want %q", what, got, want)
+}
+
+// cancels checks that who runs something canceled is told, and nobody else; and that
+// nothing is left of a cancel once nothing of it runs and the holders have said so.
+func (f *fleet) cancels() {
+	t := f.t
+	t.Helper()
+	is := f.view(false)
+	for id, task := range f.held {
+		if !is.Covered(id, task.Token) {
+			f.check(task.Context().Err() == nil, "%s %s: %v", id, task.Payload, context.Cause(task.Context()))
+			continue
+		}
+		select {
+		case <-task.Context().Done():
+			cause := context.Cause(task.Context())
+			f.check(is_(cause, worqr.ErrCanceled), "%s %s: %v", id, task.Payload, cause)
+		case <-time.After(patience):
+			t.Errorf("%s %s is not canceled", id, task.Payload)
+		}
+	}
+	eventually(t, "the cancel log is in order", func() bool {
+		is := f.view(false)
+		for name, token := range is.Canceled {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(is.Process)), func(id string) bool {
+				return is.TokenOf(id) <= token && slices.Contains(is.Names(id), name)
+			}) {
+				return false
+			}
+		}
+		return true
+	})
+}
