@@ -248,7 +248,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 		return nil
 	}
 	old, id, members := w.id, newID(), w.members
-	w.id, w.evicted, w.members = id, false, map[string]*rounds{}
+	w.id, w.evicted, w.members = id, false, map[string]*serving{}
 	clear(w.numbers)
 	clear(w.spent)
 	w.mu.Unlock()
@@ -282,7 +282,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 // never goes back, and rises when a worker is failed. It is asked for before the worker
 // leaves, which raises it, too. Where others have raised it as far since, or Redis
 // does not say, nobody knows.
-func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
+func (w *worker) lookForLoss(ctx context.Context, all []*serving) {
 	if len(all) == 0 {
 		return
 	}
@@ -291,7 +291,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
 		calls[i] = store.TokenCall(r.queue.keys)
 	}
 	var replies []redisconn.Reply
-	_ = twice(func() error { // the connection may be one to the Redis that was there before
+	_ = store.Twice(func() error { // the connection may be one to the Redis that was there before
 		replies = w.peer.control.Do(ctx, calls...)
 		return replies[0].Err
 	})
@@ -300,9 +300,15 @@ func (w *worker) lookForLoss(ctx context.Context, all []*rounds) {
 		if errors.Is(err, redis.ErrNil) {
 			token, err = 0, nil // none was given
 		}
-		if err == nil && token < all[i].highest() {
-			all[i].lostWrites("a token that was given is not known")
+		if err == nil && token < highest(all[i]) {
+			all[i].LostWrites("a token that was given is not known")
 			return
 		}
 	}
+}
+
+// highest is the highest token that a session has seen.
+func highest(m *serving) int64 {
+	_, token := m.Last()
+	return token
 }

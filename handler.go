@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/engine"
 )
 
 // A Handler works on one task. What it returns says what becomes of the task:
@@ -151,9 +153,19 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
 	c.Weight = cmp.Or(c.Weight, 1)
 	if c.Backoff == nil {
-		c.Backoff = defaultBackoff
+		c.Backoff = engine.DefaultBackoff
 	}
 	return c
+}
+
+// forEngine are the options as the engine has them. Followed tells whether OnFailed works on
+// what fails.
+func (o *HandleOptions) forEngine(followed bool) engine.Options {
+	return engine.Options{
+		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
+		Keep: o.KeepFailed, Backoff: o.Backoff, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
+		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
+	}
 }
 
 // forFailed returns the options of OnFailed.
@@ -232,12 +244,27 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case p.services[q.id] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
 	}
-	p.services[q.id] = newService(q, h, o)
+	p.services[q.id] = q.handled(h, o.forEngine(o.OnFailed != nil))
 	if o.OnFailed != nil {
-		f := q.failed()
-		p.services[f.id] = newService(f, o.OnFailed, o.forFailed())
-		p.services[q.id].followed = true
+		of, f := o.forFailed(), q.failed()
+		p.services[f.id] = f.handled(o.OnFailed, of.forEngine(false))
 	}
+}
+
+// A service is a queue with a handler.
+type service struct {
+	queue *Queue
+	*engine.Queue
+}
+
+func (q *Queue) handled(h Handler, o engine.Options) *service {
+	s := &service{q, q.served()}
+	s.Serve(func(ctx context.Context, a *engine.Attempt) ([]byte, error) {
+		t := taskOf(q.name, a)
+		err := h(ctx, t)
+		return t.Result, err
+	}, o)
+	return s
 }
 
 // SetOptions replaces the options of a handled queue, all of them: what is left
@@ -253,6 +280,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	s, f := p.services[q.id], p.services[q.failed().id]
 	p.mu.Unlock()
 	o := opts.withDefaults()
+	of := o.forFailed()
 	err := opts.check(p.capacity.Total())
 	switch {
 	case err != nil:
@@ -262,7 +290,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 		err = errors.New("handlers cannot be changed; leave OnFailed nil")
 	case f == nil && o.OnFailedOptions != nil:
 		err = errors.New("there are FailedOptions, but no OnFailed")
-	case o.Exclusive != s.options().Exclusive, f != nil && o.forFailed().Exclusive != f.options().Exclusive:
+	case o.Exclusive != s.Options().Exclusive, f != nil && of.Exclusive != f.Options().Exclusive:
 		err = errors.New("whether it is Exclusive cannot be changed")
 	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
@@ -271,9 +299,9 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	if err != nil {
 		return q.wrap("set options", err)
 	}
-	s.set(o)
+	s.SetOptions(o.forEngine(f != nil))
 	if f != nil {
-		f.set(o.forFailed())
+		f.SetOptions(of.forEngine(false))
 	}
 	return nil
 }
@@ -294,7 +322,7 @@ func (p *Peer) SetCapacity(units int) error {
 		services := slices.Collect(maps.Values(p.services))
 		p.mu.Unlock()
 		for _, s := range services {
-			s.recall()
+			s.Recall()
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	p := w.peer
 	w.mu.Lock()
 	id := w.id
-	members := slices.SortedFunc(maps.Values(w.members), func(a, b *rounds) int { return strings.Compare(a.queue.id, b.queue.id) })
+	members := slices.SortedFunc(maps.Values(w.members), func(a, b *serving) int { return strings.Compare(a.queue.id, b.queue.id) })
 	w.mu.Unlock()
 
 	if id != w.beats {
@@ -52,7 +52,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 		pulse, e := store.ReadBeat(replies[i+1])
 		switch {
 		case errors.Is(e, store.ErrEvicted):
-			r.ousted()
+			r.Refused()
 			answered, ousted = true, true
 		case e != nil:
 			err = cmp.Or(err, r.queue.wrap("beat", e)) // always the same one, or each would be logged
@@ -61,10 +61,7 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 			answered = true
 			lapsed = lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > latest
 			w.redis = pulse.Now
-			r.pulse(pulse, sent)
-			if r.abandoned(pulse.Batch) && !r.hauling.Swap(true) {
-				w.loops.Go(func() { r.haul(w.ctx) }) // it may take long, and the next beat and the end of the worker not
-			}
+			r.Pulse(pulse, sent)
 			if due := p.swept(r.queue, pulse.Look, dead); judge || pulse.Again {
 				next = min(next, due)
 			}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
@@ -247,15 +248,17 @@ func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 // become a member.
 func (w *worker) joined(q *Queue, id string, s stay) error {
 	p := w.peer
-	base := context.Background()
 	p.mu.Lock()
-	serve := p.services[q.id]
-	if serve != nil {
-		base = serve.base
-	}
+	service := p.services[q.id]
 	p.mu.Unlock()
-	r := newRounds(base, q, id, serve, s)
-	r.listen()
+	var serve *engine.Queue
+	if service != nil {
+		serve = service.Queue
+	} else {
+		serve = q.served()
+	}
+	r := &serving{queue: q, id: id, asked: s.asked}
+	r.Session = serve.Join(engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { p.evicted(id) }})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
 		w.mu.Unlock()
@@ -266,8 +269,8 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	w.members[q.id], w.wanted[q.id] = r, q
 	w.compare = time.Now().Add(p.opts.beat()) // joins come together
 	w.mu.Unlock()
-	if serve != nil {
-		r.poke()
+	if service != nil {
+		r.Wake()
 	}
 	return nil
 }
@@ -299,12 +302,12 @@ func (w *worker) isSpent(queues []*Queue, id string) bool {
 
 // forsake ends the rounds of a membership that is to be left. Some may have been made
 // until they have ended.
-func (w *worker) forsake(r *rounds, why error) {
-	r.end(why)
-	r.unlisten()
+func (w *worker) forsake(r *serving, why error) {
+	r.End(why)
+	r.Unlisten()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.loose[membership{r.queue.keys, r.worker}] = r.stay()
+	w.loose[membership{r.queue.keys, r.id}] = r.stay()
 }
 
 // loosen leaves a queue if the worker may be a member of it and should not. It
@@ -375,8 +378,8 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		}
 		return ErrNotWorking
 	}
-	err := r.leave(ctx)
-	m := membership{r.queue.keys, r.worker}
+	err := r.Leave(ctx)
+	m := membership{r.queue.keys, r.id}
 	w.mu.Lock()
 	if w.members[queue] == r {
 		delete(w.members, queue)
@@ -391,14 +394,14 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	case err == nil:
 		w.tight(m)
 	}
-	r.unlisten()
+	r.Unlisten()
 	w.mu.Lock()
 	closing := w.closing
 	w.mu.Unlock()
 	if closing {
 		return err // the registration goes
 	}
-	if err := w.register(ctx, w.peer.control, r.worker); err != nil {
+	if err := w.register(ctx, w.peer.control, r.id); err != nil {
 		w.peer.log.Debug("worqr: the registration is not up to date", "err", err)
 		w.outdate()
 	}

@@ -3,6 +3,7 @@ package worqr
 import (
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -40,16 +41,19 @@ const (
 //
 // Of Permanent, Broken and RetryAfter the outermost holds: Permanent(RetryAfter(err, d))
 // is final, and RetryAfter(Permanent(err), d) is retried.
-func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
+func Permanent(err error) error { return engine.Permanent(err) }
 
 // Broken is Permanent for a payload that cannot be decoded. It is kept apart
 // from other failures by its kind. It is nil if err is.
-func Malformed(err error) error { return judge(err, verdict{kind: store.Broken}) }
+func Malformed(err error) error { return engine.Malformed(err) }
 
 // RetryAfter retries the task in d, whatever Backoff says; at once if d
 // is negative, and in 100 years if d is longer, so that no task is lost by it. It
 // counts as a retry, and MaxRetries holds, also where err is Permanent or Broken: the
 // outermost holds. It is nil if err is.
-func RetryAfter(err error, d time.Duration) error {
-	return judge(err, verdict{after: min(max(d, 0), longest)})
+func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
+
+// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
+func failedBackoff(retry int) time.Duration {
+	return engine.Doubling(retry, 10*time.Second, 15*time.Minute)
 }

@@ -30,7 +30,7 @@ func (w *worker) register(ctx context.Context, by *redisconn.Line, id string) er
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, p.space, id, w.ttl(), store.Registration{
 		Name: p.opts.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: Version, Queues: string(queues), Lease: p.opts.Lease,
-		Stuck: p.counts.stuck.Load(),
+		Stuck: p.engine.Counts().Stuck.Load(),
 	})
 }
 

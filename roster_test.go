@@ -127,6 +127,7 @@ type player struct {
 	acts   atomic.Bool   // its calls wait
 	stands chan bool     // it has come to a call, or, when false, to its end
 	goes   chan struct{} // the call is to be made
+	late   atomic.Bool   // one was made so late that the peer may have given it up
 }
 
 // A turnstile is a connection of a player, which waits there before each call.
@@ -143,8 +144,12 @@ func (s *turnstile) Send(command string, args ...any) error {
 
 func (s *turnstile) Flush() error {
 	if s.calls && s.of.acts.Load() {
+		began := time.Now()
 		s.of.stands <- true
 		<-s.of.goes
+		if time.Since(began) > 700*time.Millisecond { // the shortest that a call waits for is a second
+			s.of.late.Store(true)
+		}
 	}
 	s.calls = false
 	return s.Conn.Flush()
@@ -231,7 +236,7 @@ func TestRegistry(t *testing.T) {
 	empties := func(q *worqr.Queue) error { return q.Delete(ctx) }
 	serves := func(q *worqr.Queue) error { return q.StartWork(ctx) }
 	leaves := func(q *worqr.Queue) error { return q.StopWork(ctx) }
-	trial := func(seed uint64) (slow bool) {
+	trial := func(seed uint64) (late bool) {
 		prefix := redistest.Prefix(t)
 		q := keys.NewSpace(prefix).Queue("q")
 		dice := rand.New(rand.NewPCG(seed, 0))
@@ -252,9 +257,10 @@ func TestRegistry(t *testing.T) {
 			must(t, worker.peer.StartWorker(ctx))
 			cast = append(cast, worker)
 		}
-		began := time.Now()
 		order := play(t, dice, cast...)
-		slow = time.Since(began) > time.Second/2 // a call waits for a second at most
+		for _, a := range cast {
+			late = late || a.late.Load()
+		}
 		listed := func() bool {
 			on, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
 			must(t, err)
@@ -265,7 +271,7 @@ func TestRegistry(t *testing.T) {
 			must(t, err)
 			return n
 		}
-		if n := there(); n > 0 && !listed() && !slow {
+		if n := there(); n > 0 && !listed() && !late {
 			t.Errorf("seed %d: the queue is not on the list, and %d keys of it are there; the order was %v", seed, n, order)
 		}
 		for _, a := range cast {
@@ -275,15 +281,11 @@ func TestRegistry(t *testing.T) {
 		if n := there(); n > 0 || listed() {
 			t.Errorf("seed %d: the queue was deleted, and %d keys of it are there; it is on the list: %v", seed, n, listed())
 		}
-		return slow
+		return late
 	}
-	slow := 0
-	for seed := range uint64(seeds) {
-		if trial(seed) {
-			slow++
+	for seed, inTime := uint64(0), 0; inTime < seeds; seed++ { // on a busy machine, some more
+		if !trial(seed) {
+			inTime++
 		}
-	}
-	if slow == seeds {
-		t.Skip("the machine is too busy")
 	}
 }

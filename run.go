@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -45,8 +46,8 @@ func (p *Peer) Run(ctx context.Context) error {
 	defer context.AfterFunc(p.shutdown, stop)()
 
 	var queues []string
-	for _, s := range p.services {
-		queues = append(queues, s.queue.id)
+	for id := range p.services {
+		queues = append(queues, id)
 	}
 	slices.Sort(queues)
 	if len(queues) == 0 {
@@ -67,14 +68,14 @@ func (p *Peer) Run(ctx context.Context) error {
 	store, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
 	for _, s := range p.services {
-		s.store(store)
+		s.Stored(store)
 	}
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
 	p.starting.Lock()
 	err := p.stopWorker(leave)
 	p.starting.Unlock()
-	switch stuck += p.counts.stuck.Load(); {
+	switch stuck += p.engine.Counts().Stuck.Load(); {
 	case stuck == 1:
 		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))
 	case stuck > 1:
@@ -97,7 +98,7 @@ func (p *Peer) begin(ctx context.Context) error {
 		if s.queue.bad != nil {
 			return s.queue.bad
 		}
-		s.base = context.WithoutCancel(ctx)
+		s.SetBase(context.WithoutCancel(ctx))
 	}
 	p.ran, p.running = true, true
 	return nil
@@ -141,23 +142,21 @@ const leaveTimeout = 5 * time.Second
 // It returns how many are left.
 func (p *Peer) drain() (stuck int64) {
 	grace := time.Duration(0)
-	var rounds []*rounds
+	var sessions []*engine.Session
 	for _, s := range p.services {
-		s.drain()
-		s.watch.Stop()
-		grace = max(grace, s.options().Grace)
-		if r, err := s.queue.rounds(); err == nil {
-			r.poke() // to be taken off the idle workers
-			rounds = append(rounds, r)
+		s.Drain()
+		grace = max(grace, s.Options().Grace)
+		if r, err := s.queue.session(); err == nil {
+			sessions = append(sessions, r)
 		}
 	}
-	if n := p.counts.running.Load(); n > 0 {
+	if n := p.engine.Counts().Running.Load(); n > 0 {
 		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
 	}
 	done := make(chan struct{})
 	go func() {
 		for _, s := range p.services {
-			s.handlers.Wait()
+			s.HandlersDone()
 		}
 		close(done)
 	}()
@@ -166,18 +165,18 @@ func (p *Peer) drain() (stuck int64) {
 		return 0
 	case <-time.After(max(p.opts.Drain, 0)):
 	}
-	for _, r := range rounds {
-		r.interrupt()
+	for _, s := range sessions {
+		s.Interrupt()
 	}
 	select {
 	case <-done:
 		return 0
 	case <-time.After(grace):
 	}
-	for _, r := range rounds {
-		r.desert()
+	for _, s := range sessions {
+		s.Abandon()
 	}
-	return p.counts.running.Load() // of those whose tasks they have ended themselves
+	return p.engine.Counts().Running.Load() // of those whose tasks they have ended themselves
 }
 
 // Shutdown has Run drain and return, and waits for that; when ctx ends first it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -22,13 +23,23 @@ type Task struct {
 	Failure   *FailedTask // what has happened to it; only for OnFailed
 	Result    []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
 
-	*start
+	attempt *engine.Attempt
+}
+
+// taskOf is an attempt as the caller gets it.
+func taskOf(queue string, a *engine.Attempt) *Task {
+	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a}
+	if a.Failure != nil {
+		t.Failure = failure(a.Failure)
+		t.Key = t.Failure.Key
+	}
+	return t
 }
 
 // Context ends when the task is no longer to be worked on. Its cause is then
 // ErrCanceled, ErrEvicted, ErrLeaseExpired or ErrShutdown, or context.Canceled once
 // the task has ended. A handler's context is derived from it.
-func (t *Task) Context() context.Context { return t.ctx }
+func (t *Task) Context() context.Context { return t.attempt.Context() }
 
 // StartTask takes the task at the front of the queue: what is due in the second
 // lane, else what is first on the list. MaxCrashes and KeepFailed are those of
@@ -56,14 +67,22 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if q.bad != nil {
 		return nil, q.bad
 	}
-	if n < 1 || n > maxStarts {
-		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, maxStarts)
+	if n < 1 || n > engine.MaxStarts {
+		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, engine.MaxStarts)
 	}
-	r, err := q.rounds()
+	r, err := q.session()
 	if err != nil {
 		return nil, err
 	}
-	return r.start(ctx, n)
+	attempts, err := r.Start(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]*Task, len(attempts))
+	for i, a := range attempts {
+		tasks[i] = taskOf(q.name, a)
+	}
+	return tasks, nil
 }
 
 // Finish ends the task for good, and publishes the event "done". It fails with
@@ -71,13 +90,13 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 // it. After any other error, ErrUnknownOutcome included, you may repeat it: a finish that
 // was carried out and is repeated succeeds.
 func (t *Task) Finish(ctx context.Context) error {
-	return t.wrap("finish task", t.settle(ctx, store.Outcome{Verb: store.Finish}))
+	return t.wrap("finish task", t.attempt.End(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
 }
 
 // Stop ends this attempt and puts the task back to the front of the queue,
 // unless it has been canceled meanwhile. Errors are those of Finish.
 func (t *Task) Stop(ctx context.Context) error {
-	return t.wrap("stop task", t.settle(ctx, store.Outcome{Verb: store.Stop}))
+	return t.wrap("stop task", t.attempt.End(ctx, store.Outcome{Verb: store.Stop}))
 }
 
 // Retry ends this attempt as failed and retries the task after delay, at once if
@@ -86,10 +105,10 @@ func (t *Task) Stop(ctx context.Context) error {
 // It fails with ErrInvalid when delay is negative or more than a century; other
 // errors are those of Finish.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
-	if delay < 0 || delay > longest {
+	if delay < 0 || delay > engine.Longest {
 		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
 	}
-	return t.wrap("retry task", t.settle(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
+	return t.wrap("retry task", t.attempt.End(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
 }
 
 // Fail ends the task as failed: it goes to the failed queue with the text of
@@ -101,8 +120,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
 	}
-	o := HandleOptions{MaxRetries: -1}
-	return t.wrap("fail task", t.settle(ctx, o.outcome(reason, 0, nil)))
+	return t.wrap("fail task", t.attempt.End(ctx, engine.OutcomeOf(reason)))
 }
 
-func (t *Task) wrap(verb string, err error) error { return t.rounds.queue.wrap(verb, err) }
+func (t *Task) wrap(verb string, err error) error { return wrapOn(t.Queue, verb, err) }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -89,7 +90,7 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 		l.Abort()
 	}
 	p.control.Abort()
-	p.background.Wait()
+	p.engine.Wait()
 	p.mu.Lock()
 	p.worker = nil
 	p.mu.Unlock()
@@ -161,8 +162,8 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	return q.wrap("stop work", w.part(ctx, q.id))
 }
 
-// rounds is the conversation of the present worker with the queue.
-func (q *Queue) rounds() (*rounds, error) {
+// session is that of the present worker with the queue.
+func (q *Queue) session() (*engine.Session, error) {
 	w := q.peer.present()
 	if w == nil {
 		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
@@ -171,11 +172,25 @@ func (q *Queue) rounds() (*rounds, error) {
 	defer w.mu.Unlock()
 	switch r := w.members[q.id]; {
 	case r != nil:
-		return r, nil
+		return r.Session, nil
 	case w.wanted[q.id] != nil:
 		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
 	}
 	return nil, fmt.Errorf("%w; call StartWork first", ErrNotWorking)
+}
+
+// A serving is a session, and with which queue.
+type serving struct {
+	*engine.Session
+	queue *Queue
+	id    string // of the worker
+	asked int64  // the token that the join named
+}
+
+// stay is what ends the membership.
+func (m *serving) stay() stay {
+	round, _ := m.Last()
+	return stay{round: round, asked: m.asked}
 }
 
 // A worker is a started peer: its registration and its beats. Its id changes
@@ -200,7 +215,7 @@ type worker struct {
 	closing  bool
 	outdated bool              // the registration, or the names of the queues, could not be written
 	wanted   map[string]*Queue // to be served, whatever happens
-	members  map[string]*rounds
+	members  map[string]*serving
 	numbers  map[membership]int64 // last rounds of what was left under this id
 	spent    map[membership]bool  // where this id may have been failed
 	loose    map[membership]stay  // memberships that may be there and should not
@@ -218,7 +233,7 @@ func newWorker(p *Peer, id string) *worker {
 	w := &worker{
 		peer: p, id: id, started: time.Now(),
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
-		wanted: map[string]*Queue{}, members: map[string]*rounds{},
+		wanted: map[string]*Queue{}, members: map[string]*serving{},
 		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
 		warned: map[string]bool{}, dead: obituaries{},
 	}
@@ -259,7 +274,7 @@ func (w *worker) leave(ctx context.Context) error {
 	var leaving sync.WaitGroup
 	for i, r := range members {
 		leaving.Go(func() {
-			if err := r.leave(ctx); !errors.Is(err, store.ErrEvicted) {
+			if err := r.Leave(ctx); !errors.Is(err, store.ErrEvicted) {
 				errs[i] = r.queue.wrap("leave", err)
 			}
 		})
@@ -271,7 +286,7 @@ func (w *worker) leave(ctx context.Context) error {
 	stop()
 	w.hasten()
 	for _, r := range members {
-		r.unlisten()
+		r.Unlisten()
 	}
 	errs = append(errs, w.loosenAll(ctx))
 	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time

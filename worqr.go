@@ -89,6 +89,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/gomodule/redigo/redis"
@@ -105,30 +106,30 @@ const Version = "0.2.0-dev"
 // The errors to match with errors.Is. Redis's own errors are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty, or paused.
-	ErrNoTask = errors.New("worqr: no task")
+	ErrNoTask = engine.ErrNoTask
 	// ErrDuplicate: an equal unique task is waiting or running.
 	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	// ErrNotStarted: call StartWorker (or Run) first.
 	ErrNotStarted = errors.New("worqr: the worker is not started")
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
-	ErrNotWorking = errors.New("worqr: not working on the queue")
+	ErrNotWorking = engine.ErrNotWorking
 	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
-	ErrNotOwner = errors.New("worqr: task lost: another worker may be running it")
+	ErrNotOwner = engine.ErrNotOwner
 	// ErrEvicted: another peer, or FailWorker, has evicted this worker, and others run
 	// its tasks. It comes back by itself under a new id.
-	ErrEvicted = errors.New("worqr: worker evicted")
+	ErrEvicted = engine.ErrEvicted
 	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
 	// Redis didn't answer, so another peer may start the task. It's the cause with which
 	// the context of an Exclusive handler ends then, and that of a prefetched task that
 	// begins just then. The peer need not have been evicted: if it wasn't, the task goes
 	// back to the front, and starts a second time in any case.
-	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
+	ErrLeaseExpired = engine.ErrLeaseExpired
 	// ErrCanceled: the task was canceled.
-	ErrCanceled = errors.New("worqr: the task was canceled")
+	ErrCanceled = engine.ErrCanceled
 	// ErrTimeout: the attempt took too long.
-	ErrTimeout = errors.New("worqr: the attempt took too long")
+	ErrTimeout = engine.ErrTimeout
 	// ErrShutdown: the peer is shutting down, or has.
-	ErrShutdown = errors.New("worqr: the peer is shutting down")
+	ErrShutdown = engine.ErrShutdown
 	// ErrBadName: a queue's name or a prefix is not allowed.
 	ErrBadName = errors.New("worqr: bad name")
 	// ErrInvalid: an option or an argument makes no sense.
@@ -288,19 +289,13 @@ type Peer struct {
 
 	calls    *redisconn.Line    // what producers and read-outs send
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
-	link     link               // what the rounds tell of the way to Redis
 	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
 	sub      *redisconn.Subscriber
 	counts   counters
-	failures *failures
 	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
-	risk     atomic.Bool // a task is held whose next death would be its last
-	warned   sync.Once   // of the eviction policy
-
-	beforeDigest func(payload []byte) // called before that of a large payload is computed; nil unless a test asks
-
-	background sync.WaitGroup // all goroutines of a started worker
+	engine   *engine.Engine
+	warned   sync.Once // of the eviction policy
 
 	shutdown context.Context // ends when Shutdown is called
 	shut     context.CancelFunc
@@ -370,12 +365,15 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.failures = newFailures(p.log, p.opts.FailureLog)
 	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
 	p.control = redisconn.NewLine(dial, p.opts.beat())
 	p.sub = redisconn.NewSubscriber(dial, p.log)
+	p.engine = engine.New(engine.Config{
+		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
+		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: p.outdate,
+	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
 }
@@ -423,7 +421,7 @@ func (p *Peer) Close() error {
 
 // flushLog logs what limits have left out so far, and waits until it is written.
 func (p *Peer) flushLog() {
-	p.failures.flush()
+	p.engine.Flush()
 	p.damage.Flush()
 	p.log.Flush()
 }
@@ -464,16 +462,25 @@ func badName(what, name string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
 }
 
+// served is the queue for the engine.
+func (q *Queue) served() *engine.Queue {
+	p := q.peer
+	lines := &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
+	return p.engine.Queue(&store.Served{Lines: lines, Name: q.name, ID: q.id, Keys: q.keys}, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
+}
+
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
 // wrap makes err an error of the verb on the queue. It is called once, at the
 // exported edge.
-func (q *Queue) wrap(verb string, err error) error {
+func (q *Queue) wrap(verb string, err error) error { return wrapOn(q.name, verb, err) }
+
+func wrapOn(queue, verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, q.name), err)
+	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, queue), err)
 }
 
 func wrap(verb string, err error) error {
@@ -532,17 +539,22 @@ type PeerStats struct {
 	StuckHandlers   int64 // handlers that were disowned and still have not returned
 }
 
-type counters struct {
-	started, finished, stopped, canceled, retried, failed, dropped, stuck, lost, failures, swept, returned, evicted, running atomic.Int64
-}
+// counters are what the engine doesn't count.
+type counters struct{ swept, returned, evicted atomic.Int64 }
 
 // Stats returns the counters of this process. It does no I/O.
 func (p *Peer) Stats() PeerStats {
-	c := &p.counts
+	c := p.engine.Counts()
 	return PeerStats{
-		Started: c.started.Load(), Finished: c.finished.Load(), Stopped: c.stopped.Load(),
-		Canceled: c.canceled.Load(), TakenOver: c.lost.Load(), HandlerErrors: c.failures.Load(),
-		WorkersEvicted: c.swept.Load(), TasksReturned: c.returned.Load(), TimesEvicted: c.evicted.Load(),
-		RunningHandlers: c.running.Load(), Retried: c.retried.Load(), Failed: c.failed.Load(), Dropped: c.dropped.Load(), StuckHandlers: c.stuck.Load(),
+		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(),
+		Canceled: c.Canceled.Load(), TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(),
+		WorkersEvicted: p.counts.swept.Load(), TasksReturned: p.counts.returned.Load(), TimesEvicted: p.counts.evicted.Load(),
+		RunningHandlers: c.Running.Load(), Retried: c.Retried.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(), StuckHandlers: c.Stuck.Load(),
 	}
 }
+
+// beat is the time between two beats.
+func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }
+
+// granted is how long a beat keeps the lease from lapsing; 0 is forever.
+func (o *Options) granted() time.Duration { return engine.LeaseOf(o.Lease).Grant }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,14 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
+
+// giveUp fails a test that has waited for long enough, and shows where everybody is.
+func giveUp(t testing.TB, format string, args ...any) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	t.Logf("%s", stacks[:runtime.Stack(stacks, true)])
+	t.Fatalf(format, args...)
+}
 
 func Sorted(s []string) []string {
 	s = slices.Clone(s)
@@ -62,7 +71,7 @@ func ReceiveClosed(t testing.TB, c chan struct{}) {
 	select {
 	case <-c:
 	case <-time.After(Patience):
-		t.Fatal("it does not end")
+		giveUp(t, "it does not end")
 	}
 }
 
@@ -143,7 +152,7 @@ func Receive[T any](t testing.TB, from <-chan T, n int) []T {
 		case v := <-from:
 			got = append(got, v)
 		case <-deadline:
-			t.Fatalf("%d of %d came: %v", len(got), n, got)
+			giveUp(t, "%d of %d came: %v", len(got), n, got)
 		}
 	}
 	return got
@@ -154,7 +163,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never came about that %s", what)
+			giveUp(t, "it never came about that %s", what)
 		}
 		time.Sleep(5 * time.Millisecond) // between two looks
 	}

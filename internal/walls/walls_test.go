@@ -24,9 +24,10 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/capacity", "internal/doctor", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
+	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
 	"internal/capacity":    {},
 	"internal/doctor":      {"internal/store"},
+	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
 	"internal/keys":        {},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "internal/redistest", "internal/store"},
@@ -42,7 +43,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     34,
+	"Redis":     26,
 	"file":      2,
 	"function":  4,
 	"lock":      0,
@@ -52,8 +53,8 @@ var breaches = map[string]int{
 
 // How large the root may be: in the end 30 files and 4,000 lines.
 const (
-	rootFiles = 76
-	rootLines = 10_450
+	rootFiles = 46
+	rootLines = 4_700
 )
 
 // A source is a Go file of the root module.

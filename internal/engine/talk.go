@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"cmp"
@@ -7,15 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// converse makes rounds until there is nothing more to say.
-func (r *rounds) converse() {
-	retry := redisconn.NewBackoff()
+// runRounds makes rounds until there is nothing more to say.
+func (r *Session) runRounds() {
+	retry := store.NewBackoff()
 	var flight []*exchange // under way, oldest first: two at most
 	for {
 		if len(flight) == 0 {
@@ -24,7 +21,7 @@ func (r *rounds) converse() {
 			if e == nil {
 				return
 			}
-			e.lane = r.lane()
+			e.lane = r.queue.store.Lane()
 			flight = append(flight, r.send(e))
 		}
 		e := flight[0]
@@ -33,7 +30,7 @@ func (r *rounds) converse() {
 				flight = append(flight, r.send(next))
 			}
 		}
-		answer, err := store.ReadStep(e.pending.Wait(r.ctx)[0], &e.Round)
+		answer, err := e.pending.Wait(r.ctx)
 		if err == nil && e.Brief {
 			err = r.fetch(e, answer)
 		}
@@ -42,7 +39,7 @@ func (r *rounds) converse() {
 			r.abandon(flight)
 			return
 		case err == nil:
-			r.upset.Note(r.queue.peer.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
+			r.upset.Note(r.engine.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
 			retry.Reset()
 			r.arrived(e, answer)
 			if next := r.follow(flight, answer); next != nil {
@@ -52,16 +49,16 @@ func (r *rounds) converse() {
 				r.abandon(flight)
 				return
 			}
-			r.queue.peer.capacity.Pass()
+			r.engine.capacity.Pass()
 			flight = flight[1:]
 			if len(flight) > 0 && !r.flowing && !flight[0].Idle {
-				r.poke() // it had no slots to ask for, and now there are
+				r.Wake() // it had no slots to ask for, and now there are
 			}
 			continue
 		case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
 			r.evicted(flight)
 			return
-		case errors.Is(err, redisconn.ErrUnknown):
+		case errors.Is(err, store.ErrUnknown):
 			// Once more at once: all of it may be repeated. The callers hear
 			// of it when that does not help either.
 			e.lost++
@@ -73,17 +70,17 @@ func (r *rounds) converse() {
 			}
 			r.release(e, err)
 		case e.repeated: // was carried out, or not, the first time
-			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", redisconn.ErrUnknown, err))
+			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", store.ErrUnknown, err))
 		case e.lane > 0: // the other connection may do
 			e.lane = 0
 			r.send(e)
 			continue
 		default:
 			r.restore(e, err)
-			r.queue.peer.capacity.Pass()
+			r.engine.capacity.Pass()
 			flight = flight[1:]
 		}
-		r.upset.Note(r.queue.peer.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
+		r.upset.Note(r.engine.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
 		if r.isClosing() {
 			r.abandon(flight)
 			return
@@ -110,25 +107,24 @@ const often = 3
 // fetch reads the payloads that a brief answer has left out, each alone. One that cannot
 // be read while other replies come stays without it, and fails: else it would be asked
 // for forever, and nothing behind it would start.
-func (r *rounds) fetch(e *exchange, a *store.Answer) error {
-	retry := redisconn.NewBackoff()
+func (r *Session) fetch(e *exchange, a *store.Answer) error {
+	retry := store.NewBackoff()
 	for i := range a.Started {
 		s := &a.Started[i]
 		for lost := 0; s.Bytes > 0 && lost < often; {
-			payload, err := redis.Bytes(r.queue.peer.work[e.lane].One(r.ctx, redisconn.Command("LINDEX", r.queue.keys.Process(e.Start[i]), 0)))
-			_, refused := errors.AsType[redis.Error](err)
+			payload, err := r.queue.store.Payload(r.ctx, e.lane, e.Start[i])
 			switch {
 			case r.ctx.Err() != nil:
 				return err
 			case err == nil:
 				s.Payload, s.Bytes = payload, 0
 				continue
-			case refused, errors.Is(err, redis.ErrNil):
-				lost = often // it is not there
+			case errors.Is(err, store.ErrGone):
+				lost = often
 				continue
-			case errors.Is(err, redisconn.ErrUnknown):
+			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
-					r.queue.peer.log.Error("worqr: a payload does not arrive, and its task goes to the failed queue; look at the limits and timeouts of the connection",
+					r.engine.log.Error("worqr: a payload does not arrive, and its task goes to the failed queue; look at the limits and timeouts of the connection",
 						"queue", r.queue.id, "process", e.Start[i], "bytes", s.Bytes, "err", err)
 				}
 			}
@@ -141,23 +137,13 @@ func (r *rounds) fetch(e *exchange, a *store.Answer) error {
 	return nil
 }
 
-// lane is the connection for a round beside which no other of the queue is under way: the
-// one on which it does not have to wait for those of other queues.
-func (r *rounds) lane() int {
-	work := r.queue.peer.work
-	if !work[0].Free() && work[1].Ready() && work[1].Free() {
-		return 1
-	}
-	return 0
-}
-
 // distant is from which trip on the way to Redis takes longer than what is done at its ends, so
 // that no connection is to rest.
 const distant = time.Millisecond
 
 // follow returns the round to be sent before what the first of those in flight has brought
 // is taken in. It returns nil where that has to come first.
-func (r *rounds) follow(flight []*exchange, a *store.Answer) *exchange {
+func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	e := flight[0]
 	if !r.flows(e, a) || r.delay() > 0 {
 		return nil
@@ -168,7 +154,7 @@ func (r *rounds) follow(flight []*exchange, a *store.Answer) *exchange {
 	beside := flight[1]
 	r.mu.Lock()
 	trip := r.far.shortest()
-	may := trip >= distant && r.may(beside) && len(r.outcomes) >= r.serve.worth() &&
+	may := trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worth() &&
 		time.Since(beside.sent) >= trip/4
 	r.mu.Unlock()
 	if !may {
@@ -181,28 +167,28 @@ func (r *rounds) follow(flight []*exchange, a *store.Answer) *exchange {
 	return next
 }
 
-// may reports whether another round may be sent beside one that is under way: both are
-// likely to bring all they ask for. r.mu is held.
-func (r *rounds) may(e *exchange) bool {
-	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.serve.recalls.Load() && r.queue.peer.work[1-e.lane].Ready()
+// mayLocked reports whether another round may be sent beside one that is under way: both are
+// likely to bring all they ask for.
+func (r *Session) mayLocked(e *exchange) bool {
+	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.queue.recalls.Load() && r.queue.store.Ready(1-e.lane)
 }
 
 // beside returns the round to be sent while one is under way, once there is enough
 // to say: if that one is likely to bring all it asks for, as the last did. It
 // returns nil when the answer comes first.
-func (r *rounds) beside(e *exchange) *exchange {
+func (r *Session) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
-		may := r.may(e)
+		may := r.mayLocked(e)
 		worth := max(worthwhile, len(e.Start)/2)
 		if may && r.far.shortest() >= distant {
-			worth = r.serve.worth()
+			worth = r.queue.worth()
 		}
 		r.enough = 0
-		if may && len(r.outcomes) < worth {
+		if may && len(r.outbox) < worth {
 			r.enough = worth
 		}
-		now := may && r.enough == 0 && !goBack(r.outcomes)
+		now := may && r.enough == 0 && !goBack(r.outbox)
 		early := time.Until(e.sent.Add(r.far.shortest() / 4))
 		r.mu.Unlock()
 		var soon <-chan time.Time
@@ -234,31 +220,31 @@ const briefly = 200 * time.Microsecond
 
 // goBack reports whether a task is to go back: it does so before anything else is
 // asked for.
-func goBack(outcomes []*settlement) bool {
-	return slices.ContainsFunc(outcomes, func(s *settlement) bool { return s.Verb == store.Stop })
+func goBack(outcomes []*ending) bool {
+	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
 }
 
 // flows reports whether the next round may be under way while we take in what this
 // one has brought: that is all it asked for, so there will be more, and nobody is
 // to wait to be woken; and what was recalled meanwhile need not go back first.
-func (r *rounds) flows(e *exchange, a *store.Answer) bool {
-	return r.serve != nil && len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut) && e.recalls == r.serve.recalls.Load()
+func (r *Session) flows(e *exchange, a *store.Answer) bool {
+	return r.queue.serves() && len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut) && e.recalls == r.queue.recalls.Load()
 }
 
 // send sends a round, and returns it.
-func (r *rounds) send(e *exchange) *exchange {
+func (r *Session) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
-	e.pending = r.queue.peer.work[e.lane].Start(store.StepCall(r.queue.keys, &e.Round))
-	r.queue.peer.capacity.Pass()
+	e.pending = r.queue.store.Send(e.lane, &e.Round)
+	r.engine.capacity.Pass()
 	return e
 }
 
 // arrived notes how long an answer took and what it tells of others, and has the next
 // round wait if there are many.
-func (r *rounds) arrived(e *exchange, a *store.Answer) {
+func (r *Session) arrived(e *exchange, a *store.Answer) {
 	took := e.pending.Took()
-	far := r.queue.peer.link.measured(took, e.work)
+	far := r.engine.link.measured(took, e.work)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.far = far
@@ -267,10 +253,10 @@ func (r *rounds) arrived(e *exchange, a *store.Answer) {
 		r.flow.list = !slices.ContainsFunc(a.Started, func(s store.Start) bool { return s.Entry != "" })
 	}
 	rest := time.Duration(0)
-	if r.serve != nil {
-		r.serve.foresee(far.shortest(), max(far.trip-far.shortest(), 0))
+	if r.queue.serves() {
+		r.queue.foresee(far.shortest(), max(far.trip-far.shortest(), 0))
 		more := len(a.Started) == len(e.Start) || a.Cut // else the worker is to be idle soon, and be woken
-		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outcomes) {
+		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outbox) {
 			rest = r.flow.rest(took, far.way(), e.work)
 		}
 	}
@@ -278,7 +264,7 @@ func (r *rounds) arrived(e *exchange, a *store.Answer) {
 }
 
 // rest waits until the next round may be sent.
-func (r *rounds) rest() {
+func (r *Session) rest() {
 	for {
 		d := r.delay()
 		if d <= 0 {
@@ -294,14 +280,14 @@ func (r *rounds) rest() {
 }
 
 // delay is how long the next round has to wait.
-func (r *rounds) delay() time.Duration {
+func (r *Session) delay() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.flow.held(time.Now())
 }
 
-// hurry has the next round not wait: somebody waits for it. r.mu is held.
-func (r *rounds) hurry() {
+// hurryLocked has the next round not wait: somebody waits for it.
+func (r *Session) hurryLocked() {
 	if r.flow.next.IsZero() {
 		return
 	}
@@ -310,14 +296,14 @@ func (r *rounds) hurry() {
 }
 
 // nudge has who waits to send a round look whether he may now.
-func (r *rounds) nudge() {
+func (r *Session) nudge() {
 	select {
 	case r.gathered <- struct{}{}:
 	default:
 	}
 }
 
-func (r *rounds) isClosing() bool {
+func (r *Session) isClosing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.closing
@@ -326,51 +312,51 @@ func (r *rounds) isClosing() bool {
 // abandon ends a talk whose rounds have ended, or are to: nobody knows whether
 // the last ones were carried out. There is no other, which would acknowledge the
 // cancels of what they may have started.
-func (r *rounds) abandon(flight []*exchange) {
-	defer r.queue.peer.capacity.Pass()
+func (r *Session) abandon(flight []*exchange) {
+	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.hush()
+	defer r.stopLocked()
 	r.silent = true
 	for _, e := range flight {
-		r.vacate(e)
-		r.answer(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), redisconn.ErrUnknown)))
+		r.vacateLocked(e)
+		r.tellFailedLocked(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), store.ErrUnknown)))
 	}
 }
 
 // evicted ends the rounds: the worker is no member any more.
-func (r *rounds) evicted(flight []*exchange) {
+func (r *Session) evicted(flight []*exchange) {
 	r.mu.Lock()
 	why := ErrEvicted
 	if r.closing {
 		why = ErrNotWorking
 	}
 	for i, e := range flight {
-		r.vacate(e)
+		r.vacateLocked(e)
 		err := why
 		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
-			err = fmt.Errorf("%w: %w", why, redisconn.ErrUnknown)
+			err = fmt.Errorf("%w: %w", why, store.ErrUnknown)
 		}
-		r.answer(e, mishapOf(err))
+		r.tellFailedLocked(e, mishapOf(err))
 	}
-	r.hush()
+	r.stopLocked()
 	r.mu.Unlock()
-	r.end(why)
-	r.queue.peer.capacity.Pass()
+	r.End(why)
+	r.engine.capacity.Pass()
 	if why == ErrEvicted {
-		r.queue.peer.evicted(r.worker)
+		r.member.Evicted()
 	}
 }
 
 // persist reports whether to try again after a failure: a round is still to be
 // answered, or somebody wants something. Otherwise it ends the talk; the next
 // beat looks again.
-func (r *rounds) persist(flight []*exchange) bool {
+func (r *Session) persist(flight []*exchange) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(flight) > 0 || len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() {
+	if len(flight) > 0 || len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() {
 		return true
 	}
-	r.hush()
+	r.stopLocked()
 	return false
 }

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"errors"
@@ -10,6 +10,18 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
+
+// Permanent makes an error of a handler final. It is nil if err is.
+func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
+
+// Malformed is Permanent for a payload that cannot be decoded.
+func Malformed(err error) error { return judge(err, verdict{kind: store.Broken}) }
+
+// RetryAfter makes an error of a handler one after which the task is retried in d: at once
+// if that is negative, and in Longest at most.
+func RetryAfter(err error, d time.Duration) error {
+	return judge(err, verdict{after: min(max(d, 0), Longest)})
+}
 
 // A verdict is an error that says what becomes of the task. Where verdicts wrap
 // one another the outermost holds.
@@ -32,13 +44,13 @@ func (v *verdict) Unwrap() error { return v.err }
 
 // outcome is what becomes of a task that has failed with err. Pause says how long to
 // wait before a retry.
-func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) time.Duration) store.Outcome {
+func (o *Options) outcome(err error, retries int, pause func(retry int) time.Duration) store.Outcome {
 	v, judged := errors.AsType[*verdict](err)
 	kind := store.Failed
 	switch _, panicked := errors.AsType[*panicError](err); {
 	case judged && v.kind != "":
 		kind = v.kind
-	case panicked && o.OnPanic == FailOnPanic:
+	case panicked && o.FailOnPanic:
 	case retries >= max(o.MaxRetries, 0):
 	case judged:
 		return store.Outcome{Verb: store.Retry, Delay: v.after}
@@ -48,16 +60,17 @@ func (o *HandleOptions) outcome(err error, retries int, pause func(retry int) ti
 	return store.Outcome{Verb: store.Fail, Kind: kind, Reason: reason(err)}
 }
 
-// longest is the longest time that a task can be put off by.
-const longest = 100 * 365 * 24 * time.Hour
+// Longest is the longest time that a task can be put off by.
+const Longest = 100 * 365 * 24 * time.Hour
 
-// defaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
-func defaultBackoff(retry int) time.Duration { return doubling(retry, 2*time.Second, 5*time.Minute) }
+// OutcomeOf is what becomes of a task that fails for good with err.
+func OutcomeOf(err error) store.Outcome { return (&Options{}).outcome(err, 0, nil) }
 
-// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
-func failedBackoff(retry int) time.Duration { return doubling(retry, 10*time.Second, 15*time.Minute) }
+// DefaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
+func DefaultBackoff(retry int) time.Duration { return Doubling(retry, 2*time.Second, 5*time.Minute) }
 
-func doubling(retry int, first, most time.Duration) time.Duration {
+// Doubling is the time before a retry: it doubles from the first up to most, jittered.
+func Doubling(retry int, first, most time.Duration) time.Duration {
 	d := first
 	for i := 1; i < retry && d < most; i++ {
 		d *= 2

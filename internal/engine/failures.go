@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"fmt"
@@ -20,10 +20,20 @@ const (
 	maxPlaces    = 1000
 )
 
+// A FailurePolicy says which failures of handlers are logged.
+type FailurePolicy int
+
+// The policies: within limits, all, panics only.
+const (
+	LogLimited FailurePolicy = iota
+	LogAll
+	LogPanics
+)
+
 // failures logs what handlers of a peer fail with, and how often.
 type failures struct {
 	log     *logs.Log
-	policy  FailureLog
+	policy  FailurePolicy
 	retries logs.Limiter
 	finals  logs.Limiter
 	panics  logs.Limiter
@@ -39,7 +49,7 @@ type place struct {
 	line  string
 }
 
-func newFailures(log *logs.Log, policy FailureLog) *failures {
+func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 	each, all, panics := failureLines, failurePeak, panicLines
 	if policy == LogAll {
 		all, panics = 0, 0
@@ -54,32 +64,32 @@ func newFailures(log *logs.Log, policy FailureLog) *failures {
 }
 
 // retried logs a failure after which the task is retried.
-func (f *failures) retried(t *Task, text string, in time.Duration) {
+func (f *failures) retried(t *Attempt, text string, in time.Duration) {
 	if f.policy == LogPanics {
 		return
 	}
-	if queue := t.rounds.queue.id; f.retries.Allow(queue) {
-		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.AttemptID, "attempt", t.Retries+1, "retry_in", in, "err", text)
+	if queue := t.session.queue.id; f.retries.Allow(queue) {
+		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "process", t.ID, "attempt", t.Retries+1, "retry_in", in, "err", text)
 	}
 }
 
 // final logs that a task is in the failed queue now.
-func (f *failures) final(t *Task, kind store.Kind, text string) {
+func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 	if f.policy == LogPanics {
 		return
 	}
-	if queue := t.rounds.queue.id; f.finals.Allow(queue) {
-		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.AttemptID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
+	if queue := t.session.queue.id; f.finals.Allow(queue) {
+		f.log.Error("worqr: task failed for good", "queue", queue, "process", t.ID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
 	}
 }
 
 // panicked logs a panic with its stack, and when the task is retried.
-func (f *failures) panicked(t *Task, j judgement) {
-	queue := t.rounds.queue.id
+func (f *failures) panicked(t *Attempt, j judgement) {
+	queue := t.session.queue.id
 	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
 		return
 	}
-	attrs := []any{"queue", queue, "process", t.AttemptID, "attempt", t.Retries + 1}
+	attrs := []any{"queue", queue, "process", t.ID, "attempt", t.Retries + 1}
 	if j.Verb == store.Retry {
 		attrs = append(attrs, "retry_in", j.Delay)
 	}

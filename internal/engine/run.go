@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"bytes"
@@ -16,16 +16,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// An attempt is one run of a handler with a task, and its end:
+// A run is one run of a handler with a task, and its end:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
 //
 // The end is said, and stored with the next round; nobody waits for that.
-type attempt struct {
-	service *service
-	task    *Task
-	opts    *HandleOptions // when it began
+type run struct {
+	queue   *Queue
+	task    *Attempt
+	opts    *Options // when it began
 	slot    slot
 	label   string // of the goroutine
 	ready   bool   // the task was ready for a while
@@ -34,7 +34,8 @@ type attempt struct {
 	unwatch func() bool
 	began   time.Time
 	ended   time.Time // set when the handler has returned
-	next    *Task     // likewise: for the slot; nil if that was given back
+	result  []byte    // likewise
+	next    *Attempt  // likewise: for the slot; nil if that was given back
 
 	mu       sync.Mutex
 	returned bool        // the handler has
@@ -42,14 +43,14 @@ type attempt struct {
 	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *attempt {
-	a := &attempt{service: s, task: t, opts: s.options(), slot: of, label: label, began: now, ctx: t.ctx}
-	s.queue.peer.counts.running.Add(1)
+func newRun(s *Queue, t *Attempt, of slot, label string, now time.Time) *run {
+	a := &run{queue: s, task: t, opts: s.Options(), slot: of, label: label, began: now, ctx: t.ctx}
+	s.engine.counts.Running.Add(1)
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	}
-	t.attempt.Store(a)
+	t.run.Store(a)
 	if a.unwatch == nil && t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
 		go a.watch()
 	}
@@ -57,7 +58,7 @@ func newAttempt(s *service, t *Task, of slot, label string, now time.Time) *atte
 }
 
 // run calls the handler and ends the attempt.
-func (a *attempt) run() {
+func (a *run) handle() {
 	err, returned := errGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
@@ -68,15 +69,15 @@ func (a *attempt) run() {
 			a.unwatch()
 		}
 		if !a.close() {
-			a.service.queue.peer.counts.stuck.Add(-1)
-			a.service.queue.peer.outdate()
+			a.queue.engine.counts.Stuck.Add(-1)
+			a.queue.engine.stuckChanged()
 			return
 		}
 		a.ended = time.Now()
-		a.next = a.service.freed(a)
+		a.next = a.queue.freed(a)
 		a.end(err, j)
 		if !returned && a.next != nil {
-			go a.service.work(a.next, a.slot, true)
+			go a.queue.work(a.next, a.slot, true)
 		}
 	}()
 	if !a.task.isKnown() {
@@ -89,14 +90,14 @@ func (a *attempt) run() {
 	if a.ready && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be
 	} else {
-		a.service.queue.peer.counts.started.Add(1)
-		err = a.service.handler(a.ctx, a.task)
+		a.queue.engine.counts.Started.Add(1)
+		a.result, err = a.queue.handler(a.ctx, a.task)
 	}
 	returned = true
 }
 
 // close notes that the handler has returned. It is false when it was disowned.
-func (a *attempt) close() bool {
+func (a *run) close() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.returned = true
@@ -109,9 +110,9 @@ func (a *attempt) close() bool {
 // watch disowns the attempt when the handler has not returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
 // while Run drains it is its end that disowns.
-func (a *attempt) watch() {
+func (a *run) watch() {
 	cause := context.Cause(a.ctx)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.service.isDraining() {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
 		return
 	}
 	a.mu.Lock()
@@ -122,16 +123,16 @@ func (a *attempt) watch() {
 }
 
 // disown ends the attempt instead of its handler, whose slot goes to others.
-func (a *attempt) disown(cause error) {
+func (a *run) disown(cause error) {
 	if a.forsake(cause) {
-		a.service.disown(a, cause) // last: it may take a while
+		a.queue.disown(a, cause) // last: it may take a while
 	}
 }
 
 // forsake is disown without the log. It is false when the handler has returned, or
 // was disowned before.
-func (a *attempt) forsake(cause error) bool {
-	stuck := &a.service.queue.peer.counts.stuck
+func (a *run) forsake(cause error) bool {
+	stuck := &a.queue.engine.counts.Stuck
 	stuck.Add(1)
 	a.mu.Lock()
 	disowned := !a.returned && !a.disowned
@@ -141,8 +142,8 @@ func (a *attempt) forsake(cause error) bool {
 		stuck.Add(-1)
 		return false
 	}
-	a.service.queue.peer.outdate()
-	a.service.reassign(a)
+	a.queue.engine.stuckChanged()
+	a.queue.reassign(a)
 	err := fmt.Errorf("%w, and its handler did not return", cause)
 	a.end(err, a.judge(err))
 	return true
@@ -153,7 +154,7 @@ func stackOf(label string) string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
 	for block := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*attempt).run") {
+		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*run).handle") {
 			return block
 		}
 	}
@@ -162,18 +163,18 @@ func stackOf(label string) string {
 
 // end says what becomes of the task of a handler that returned err, which was judged.
 // The slot has been given away before, so that the same round asks for the next task.
-func (a *attempt) end(err error, j judgement) {
+func (a *run) end(err error, j judgement) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
-	s, t := a.service, a.task
+	s, t := a.queue, a.task
 	cause := context.Cause(a.ctx)
 	if j.panicked != nil {
-		s.queue.peer.failures.panicked(t, j)
+		s.engine.failures.panicked(t, j)
 	}
 	switch {
 	case err == nil:
-		a.say(store.Outcome{Verb: store.Finish})
+		a.say(store.Outcome{Verb: store.Finish, Result: a.result})
 	case errors.Is(cause, ErrCanceled):
 		a.say(store.Outcome{Verb: store.Drop})
 	case errors.Is(cause, ErrShutdown) && s.isDraining():
@@ -183,34 +184,34 @@ func (a *attempt) end(err error, j judgement) {
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
 		a.say(store.Outcome{Verb: store.Stop})
 	default:
-		s.queue.peer.counts.failures.Add(1)
+		s.engine.counts.Failures.Add(1)
 		if j.Verb == store.Retry && j.panicked == nil {
-			s.queue.peer.failures.retried(t, j.text, j.Delay)
+			s.engine.failures.retried(t, j.text, j.Delay)
 		}
 		a.say(j.Outcome)
 	}
-	s.queue.freed(t.rounds)
-	s.queue.peer.capacity.Pass()
+	s.freedSlot(t.session)
+	s.engine.capacity.Pass()
 }
 
 // say has the outcome be stored. It is repeated until it is, or until the task is
 // no longer ours: the worker was evicted or has left.
-func (a *attempt) say(o store.Outcome) {
+func (a *run) say(o store.Outcome) {
 	t := a.task
-	t.rounds.say(&settlement{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
+	t.session.say(&ending{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
 }
 
-// stored takes in what became of the end. The mu of the rounds is held.
-func (a *attempt) stored(s *settlement, d settled) {
+// storedLocked takes in what became of the end.
+func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.conclude(s.Verb, s.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
-		a.service.end()
+		a.queue.end()
 		return
 	}
-	t.rounds.queue.peer.background.Go(func() {
-		a.service.insist(t, s.Outcome)
-		a.service.end()
+	t.session.engine.background.Go(func() {
+		a.queue.insist(t, s.Outcome)
+		a.queue.end()
 	})
 }
 
@@ -227,7 +228,7 @@ type judgement struct {
 // The methods of the error and Backoff are user code. They run on a goroutine of their
 // own, and if they end it or take longer than Grace, the task is retried as after an
 // error that says so.
-func (a *attempt) judge(err error) judgement {
+func (a *run) judge(err error) judgement {
 	cause := context.Cause(a.ctx)
 	p, panicked := err.(*panicError)
 	if err == nil || decided(cause) && !panicked {
@@ -250,9 +251,9 @@ func (a *attempt) judge(err error) judgement {
 	case <-patience.C:
 		failed = errors.New("the Backoff, or a method of the handler's error, does not return")
 	}
-	a.service.unsound.Note(a.service.queue.peer.log, "the default backoff is used", failed, "queue", a.service.queue.id)
-	opts := a.service.options()
-	return judgement{opts.outcome(failed, a.task.Retries, defaultBackoff), failed.Error(), p}
+	a.queue.unsound.Note(a.queue.engine.log, "the default backoff is used", failed, "queue", a.queue.id)
+	opts := a.queue.Options()
+	return judgement{opts.outcome(failed, a.task.Retries, DefaultBackoff), failed.Error(), p}
 }
 
 // decided reports whether the cause with which a context ended says what becomes of
@@ -263,8 +264,8 @@ func decided(cause error) bool {
 
 // weigh is judge for who survives whatever the error's methods do but panic, as those
 // of a nil pointer do.
-func (a *attempt) weigh(err, cause error) (j judgement) {
-	opts := a.service.options()
+func (a *run) weigh(err, cause error) (j judgement) {
+	opts := a.queue.Options()
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
 		if decided(cause) {
@@ -273,7 +274,7 @@ func (a *attempt) weigh(err, cause error) (j judgement) {
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
-		pause := func(retry int) time.Duration { return a.service.pause(opts, retry) }
+		pause := func(retry int) time.Duration { return a.queue.pause(opts, retry) }
 		return judgement{opts.outcome(err, a.task.Retries, pause), logs.Printable(err.Error()), p}
 	}
 	defer func() {
@@ -290,13 +291,13 @@ type lateError struct{ err error }
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// freed has the queue's rounds look, if a slot became free that belonged to an
+// freedSlot has the queue's session look, if a slot became free that belonged to an
 // earlier incarnation; otherwise the end of the task has done so.
-func (q *Queue) freed(of *rounds) {
+func (s *Queue) freedSlot(of *Session) {
 	if of.ctx.Err() == nil {
 		return
 	}
-	if r, err := q.rounds(); err == nil && r != of {
-		r.poke()
+	if r := s.present(); r != nil && r != of {
+		r.Wake()
 	}
 }

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -19,9 +20,9 @@ import (
 // A worker that can't name all that runs says nothing of the rest: neither for the last
 // cancel, nor for an earlier one of the same payload that somebody waits for.
 func TestStoppingInParts(t *testing.T) {
-	held := map[string]*Task{}
+	held := map[string]*Attempt{}
 	for i, id := range []string{"p1", "p2"} {
-		held[id] = &Task{Token: int64(1 + i), start: &start{covered: []store.Cancellation{{Name: "a", Token: 4}}}}
+		held[id] = &Attempt{Token: int64(1 + i), covered: []store.Cancellation{{Name: "a", Token: 4}}}
 	}
 	runs, at := stopping(held, 4, 1)
 	if len(runs) != 1 {
@@ -46,47 +47,38 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	open := func(url string) *Peer {
-		p, err := Open(redistest.Worker(t, url, "p"), &Options{Prefix: "p", Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-		is.NoErr(err)
-		t.Cleanup(func() { _ = p.Close() })
-		return p
-	}
-	p, other := open(link.URL()), open(server.URL()).Queue("q")
-	q := p.Queue("q")
-	is.NoErr(p.StartWorker(t.Context()))
-	is.NoErr(q.StartWork(t.Context()))
-	is.NoErr(other.Enqueue(t.Context(), []byte("a")))
-	_, err := q.StartTask(t.Context())
+	r := joined(t, redistest.Worker(t, link.URL(), "p"))
+	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
-	r, err := q.rounds()
+	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).store
+	enqueue(t, other, "a")
+	_, err = r.Start(t.Context(), 1)
 	is.NoErr(err)
-	r.unlisten() // no message has it talk
+	r.Unlisten() // no message has it talk
 	hushed(r)
-	is.NoErr(other.Enqueue(t.Context(), []byte("b")))
+	enqueue(t, other, "b")
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	w := &want{n: 1, got: make(chan taken, 1)}
 	r.mu.Lock()
 	r.wants = append(r.wants, w)
-	r.kick()
+	r.wakeLocked()
 	r.closing = true // as a leave does
 	r.mu.Unlock()
 	hushed(r)
 	<-lost
-	is.True(errors.Is((<-w.got).err, redisconn.ErrUnknown))
+	is.True(errors.Is((<-w.got).err, store.ErrUnknown))
 
-	report, err := other.Cancel(t.Context(), []byte("b"))
+	report, err := store.Cancel(t.Context(), other.Calls, other.Keys, []byte("b"))
 	is.NoErr(err)
-	r.poke() // before the leave goes on
+	r.Wake() // before the leave goes on
 	hushed(r)
-	is.NoErr(q.StopWork(t.Context()))
-	is.NoErr(report.Wait(t.Context()))
-	is.Equal(report.Stopped, 1)
-	var waiting []string
-	for payload, err := range other.Tasks(t.Context()) {
-		is.NoErr(err)
-		waiting = append(waiting, string(payload))
-	}
+	is.NoErr(r.Leave(t.Context()))
+	over, tally, err := report.IsOver(t.Context(), other.Calls, other.Keys)
+	is.NoErr(err)
+	is.True(over)
+	is.Equal(tally.Stopped, 1)
+	waiting, err := redis.Strings(other.Calls.One(t.Context(), redisconn.Command("LRANGE", other.Keys.Waiting(), 0, -1)))
+	is.NoErr(err)
 	is.Equal(waiting, []string{"a"})
 }
 
@@ -107,17 +99,11 @@ func TestCauseUsesPeer(t *testing.T) {
 			is := is.New(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
-			p, err := Open(redistest.Worker(t, link.URL(), "p"), &Options{Prefix: "p", Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+			r := joined(t, redistest.Worker(t, link.URL(), "p"))
+			enqueue(t, r.queue.store, "a")
+			tasks, err := r.Start(t.Context(), 1)
 			is.NoErr(err)
-			t.Cleanup(func() { _ = p.Close() })
-			q := p.Queue("q")
-			is.NoErr(p.StartWorker(t.Context()))
-			is.NoErr(q.StartWork(t.Context()))
-			is.NoErr(q.Enqueue(t.Context(), []byte("a")))
-			task, err := q.StartTask(t.Context())
-			is.NoErr(err)
-			r, err := q.rounds()
-			is.NoErr(err)
+			task := tasks[0]
 			hushed(r)
 			if !said {
 				r.mu.Lock()
@@ -129,18 +115,19 @@ func TestCauseUsesPeer(t *testing.T) {
 			over, end := context.WithCancel(t.Context())
 			end()
 			ctx, cancel := context.WithCancelCause(t.Context())
+			finish := store.Outcome{Verb: store.Finish}
 			asked := false
 			gone := make(chan error)
-			go func() { gone <- task.Finish(ctx) }()
+			go func() { gone <- task.End(ctx, finish) }()
 			for left := said; left; { // until it is said
 				r.mu.Lock()
-				left = len(r.outcomes) > 0 || r.silence == nil
+				left = len(r.outbox) > 0 || r.idle == nil
 				r.mu.Unlock()
 			}
 			cancel(&nosy{func() {
 				if !asked {
 					asked = true
-					_ = task.Finish(over)
+					_ = task.End(over, finish)
 				}
 			}})
 			select {
@@ -148,7 +135,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("it hangs")
 			}
-			is.Equal(errors.Is(err, ErrUnknownOutcome), said)
+			is.Equal(errors.Is(err, store.ErrUnknown), said)
 			is.True(strings.Contains(err.Error(), "nosy"))
 			is.True(asked)
 			r.mu.Lock()
@@ -158,48 +145,29 @@ func TestCauseUsesPeer(t *testing.T) {
 	}
 }
 
-// hushed waits until there is nothing more to say.
-func hushed(r *rounds) {
-	r.mu.Lock()
-	silence := r.silence
-	r.mu.Unlock()
-	if silence != nil {
-		<-silence
-	}
-}
-
 // Who waits for tasks of which the answer came too late is told that they may have been
 // started, when the worker is found to be evicted then.
 func TestLateStartIsUnknown(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(r *rounds, e *exchange){
-		"by a beat":  func(r *rounds, _ *exchange) { r.end(ErrEvicted) },
-		"by a round": func(r *rounds, e *exchange) { r.release(e, ErrEvicted) },
+	for name, lose := range map[string]func(r *Session, e *exchange){
+		"by a beat":  func(r *Session, _ *exchange) { r.End(ErrEvicted) },
+		"by a round": func(r *Session, e *exchange) { r.release(e, ErrEvicted) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
-			is.NoErr(err)
-			t.Cleanup(func() { _ = p.Close() })
-			q := p.Queue("q")
 			for _, late := range []bool{true, false} {
-				is.NoErr(p.StartWorker(t.Context()))
-				is.NoErr(q.StartWork(t.Context()))
-				r, err := q.rounds()
-				is.NoErr(err)
-				hushed(r)
+				r := newSession(lonely(t), Membership{Worker: "w"})
 				w := &want{n: 1, got: make(chan taken, 1)}
 				e := &exchange{wants: []*want{w}}
 				r.mu.Lock()
-				r.distribute(e, nil, &store.Answer{Again: true}, late)
+				r.distributeLocked(e, nil, &store.Answer{Again: true}, late)
 				r.mu.Unlock()
 				lose(r, e)
-				r.end(ErrEvicted)
+				r.End(ErrEvicted)
 				got := (<-w.got).err
 				is.True(errors.Is(got, ErrEvicted))
-				is.Equal(errors.Is(got, redisconn.ErrUnknown), late)
-				is.NoErr(p.StopWorker(t.Context()))
+				is.Equal(errors.Is(got, store.ErrUnknown), late)
 			}
 		})
 	}
@@ -208,47 +176,40 @@ func TestLateStartIsUnknown(t *testing.T) {
 // The error of a Pool is user code, too: nobody asks its methods anything under a lock.
 func TestPoolErrorUsesPeer(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(r *rounds, e *exchange, err error){
-		"not sent": func(r *rounds, e *exchange, err error) { r.restore(e, err) },
-		"no reply": func(r *rounds, e *exchange, err error) {
-			r.release(e, fmt.Errorf("%w: %w", redisconn.ErrUnknown, err))
+	for name, fail := range map[string]func(r *Session, e *exchange, err error){
+		"not sent": func(r *Session, e *exchange, err error) { r.restore(e, err) },
+		"no reply": func(r *Session, e *exchange, err error) {
+			r.release(e, fmt.Errorf("%w: %w", store.ErrUnknown, err))
 		},
 	} {
 		for _, ended := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", ended ", ended), func(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)
-				p, err := Open(redistest.URL(), &Options{Prefix: redistest.Prefix(t), Logger: slog.New(slog.DiscardHandler)})
-				is.NoErr(err)
-				t.Cleanup(func() { _ = p.Close() })
-				q := p.Queue("q")
-				is.NoErr(p.StartWorker(t.Context()))
-				is.NoErr(q.StartWork(t.Context()))
-				r, err := q.rounds()
-				is.NoErr(err)
-				hushed(r)
+				q := lonely(t)
+				r := newSession(q, Membership{Worker: "w"})
 				if ended {
-					r.end(ErrEvicted)
+					r.End(ErrEvicted)
 				}
 				w := &want{n: 1, begun: true, got: make(chan taken, 1)}
-				s := &settlement{done: make(chan settled, 1)}
-				e := &exchange{wants: []*want{w}, outcomes: []*settlement{s}}
+				s := &ending{done: make(chan settled, 1)}
+				e := &exchange{wants: []*want{w}, outcomes: []*ending{s}}
 				if ended {
-					a := &attempt{task: &Task{start: &start{rounds: r}}, service: &service{queue: q, stored: make(chan struct{}, 1)}}
-					e.outcomes = append(e.outcomes, &settlement{ours: true, by: a})
+					a := &run{task: &Attempt{session: r}, queue: q}
+					e.outcomes = append(e.outcomes, &ending{ours: true, by: a})
 				}
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					fail(r, e, &nosy{func() { r.highest() }})
+					fail(r, e, &nosy{func() { r.Last() }})
 				}()
 				select {
 				case <-over:
 				case <-time.After(time.Minute):
 					t.Fatal("it hangs")
 				}
-				is.Equal(errors.Is((<-s.done).err, redisconn.ErrUnknown), name == "no reply")
-				is.Equal(errors.Is((<-w.got).err, redisconn.ErrUnknown), ended || name == "no reply") // it was begun
+				is.Equal(errors.Is((<-s.done).err, store.ErrUnknown), name == "no reply")
+				is.Equal(errors.Is((<-w.got).err, store.ErrUnknown), ended || name == "no reply") // it was begun
 			})
 		}
 	}

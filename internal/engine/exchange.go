@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"cmp"
@@ -9,25 +9,24 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
 // A settlement is the wish to end a process.
-type settlement struct {
+type ending struct {
 	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it is repeated until it is answered
-	by     *attempt     // is told what became of it; nil if a task is given back that nobody took
+	by     *run         // is told what became of it; nil if a task is given back that nobody took
 	before store.Ending // by which it was to end before
 	held   bool         // the task was held when this was first said
-	task   *Task        // whose digest is to be said, too, and was not known before; mostly nil
+	task   *Attempt     // whose digest is to be said, too, and was not known before; mostly nil
 }
 
-// tell answers the wish. The mu of the rounds is held.
-func (s *settlement) tell(d settled) {
+// tellLocked answers the wish.
+func (s *ending) tellLocked(d settled) {
 	if s.by != nil {
-		s.by.stored(s, d)
+		s.by.storedLocked(s, d)
 		return
 	}
 	select {
@@ -51,32 +50,32 @@ type mishap struct {
 }
 
 func mishapOf(err error) mishap {
-	return mishap{err, errors.Is(err, redisconn.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
+	return mishap{err, errors.Is(err, store.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
 // A want is the wish for up to n tasks. Where the budget of one round is too small for
 // all, further rounds bring the rest. Rounds.mu protects all but got.
 type want struct {
 	n     int        // how many more
-	have  []*Task    // what earlier rounds have brought
+	have  []*Attempt // what earlier rounds have brought
 	begun bool       // an answer came too late, so what it brought goes back
 	got   chan taken // gets one answer
 	gone  bool       // nobody waits any more
 }
 
-// lose answers the wish when the worker has ended. What was started for it is lost, and
+// loseLocked answers the wish when the worker has ended. What was started for it is lost, and
 // others count it as a crash: the caller is told that it may have happened.
-func (w *want) lose(m mishap) {
+func (w *want) loseLocked(m mishap) {
 	if (w.begun || len(w.have) > 0) && !m.unknown {
-		m.err = &pair{m.err, redisconn.ErrUnknown}
+		m.err = &pair{m.err, store.ErrUnknown}
 	}
 	w.have = nil
-	w.tell(m.err)
+	w.tellLocked(m.err)
 }
 
-// tell answers the wish, unless that was done: with an error only when it has brought
+// tellLocked answers the wish, unless that was done: with an error only when it has brought
 // nothing.
-func (w *want) tell(err error) {
+func (w *want) tellLocked(err error) {
 	t := taken{tasks: w.have}
 	if len(w.have) == 0 {
 		t.err = err
@@ -88,17 +87,17 @@ func (w *want) tell(err error) {
 }
 
 type taken struct {
-	tasks []*Task
+	tasks []*Attempt
 	err   error
 }
 
 // An exchange is a round with those who wait for its answer.
 type exchange struct {
 	store.Round
-	outcomes []*settlement
+	outcomes []*ending
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
-	pending  *redisconn.Pending
+	pending  store.Sent
 	lane     int // the connection: 0, or 1 beside another round
 	sent     time.Time
 	work     time.Duration // that Redis needs for it, about
@@ -111,79 +110,77 @@ type exchange struct {
 // compose makes the next round out of what has gathered. If there is nothing to
 // say it returns nil, and ends the talk unless answers to rounds are still to be
 // taken in, behind which this one is to follow.
-func (r *rounds) compose(behind ...*exchange) *exchange {
+func (r *Session) compose(behind ...*exchange) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	solo := !r.queue.peer.risk.Load()
+	solo := !r.engine.risk.Load()
 	for _, b := range behind {
-		if b.recalls != r.serve.recalls.Load() {
+		if b.recalls != r.queue.recalls.Load() {
 			return nil // what it has brought is to go back first
 		}
 		solo = solo && !b.Solo
 	}
-	if r.ended != nil || !r.due() {
+	if r.ended != nil || !r.dueLocked() {
 		if len(behind) == 0 {
-			r.hush()
+			r.stopLocked()
 		}
 		return nil
 	}
 	e := &exchange{answered: r.answered}
 	r.number++
 	budget := int(r.flow.budget(r.far.way()).Microseconds())
-	said := r.gather(e, budget-min(r.wanted()*int(startTime.Microseconds()), budget/2))
+	said := r.gatherLocked(e, budget-min(r.wantedLocked()*int(startTime.Microseconds()), budget/2))
 	starts := 0
 	// What goes back starts before all else. And ends that cost more than starts don't pile up.
-	back := goBack(r.outcomes) || len(r.outcomes) > mostAhead
-	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= maxStarts {
+	back := goBack(r.outbox) || len(r.outbox) > mostAhead
+	for !back && len(r.wants) > 0 && starts+r.wants[0].n <= MaxStarts {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
 	}
-	if r.serve != nil {
-		e.Crashes, e.Keep = r.serve.limits()
+	e.Crashes, e.Keep = r.queue.limits()
+	if r.queue.serves() {
 		if r.closing {
-			r.serve.forgo()
+			r.queue.forgo()
 		} else if !back {
-			n := min(r.ask, maxStarts-starts)
-			e.slots = r.serve.reserve(n)
-			e.recalls = r.serve.recalls.Load()
-			e.Ahead, e.Room = r.serve.ahead(n - len(e.slots))
+			n := min(r.ask, MaxStarts-starts)
+			e.slots = r.queue.reserve(n)
+			e.recalls = r.queue.recalls.Load()
+			e.Ahead, e.Room = r.queue.ahead(n - len(e.slots))
 		}
 		e.Idle = len(e.slots) > 0
-	} else {
-		e.Crashes, e.Keep = defaultCrashes, defaultKeepFailed
 	}
 	e.Budget = max(budget-said, 1)
 	e.Solo = solo
-	e.Start = newIDs(starts + len(e.slots) + e.Ahead)
+	e.Start = store.NewIDs(starts + len(e.slots) + e.Ahead)
 	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
 	e.Heard = r.cancels.ask(maxHeard)
 	e.Stopping, e.Said = stopping(r.held, r.seen, maxStopping)
-	if time.Since(r.passing) > r.queue.peer.opts.beat()*time.Duration(1+r.passed.Count/500) {
+	if time.Since(r.passing) > r.engine.lease.Beat*time.Duration(1+r.passed.Count/500) {
 		r.passed, r.passing = store.Passed{}, time.Now() // some may start by now: their counts were reset
 	}
 	e.Passed = r.passed
 	r.look = r.look && back
 	r.talked = time.Now()
-	e.Worker, e.Number, e.Lease, e.Seen = r.worker, r.number, r.queue.peer.opts.granted(), r.seen
-	e.Results = r.queue.peer.opts.MaxResult
+	e.Worker, e.Number, e.Lease, e.Seen = r.member.Worker, r.number, r.engine.lease.Grant, r.seen
+	e.Results = r.engine.maxResult
 	return e
 }
 
-// wanted is how many tasks the next round may ask for. r.mu is held.
-func (r *rounds) wanted() (n int) {
+// wantedLocked is how many tasks the next round may ask for.
+func (r *Session) wantedLocked() (n int) {
 	for _, w := range r.wants {
 		n += w.n
 	}
-	if r.serve != nil && !r.closing {
+	if r.queue.serves() && !r.closing {
 		n += r.ask
 	}
-	return min(n, maxStarts)
+	return min(n, MaxStarts)
 }
 
-// fit is how many of the outcomes, the first ones, fit into a budget of Redis's time, and
-// what they take of it: one in any case. r.mu is held.
-func (r *rounds) fit(budget int) (n, cost int) {
-	for _, s := range r.outcomes[:min(len(r.outcomes), maxOutcomes)] {
+// fitLocked is how many of the outcomes, the first ones, fit into a budget of Redis's time, and
+// what they take of it: one in any case.
+func (r *Session) fitLocked(budget int) (n, cost int) {
+	for _, s := range r.outbox[:min(len(r.outbox), maxOutcomes)] {
 		c := s.Cost(r.heard, r.watched)
 		if n > 0 && cost+c > budget {
 			break
@@ -193,16 +190,16 @@ func (r *rounds) fit(budget int) (n, cost int) {
 	return n, cost
 }
 
-// gather takes as much of what is to be said into a round as fits into a budget, and
-// tells what it costs. r.mu is held.
-func (r *rounds) gather(e *exchange, budget int) (cost int) {
-	n, cost := r.fit(budget)
-	if n < len(r.outcomes) {
-		r.lastFirst()
-		n, cost = r.fit(budget) // sizes differ
+// gatherLocked takes as much of what is to be said into a round as fits into a budget, and
+// tells what it costs.
+func (r *Session) gatherLocked(e *exchange, budget int) (cost int) {
+	n, cost := r.fitLocked(budget)
+	if n < len(r.outbox) {
+		r.lastFirstLocked()
+		n, cost = r.fitLocked(budget) // sizes differ
 	}
-	said, rest := r.outcomes[:n], slices.Clone(r.outcomes[n:])
-	e.outcomes = make([]*settlement, 0, n)
+	said, rest := r.outbox[:n], slices.Clone(r.outbox[n:])
+	e.outcomes = make([]*ending, 0, n)
 	for _, s := range said {
 		t := r.held[s.Process]
 		if t != nil && t.round != 0 { // it is being ended already: one after the other
@@ -214,9 +211,9 @@ func (r *rounds) gather(e *exchange, budget int) (cost int) {
 		}
 		e.outcomes = append(e.outcomes, s)
 	}
-	r.outcomes = rest
+	r.outbox = rest
 	// What goes back goes newest first, so that the oldest ends foremost.
-	order := func(a, b *settlement) int {
+	order := func(a, b *ending) int {
 		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
 			return by
 		}
@@ -236,19 +233,19 @@ func (r *rounds) gather(e *exchange, budget int) (cost int) {
 	return cost
 }
 
-// lastFirst has what goes back do so newest first, also where it takes several
-// rounds. r.mu is held.
-func (r *rounds) lastFirst() {
-	var stops []*settlement
-	for _, s := range r.outcomes {
+// lastFirstLocked has what goes back do so newest first, also where it takes several
+// rounds.
+func (r *Session) lastFirstLocked() {
+	var stops []*ending
+	for _, s := range r.outbox {
 		if s.Verb == store.Stop {
 			stops = append(stops, s)
 		}
 	}
-	slices.SortStableFunc(stops, func(a, b *settlement) int { return cmp.Compare(b.Token, a.Token) })
-	for i, s := range r.outcomes {
+	slices.SortStableFunc(stops, func(a, b *ending) int { return cmp.Compare(b.Token, a.Token) })
+	for i, s := range r.outbox {
 		if s.Verb == store.Stop {
-			r.outcomes[i], stops = stops[0], stops[1:]
+			r.outbox[i], stops = stops[0], stops[1:]
 		}
 	}
 }
@@ -262,71 +259,71 @@ func rank(later bool) int {
 }
 
 // restore undoes a round that was not carried out. Callers get the error.
-func (r *rounds) restore(e *exchange, err error) {
+func (r *Session) restore(e *exchange, err error) {
 	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.serve != nil && !r.closing {
-		e.slots = r.serve.fill(e.slots)
+	if r.queue.serves() && !r.closing {
+		e.slots = r.queue.fill(e.slots)
 	}
-	r.vacate(e)
+	r.vacateLocked(e)
 	for _, s := range e.outcomes {
 		if t := r.held[s.Process]; t != nil && t.round == e.Number {
 			t.round = 0 // it was not said after all
 		}
 		if s.ours {
-			r.outcomes = append(r.outcomes, s)
+			r.outbox = append(r.outbox, s)
 		}
 	}
-	r.answer(e, m)
+	r.tellFailedLocked(e, m)
 }
 
 // release lets the callers of a round go whose answer is still to come.
-func (r *rounds) release(e *exchange, err error) {
+func (r *Session) release(e *exchange, err error) {
 	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer(e, m)
+	r.tellFailedLocked(e, m)
 }
 
-// answer tells the callers of a round that it failed. r.mu is held.
-func (r *rounds) answer(e *exchange, m mishap) {
+// tellFailedLocked tells the callers of a round that it failed.
+func (r *Session) tellFailedLocked(e *exchange, m mishap) {
 	end, final := settled{err: m.err, unknown: m.unknown}, r.ended != nil || m.final
 	if final {
 		end.err = lost(m.err)
 	}
 	for _, s := range e.outcomes {
 		if !s.ours || final {
-			s.tell(end)
+			s.tellLocked(end)
 		}
 	}
 	for _, w := range e.wants {
 		switch {
 		case w.gone:
 		case final:
-			w.lose(m)
+			w.loseLocked(m)
 		default:
-			w.tell(m.err)
+			w.tellLocked(m.err)
 		}
 		w.gone = true
 	}
 }
 
-// settled answers one wish to end a process. r.mu is held.
-func (r *rounds) settled(s *settlement, what store.Settled, repeated bool, trouble string) {
-	c := &r.queue.peer.counts
+// settledLocked answers one wish to end a process.
+func (r *Session) settledLocked(s *ending, what store.Settled, repeated bool, trouble string) {
+	c := &r.engine.counts
 	if what == store.Gone && repeated && s.held {
 		what = store.OK // the first copy of the round did it
 	}
 	if what == store.Refused {
-		s.tell(settled{err: errors.New(trouble)})
+		s.tellLocked(settled{err: errors.New(trouble)})
 		t := r.held[s.Process]
 		switch {
 		case t == nil:
 		case s.ours && s.by == nil:
 			t.round = 0
 			r.refused = append(r.refused, t) // for the next beat; until then it is held, or its cancel would be over
-			r.safe(t)
+			r.safeLocked(t)
 		default:
 			t.round = 0
 		}
@@ -335,81 +332,79 @@ func (r *rounds) settled(s *settlement, what store.Settled, repeated bool, troub
 	switch {
 	case what == store.Gone:
 	case what == store.Canceled || s.Verb == store.Drop:
-		c.canceled.Add(1)
+		c.Canceled.Add(1)
 	case s.Verb == store.Finish:
-		c.finished.Add(1)
+		c.Finished.Add(1)
 	case s.Verb == store.Retry:
-		c.retried.Add(1)
+		c.Retried.Add(1)
 	case s.Verb == store.Fail:
-		c.failed.Add(1)
+		c.Failed.Add(1)
 		if t := r.held[s.Process]; t != nil {
-			r.queue.peer.failures.final(t, s.Kind, logs.Printable(s.Reason))
+			r.engine.failures.final(t, s.Kind, logs.Printable(s.Reason))
 		}
 	case s.done != nil || s.by != nil: // else it was not begun
-		c.stopped.Add(1)
+		c.Stopped.Add(1)
 	}
 	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
-		delete(r.held, t.AttemptID)
-		t.end(context.Canceled)
-		r.safe(t)
+		delete(r.held, t.ID)
+		t.endLocked(context.Canceled)
+		r.safeLocked(t)
 	}
-	s.tell(settled{what: what})
+	s.tellLocked(settled{what: what})
 }
 
-// distribute gives tasks to those who asked for some, and returns the rest. Late
+// distributeLocked gives tasks to those who asked for some, and returns the rest. Late
 // tells that the answer came too late, so that what was started goes back.
-// r.mu is held.
-func (r *rounds) distribute(e *exchange, tasks []*Task, a *store.Answer, late bool) []*Task {
+func (r *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
 		}
 		n := min(w.n, len(tasks))
 		w.n, w.have, tasks = w.n-n, append(w.have, tasks[:n]...), tasks[n:]
-		r.queue.peer.counts.started.Add(int64(n))
+		r.engine.counts.Started.Add(int64(n))
 		switch {
 		case w.n > 0 && a.Cut, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
 			w.begun = w.begun || late
 			r.wants = append(r.wants, w) // more can be started, or something stood before what can
 		case a.Trouble != "":
-			w.tell(errors.New(a.Trouble))
+			w.tellLocked(errors.New(a.Trouble))
 		default:
-			w.tell(ErrNoTask)
+			w.tellLocked(ErrNoTask)
 		}
 	}
 	return tasks
 }
 
-// hand gives tasks to the handler, and what it cannot take back to the queue.
-// r.mu is held.
-func (r *rounds) hand(e *exchange, tasks []*Task, full bool) {
+// handLocked gives tasks to the handler, and what it cannot take back to the queue.
+func (r *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
 	// They may not overtake what was recalled meanwhile.
-	if !r.closing && n > 0 && e.recalls == r.serve.recalls.Load() && r.serve.take(tasks[:n], e.slots[:slots:slots]) {
+	if !r.closing && n > 0 && e.recalls == r.queue.recalls.Load() && r.queue.take(tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
-	if r.serve != nil {
-		r.serve.answered(e.Ahead)
-		r.serve.unreserve(r.serve.fill(e.slots), !full)
+	if r.queue.serves() {
+		r.queue.answered(e.Ahead)
+		r.queue.unreserve(r.queue.fill(e.slots), !full)
 		e.slots = nil
 	}
-	if r.serve != nil && len(tasks) > 0 {
-		r.serve.recalls.Add(1) // nor may what is under way overtake these
+	if r.queue.serves() && len(tasks) > 0 {
+		r.queue.recalls.Add(1) // nor may what is under way overtake these
 	}
 	for _, t := range tasks {
-		r.giveBack(t)
+		r.giveBackLocked(t)
 	}
 }
 
-// giveBack has a task that nobody took go back to the front. r.mu is held.
-func (r *rounds) giveBack(t *Task) {
-	r.outcomes = append(r.outcomes, t.unbegun(store.Stop))
-	r.hurry()
+// giveBackLocked has a task that nobody took go back to the front.
+func (r *Session) giveBackLocked(t *Attempt) {
+	r.outbox = append(r.outbox, t.unbegun(store.Stop))
+	r.hurryLocked()
 }
 
 // unbegun is the end of a task that nobody has begun.
-func (t *Task) unbegun(verb store.Ending) *settlement {
-	s := &settlement{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
+func (t *Attempt) unbegun(verb store.Ending) *ending {
+	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
 		s.task = t
 	}
@@ -427,22 +422,21 @@ func (e *exchange) complete() {
 	}
 }
 
-// dropReady ends the tasks that were canceled before a handler has begun them. r.mu
-// is held.
-func (r *rounds) dropReady() {
-	if r.serve == nil {
+// dropReadyLocked ends the tasks that were canceled before a handler has begun them.
+func (r *Session) dropReadyLocked() {
+	if !r.queue.serves() {
 		return
 	}
-	for _, t := range r.serve.withdraw(func(t *Task) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		r.outcomes = append(r.outcomes, t.unbegun(store.Drop))
+	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
+		r.outbox = append(r.outbox, t.unbegun(store.Drop))
 	}
 }
 
-// safe notes that a risky task has ended: another may start. r.mu is held.
-func (r *rounds) safe(t *Task) {
+// safeLocked notes that a risky task has ended: another may start.
+func (r *Session) safeLocked(t *Attempt) {
 	if t.risky {
 		t.risky = false
-		r.queue.peer.risk.Store(false)
-		r.look = r.look || r.serve != nil
+		r.engine.risk.Store(false)
+		r.look = r.look || r.queue.serves()
 	}
 }

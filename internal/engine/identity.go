@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"crypto/sha1"
@@ -65,8 +65,8 @@ func (i *identity) wait() {
 
 // identify computes the digest of a task that has just been taken, if that takes long, and
 // then applies the cancels that came meanwhile. It takes the lock of the rounds.
-func (r *rounds) identify(t *Task) {
-	if before := r.queue.peer.beforeDigest; before != nil {
+func (r *Session) identify(t *Attempt) {
+	if before := r.engine.BeforeDigest; before != nil {
 		before(t.Payload)
 	}
 	t.digest = hashOf(t.Payload)
@@ -78,28 +78,28 @@ func (r *rounds) identify(t *Task) {
 	if len(logged) > 0 {
 		r.unmatched--
 	}
-	if r.held[t.AttemptID] != t {
+	if r.held[t.ID] != t {
 		return
 	}
-	alone := map[string]*Task{t.AttemptID: t}
-	covered(logged, alone)
+	alone := map[string]*Attempt{t.ID: t}
+	coverAllLocked(logged, alone)
 	if t.flooded || slices.Contains(messages, t.digest) {
-		r.cancels.note(t.digest, alone)
+		r.cancels.noteLocked(t.digest, alone)
 	}
-	r.dropReady()
-	r.kick()
+	r.dropReadyLocked()
+	r.wakeLocked()
 }
 
 // identified returns tasks once their payloads may change.
-func identified(tasks []*Task) []*Task {
+func identified(tasks []*Attempt) []*Attempt {
 	for _, t := range tasks {
 		t.wait()
 	}
 	return tasks
 }
 
-// postpone keeps entries of the log for the tasks whose digest is not known. r.mu is held.
-func (r *rounds) postpone(entries []store.Cancellation) {
+// postponeLocked keeps entries of the log for the tasks whose digest is not known.
+func (r *Session) postponeLocked(entries []store.Cancellation) {
 	if len(entries) == 0 {
 		return
 	}

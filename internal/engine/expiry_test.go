@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -21,11 +21,13 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		text := make(textChan, 10)
-		p := New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }},
-			&Options{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(text, nil))})
-		q := p.Queue("q")
-		serve := newService(q, func(context.Context, *Task) error { return nil }, (&HandleOptions{Exclusive: true}).withDefaults())
-		r := newRounds(t.Context(), q, "w", serve, stay{})
+		away := func(context.Context) (redis.Conn, error) { return nil, errors.New("away") }
+		q := queueAt(t, away, slog.New(slog.NewTextHandler(text, nil)))
+		q.engine.lease = LeaseOf(time.Second)
+		o := plain
+		o.Exclusive = true
+		q.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
+		r := newSession(q, Membership{Worker: "w"})
 		defer r.fence.Stop()
 		begin := time.Now()
 		locked := func(f func()) {
@@ -38,8 +40,8 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 			synctest.Wait()
 			is.Equal(len(text), lines)
 		}
-		hold := func(id string) *Task {
-			task := newTask(r, id, store.Start{Payload: []byte(id)})
+		hold := func(id string) *Attempt {
+			task := newAttempt(r, id, store.Start{Payload: []byte(id)})
 			locked(func() { r.held[id] = task })
 			return task
 		}
@@ -47,22 +49,21 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		time.Sleep(950 * time.Millisecond)
 		says(1)
 		is.True(errors.Is(context.Cause(first.Context()), ErrLeaseExpired))
-		locked(func() { r.renew(begin.Add(20 * time.Millisecond)) }) // sent before the stall, answered after it
+		locked(func() { r.renewLocked(begin.Add(20 * time.Millisecond)) }) // sent before the stall, answered after it
 		says(1)
-		locked(func() { r.renew(time.Now()) })
+		locked(func() { r.renewLocked(time.Now()) })
 		time.Sleep(time.Second)
 		says(1) // what is held has ended already
-		locked(func() { r.renew(time.Now()) })
+		locked(func() { r.renewLocked(time.Now()) })
 		second := hold("second")
 		time.Sleep(800 * time.Millisecond)
-		locked(func() { r.renew(time.Now()) })
+		locked(func() { r.renewLocked(time.Now()) })
 		time.Sleep(800 * time.Millisecond)
 		says(1)
 		is.NoErr(second.Context().Err())
 		time.Sleep(200 * time.Millisecond)
 		says(2)
 		is.True(errors.Is(context.Cause(second.Context()), ErrLeaseExpired))
-		is.NoErr(p.Close())
 	})
 }
 

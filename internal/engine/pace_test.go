@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"testing"
@@ -130,10 +130,11 @@ func TestPaceSlow(t *testing.T) {
 // How large payloads are is told by those that were taken, whatever handlers do to them.
 func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	t.Parallel()
-	s := &service{queue: &Queue{peer: &Peer{}}, opts: &HandleOptions{Concurrency: 1}}
-	s.ready = []*Task{{start: &start{}}} // for the slot
-	task := &Task{Payload: make([]byte, 1<<20), start: &start{size: 10}}
-	s.freed(&attempt{task: task, ended: time.Now()})
+	s := lonely(t)
+	s.opts = &Options{Concurrency: 1}
+	s.ready = []*Attempt{{}} // for the slot
+	task := &Attempt{Payload: make([]byte, 1<<20), size: 10}
+	s.freed(&run{task: task, ended: time.Now()})
 	if s.pace.size != 10 {
 		t.Error(s.pace.size)
 	}

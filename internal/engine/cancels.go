@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"slices"
@@ -34,10 +34,10 @@ func readCancel(message []byte) []hash {
 	return []hash{named}
 }
 
-// receive takes in a message.
-func (c *cancels) receive(about []hash, held map[string]*Task) {
+// receiveLocked takes in a message.
+func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 	for _, h := range about {
-		c.note(h, held)
+		c.noteLocked(h, held)
 		for _, t := range held {
 			switch {
 			case t.isKnown() || t.flooded:
@@ -50,7 +50,7 @@ func (c *cancels) receive(about []hash, held map[string]*Task) {
 	}
 }
 
-func (c *cancels) note(h hash, held map[string]*Task) {
+func (c *cancels) noteLocked(h hash, held map[string]*Attempt) {
 	for id, t := range held {
 		if !t.isKnown() || t.digest != h {
 			continue
@@ -76,23 +76,23 @@ func (c *cancels) ask(n int) (digests []string) {
 	return digests
 }
 
-// learn takes in the tokens of what was asked for.
-func (c *cancels) learn(digests []string, tokens []int64, held map[string]*Task) {
+// learnLocked takes in the tokens of what was asked for.
+func (c *cancels) learnLocked(digests []string, tokens []int64, held map[string]*Attempt) {
 	for i, d := range digests {
 		h, _ := readHash(d)
 		processes := c.received[h]
 		delete(c.received, h)
 		for id, t := range held {
 			if t.isKnown() && t.digest == h && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
-				t.end(ErrCanceled)
+				t.endLocked(ErrCanceled)
 			}
 		}
 	}
 }
 
-// covered stops what entries of the log cover. The worker then says of each such task
+// coverAllLocked stops what entries of the log cover. The worker then says of each such task
 // that it still runs (stopping).
-func covered(entries []store.Cancellation, held map[string]*Task) {
+func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
 	if len(entries) == 0 {
 		return
 	}
@@ -107,19 +107,19 @@ func covered(entries []store.Cancellation, held map[string]*Task) {
 	for _, t := range held {
 		if t.isKnown() {
 			if e, ok := payloads[t.digest]; ok {
-				t.cover(e)
+				t.coverLocked(e)
 			}
 		}
-		if e, ok := keys[t.entry]; ok && t.entry != "" {
-			t.cover(e)
+		if e, ok := keys[t.Entry]; ok && t.Entry != "" {
+			t.coverLocked(e)
 		}
 	}
 }
 
-// cover ends the task if it was started before the cancel.
-func (t *Task) cover(e store.Cancellation) {
+// coverLocked ends the task if it was started before the cancel.
+func (t *Attempt) coverLocked(e store.Cancellation) {
 	if t.Token < e.Token {
-		t.end(ErrCanceled)
+		t.endLocked(ErrCanceled)
 		t.covered = append(t.covered, e)
 	}
 }
@@ -127,7 +127,7 @@ func (t *Task) cover(e store.Cancellation) {
 // stopping returns what to say of the cancels up to the last one that the worker was told
 // of: which tasks they cover and still run, at most n; and up to which cancel that is all.
 // Of what has a digest that isn't known yet it can't be told: then that is less.
-func stopping(held map[string]*Task, seen int64, n int) (runs []store.Stopping, said int64) {
+func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
 		if len(t.logged) > 0 {
@@ -145,7 +145,7 @@ func stopping(held map[string]*Task, seen int64, n int) (runs []store.Stopping, 
 }
 
 // said notes that what stopping returned was said.
-func said(runs []store.Stopping, held map[string]*Task) {
+func said(runs []store.Stopping, held map[string]*Attempt) {
 	for _, s := range runs {
 		if t := held[s.Process]; t != nil {
 			t.covered = slices.DeleteFunc(t.covered, func(c store.Cancellation) bool { return c.Name == s.Name })

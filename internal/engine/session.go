@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -13,18 +13,25 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
 const (
-	maxStarts   = 1000 // tasks started by one round
+	MaxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
 	firstAsk    = 4    // starts asked for after a quiet time
 	worthwhile  = 32   // ends for which a second round is sent
 )
 
-// rounds is the conversation of one worker with one queue, from join to leave: what
+// A Membership is what a join has agreed with Redis.
+type Membership struct {
+	Worker  string
+	Asked   int64  // the token that the join named
+	Round   int64  // rounds are numbered from the next one
+	Evicted func() // a round or a beat was refused; called once, without a lock, and must not block
+}
+
+// A Session is the conversation of one worker with one queue, from join to leave: what
 // comes up while a round is under way gathers for the next. A round carries the
 // ends of processes, acknowledgements of cancels and the wish for tasks.
 //
@@ -36,30 +43,29 @@ const (
 //
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.
-type rounds struct {
+type Session struct {
+	engine  *Engine
 	queue   *Queue
-	worker  string          // id
+	member  Membership
 	base    context.Context // parent of the tasks' contexts
-	serve   *service        // takes tasks on its own; nil when the queue is not handled
 	ctx     context.Context // ends with the rounds
 	stop    context.CancelFunc
-	asked   int64                   // the token that the join named
-	hauling atomic.Bool             // a batch is being moved to the queue
-	batch   string                  // the next one, as the last beat saw it; for beats only
-	ear     *redisconn.Subscription // set by listen
-	upset   logs.Outage             // about rounds
-	odd     logs.Outage             // about a queue that cannot be read
+	hauling atomic.Bool // a batch is being moved to the queue
+	batch   string      // the next one, as the last beat saw it; for beats only
+	deaf    func()      // ends what listen has begun
+	upset   logs.Outage // about rounds
+	odd     logs.Outage // about a queue that cannot be read
 
 	mu        sync.Mutex    // protects the fields below
-	silence   chan struct{} // closed when there is nothing more to say; nil while silent
+	idle      chan struct{} // closed when there is nothing more to say; nil while silent
 	ended     error         // why there will be no more rounds
 	closing   bool          // start nothing any more
 	silent    bool          // say nothing any more
-	held      map[string]*Task
-	refused   []*Task       // held, and to go back, which Redis has refused
-	outcomes  []*settlement // to be said
-	wants     []*want       // to be said
-	look      bool          // ask for tasks, or pass the wake-up on
+	held      map[string]*Attempt
+	refused   []*Attempt // held, and to go back, which Redis has refused
+	outbox    []*ending  // to be said
+	wants     []*want    // to be said
+	look      bool       // ask for tasks, or pass the wake-up on
 	number    int64
 	talked    time.Time // when a round was last made or answered
 	seen      int64     // the last cancel that an answer brought
@@ -89,33 +95,36 @@ type rounds struct {
 	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }
 
-func newRounds(base context.Context, q *Queue, worker string, serve *service, s stay) *rounds {
-	r := &rounds{
-		queue: q, worker: worker, serve: serve, base: base, asked: s.asked, number: s.round, answered: s.round, token: s.asked, seen: s.asked, said: s.asked,
-		held: map[string]*Task{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: serve != nil, renewed: time.Now(),
+func newSession(q *Queue, m Membership) *Session {
+	q.mu.Lock()
+	base := q.base
+	q.mu.Unlock()
+	r := &Session{
+		engine: q.engine, queue: q, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
+		held: map[string]*Attempt{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), renewed: time.Now(),
 	}
 	r.turned = sync.NewCond(&r.mu)
-	r.dropped.Log, r.dropped.Queue = q.peer.log, q.id
+	r.dropped.Log, r.dropped.Queue = q.engine.log, q.id
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.clock = time.AfterFunc(time.Hour, func() { r.poke() })
+	r.clock = time.AfterFunc(time.Hour, func() { r.Wake() })
 	r.clock.Stop()
-	if serve != nil && serve.options().Exclusive {
-		r.fence = time.AfterFunc(r.queue.peer.exclusive(), r.unsure)
+	if q.serves() && q.Options().Exclusive {
+		r.fence = time.AfterFunc(r.engine.lease.Sure, r.unsure)
 	}
 	return r
 }
 
-// start asks for up to n tasks.
-func (r *rounds) start(ctx context.Context, n int) ([]*Task, error) {
+// Start asks for up to n tasks.
+func (r *Session) Start(ctx context.Context, n int) ([]*Attempt, error) {
 	w := &want{n: n, got: make(chan taken, 1)}
 	r.mu.Lock()
 	if r.ended != nil || r.closing {
 		defer r.mu.Unlock()
-		return nil, r.refuse()
+		return nil, r.refuseLocked()
 	}
 	r.wants = append(r.wants, w)
-	r.hurry()
-	r.kick()
+	r.hurryLocked()
+	r.wakeLocked()
 	r.mu.Unlock()
 	t, cause := await(ctx, r, w.got)
 	if cause == nil {
@@ -133,18 +142,18 @@ func (r *rounds) start(ctx context.Context, n int) ([]*Task, error) {
 	w.gone = true // tasks that come now are put back
 	r.wants = slices.DeleteFunc(r.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
-		r.giveBack(t)
+		r.giveBackLocked(t)
 	}
-	r.kick()
+	r.wakeLocked()
 	return nil, cause
 }
 
 // await waits for the answer to a request that becomes part of a round, until ctx ends
 // or Redis is silent: rounds are repeated.
-func await[T any](ctx context.Context, r *rounds, answer <-chan T) (T, error) {
-	p := r.queue.peer
+func await[T any](ctx context.Context, r *Session, answer <-chan T) (T, error) {
+	patience := r.engine.callTimeout
 	timer := timers.Get().(*time.Timer)
-	timer.Reset(p.opts.CallTimeout)
+	timer.Reset(patience)
 	defer timers.Put(timer)
 	defer timer.Stop()
 	var none T
@@ -156,10 +165,10 @@ func await[T any](ctx context.Context, r *rounds, answer <-chan T) (T, error) {
 			return none, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if p.work[0].Silent() && p.work[1].Silent() {
+		if r.queue.store.Silent() {
 			return none, errSilent
 		}
-		timer.Reset(p.opts.CallTimeout / 4)
+		timer.Reset(patience / 4)
 	}
 }
 
@@ -168,8 +177,8 @@ var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
 var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 
-// refuse is why a request cannot be made any more. r.mu is held.
-func (r *rounds) refuse() error {
+// refuseLocked is why a request cannot be made any more.
+func (r *Session) refuseLocked() error {
 	if r.ended != nil {
 		return r.ended
 	}
@@ -177,8 +186,8 @@ func (r *rounds) refuse() error {
 }
 
 // settle ends a process.
-func (r *rounds) settle(ctx context.Context, t *Task, o store.Outcome) settled {
-	s := &settlement{Outcome: t.outcome(o), done: make(chan settled, 1)}
+func (r *Session) settle(ctx context.Context, t *Attempt, o store.Outcome) settled {
+	s := &ending{Outcome: t.outcome(o), done: make(chan settled, 1)}
 	r.say(s)
 	d, cause := await(ctx, r, s.done)
 	if cause == nil {
@@ -191,35 +200,35 @@ func (r *rounds) settle(ctx context.Context, t *Task, o store.Outcome) settled {
 	case d := <-s.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", redisconn.ErrUnknown, cause), unknown: true} // not under r.mu: it calls the cause
+		return settled{err: fmt.Errorf("%w: %w", store.ErrUnknown, cause), unknown: true} // not under r.mu: it calls the cause
 	}
 }
 
 // unsay takes back a settlement, and tells whether it was not said yet.
-func (r *rounds) unsay(s *settlement) bool {
+func (r *Session) unsay(s *ending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.Index(r.outcomes, s)
+	i := slices.Index(r.outbox, s)
 	if i >= 0 {
-		r.outcomes = slices.Delete(r.outcomes, i, i+1)
+		r.outbox = slices.Delete(r.outbox, i, i+1)
 	}
 	return i >= 0
 }
 
 // say has a settlement be part of the next round.
-func (r *rounds) say(s *settlement) {
+func (r *Session) say(s *ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
-		s.tell(settled{err: lost(r.ended)})
+		s.tellLocked(settled{err: lost(r.ended)})
 		return
 	}
-	r.outcomes = append(r.outcomes, s)
-	r.kick()
+	r.outbox = append(r.outbox, s)
+	r.wakeLocked()
 	if s.done != nil || s.Verb == store.Stop {
-		r.hurry()
+		r.hurryLocked()
 	}
-	if r.enough > 0 && len(r.outcomes) >= r.enough {
+	if r.enough > 0 && len(r.outbox) >= r.enough {
 		r.enough = 0
 		r.nudge()
 	}
@@ -235,63 +244,62 @@ type pair struct{ first, second error }
 func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
 func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 
-// poke has the worker look at the queue, and tells whether it will.
-func (r *rounds) poke() bool {
+// Wake has the worker look at the queue, and tells whether it will.
+func (r *Session) Wake() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look = true
-	r.kick()
+	r.wakeLocked()
 	return r.ended == nil && !r.silent
 }
 
-// kick begins to talk when there is something to say. r.mu is held.
-func (r *rounds) kick() {
-	if r.silence == nil && r.ended == nil && !r.silent && r.due() {
-		r.silence = make(chan struct{})
-		r.queue.peer.background.Go(r.converse)
+// wakeLocked begins to talk when there is something to say.
+func (r *Session) wakeLocked() {
+	if r.idle == nil && r.ended == nil && !r.silent && r.dueLocked() {
+		r.idle = make(chan struct{})
+		r.engine.background.Go(r.runRounds)
 	}
 }
 
-// hush ends the talk. r.mu is held.
-func (r *rounds) hush() {
-	close(r.silence)
-	r.silence = nil
+// stopLocked ends the talk.
+func (r *Session) stopLocked() {
+	close(r.idle)
+	r.idle = nil
 	r.turned.Broadcast()
 }
 
-// due reports whether there is something to say. r.mu is held.
-func (r *rounds) due() bool {
-	return len(r.outcomes) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledges() || r.look
+// dueLocked reports whether there is something to say.
+func (r *Session) dueLocked() bool {
+	return len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() || r.look
 }
 
-// acknowledges reports whether there is something to say of cancels. r.mu is held.
-func (r *rounds) acknowledges() bool {
+// acknowledgesLocked reports whether there is something to say of cancels.
+func (r *Session) acknowledgesLocked() bool {
 	return r.said < r.seen && len(r.held) > 0 && r.unmatched == 0
 }
 
-// free reports whether the handler can take a task. r.mu is held.
-func (r *rounds) free() bool { return r.serve != nil && !r.closing && r.serve.wants() }
+// freeLocked reports whether the handler can take a task.
+func (r *Session) freeLocked() bool { return r.queue.serves() && !r.closing && r.queue.wants() }
 
-// vacate gives back the slots of an exchange for which no task came. r.mu is
-// held.
-func (r *rounds) vacate(e *exchange) {
-	if r.serve != nil && e != nil {
-		r.serve.unreserve(e.slots, true)
-		r.serve.answered(e.Ahead)
+// vacateLocked gives back the slots of an exchange for which no task came.
+func (r *Session) vacateLocked(e *exchange) {
+	if r.queue.serves() && e != nil {
+		r.queue.unreserve(e.slots, true)
+		r.queue.answered(e.Ahead)
 		e.slots = nil
 	}
 }
 
 // apply takes in the answer to a round. It is false when the rounds have ended
 // meanwhile: what was started is not ours.
-func (r *rounds) apply(e *exchange, a *store.Answer) bool {
+func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Dropped > 0 {
-		r.queue.peer.counts.dropped.Add(int64(a.Dropped))
+		r.engine.counts.Dropped.Add(int64(a.Dropped))
 		r.dropped.Add(a.Dropped, e.Keep)
 	}
-	begun := make([]*Task, len(a.Started))
+	begun := make([]*Attempt, len(a.Started))
 	for i, s := range a.Started {
-		begun[i] = newTask(r, e.Start[i], s)
+		begun[i] = newAttempt(r, e.Start[i], s)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,41 +314,41 @@ func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 		if i < len(a.Settled) {
 			what = a.Settled[i]
 		}
-		r.settled(s, what, e.repeated, a.Trouble)
+		r.settledLocked(s, what, e.repeated, a.Trouble)
 	}
-	r.renew(e.sent)
-	late := !r.sure() && len(a.Started) > 0
-	if late && r.serve != nil {
-		r.serve.recalls.Add(1) // nor may what is under way overtake these
+	r.renewLocked(e.sent)
+	late := !r.sureLocked() && len(a.Started) > 0
+	if late && r.queue.serves() {
+		r.queue.recalls.Add(1) // nor may what is under way overtake these
 	}
-	tasks := make([]*Task, 0, len(a.Started))
+	tasks := make([]*Attempt, 0, len(a.Started))
 	for i, s := range a.Started {
 		t := begun[i]
 		r.token = max(r.token, s.Token)
-		r.held[t.AttemptID] = t
+		r.held[t.ID] = t
 		if t.known != nil {
-			r.queue.peer.background.Go(func() { r.identify(t) })
+			r.engine.background.Go(func() { r.identify(t) })
 		}
 		if s.Bytes > 0 {
 			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Broken,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
-			r.outcomes = append(r.outcomes, &settlement{Outcome: o, ours: true})
+			r.outbox = append(r.outbox, &ending{Outcome: o, ours: true})
 			continue
 		}
 		if late {
-			r.giveBack(t) // others may have it, or it was canceled there
+			r.giveBackLocked(t) // others may have it, or it was canceled there
 			continue
 		}
 		if e.Crashes > 0 && s.Crashes >= max(e.Crashes-1, 1) {
-			if t.risky = r.queue.peer.risk.CompareAndSwap(false, true); !t.risky {
-				r.giveBack(t) // one has started on another queue meanwhile
+			if t.risky = r.engine.risk.CompareAndSwap(false, true); !t.risky {
+				r.giveBackLocked(t) // one has started on another queue meanwhile
 				continue
 			}
 		}
 		tasks = append(tasks, t)
 	}
 	full := len(a.Started) == len(e.Start) || a.Cut || len(e.slots) > 0 && len(a.Started) >= len(e.Start)-e.Ahead
-	tasks = r.distribute(e, tasks, a, late)
+	tasks = r.distributeLocked(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	if a.Last > e.Number {
 		asked = 0 // it was overtaken, and so it brings nothing: more may be there
@@ -351,7 +359,7 @@ func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 		if a.Cut {
 			r.ask = max(firstAsk, len(tasks)+len(tasks)/4) // not much more fits into a round
 		} else if full {
-			r.ask = min(2*r.ask, maxStarts)
+			r.ask = min(2*r.ask, MaxStarts)
 		} else {
 			r.ask = max(firstAsk, len(tasks))
 		}
@@ -360,15 +368,15 @@ func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 	if a.Trouble != "" {
 		trouble = errors.New(a.Trouble)
 	}
-	r.odd.Note(r.queue.peer.log, "tasks cannot be started", trouble, "queue", r.queue.id)
+	r.odd.Note(r.engine.log, "tasks cannot be started", trouble, "queue", r.queue.id)
 	if a.Buried > 0 {
-		r.queue.peer.counts.failed.Add(int64(a.Buried))
-		r.queue.peer.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
-			"queue", r.queue.id, "tasks", a.Buried, "kind", FailureCrashed, "MaxCrashes", e.Crashes)
+		r.engine.counts.Failed.Add(int64(a.Buried))
+		r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
+			"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
 	}
-	r.hand(e, tasks, full || a.Again)
-	if a.Hungry > 0 && r.serve != nil && r.serve.options().Prefetch <= 0 {
-		r.recall()
+	r.handLocked(e, tasks, full || a.Again)
+	if a.Hungry > 0 && r.queue.serves() && r.queue.Options().Prefetch <= 0 {
+		r.recallLocked()
 	}
 	r.clock.Stop()
 	if a.Due >= 0 {
@@ -377,10 +385,10 @@ func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 
 	said(e.Stopping, r.held)
 	r.said = max(r.said, e.Said)
-	covered(a.Cancels, r.held)
-	r.postpone(a.Cancels)
+	coverAllLocked(a.Cancels, r.held)
+	r.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
-		r.queue.peer.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
+		r.engine.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
 		r.seen, r.said = a.Seen, min(r.said, a.Seen)
 	}
 	r.seen = max(r.seen, a.Seen)
@@ -392,77 +400,58 @@ func (r *rounds) apply(e *exchange, a *store.Answer) bool {
 	}
 	r.watched = a.Watched
 	if a.Last < e.answered {
-		r.lostWrites("a round that was answered is not known")
+		r.LostWrites("a round that was answered is not known")
 	}
 	r.answered = e.Number
 	r.turned.Broadcast()
 	r.talked = time.Now()
-	r.cancels.learn(e.Heard, a.Tokens, r.held)
+	r.cancels.learnLocked(e.Heard, a.Tokens, r.held)
 	if len(a.Cancels)+len(e.Heard) > 0 {
-		r.dropReady()
+		r.dropReadyLocked()
 	}
 
 	if a.Rank == 0 {
-		r.listens = time.Now().Add(2 * r.queue.peer.opts.beat())
+		r.listens = time.Now().Add(2 * r.engine.lease.Beat)
 	}
-	r.look = r.look || a.Again || asked > 0 && full && (r.free() || !r.closing && r.serve.roomy())
+	r.look = r.look || a.Again || asked > 0 && full && (r.freeLocked() || !r.closing && r.queue.roomy())
 	return true
 }
 
-// leave says what is still to be said, returns all tasks to the front and ends
+// Leave says what is still to be said, returns all tasks to the front and ends
 // the membership. When ctx ends first, the peers do that once the lease lapses.
-func (r *rounds) leave(ctx context.Context) error {
-	defer r.queue.peer.capacity.Pass()
+func (r *Session) Leave(ctx context.Context) error {
+	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	r.closing = true
-	r.hurry()
-	r.look = r.serve != nil // to be taken off the idle workers
-	r.kick()
+	r.hurryLocked()
+	r.look = r.queue.serves() // to be taken off the idle workers
+	r.wakeLocked()
 	r.mu.Unlock()
 	if err := r.quiet(ctx); err != nil {
-		r.end(ErrNotWorking)
+		r.End(ErrNotWorking)
 		return err
 	}
-	r.interrupt() // before others can start them
-	err := twice(func() error {
-		s := r.stay()
-		n, err := store.Leave(ctx, r.queue.peer.control, r.queue.keys, r.worker, s.asked, s.round)
-		r.queue.peer.counts.stopped.Add(int64(n))
-		return err
-	})
-	r.end(ErrNotWorking)
+	r.Interrupt() // before others can start them
+	round, _ := r.Last()
+	n, err := r.queue.store.Leave(ctx, r.member.Worker, r.member.Asked, round)
+	r.engine.counts.Stopped.Add(int64(n))
+	r.End(ErrNotWorking)
 	return err
 }
 
-// stay is what ends the membership.
-func (r *rounds) stay() stay {
+// Last is the last round, which ends the membership, and the highest token that was seen.
+func (r *Session) Last() (round, token int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return stay{round: r.number, asked: r.asked}
-}
-
-// highest is the highest token that was seen.
-func (r *rounds) highest() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.token
-}
-
-// twice repeats a call whose reply was lost, and which may be repeated.
-func twice(call func() error) error {
-	err := call()
-	if errors.Is(err, redisconn.ErrUnknown) {
-		err = call()
-	}
-	return err
+	return r.number, r.token
 }
 
 // quiet waits until there is nothing more to say, and has nothing be said any
 // more: a round after the last would make the leave come too late.
-func (r *rounds) quiet(ctx context.Context) error {
+func (r *Session) quiet(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		silence := r.silence
+		silence := r.idle
 		r.silent = silence == nil
 		r.mu.Unlock()
 		if silence == nil {
@@ -476,14 +465,15 @@ func (r *rounds) quiet(ctx context.Context) error {
 	}
 }
 
-// end makes err the answer to every request from now on.
-func (r *rounds) end(err error) {
+// End makes err the answer to every request from now on.
+func (r *Session) End(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
 		return
 	}
 	r.ended = err
+	r.queue.ended(r)
 	r.turned.Broadcast()
 	r.stop()
 	if r.fence != nil {
@@ -491,69 +481,69 @@ func (r *rounds) end(err error) {
 	}
 	r.clock.Stop()
 	r.dropped.Flush()
-	if r.serve != nil {
-		r.serve.forgo()
+	if r.queue.serves() {
+		r.queue.forgo()
 	}
-	for _, s := range r.outcomes {
-		s.tell(settled{err: lost(err)})
+	for _, s := range r.outbox {
+		s.tellLocked(settled{err: lost(err)})
 	}
 	for _, w := range r.wants {
-		w.lose(mishap{err: err})
+		w.loseLocked(mishap{err: err})
 	}
-	r.outcomes, r.wants = nil, nil
+	r.outbox, r.wants = nil, nil
 	cause := ErrShutdown
 	if errors.Is(err, ErrEvicted) {
 		cause = ErrEvicted
-		r.queue.peer.counts.lost.Add(int64(len(r.held)))
+		r.engine.counts.Lost.Add(int64(len(r.held)))
 	}
 	for _, t := range r.held {
-		t.end(cause)
-		r.safe(t)
+		t.endLocked(cause)
+		r.safeLocked(t)
 	}
 	clear(r.held)
-	if r.serve != nil {
-		r.serve.withdraw(func(t *Task) bool { return t.rounds == r })
+	if r.queue.serves() {
+		r.queue.withdraw(func(t *Attempt) bool { return t.session == r })
 	}
 }
 
-// interrupt ends the contexts of all tasks: the time to drain is over.
-func (r *rounds) interrupt() {
+// Interrupt ends the contexts of all tasks: the time to drain is over.
+func (r *Session) Interrupt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.held {
-		t.end(ErrShutdown)
+		t.endLocked(ErrShutdown)
 	}
 }
 
-// ousted ends the rounds of a worker that a beat found to be no member.
-func (r *rounds) ousted() {
+// Refused ends the session of a worker that a beat found to be no member.
+func (r *Session) Refused() {
 	r.mu.Lock()
 	closing := r.closing
 	r.mu.Unlock()
 	if !closing {
-		r.end(ErrEvicted)
-		r.queue.peer.capacity.Pass()
-		r.queue.peer.evicted(r.worker)
+		r.End(ErrEvicted)
+		r.engine.capacity.Pass()
+		r.member.Evicted()
 	}
 }
 
-// desert disowns the handlers of tasks that are still held though the time to shut
+// Abandon disowns the handlers of tasks that are still held though the time to shut
 // down is over, and logs how many with the stack of one: at once, since the program
 // may end when Run has.
-func (r *rounds) desert() {
+func (r *Session) Abandon() {
 	r.mu.Lock()
 	held := slices.Collect(maps.Values(r.held))
 	r.mu.Unlock()
-	var one *attempt
+	var one *run
 	handlers := 0
 	for _, t := range held {
-		if a := t.attempt.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
+		if a := t.run.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
 			one = a
 			handlers++
 		}
 	}
 	if one != nil {
-		r.queue.peer.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
-			"queue", r.queue.id, "process", one.task.AttemptID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
+		r.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
+			"queue", r.queue.id, "process", one.task.ID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
 	}
 }

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"container/heap"
@@ -146,7 +146,7 @@ func (m *member) talk() {
 		sent := c.now
 		c.serve(starts, ends, func() {
 			m.under, m.asked, m.ends = m.under-1, m.asked-starts, m.ends+starts
-			m.ask, m.tasks, c.started = min(2*m.ask, maxStarts), m.tasks+starts, c.started+starts
+			m.ask, m.tasks, c.started = min(2*m.ask, MaxStarts), m.tasks+starts, c.started+starts
 			took := c.now.Sub(sent)
 			m.far.measured(c.now, took, work)
 			m.flow.started(starts, c.started-m.seen)

@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"runtime/pprof"
@@ -10,10 +10,10 @@ import (
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
 // as many as the handlers will begin in a moment, and for how many bytes.
-func (s *service) ahead(n int) (tasks, bytes int) {
+func (s *Queue) ahead(n int) (tasks, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, room := s.room()
+	most, room := s.roomLocked()
 	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
 	return n, mostBytes - s.bytes
@@ -21,41 +21,41 @@ func (s *service) ahead(n int) (tasks, bytes int) {
 
 // foresee notes how long a trip to Redis takes, and by how much longer at present: as long,
 // and more, what is prefetched has to last.
-func (s *service) foresee(trip, late time.Duration) {
+func (s *Queue) foresee(trip, late time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pace.trip, s.pace.late = trip, late
 }
 
 // answered notes that tasks asked for ahead have come, or will not come.
-func (s *service) answered(ahead int) {
+func (s *Queue) answered(ahead int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked -= ahead
 }
 
 // roomy reports whether more could be taken ahead.
-func (s *service) roomy() bool {
+func (s *Queue) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, room := s.room()
+	_, room := s.roomLocked()
 	return room > 0
 }
 
 // worth is for how many ends a second round is sent where Redis is far away: a small one
 // would keep its connection for a whole trip.
-func (s *service) worth() int {
+func (s *Queue) worth() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, _ := s.room()
-	return max(worthwhile, min(most/4, maxStarts/4))
+	most, _ := s.roomLocked()
+	return max(worthwhile, min(most/4, MaxStarts/4))
 }
 
-// room is how many tasks may be taken ahead, and how many more. s.mu is held.
-func (s *service) room() (most, more int) {
+// roomLocked is how many tasks may be taken ahead, and how many more.
+func (s *Queue) roomLocked() (most, more int) {
 	most = s.opts.Prefetch
 	switch {
-	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.queue.peer.capacity.Total() > 0:
+	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.engine.capacity.Total() > 0:
 		return 0, 0 // what is shared is not to be hoarded
 	case most == 0 && s.pace.slow(time.Now()):
 		return 0, 0
@@ -67,7 +67,7 @@ func (s *service) room() (most, more int) {
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the
 // others as slots become free. It tells whether it did: not when the peer drains.
-func (s *service) take(tasks []*Task, slots []slot) bool {
+func (s *Queue) take(tasks []*Attempt, slots []slot) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -79,10 +79,10 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 		s.bytes += t.size
 	}
 	if more := len(s.ready) - len(slots); more > 0 {
-		slots = append(slots, s.grab(more)...) // some may have become free
+		slots = append(slots, s.grabLocked(more)...) // some may have become free
 	}
 	for i, of := range slots {
-		s.begin(s.next(), of, i < before)
+		s.beginLocked(s.nextLocked(), of, i < before)
 	}
 	if len(s.ready) > 0 && s.opts.Prefetch == 0 {
 		s.watch.Reset(s.pace.stale())
@@ -90,16 +90,15 @@ func (s *service) take(tasks []*Task, slots []slot) bool {
 	return true
 }
 
-// begin has a task be handled in a slot. Ready tells whether it was prefetched. s.mu
-// is held.
-func (s *service) begin(t *Task, of slot, ready bool) {
+// beginLocked has a task be handled in a slot. Ready tells whether it was prefetched.
+func (s *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	s.handlers.Add(1)
 	s.handling++
 	go s.work(t, of, ready)
 }
 
-// next is the task that has been ready for longest, or nil. s.mu is held.
-func (s *service) next() *Task {
+// nextLocked is the task that has been ready for longest, or nil.
+func (s *Queue) nextLocked() *Attempt {
 	if len(s.ready) == 0 || s.draining {
 		return nil
 	}
@@ -118,40 +117,39 @@ var handlerGoroutines atomic.Int64 // that were started, by all peers of the pro
 
 // work handles a task in a slot, and then others as long as any is ready. Ready
 // tells whether the first was.
-func (s *service) work(t *Task, of slot, ready bool) {
-	name := s.queue.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
-	pprof.SetGoroutineLabels(pprof.WithLabels(t.rounds.base, pprof.Labels(handlerLabel, name)))
+func (s *Queue) work(t *Attempt, of slot, ready bool) {
+	name := s.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
 	s.mu.Lock()
 	s.pace.began(now, s.handling >= s.opts.Concurrency)
 	s.mu.Unlock()
 	for t != nil {
-		a := newAttempt(s, t, of, name, now)
+		a := newRun(s, t, of, name, now)
 		a.ready = ready
-		a.run()
+		a.handle()
 		t, now, ready = a.next, a.ended, true
 	}
 }
 
 // freed takes in that a handler has returned: its slot goes to the task that it
 // returns, or is given back when there is none.
-func (s *service) freed(a *attempt) *Task {
+func (s *Queue) freed(a *run) *Attempt {
 	s.mu.Lock()
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
-	t := s.vacant(a.slot)
+	t := s.vacantLocked(a.slot)
 	s.mu.Unlock()
 	return t
 }
 
-// vacant is the next task for a slot, which is given back when there is none, or
+// vacantLocked is the next task for a slot, which is given back when there is none, or
 // when there are too many of them now. The end of what was in it is to be stored.
-// s.mu is held.
-func (s *service) vacant(of slot) *Task {
+func (s *Queue) vacantLocked(of slot) *Attempt {
 	s.ending++
-	s.queue.peer.counts.running.Add(-1)
-	var t *Task
+	s.engine.counts.Running.Add(-1)
+	var t *Attempt
 	if s.taken <= s.opts.Concurrency {
-		t = s.next()
+		t = s.nextLocked()
 	}
 	if t == nil {
 		s.taken--
@@ -164,9 +162,9 @@ func (s *service) vacant(of slot) *Task {
 }
 
 // reassign gives the slot of a disowned attempt away.
-func (s *service) reassign(a *attempt) {
+func (s *Queue) reassign(a *run) {
 	s.mu.Lock()
-	t := s.vacant(a.slot)
+	t := s.vacantLocked(a.slot)
 	s.mu.Unlock()
 	if t != nil {
 		go s.work(t, a.slot, true)
@@ -175,7 +173,7 @@ func (s *service) reassign(a *attempt) {
 
 // unstick gives back what is ready when no handler has begun anything of it for a
 // while: others may be idle.
-func (s *service) unstick() {
+func (s *Queue) unstick() {
 	s.mu.Lock()
 	waits := time.Since(s.pace.last)
 	if left := s.pace.stale() - waits; left > 0 {
@@ -189,44 +187,44 @@ func (s *service) unstick() {
 		s.pace.stuck = true
 	}
 	s.mu.Unlock()
-	s.recall()
+	s.Recall()
 }
 
-// recall puts back what is ready.
-func (s *service) recall() {
+// Recall puts back what is ready.
+func (s *Queue) Recall() {
 	for {
 		s.mu.Lock()
-		var r *rounds
+		var r *Session
 		if len(s.ready) > 0 {
-			r = s.ready[0].rounds
+			r = s.ready[0].session
 		}
 		s.mu.Unlock()
 		if r == nil {
 			return
 		}
 		r.mu.Lock()
-		r.recall()
-		r.kick()
+		r.recallLocked()
+		r.wakeLocked()
 		r.mu.Unlock()
 	}
 }
 
-// recall puts back what is ready, and what a round under way brings is to follow
-// it. r.mu is held.
-func (r *rounds) recall() {
-	r.serve.recalls.Add(1)
-	for _, t := range r.serve.withdraw(func(t *Task) bool { return t.rounds == r }) {
+// recallLocked puts back what is ready, and what a round under way brings is to follow
+// it.
+func (r *Session) recallLocked() {
+	r.queue.recalls.Add(1)
+	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return t.session == r }) {
 		if r.ended == nil {
-			r.giveBack(t)
+			r.giveBackLocked(t)
 		}
 	}
 }
 
 // withdraw takes away those of the ready tasks that are meant.
-func (s *service) withdraw(meant func(*Task) bool) (tasks []*Task) {
+func (s *Queue) withdraw(meant func(*Attempt) bool) (tasks []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = slices.DeleteFunc(s.ready, func(t *Task) bool {
+	s.ready = slices.DeleteFunc(s.ready, func(t *Attempt) bool {
 		if meant(t) {
 			tasks = append(tasks, t)
 			s.bytes -= t.size

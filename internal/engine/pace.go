@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import "time"
 

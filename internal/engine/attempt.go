@@ -1,4 +1,4 @@
-package worqr
+package engine
 
 import (
 	"context"
@@ -8,33 +8,39 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A start is what a Task keeps to itself. It is behind a pointer so that a Task can be
-// printed by value, without its payload: a method with such a receiver copies no lock.
-type start struct {
-	rounds *rounds
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+// An Attempt is one start of a task.
+type Attempt struct {
+	ID      string // a UUIDv7
+	Payload []byte // raw; whose it is may change it
+	Entry   string // of the schedule; "" of the list
+	Token   int64
+	Retries int
+	Crashes int
+	Failure *store.Grave // what has happened to it; only in a failed queue
+
+	session *Session
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
 	identity
 	size    int                  // of Payload as it was taken; the handler may change that
-	entry   string               // of its key; "" if it has none
-	covered []store.Cancellation // cancels of it of which it's still to be said that it runs; protected by rounds.mu
+	covered []store.Cancellation // cancels of it of which it's still to be said that it runs; protected by Session.mu
 	plain   bool                 // it is of the list
 	risky   bool                 // one more death would be its last; a peer runs one such at a time
-	round   int64                // the last one that was to end it, or 0; protected by rounds.mu
+	round   int64                // the last one that was to end it, or 0; protected by Session.mu
 
-	attempt atomic.Pointer[attempt] // of a handler
+	run atomic.Pointer[run] // of a handler
 
 	mu    sync.Mutex   // protects the fields below
 	tried store.Ending // the end that was, or may have been, carried out
 	ended bool         // it was
 }
 
-// newTask makes the task of what was started. It may take a while; identify is to follow
+// newAttempt makes the task of what was started. It may take a while; identify is to follow
 // where the digest is not known.
-func newTask(r *rounds, id string, s store.Start) *Task {
-	t := &Task{
-		AttemptID: id, Queue: r.queue.name, Payload: s.Payload, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes,
-		start: &start{rounds: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == ""},
+func newAttempt(r *Session, id string, s store.Start) *Attempt {
+	t := &Attempt{
+		ID: id, Payload: s.Payload, Entry: s.Entry, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes, Failure: s.Failure,
+		session: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == "",
 	}
 	switch {
 	case s.Bytes > 0:
@@ -44,62 +50,56 @@ func newTask(r *rounds, id string, s store.Start) *Task {
 	default:
 		t.digest = hashOf(s.Payload)
 	}
-	if key := store.KeyOf(s.Entry); key != "" {
-		t.Key, t.entry = key, s.Entry
-	}
-	if s.Failure != nil {
-		t.Failure = failure(s.Failure)
-		t.Key = t.Failure.Key
-	}
 	t.ctx, t.cancel = context.WithCancelCause(r.base)
 	return t
 }
 
-// end ends the context, and has the handler be watched until it returns.
-// rounds.mu is held.
-func (t *Task) end(cause error) {
+// endLocked ends the context, and has the handler be watched until it returns.
+func (t *Attempt) endLocked(cause error) {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return // it has
 	}
 	t.cancel(cause)
-	if a := t.attempt.Load(); a != nil && a.unwatch == nil && cause != context.Canceled {
+	if a := t.run.Load(); a != nil && a.unwatch == nil && cause != context.Canceled {
 		go a.watch()
 	}
 }
 
 // assure ends the context of a task that was taken ahead when it is not certain to be
 // ours any more.
-func (t *Task) assure() {
-	t.rounds.mu.Lock()
-	defer t.rounds.mu.Unlock()
-	if !t.rounds.sure() {
-		t.end(ErrLeaseExpired)
+func (t *Attempt) assure() {
+	t.session.mu.Lock()
+	defer t.session.mu.Unlock()
+	if !t.session.sureLocked() {
+		t.endLocked(ErrLeaseExpired)
 	}
 }
 
-// settle ends the process. An end whose reply was lost may be repeated: if the
+// Context ends when the task is no longer to be worked on.
+func (t *Attempt) Context() context.Context { return t.ctx }
+
+// End ends the process. An end whose reply was lost may be repeated: if the
 // worker is still a member and does not hold the process, nobody but itself
 // can have ended it. So it was this end, if no other was tried before.
-func (t *Task) settle(ctx context.Context, o store.Outcome) error {
+func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
 	before := t.try(o.Verb)
-	return t.conclude(o.Verb, before, t.rounds.settle(ctx, t, o))
+	return t.conclude(o.Verb, before, t.session.settle(ctx, t, o))
 }
 
 // outcome completes what ends the process.
-func (t *Task) outcome(o store.Outcome) store.Outcome {
-	o.Process, o.Token, o.Plain, o.Size = t.AttemptID, t.Token, t.plain, t.size
+func (t *Attempt) outcome(o store.Outcome) store.Outcome {
+	o.Process, o.Token, o.Plain, o.Size = t.ID, t.Token, t.plain, t.size
 	if t.size > store.Large {
 		o.Digest = t.sum()
 	}
-	if o.Verb == store.Finish { // else a handler that was disowned may still write it
-		o.Result = t.Result
-		o.Encode(t.rounds.queue.peer.opts.MaxResult)
+	if o.Verb == store.Finish {
+		o.Encode(t.session.engine.maxResult)
 	}
 	return o
 }
 
 // sum is the digest, or "" where it is not known.
-func (t *Task) sum() string {
+func (t *Attempt) sum() string {
 	if t.isKnown() && !t.never {
 		return t.digest.String()
 	}
@@ -108,7 +108,7 @@ func (t *Task) sum() string {
 
 // try notes that the process is to end by a verb, and returns the one by which it
 // was to end before; conclude follows.
-func (t *Task) try(verb store.Ending) (before store.Ending) {
+func (t *Attempt) try(verb store.Ending) (before store.Ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before = t.tried
@@ -120,7 +120,7 @@ func (t *Task) try(verb store.Ending) (before store.Ending) {
 
 // conclude makes what became of the wish to end the process an error. It may be that of a
 // Pool, or the cause of a context: methods of these may use the task, so none is called.
-func (t *Task) conclude(verb, before store.Ending, d settled) error {
+func (t *Attempt) conclude(verb, before store.Ending, d settled) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -134,7 +134,7 @@ func (t *Task) conclude(verb, before store.Ending, d settled) error {
 	case d.what == store.Gone && t.tried != verb:
 		return ErrNotOwner
 	case d.what == store.Gone && before == "" && !t.ended:
-		t.rounds.queue.peer.counts.lost.Add(1)
+		t.session.engine.counts.Lost.Add(1)
 		t.tried = ""
 		return ErrNotOwner
 	}

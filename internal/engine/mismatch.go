@@ -1,10 +1,8 @@
-package worqr
+package engine
 
 import (
 	"maps"
 	"time"
-
-	"github.com/worqr/worqr/internal/store"
 )
 
 // A mismatch tells how likely it is that Redis believes a worker to hold something else
@@ -21,11 +19,11 @@ const (
 	busy    = 1  // the numbers cannot be compared, since rounds are under way
 )
 
-// compare takes in how many processes Redis believed the worker to hold when a beat
-// came that was sent at the given time. r.mu is held.
-func (r *rounds) compare(held int, sent time.Time) {
+// compareLocked takes in how many processes Redis believed the worker to hold when a beat
+// came that was sent at the given time.
+func (r *Session) compareLocked(held int, sent time.Time) {
 	d := &r.mismatch
-	switch quiet := r.silence == nil && r.talked.Before(sent); {
+	switch quiet := r.idle == nil && r.talked.Before(sent); {
 	case d.looking || r.ended != nil:
 		return
 	case !quiet:
@@ -37,18 +35,18 @@ func (r *rounds) compare(held int, sent time.Time) {
 	}
 	if d.weight >= certain {
 		d.weight, d.looking = 0, true
-		r.queue.peer.background.Go(r.reconcile)
+		r.engine.background.Go(r.reconcile)
 	}
 }
 
 // reconcile compares what Redis believes this worker to hold with what it holds: what
 // we do not know of, on two looks, goes back to the front, and what is no longer ours
 // ends.
-func (r *rounds) reconcile() {
+func (r *Session) reconcile() {
 	r.mu.Lock()
 	ours := maps.Clone(r.held)
 	r.mu.Unlock()
-	theirs, err := store.Held(r.ctx, r.queue.peer.calls, r.queue.keys, r.worker)
+	theirs, err := r.queue.store.Held(r.ctx, r.member.Worker)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.mismatch.looking = false }()
@@ -56,13 +54,13 @@ func (r *rounds) reconcile() {
 		return // the beats go on to differ
 	}
 	// What is under way may have started some of these, or ended them.
-	for said := r.number; r.ended == nil && r.silence != nil && r.answered < said; {
+	for said := r.number; r.ended == nil && r.idle != nil && r.answered < said; {
 		r.turned.Wait()
 	}
 	if r.ended != nil {
 		return
 	}
-	log := r.queue.peer.log
+	log := r.engine.log
 	strangers := map[string]int64{}
 	for id, token := range theirs {
 		_, again := r.mismatch.strangers[id]
@@ -70,7 +68,7 @@ func (r *rounds) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "process", id)
-			r.giveBack(&Task{AttemptID: id, Token: token, start: new(start)})
+			r.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
 			strangers[id] = token // or it has ended since
 		}
@@ -81,11 +79,11 @@ func (r *rounds) reconcile() {
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && r.held[id] == t {
 			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "process", id)
-			r.queue.peer.counts.lost.Add(1)
+			r.engine.counts.Lost.Add(1)
 			delete(r.held, id)
-			t.end(ErrEvicted)
-			r.safe(t)
+			t.endLocked(ErrEvicted)
+			r.safeLocked(t)
 		}
 	}
-	r.kick()
+	r.wakeLocked()
 }

@@ -1,0 +1,104 @@
+// Package engine serves queues: it is what one peer does with one queue, from the start of a
+// task until its end is stored. It knows Redis only by internal/store, and nothing of peers,
+// registrations and heartbeats: who does joins a queue for it, and tells it what it hears.
+//
+// # Words
+//
+//   - An Engine is what the served queues of one peer share.
+//   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
+//     incarnations of the worker.
+//   - A Session is one membership of one worker: its rounds, and what it holds.
+//   - A round is one call of the script step: what has ended, and how many tasks are wanted.
+//     An exchange is a round with those who wait for its answer. A talk is the goroutine that
+//     makes rounds; it runs only while there is something to say.
+//   - An Attempt is one start of a task, and a run is what a handler does with it.
+//   - An ending is the wish to end an attempt. A slot is room for a handler.
+//   - A task is prefetched, or ready, when it is held and no handler has begun it.
+//
+// # A session, seen from above
+//
+// Who beats and joins needs these, and no more:
+//
+//	q.Join(Membership) *Session   the worker has become a member; the session begins
+//	s.Pulse(pulse, sent)          a heartbeat that was sent then has been answered so
+//	s.Refused()                   a heartbeat was answered that the worker is no member
+//	s.Wake() bool                 look at the queue; false when the session has ended
+//	s.Start(ctx, n)               up to n tasks for a caller who serves the queue by hand
+//	s.Interrupt()                 all contexts end with ErrShutdown
+//	s.Abandon()                   handlers that run on are disowned
+//	s.Leave(ctx) error            says what is left to say, returns all tasks, leaves
+//	s.End(why)                    ends it without Redis, as after an eviction
+//	s.Unlisten()                  follows Leave and End: no more messages
+//	s.Last() (round, token)       for the leave or the next join, and to see lost writes
+//	s.LostWrites(sign)            says that Redis has lost something
+//
+// Upwards the engine has two callbacks: Membership.Evicted, and Config.StuckChanged. Both are
+// called without a lock.
+//
+// # Locks
+//
+// The order is Session.mu, Queue.mu, and then by themselves the locks of internal/capacity,
+// of a run, of an Attempt (tried), of the link and of the log. Methods that end in Locked
+// expect the lock of their receiver. Nothing waits, does I/O or calls a handler, an error's
+// methods or a callback while it holds one.
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/logs"
+)
+
+// Config is what an engine is given.
+type Config struct {
+	Log          *logs.Log
+	Capacity     *capacity.Capacity
+	Failures     FailurePolicy
+	Lease        Lease
+	CallTimeout  time.Duration
+	MaxResult    int    // bytes
+	StuckChanged func() // the number of handlers that ignore their context; called without a lock
+}
+
+// An Engine is what the served queues of one peer share.
+type Engine struct {
+	BeforeDigest func(payload []byte) // a place where tests stop; else nil
+
+	log          *logs.Log
+	capacity     *capacity.Capacity
+	failures     *failures
+	lease        Lease
+	callTimeout  time.Duration
+	maxResult    int
+	stuckChanged func()
+
+	link       link        // what the rounds tell of the way to Redis
+	risk       atomic.Bool // a task is held whose next death would be its last
+	counts     Counts
+	background sync.WaitGroup // all goroutines but those of handlers
+}
+
+// Counts are counters of what was done.
+type Counts struct {
+	Started, Finished, Stopped, Canceled, Retried, Failed, Dropped, Stuck, Lost, Failures, Running atomic.Int64
+}
+
+// New returns an Engine. It does no I/O and starts nothing.
+func New(c Config) *Engine {
+	return &Engine{
+		log: c.Log, capacity: c.Capacity, failures: newFailures(c.Log, c.Failures),
+		lease: c.Lease, callTimeout: c.CallTimeout, maxResult: c.MaxResult, stuckChanged: c.StuckChanged,
+	}
+}
+
+// Counts are what was done since the engine was made.
+func (e *Engine) Counts() *Counts { return &e.counts }
+
+// Wait waits until no goroutine of the engine runs, but those of handlers.
+func (e *Engine) Wait() { e.background.Wait() }
+
+// Flush logs what limits have left out so far.
+func (e *Engine) Flush() { e.failures.flush() }

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+// plain are options of a handler with which tests begin.
+var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: DefaultBackoff}
+
+// queueAt returns the queue q of an engine that dials so.
+func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
+	l := logs.New(log)
+	lines := &store.Lines{
+		Calls: redisconn.NewLine(dial, 0), Work: [2]*redisconn.Line{redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)},
+		Control: redisconn.NewLine(dial, 0), Sub: redisconn.NewSubscriber(dial, l),
+	}
+	e := New(Config{
+		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
+	})
+	of := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: keys.NewSpace("p").Queue("q")}
+	q := e.Queue(of, Options{MaxCrashes: 3, Keep: 1000}, func(context.Context) error { return nil })
+	t.Cleanup(func() {
+		if s := q.present(); s != nil {
+			s.End(ErrShutdown)
+		}
+		lines.Sub.Close()
+		for _, l := range []*redisconn.Line{lines.Calls, lines.Work[0], lines.Work[1], lines.Control} {
+			l.Abort()
+			l.Close()
+		}
+		e.Wait()
+	})
+	return q
+}
+
+// lonely returns a queue of an engine that reaches no Redis.
+func lonely(t testing.TB) *Queue {
+	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
+	return queueAt(t, nowhere, slog.New(slog.DiscardHandler))
+}
+
+// joined returns a session with the queue q at url, which a worker w has joined.
+func joined(t testing.TB, url string) *Session {
+	t.Helper()
+	is := is.New(t)
+	dial, err := redisconn.FromURL(url)
+	is.NoErr(err)
+	q := queueAt(t, dial, slog.New(slog.DiscardHandler))
+	control := q.store.Control
+	asked, err := store.ReadToken(control.Do(t.Context(), store.TokenCall(q.store.Keys))[0])
+	is.NoErr(err)
+	is.NoErr(store.List(t.Context(), control, keys.NewSpace("p"), "q"))
+	ok, err := store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.store.Keys, "w", time.Hour, asked, 2))[0])
+	is.NoErr(err)
+	is.True(ok)
+	return q.Join(Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
+}
+
+// enqueue adds payloads to the queue q.
+func enqueue(t testing.TB, q *store.Served, payloads ...string) {
+	t.Helper()
+	var all []any
+	for _, p := range payloads {
+		all = append(all, []byte(p))
+	}
+	_, err := store.NewBack(q.Keys).Enqueue(t.Context(), q.Calls, all)
+	is.New(t).NoErr(err)
+}
+
+// hushed waits until there is nothing more to say.
+func hushed(r *Session) {
+	r.mu.Lock()
+	silence := r.idle
+	r.mu.Unlock()
+	if silence != nil {
+		<-silence
+	}
+}

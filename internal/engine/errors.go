@@ -1,0 +1,15 @@
+package engine
+
+import "errors"
+
+// What callers and handlers are told. The root has the same under the same names.
+var (
+	ErrNoTask       = errors.New("worqr: no task")
+	ErrNotWorking   = errors.New("worqr: not working on the queue")
+	ErrNotOwner     = errors.New("worqr: task lost: another worker may be running it")
+	ErrEvicted      = errors.New("worqr: worker evicted")
+	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
+	ErrCanceled     = errors.New("worqr: the task was canceled")
+	ErrTimeout      = errors.New("worqr: the attempt took too long")
+	ErrShutdown     = errors.New("worqr: the peer is shutting down")
+)

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// ErrUnknown is the error of a call that was sent and whose reply was lost: it may have
+// been carried out.
+var ErrUnknown = redisconn.ErrUnknown
+
+// ErrGone is the error of who asks for what is not there.
+var ErrGone = errors.New("it is not there")
+
+// A Backoff is the time between tries.
+type Backoff = redisconn.Backoff
+
+// NewBackoff returns one for the first try.
+func NewBackoff() *Backoff { return redisconn.NewBackoff() }
+
+// Twice repeats a call whose reply was lost, and which may be repeated.
+func Twice(call func() error) error {
+	err := call()
+	if errors.Is(err, ErrUnknown) {
+		err = call()
+	}
+	return err
+}
+
+// Lines are the connections of a peer.
+type Lines struct {
+	Calls   *redisconn.Line    // what producers and read-outs send
+	Work    [2]*redisconn.Line // rounds: the second, while one is under way on the first
+	Control *redisconn.Line    // beats, joins, leaves: never behind payloads
+	Sub     *redisconn.Subscriber
+}
+
+// Lane is the connection for a round beside which no other of the queue is under way: the
+// one on which it does not have to wait for those of other queues.
+func (l *Lines) Lane() int {
+	if !l.Work[0].Free() && l.Work[1].Ready() && l.Work[1].Free() {
+		return 1
+	}
+	return 0
+}
+
+// Ready reports whether the connection for rounds is there. If it isn't, it is made in the
+// background.
+func (l *Lines) Ready(lane int) bool { return l.Work[lane].Ready() }
+
+// Silent reports whether Redis has given no sign of life on the connections for rounds.
+func (l *Lines) Silent() bool { return l.Work[0].Silent() && l.Work[1].Silent() }
+
+// A Served is a queue for who serves it.
+type Served struct {
+	*Lines
+	Name string
+	ID   string // the name, or what tells its failed queue from it
+	Keys keys.Queue
+}
+
+// A Sent is a round that was sent.
+type Sent struct {
+	pending *redisconn.Pending
+	round   *Round
+}
+
+// Send sends a round by one of the connections for rounds.
+func (s *Served) Send(lane int, r *Round) Sent {
+	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
+}
+
+// Done is closed when there is nothing more to wait for.
+func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
+
+// Wait returns the answer. It fails with ErrEvicted when the worker is no member of the
+// queue. It is called once.
+func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
+	return ReadStep(s.pending.Wait(ctx)[0], s.round)
+}
+
+// Took is the time from when the round was sent until it was answered, without what it
+// waited before. It means something only after Wait has returned an answer.
+func (s *Sent) Took() time.Duration { return s.pending.Took() }
+
+// Payload reads the payload of a process. It fails with ErrGone when Redis has none to
+// give.
+func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
+	payload, err := redis.Bytes(s.Work[lane].One(ctx, redisconn.Command("LINDEX", s.Keys.Process(process), 0)))
+	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
+		return nil, ErrGone
+	}
+	return payload, err
+}
+
+// Held is what Redis believes a worker to hold: process → token.
+func (s *Served) Held(ctx context.Context, worker string) (map[string]int64, error) {
+	return Held(ctx, s.Calls, s.Keys, worker)
+}
+
+// Leave returns all that the worker holds to the front and ends its membership, as Leave
+// does. It is repeated where the reply was lost.
+func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (returned int, err error) {
+	err = Twice(func() error {
+		n, err := Leave(ctx, s.Control, s.Keys, worker, asked, round)
+		returned += n
+		return err
+	})
+	return returned, err
+}
+
+// A Notice says what a message tells a worker.
+type Notice string
+
+// The notices: it is woken; there is work, as a producer has it that only pushes and
+// publishes; something was canceled.
+const (
+	Woken      Notice = "wake"
+	Work       Notice = Notice(keys.KindWork)
+	IsCanceled Notice = Notice(keys.KindCancel)
+)
+
+// Listen has a worker be told of what happens on the queue, until stop is called. Synced
+// follows each gap. Both are called on one goroutine, and must not block.
+func (s *Served) Listen(worker string, told func(n Notice, message []byte), synced func()) (stop func()) {
+	wake, work, cancel := s.Keys.Wake(worker), s.Keys.Channel(keys.KindWork), s.Keys.Channel(keys.KindCancel)
+	l := &redisconn.Subscription{
+		Topics: []redisconn.Topic{{Name: work}, {Name: cancel}, {Name: wake}},
+		Synced: synced,
+		Message: func(channel string, data []byte) {
+			if i := slices.Index([]string{wake, work, cancel}, channel); i >= 0 {
+				told([]Notice{Woken, Work, IsCanceled}[i], data)
+			}
+		},
+	}
+	_ = s.Sub.Add(l) // a closed peer has no worker
+	return func() { s.Sub.Remove(l) }
+}
