@@ -4,6 +4,7 @@
 //
 //	go run ./integration/mutation                  all of them
 //	go run ./integration/mutation -only step:123   those of one line
+//	go run ./integration/mutation -without TestX   what no other test notices
 package main
 
 import (
@@ -24,11 +25,12 @@ func main() {
 	list := flag.Bool("list", false, "name the mutants, and try none")
 	verbose := flag.Bool("v", false, "tell of each mutant what noticed it")
 	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")
+	without := flag.String("without", "", "leave out these tests, by a pattern: what nobody notices then is what only they are for")
 	jobs := flag.Int("j", 3, "mutants at a time")
 	flag.Parse()
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	ok, err := run(ctx, *jobs, *list, &report{only: strings.Split(*only, ","), verbose: *verbose, thorough: *thorough})
+	ok, err := run(ctx, *jobs, *list, *without, &report{only: strings.Split(*only, ","), verbose: *verbose, thorough: *thorough})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -53,7 +55,7 @@ func untilSignal(ctx context.Context) (_ context.Context, stop context.CancelFun
 	return ctx, stop
 }
 
-func run(ctx context.Context, jobs int, list bool, r *report) (ok bool, err error) {
+func run(ctx context.Context, jobs int, list bool, without string, r *report) (ok bool, err error) {
 	begin := time.Now()
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/worqr/worqr").Output()
 	if err != nil {
@@ -80,7 +82,7 @@ func run(ctx context.Context, jobs int, list bool, r *report) (ok bool, err erro
 		}
 		return true, nil
 	}
-	if err := s.rehearse(ctx, all); err != nil {
+	if err := s.rehearse(ctx, all, without); err != nil {
 		return false, err
 	}
 	var wg sync.WaitGroup
