@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // ruled is the prefix of the rules in docs/security.md, and letters the queue of its
@@ -282,21 +283,53 @@ func TestDenials(t *testing.T) {
 // siblings are prefixes that share their beginning with that of the rules.
 var siblings = []string{"worqr_b", "worqr:b", "worqrb", "worqr_", "worqr:failed_b", "worqr:failed:b", "worqr:queues", "worqr:workers", "worqr:queues:b"}
 
-// names calls the methods of names that return a key or a channel.
-func names(of any, except ...string) (all []string) {
-	v := reflect.ValueOf(of)
-	for i := range v.NumMethod() {
-		m := v.Method(i)
-		if m.Type().NumOut() != 1 || m.Type().Out(0).Kind() != reflect.String || slices.Contains(except, v.Type().Method(i).Name) {
-			continue
+// keysOf are all keys of a namespace: those of a queue and of its failed queue, one of each
+// kind, and those of the fleet.
+func keysOf(s keys.Space, name, part string) (all []string) {
+	for _, row := range keys.Table {
+		all = append(all, row.Of(s.Queue(name), part))
+		if !row.Fleet {
+			all = append(all, row.Of(s.Queue(name).Failed(), part))
 		}
-		var args []reflect.Value
-		for a := range m.Type().NumIn() {
-			args = append(args, reflect.ValueOf("019a2b3c-0000-7000-8000-000000000001").Convert(m.Type().In(a)))
-		}
-		all = append(all, m.Call(args)[0].String())
 	}
 	return all
+}
+
+// Each rule names each kind of key, and nothing else; the producer's names the keys of the
+// verbs that are for it.
+func TestRulesNameKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	named := func(role string) (all []string) {
+		for _, w := range redistest.Rule(t, role, ruled) {
+			if _, key, ok := strings.Cut(w, "~"); ok && !strings.HasPrefix(w, "(") {
+				all = append(all, key)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	var every []string
+	for _, key := range keysOf(keys.NewSpace(ruled), "*", "*") {
+		before, _, ok := strings.Cut(key, ":{*}")
+		if ok {
+			before += ":{*"
+		}
+		every = append(every, before)
+	}
+	slices.Sort(every)
+	for _, role := range []string{"worker", "doctor", "observer"} {
+		is.Equal(named(role), every)
+	}
+	reached := map[string]bool{}
+	for _, v := range store.Verbs() {
+		for _, name := range strings.Fields(v.Keys) {
+			if row := keys.Named(name); v.By == "producer" && row != nil {
+				reached[row.Of(keys.NewSpace(ruled).Queue(letters), "*")] = true
+			}
+		}
+	}
+	is.Equal(named("producer"), slices.Sorted(maps.Keys(reached)))
 }
 
 // A role reaches every key and channel of its prefix, and none of a prefix that begins
@@ -317,10 +350,9 @@ func TestSiblingPrefixes(t *testing.T) {
 			own := prefix == ruled
 			s := keys.NewSpace(prefix)
 			must(t, keys.CheckPrefix(prefix))
-			all := names(s, "Keys", "Pattern")
+			all := keysOf(s, "q", "019a2b3c-0000-7000-8000-000000000001")
 			var channels []string
 			for _, q := range []keys.Queue{s.Queue("q"), s.Queue("q").Failed()} {
-				all = append(all, names(q, "Channel", "Wake")...)
 				for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
 					channels = append(channels, q.Channel(k))
 				}
@@ -461,6 +493,13 @@ func TestRulesAreLeast(t *testing.T) {
 	for _, role := range []string{"producer", "observer"} {
 		for _, w := range allowed(role) {
 			is.True(used[w])
+		}
+	}
+	for _, v := range store.Verbs() {
+		for _, m := range named.FindAllStringSubmatch(v.Source(), -1) {
+			if v.By == "producer" && !slices.Contains(allowed("producer"), m[1]) {
+				t.Errorf("%s is for producers and uses %s, which they may not", v.Name, m[1])
+			}
 		}
 	}
 }

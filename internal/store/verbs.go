@@ -53,7 +53,7 @@ var (
 
 	register = verb(Verb{Name: "register", By: asWorker, Does: "writes a peer's registration",
 		Keys: "worker", Args: "ttl name host pid started version queues lease stuck"})
-	enlist = verb(Verb{Name: "enlist", By: asProducer, Does: "puts a name into a set, on a full Redis too",
+	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "puts a name into a set, on a full Redis too",
 		Keys: "names", Args: "name"})
 	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "takes a queue off the list of queues if it isn't in use",
 		Keys: "registry used…", Args: "name", Reply: "removed"})
