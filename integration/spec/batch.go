@@ -45,8 +45,8 @@ func stage(s *Store, keys, args []string, _ time.Time) any {
 
 func commit(s *Store, keys, args []string, _ time.Time) any {
 	if s.exists(keys[2]) {
-		var mark string
-		return bit(try(func() { mark, _ = s.get(keys[2]) }) && mark == args[1])
+		mark, _ := s.get(keys[2])
+		return bit(mark == args[1])
 	}
 	last := int64(0)
 	for _, r := range s.between(keys[1], 0, aside-1) {

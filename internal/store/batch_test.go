@@ -78,7 +78,8 @@ func TestBatch(t *testing.T) {
 		{name: "more than unpack takes", steps: []when{
 			{call: stages(0, long...), want: "5001", state: state{"batch:b": "[" + strings.Join(words, " ") + "] +1m"}}}},
 		{name: "nothing is added to what was accepted", seed: accepted, steps: []when{{call: stages(3, "d"), want: "BATCH"}}},
-		{name: "a nonce of another type", seed: open.with("once:n", "[x]"), steps: []when{{call: commits("n", 3), want: "0"}}},
+		{name: "a nonce of another type", seed: open.with("once:n", "[x]"), steps: []when{{call: commits("n", 3), want: "WRONGTYPE", state: open.with("once:n", "[x]")}}},
+		{name: "a nonce that begins as the id", seed: open.with("once:n", "=bb"), steps: []when{{call: commits("n", 3), want: "0", state: open.with("once:n", "=bb")}}},
 		{name: "a nonce that was used", seed: open.with("once:n", "=1 +1m"), steps: []when{
 			{call: commits("n", 3), want: "0", state: open.with("once:n", "=1 +1m")}}},
 		{name: "a page is missing", seed: open, steps: []when{{call: commits("n", 4), want: "BATCH", state: open}}},

@@ -12,9 +12,10 @@
 -- Uses lib_batch.
 --
 -- Returns 1, or 0 when it has been done before by another call. Fails with BATCH when
--- pages are missing.
-local mark = redis.pcall('GET', KEYS[3])
-if mark then
+-- pages are missing, and when the mark is no string: then nobody knows who has set it.
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  -- Others may have set it, to a value of any size: a byte more than the id tells enough.
+  local mark = redis.call('GETRANGE', KEYS[3], 0, #ARGV[2])
   return mark == ARGV[2] and 1 or 0
 end
 local last = redis.call('ZRANGE', KEYS[2], UNMOVED, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +19,7 @@ import (
 const counting = `local redis = (function(plain)
   local function count(what, s)
     if type(s) == 'string' and #s > 65536 then
-      plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':counted', what, #s)
+      plain.call('HINCRBY', string.gsub(KEYS[1], ':%a+:({.*}).*$', ':once:%1') .. ':counted', what, #s)
     end
   end
   local function counted(reply)
@@ -179,6 +180,12 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 		"explained, tried again":      {retried, explained("", a, 2)},
 		"explained, only by contents": {retried.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0")), explained("", a, 2)},
 		"explained, by its retry":     {retried, explained("r:p0", "", 2)},
+		"a nonce": {state{"batch:b": "[x]", "once:n": "=b" + a}, func(e *env) error {
+			if got := commits("n", 1)(e); got != "0" {
+				return errors.New(got)
+			}
+			return nil
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
