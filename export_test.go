@@ -6,6 +6,3 @@ func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
 // BeforeDigest has f called before the digest of a large payload that was taken is
 // computed. It is to be called before the worker starts.
 func (p *Peer) BeforeDigest(f func(payload []byte)) { p.engine.BeforeDigest = f }
-
-// FlushLog waits until what was logged is written.
-func (p *Peer) FlushLog() { p.flushLog() }

@@ -3,7 +3,6 @@ package worqr_test
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,128 +12,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// recovery is how long it takes at most, with the default lease, from the death
-// of a worker until its tasks run elsewhere: 2 s until its lease lapses, 1 s
-// until somebody looks, 1 s until they may look again, and some for the way. Nothing here
-// demands it, since a busy machine takes longer; the bench does.
-const recovery = 4500 * time.Millisecond
-
-// Redis stands still for longer than any lease: nobody is failed, nothing
-// starts twice.
-func TestRedisStall(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := redistest.Start(t)
-	var peers []*worqr.Peer
-	starts := make(chan string, 100)
-	finish := make(chan struct{})
-	for range 3 {
-		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-			starts <- string(t.Payload)
-			select {
-			case <-finish:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}, &worqr.HandleOptions{Concurrency: 4})
-		run(t, p)
-		peers = append(peers, p)
-	}
-	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == 3
-	})
-	tasks := numbers("", 12)
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(receive(t, starts, 12)), tasks)
-
-	server.Signal(t, syscall.SIGSTOP)
-	time.Sleep(10 * time.Second) // the stall itself
-	server.Signal(t, syscall.SIGCONT)
-	time.Sleep(recovery) // in which whoever were to be failed would be
-	for _, p := range peers {
-		is.Equal(p.Stats().TimesEvicted, int64(0))
-		is.Equal(p.Stats().WorkersEvicted, int64(0))
-	}
-	close(finish)
-	eventually(t, "all are finished", func() bool {
-		var n int64
-		for _, p := range peers {
-			n += p.Stats().Finished
-		}
-		return n == 12
-	})
-	is.Equal(len(starts), 0) // nothing started twice
-}
-
-// Redis dies and comes back empty: the peers notice, stop what they run, and
-// serve again.
-func TestRedisLosesEverything(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Lease: 300 * time.Millisecond, Prefix: "p"})
-	q := p.Queue("q")
-	starts, ends := make(chan string, 10), make(chan error, 10)
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		if string(t.Payload) == "after" {
-			return nil
-		}
-		<-ctx.Done()
-		ends <- context.Cause(ctx)
-		return ctx.Err()
-	}, nil)
-	run(t, p)
-	enqueue(t, q, "before")
-	receive(t, starts, 1)
-	server.Kill()
-	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // at once
-	server.Restart(t)
-	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
-	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
-	is.Equal(receive(t, starts, 1), []string{"after"})
-	var queues []string
-	for name, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
-		queues = append(queues, name)
-	}
-	is.Equal(queues, []string{"q"})
-}
-
-// A restart that keeps the data, with everything running: handlers go on and
-// nothing starts twice.
-func TestRedisRestart(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p := openAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
-	q := p.Queue("q")
-	starts := make(chan string, 10)
-	finish := make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		select {
-		case <-finish:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}, nil)
-	run(t, p)
-	enqueue(t, q, "a")
-	receive(t, starts, 1)
-	server.Kill()
-	close(finish) // its end has to wait for Redis
-	server.Restart(t)
-	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
-	is.Equal(len(starts), 0)
-	is.Equal(p.Stats().TimesEvicted, int64(0))
-}
 
 // Exclusive handlers are stopped before anybody else may start their task,
 // whether Redis can be reached or not; others go on.
@@ -211,81 +88,57 @@ func TestNegativeLease(t *testing.T) {
 	is.Equal(n, 1)
 }
 
-// While every connection is cut again and again, what a dead peer held starts elsewhere
-// all the same, and nobody who lives is failed.
-func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
+// Two peers on one queue: failing one leaves the other's tasks alone.
+func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	const lease = 3 * time.Second // with the default, at which it is promised
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	starts := make(chan string, 100)
-	var peers []*worqr.Peer
-	for range 4 {
-		p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: lease})
-		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-			starts <- string(t.Payload)
-			return nil
-		}, nil)
-		run(t, p)
-		peers = append(peers, p)
-	}
-	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == len(peers)
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	qa, qb := working(t, a, "q"), working(t, b, "q")
+	enqueue(t, qa, numbers("", 6)...)
+	ta, err := qa.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	tb, err := qb.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	old := a.WorkerID()
+
+	n, err := b.FailWorker(t.Context(), old)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"})
+	err = ta[0].Finish(t.Context())
+	is.True(is_(err, worqr.ErrNotOwner))
+	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing happened
+	is.NoErr(tb[0].Finish(t.Context()))
+	is.NoErr(tb[1].Finish(t.Context()))
+
+	// The failed one comes back by itself, under a new id.
+	eventually(t, "the failed worker is back", func() bool {
+		task, err := qa.StartTask(t.Context())
+		return err == nil && string(task.Payload) == "0"
 	})
-	cuts := time.NewTicker(2 * time.Second)
-	defer cuts.Stop()
-	cut := func() { <-cuts.C; link.Cut() }
-	for range 3 {
-		cut()
-	}
-	dead(t, redistest.Dial(t, server.URL()), "p", "q", lease, 10)
-	died, started := time.Now(), 0
-	for started < 10 && time.Since(died) < 10*lease {
-		cut()
-		for ; len(starts) > 0; started++ {
-			<-starts
-		}
-	}
-	t.Logf("%d tasks started, %v after the death", started, time.Since(died))
-	is.Equal(started, 10)
-	is.True(time.Since(died) < 3*lease+2*time.Second) // and until the next cut
-	for range 5 {
-		cut()
-	}
-	for _, p := range peers {
-		is.Equal(p.Stats().TimesEvicted, int64(0))
-	}
+	is.True(a.WorkerID() != old)
+	is.Equal(context.Cause(ta[1].Context()), worqr.ErrEvicted)
+	is.Equal(a.Stats().TimesEvicted, int64(1))
+
+	n, err = b.FailWorker(t.Context(), "nobody")
+	is.NoErr(err)
+	is.Equal(n, 0)
 }
 
-// An exclusive handler at work while Redis doesn't answer is stopped with a cause of its
-// own, for nobody was evicted; and its task starts again.
-func TestExclusiveDuringStall(t *testing.T) {
+// More tasks than one call returns at a time keep their order.
+func TestReturnInChunks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
-	starts, causes := make(chan string, 10), make(chan error, 10)
-	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- t.AttemptID
-		if len(causes) > 0 {
-			return nil
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Exclusive: true})
-	run(t, p)
-	enqueue(t, p.Queue("q"), "a")
-	receive(t, starts, 1)
-	server.Signal(t, syscall.SIGSTOP)
-	eventually(t, "its context has ended", func() bool { return len(causes) == 1 })
-	server.Signal(t, syscall.SIGCONT)
-	receive(t, starts, 1)
-	err := <-causes
-	is.True(is_(err, worqr.ErrLeaseExpired))
-	is.True(!is_(err, worqr.ErrEvicted))
-	is.Equal(p.Stats().TimesEvicted, int64(0))
+	prefix := redistest.Prefix(t)
+	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	q := working(t, a, "q")
+	want := numbers("", 1000)
+	enqueue(t, q, append(want, "last")...)
+	_, err := q.StartTasks(t.Context(), 1000)
+	is.NoErr(err)
+	n, err := b.FailWorker(t.Context(), a.WorkerID())
+	is.NoErr(err)
+	is.Equal(n, 1000)
+	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
 }

@@ -3,8 +3,10 @@ package worqr_test
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,130 +64,109 @@ func TestHandlerFails(t *testing.T) {
 
 type key struct{}
 
-// The end of Run: no more tasks, time for those that run, then a nudge, and
-// what remains goes to the front in its order.
-func TestDrain(t *testing.T) {
+func TestBadHandleOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	draining := make(said, 10)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
-	q := p.Queue("q")
-	started, causes, finish := make(chan string, 10), make(chan error, 10), make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		if ctx.Value(key{}) != "value" {
-			return errors.New("the values of Run's context are missing")
+	h := func(context.Context, *worqr.Task) error { return nil }
+	both := map[string]worqr.HandleOptions{
+		"Concurrency":               {Concurrency: -1},
+		"Timeout":                   {Timeout: -1},
+		"Grace":                     {Grace: -1},
+		"KeepFailed":                {KeepFailed: -1},
+		"Weight":                    {Weight: -1},
+		"Weight above Capacity":     {Weight: 11},
+		"OnPanic":                   {OnPanic: 2},
+		"OnPanic negative":          {OnPanic: -1},
+		"FailedOptions alone":       {OnFailedOptions: &worqr.HandleOptions{}},
+		"FailedOptions of those":    {OnFailedOptions: &worqr.HandleOptions{OnFailedOptions: &worqr.HandleOptions{}}},
+		"FailedOptions.OnFailed":    {OnFailedOptions: &worqr.HandleOptions{OnFailed: h}},
+		"FailedOptions.KeepFailed":  {OnFailedOptions: &worqr.HandleOptions{KeepFailed: 1}},
+		"FailedOptions.Weight":      {OnFailedOptions: &worqr.HandleOptions{Weight: 11}},
+		"FailedOptions.Concurrency": {OnFailedOptions: &worqr.HandleOptions{Concurrency: -1}},
+	}
+	for name, o := range both {
+		p := open(t, worqr.Options{Capacity: 10})
+		panics(t, name, func() { p.Queue("q").Handle(h, &o) })
+		if !strings.HasSuffix(name, "alone") {
+			o.OnFailed = h
+			panics(t, name+" with OnFailed", func() { p.Queue("q").Handle(h, &o) })
+			o.OnFailed = nil
 		}
-		if string(t.Payload) == "quick" {
-			<-finish
-			return ctx.Err() // not ended yet
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 3})
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
-	enqueue(t, q, "a", "quick", "b")
-	receive(t, started, 3)
-	enqueue(t, q, "waits")
-	cancel()
-	receive(t, draining, 1) // from here on a free slot stays free
-	close(finish)
-	is.NoErr(receive(t, ran, 1)[0])
-	is.Equal(receive(t, causes, 2), []error{worqr.ErrShutdown, worqr.ErrShutdown})
-	is.Equal(waiting(t, q), []string{"a", "b", "waits"})
-	is.Equal(len(started), 0)
-	is.Equal(p.Stats().Finished, int64(1))
-	nothingLeftBut(t, prefix, "q", ":queues:{q}")
+		p.Queue("q").Handle(h, nil) // the failure left nothing
+		is.True(is_(p.Queue("q").SetOptions(&o), worqr.ErrInvalid))
+	}
+	p := open(t, worqr.Options{Capacity: 10})
+	q := p.Queue("q")
+	is.True(is_(q.SetOptions(nil), worqr.ErrInvalid)) // no handler
+	q.Handle(h, &worqr.HandleOptions{OnFailed: h, OnFailedOptions: &worqr.HandleOptions{Concurrency: 2}})
+	is.NoErr(q.SetOptions(nil))
+	is.NoErr(q.SetOptions(&worqr.HandleOptions{Weight: 10, OnFailedOptions: &worqr.HandleOptions{Concurrency: 3}}))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{OnFailed: h}), worqr.ErrInvalid))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Exclusive: true}), worqr.ErrInvalid))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{OnFailedOptions: &worqr.HandleOptions{Exclusive: true}}), worqr.ErrInvalid))
+	is.True(is_(p.SetCapacity(-1), worqr.ErrInvalid))
+	is.NoErr(p.SetCapacity(0))
+	is.NoErr(p.SetCapacity(1))
+	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: 2}), worqr.ErrInvalid))
+	is.True(is_(p.Queue("bad name").SetOptions(nil), worqr.ErrInvalid) || is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadName))
+	bad := p.Queue("bad name")
+	is.True(is_(bad.Put(t.Context(), "k", nil, nil), worqr.ErrBadName))
+	_, err := bad.EnqueueAt(t.Context(), time.Now(), nil)
+	is.True(is_(err, worqr.ErrBadName))
+	_, err = bad.RequeueAllFailed(t.Context())
+	is.True(is_(err, worqr.ErrBadName))
+	_, err = bad.DeleteFailed(t.Context(), "x")
+	is.True(is_(err, worqr.ErrBadName))
 }
 
-// While it drains, a peer still beats: nobody takes what it still works on.
-func TestDrainKeepsTheLease(t *testing.T) {
+// A RetryAfter with a negative delay is at once, and the verdicts of nil are nil.
+func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
-	q := p.Queue("q")
-	started, finish := make(chan string, 10), make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		<-finish
-		return ctx.Err()
-	}, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
-	enqueue(t, q, "a")
-	receive(t, started, 1)
-	cancel()
-	other := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	starts, _ := held(t, other, "q", nil)
-	time.Sleep(time.Second) // several leases, in which nothing must happen
-	is.Equal(len(starts), 0)
-	is.Equal(other.Stats().WorkersEvicted, int64(0))
-	close(finish)
-	is.NoErr(receive(t, ran, 1)[0])
-	is.Equal(p.Stats().Finished, int64(1))
-}
+	is.NoErr(worqr.Permanent(nil))
+	is.NoErr(worqr.Malformed(nil))
+	is.NoErr(worqr.RetryAfter(nil, time.Hour))
+	cause := errors.New("cause")
+	is.True(is_(worqr.Permanent(fmt.Errorf("about: %w", cause)), cause))
+	is.Equal(worqr.RetryAfter(cause, 0).Error(), "cause")
 
-func TestShutdown(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: patience})
+	p := open(t, worqr.Options{})
 	q := p.Queue("q")
-	started, finish := make(chan string, 1), make(chan struct{})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		started <- ""
-		<-finish
-		return nil
-	}, nil)
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(context.Background()) }()
-	enqueue(t, q, "a")
-	receive(t, started, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	is.True(is_(p.Shutdown(ctx), context.DeadlineExceeded)) // the handler is not done
-	close(finish)
-	is.NoErr(p.Shutdown(t.Context()))
-	is.NoErr(p.Shutdown(t.Context())) // again
-	is.NoErr(receive(t, ran, 1)[0])
-	nothingLeft(t, prefix, "q")
-
-	early := open(t, worqr.Options{})
-	is.NoErr(early.Shutdown(t.Context())) // before Run
-	is.True(is_(early.Run(context.Background()), worqr.ErrShutdown))
-}
-
-// Run waits for a Redis that is not there yet, and ends when it is told to.
-func TestRunWithoutRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := redistest.Start(t)
-	server.Kill()
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	q := p.Queue("q")
-	got := make(chan string, 1)
+	var runs atomic.Int64
+	done := make(chan int, 1)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
+		if runs.Add(1) == 1 {
+			return fmt.Errorf("wrapped: %w", worqr.RetryAfter(cause, -time.Hour))
+		}
+		done <- t.Retries
 		return nil
-	}, nil)
-	is.True(q.Enqueue(t.Context(), []byte("a")) != nil)
-	stop := run(t, p)
-	server.Restart(t)
-	eventually(t, "Redis is there", func() bool { return q.Enqueue(t.Context(), []byte("b")) == nil })
-	is.Equal(receive(t, got, 1), []string{"b"})
-	stop()
+	}, &worqr.HandleOptions{Backoff: func(int) time.Duration { return time.Hour }})
+	run(t, p)
+	enqueue(t, q, "a")
+	is.Equal(receive(t, done, 1), []int{1})
+}
 
-	server.Kill()
-	never := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- never.Run(ctx) }()
-	cancel()
-	is.True(receive(t, ran, 1)[0] != nil) // it has never reached Redis
+// A handler may do what it likes with the payload: the task keeps its identity.
+func TestHandlerChangesPayload(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	started := make(chan string, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		for i := range t.Payload {
+			t.Payload[i] = 'x'
+		}
+		t.Payload = nil
+		started <- ""
+		<-ctx.Done()
+		return errors.New("ended")
+	}, nil)
+	run(t, p)
+	enqueue(t, q, "job")
+	receive(t, started, 1)
+	report := cancel(t, q, "job")
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	is.Equal(len(started), 0)
 }

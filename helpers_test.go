@@ -1,7 +1,6 @@
 package worqr_test
 
 import (
-	"iter"
 	"testing"
 
 	"github.com/worqr/worqr/internal/peertest"
@@ -21,13 +20,10 @@ type (
 )
 
 var (
-	accused        = peertest.Accused
 	broken         = peertest.Broken
 	cancel         = peertest.Cancel
 	contents       = peertest.Contents
-	count          = peertest.Count
 	counting       = peertest.Counting
-	dead           = peertest.Dead
 	enqueue        = peertest.Enqueue
 	eventually     = peertest.Eventually
 	failWorker     = peertest.FailWorker
@@ -37,7 +33,6 @@ var (
 	hold           = peertest.Hold
 	idle           = peertest.Idle
 	ills           = peertest.Ills
-	info           = peertest.Info
 	is_            = peertest.Is
 	left           = peertest.Left
 	matching       = peertest.Matching
@@ -59,9 +54,7 @@ var (
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled
-	scriptCalls    = peertest.ScriptCalls
 	sha            = peertest.Sha
-	sorted         = peertest.Sorted
 	stats          = peertest.Stats
 	take           = peertest.Take
 	tells          = peertest.Tells
@@ -71,8 +64,6 @@ var (
 	waiting        = peertest.Waiting
 	working        = peertest.Working
 )
-
-func length[T any](all iter.Seq2[T, error]) (n int, err error) { return peertest.Length(all) }
 
 func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	t.Helper()

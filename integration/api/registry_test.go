@@ -1,4 +1,4 @@
-package worqr_test
+package api
 
 import (
 	"context"
@@ -288,4 +288,47 @@ func TestRegistry(t *testing.T) {
 			inTime++
 		}
 	}
+}
+
+// A peer takes off the roster whom somebody else has found dead and did not live
+// to strike off.
+func TestRosterIsPruned(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	c := redistest.Conn(t)
+	_, err := c.Do("SADD", prefix+":workers", "long dead")
+	must(t, err)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	must(t, p.StartWorker(t.Context()))
+	eventually(t, "it is off the roster", func() bool {
+		n, err := redis.Int(c.Do("SCARD", prefix+":workers"))
+		must(t, err)
+		return n == 1 // the peer itself
+	})
+}
+
+// When Redis does not let it, it tries again.
+func TestRosterIsPrunedLater(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-srandmember")
+	is.NoErr(err)
+	_, err = c.Do("SADD", "p:workers", "long dead")
+	is.NoErr(err)
+	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	is.NoErr(p.StartWorker(t.Context()))
+	eventually(t, "it has tried", func() bool {
+		log, err := redis.Values(c.Do("ACL", "LOG"))
+		is.NoErr(err)
+		return len(log) > 0
+	})
+	_, err = c.Do("ACL", "SETUSER", "app", "+srandmember")
+	is.NoErr(err)
+	eventually(t, "it is off the roster", func() bool {
+		n, err := redis.Int(c.Do("SCARD", "p:workers"))
+		is.NoErr(err)
+		return n == 1 // the peer itself
+	})
 }

@@ -1,4 +1,4 @@
-package worqr_test
+package api
 
 import (
 	"context"

@@ -1,0 +1,369 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Somebody who knows nothing but two Redis commands.
+func TestForeignProducer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	starts, _ := counting(t, p, "q", nil)
+	other := open(t, worqr.Options{Prefix: prefix})
+	starts2, _ := counting(t, other, "q", nil)
+	idle(t, p.Queue("q"), 2)
+	c := redistest.Conn(t)
+	var waits []time.Duration
+	for range 20 {
+		pushed := time.Now()
+		_, err := c.Do("LPUSH", prefix+":queues:{q}", "x")
+		is.NoErr(err)
+		_, err = c.Do("PUBLISH", prefix+"_{q}_work", "1")
+		is.NoErr(err)
+		select {
+		case at := <-starts:
+			waits = append(waits, at.Sub(pushed))
+		case at := <-starts2:
+			waits = append(waits, at.Sub(pushed))
+		case <-time.After(patience):
+			t.Fatal("a task does not start")
+		}
+	}
+	slices.Sort(waits)
+	if median := waits[len(waits)/2]; median > 100*time.Millisecond { // a beat would take 500 on average
+		t.Errorf("tasks start after %v; is nobody listening?", median)
+	}
+}
+
+// The commands of the original worqr, given the queue name in braces.
+func TestOriginalWorqr(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	started, causes := make(chan string, 10), make(chan error, 10)
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 2})
+	run(t, p)
+	idle(t, q, 1)
+	c := redistest.Conn(t)
+	do := func(name string, args ...any) any {
+		t.Helper()
+		v, err := c.Do(name, args...)
+		must(t, err)
+		return v
+	}
+	list := prefix + ":queues:{q}"
+	// enqueue(['a', 'b', 'c', 'd'])
+	do("MULTI")
+	do("LPUSH", list, "a", "b", "c", "d")
+	do("PUBLISH", prefix+"_{q}_work", "4")
+	do("EXEC")
+	is.Equal(sorted(receive(t, started, 2)), []string{"a", "b"})
+	// countQueue, peekQueue, getTasks, getQueues
+	is.Equal(do("LLEN", list), int64(2))
+	is.Equal(string(do("LINDEX", list, -1).([]byte)), "c")
+	tasks, err := redis.Strings(do("LRANGE", list, 0, -1), nil)
+	is.NoErr(err)
+	is.Equal(tasks, []string{"d", "c"})
+	queues, err := redis.Strings(do("KEYS", prefix+":queues*"), nil)
+	is.NoErr(err)
+	is.Equal(queues, []string{list})
+	// cancelTasks('c'), which waits, and 'a', which runs
+	for _, payload := range []string{"c", "a"} {
+		do("MULTI")
+		do("LREM", list, 0, payload)
+		do("PUBLISH", prefix+"_{q}_cancel", payload)
+		do("EXEC")
+	}
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	is.Equal(receive(t, started, 1), []string{"d"})
+	// a copy enqueued after the cancel is not touched
+	enqueue(t, q, "a")
+	do("MULTI")
+	do("LREM", list, 0, "b")
+	do("PUBLISH", prefix+"_{q}_cancel", "b")
+	do("EXEC")
+	receive(t, causes, 1)
+	is.Equal(receive(t, started, 1), []string{"a"})
+	// deleteQueue
+	enqueue(t, q, "x")
+	do("MULTI")
+	do("DEL", list)
+	do("PUBLISH", prefix+"_{q}_delete", "")
+	do("EXEC")
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 0)
+	is.Equal(len(causes), 0)
+}
+
+// All subscriptions die while tasks arrive.
+func TestSubscriptionsKilled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	q := p.Queue("q")
+	starts, _ := counting(t, p, "q", nil)
+	idle(t, q, 1)
+	c := redistest.Dial(t, server.URL())
+	for range 5 {
+		killed, err := redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub"))
+		is.NoErr(err)
+		is.Equal(killed, 1) // one subscriber connection a peer
+		at := time.Now()
+		enqueue(t, q, "x")
+		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
+			t.Errorf("a task started %v after the subscriptions were killed", took)
+		}
+		eventually(t, "it is subscribed again", func() bool {
+			n, err := redis.Int(c.Do("PUBSUB", "NUMPAT"))
+			is.NoErr(err)
+			m, err := redis.Strings(c.Do("PUBSUB", "CHANNELS"))
+			is.NoErr(err)
+			return n+len(m) == 3
+		})
+	}
+}
+
+// listening returns the ids of the connections that are subscribed.
+func listening(t testing.TB, c redis.Conn) (ids []string) {
+	t.Helper()
+	list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+	must(t, err)
+	for line := range strings.Lines(list) {
+		ids = append(ids, strings.Fields(line)[0])
+	}
+	return ids
+}
+
+// A subscription on which nothing comes is kept while its link lives. When the link
+// goes deaf and stays open, it is made anew, and what was not heard is looked for.
+func TestDeafSubscription(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
+	starts, _ := counting(t, p, "q", nil)
+	idle(t, p.Queue("q"), 1)
+	c := redistest.Dial(t, server.URL())
+	first := listening(t, c)
+	is.Equal(len(first), 1)
+	time.Sleep(4 * time.Second) // longer than a link may be silent
+	is.Equal(listening(t, c), first)
+
+	link.Deafen(true)
+	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "x")
+	deaf := time.Now()
+	eventually(t, "the subscription is given up", func() bool { return !slices.Equal(listening(t, c), first) })
+	if took := time.Since(deaf); took > 5*time.Second {
+		t.Errorf("a link that says nothing was noticed after %v", took)
+	}
+	is.Equal(len(starts), 0)
+	link.Deafen(false)
+	_, err := c.Do("CLIENT", "KILL", "TYPE", "pubsub") // in case it has asked again meanwhile, and was not heard
+	is.NoErr(err)
+	heard := time.Now()
+	if took := receive(t, starts, 1)[0].Sub(heard); took > 5*time.Second {
+		t.Errorf("a task started %v after the link had come back", took)
+	}
+}
+
+// What a task costs Redis does not depend on how many peers are idle.
+func TestCommandsPerTask(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const tasks = 100
+	var perTask []float64
+	for _, peers := range []int{1, 8, 32} {
+		server := redistest.Start(t)
+		starts := make(chan time.Time, tasks)
+		var q *worqr.Queue
+		var stops []func()
+		var fleet []*worqr.Peer
+		for range peers {
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Minute}) // beats apart
+			p.Queue("q").Handle(func(context.Context, *worqr.Task) error {
+				starts <- time.Now()
+				return nil
+			}, &worqr.HandleOptions{Concurrency: 4})
+			stops, fleet = append(stops, run(t, p)), append(fleet, p)
+			q = p.Queue("q")
+		}
+		idle(t, q, peers)
+		c := redistest.Dial(t, server.URL())
+		count := func() int {
+			info, err := redis.String(c.Do("INFO", "commandstats"))
+			is.NoErr(err)
+			total := 0
+			for line := range strings.Lines(info) {
+				_, rest, ok := strings.Cut(line, "calls=")
+				if !ok || strings.HasPrefix(line, "cmdstat_info") {
+					continue
+				}
+				n, _, _ := strings.Cut(rest, ",")
+				calls, err := strconv.Atoi(n)
+				is.NoErr(err)
+				total += calls
+			}
+			return total
+		}
+		before := count()
+		for i := range tasks { // each for itself: ends and starts share no round
+			enqueue(t, q, "x")
+			receive(t, starts, 1)
+			eventually(t, "it is finished", func() bool {
+				finished := 0
+				for _, p := range fleet {
+					finished += int(p.Stats().Finished)
+				}
+				return finished == i+1
+			})
+		}
+		perTask = append(perTask, float64(count()-before)/tasks)
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	t.Logf("commands a task with 1, 8 and 32 peers: %.1f", perTask)
+	is.True(slices.Max(perTask) < 1.2*slices.Min(perTask))
+}
+
+// A trickle of single tasks with every handler busy but one peer's.
+func TestWakePassesOn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	got := make(chan string, 100)
+	release := make(chan struct{})
+	for range 4 {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // beats do not help
+		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+			got <- string(t.Payload)
+			<-release
+			return nil
+		}, &worqr.HandleOptions{Concurrency: 5})
+		run(t, p)
+	}
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	idle(t, q, 4)
+	tasks := numbers("", 20) // exactly as many as there are slots
+	enqueue(t, q, tasks...)
+	is.Equal(sorted(receive(t, got, 20)), tasks)
+	enqueue(t, q, tasks...)
+	close(release)
+	is.Equal(sorted(receive(t, got, 20)), tasks)
+}
+
+// Enqueue to start on an idle peer, beside the round trip of one command in the
+// same run. Wide bounds: this is no benchmark.
+func TestLatency(t *testing.T) {
+	is := is.New(t) // not parallel: it measures
+	p := open(t, worqr.Options{})
+	starts, _ := counting(t, p, "q", nil)
+	q := p.Queue("q")
+	idle(t, q, 1)
+	c := redistest.Conn(t)
+	var trips, waits []time.Duration
+	for range 300 {
+		at := time.Now()
+		_, err := c.Do("PUBLISH", "nobody", "x")
+		is.NoErr(err)
+		trips = append(trips, time.Since(at))
+		at = time.Now()
+		enqueue(t, q, "x")
+		waits = append(waits, receive(t, starts, 1)[0].Sub(at))
+	}
+	slices.Sort(trips)
+	slices.Sort(waits)
+	t.Logf("enqueue to start: median %v, p99 %v; a PUBLISH: median %v", waits[150], waits[297], trips[150])
+	is.True(waits[150] < trips[150]+20*time.Millisecond)
+}
+
+// What a waiting task of 100 bytes costs Redis.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	c := redistest.Dial(t, server.URL())
+	used := func() int {
+		n, err := redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0))
+		is.NoErr(err)
+		return n
+	}
+	batch := slices.Repeat([][]byte{make([]byte, 100)}, 1000)
+	for range 100 {
+		is.NoErr(q.Enqueue(t.Context(), batch...))
+	}
+	per := float64(used()) / 100_000
+	t.Logf("%.1f bytes a task", per)
+	is.True(per <= 110)
+}
+
+// A subscription that Redis refuses affects no other: the worker of the same peer is
+// woken as ever, on the same connection, and the loop that asked for it is told once.
+func TestRefusedSubscription(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	c := redistest.Dial(t, server.URL())
+	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
+	is.NoErr(err)
+	told := &journal{}
+	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.Logger()})
+	starts, stop := counting(t, p, "q", nil) // with this lease only a message has it look
+	q := p.Queue("q")
+	idle(t, q, 1)
+	subscribed := func() string {
+		list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+		is.NoErr(err)
+		id, _, _ := strings.Cut(list, " ")
+		return id
+	}
+	eventually(t, "it is subscribed", func() bool { return subscribed() != "" })
+	conn := subscribed()
+	errs := make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for _, err := range p.Events(ctx) {
+			errs <- err
+		}
+	}()
+	err = receive(t, errs, 1)[0]
+	is.True(err != nil && strings.Contains(err.Error(), "NOPERM") && strings.Contains(err.Error(), "p_{*}_"))
+	for range 3 {
+		enqueue(t, q, "x")
+		receive(t, starts, 1)
+	}
+	is.Equal(subscribed(), conn)
+	is.Equal(len(errs), 0)
+	cancel()
+	<-over
+	stop()
+	is.NoErr(p.Close()) // its log is written
+	is.Equal(len(told.Lines("refuses a subscription")), 1)
+	is.Equal(len(told.Lines("not subscribed")), 0)
+}
