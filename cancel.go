@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -99,7 +98,7 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return c.queue.wrap("wait for cancel", context.Cause(ctx))
-		case <-time.After(redisconn.Jitter(pause)):
+		case <-time.After(store.Jitter(pause)):
 		}
 	}
 }

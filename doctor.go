@@ -75,7 +75,7 @@ func (p *Peer) examine(ctx context.Context, opts *CheckOptions, repair bool) (*C
 		Runner: p.calls, Space: p.space, Lease: lease, Nonces: nonceWindow, Repair: repair, Ignore: ignore,
 		Limits: doctor.Limits{Run: o.MaxRunTime, Wait: o.MaxWaitTime, Backlog: o.MaxBacklog, Retrying: o.MaxRetrying, Failed: o.MaxFailed},
 	})
-	p.counts.returned.Add(int64(r.Returned))
+	p.fleet.Counts().Returned.Add(int64(r.Returned))
 	if err != nil {
 		return nil, lacking(err)
 	}

@@ -170,6 +170,13 @@ func (q *Queue) back() *back {
 	return b
 }
 
+// forget forgets what is known of queues: Redis may have lost everything.
+func (p *Peer) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.backs)
+}
+
 // relist is how often a peer lists a queue that it adds to, should its name have been lost.
 const relist = time.Minute
 

@@ -233,11 +233,11 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	}
 	o := opts.withDefaults()
 
-	w := p.present()
+	wanted := p.fleet.Wants(q.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case w != nil && w.wants(q.id):
+	case wanted:
 		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
 	case p.ran:
 		panic(fmt.Sprintf("worqr: Handle for %q after Run", q.name))

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Run joins the queues that have handlers, serves them, watches the other peers, and
@@ -56,9 +57,8 @@ func (p *Peer) Run(ctx context.Context) error {
 	if err := p.persist(fetch); err != nil {
 		return err
 	}
-	w := p.present()
 	for _, s := range p.services {
-		w.want(s.queue)
+		p.fleet.Want(s.queue.joined())
 	}
 	p.log.Info("worqr: serving", "worker", p.WorkerID(), "queues", queues, "version", Version)
 	<-fetch.Done()
@@ -113,13 +113,13 @@ func (p *Peer) persist(ctx context.Context) error {
 	var upset logs.Outage
 	began := time.Now()
 	said := began
-	for retry := redisconn.NewBackoff(); ; {
+	for retry := store.NewBackoff(); ; {
 		err := p.StartWorker(ctx)
 		if err == nil {
 			upset.Note(p.log, "cannot start the worker; retrying", nil)
 			return nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, errOld) {
+		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, fleet.ErrOld) {
 			return err
 		}
 		upset.Note(p.log, "cannot start the worker; retrying", err)
@@ -146,7 +146,7 @@ func (p *Peer) drain() (stuck int64) {
 	for _, s := range p.services {
 		s.Drain()
 		grace = max(grace, s.Options().Grace)
-		if r, err := s.queue.session(); err == nil {
+		if r, err := p.fleet.Session(s.queue.id); err == nil {
 			sessions = append(sessions, r)
 		}
 	}

@@ -70,7 +70,7 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if n < 1 || n > engine.MaxStarts {
 		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, engine.MaxStarts)
 	}
-	r, err := q.session()
+	r, err := q.peer.fleet.Session(q.id)
 	if err != nil {
 		return nil, err
 	}

@@ -2,17 +2,11 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
+	"iter"
 	"time"
 
-	"github.com/worqr/worqr/internal/engine"
-	"github.com/worqr/worqr/internal/logs"
-
-	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -32,33 +26,7 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
 	}
-	if p.present() != nil {
-		return nil
-	}
-	if err := p.checkRedis(ctx); err != nil {
-		return wrap("start worker", err)
-	}
-	p.mu.Lock()
-	if p.used {
-		p.id = newID()
-	}
-	p.used = true
-	w := newWorker(p, p.id)
-	p.mu.Unlock()
-	if err := w.register(ctx, p.calls, w.id); err != nil {
-		if errors.Is(err, redisconn.ErrUnknown) { // it may be there
-			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.beat())
-			defer cancel()
-			_ = p.unregister(tidy, w.id) // as well as can be done
-		}
-		return wrap("start worker", err)
-	}
-	p.mu.Lock()
-	p.worker = w
-	p.mu.Unlock()
-	w.loops.Go(w.keep)
-	w.loops.Go(w.belong)
-	return nil
+	return wrap("start worker", p.fleet.Start(ctx))
 }
 
 // StopWorker returns all tasks to the front of their queues, leaves and stops
@@ -81,33 +49,9 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 
 // stopWorker does it for who holds p.starting.
 func (p *Peer) stopWorker(ctx context.Context) error {
-	w, id := p.present(), p.WorkerID()
-	if w == nil {
-		return wrap("stop worker", ErrNotStarted)
-	}
-	err := w.leave(ctx)
-	for _, l := range p.work {
-		l.Abort()
-	}
-	p.control.Abort()
-	p.engine.Wait()
-	p.mu.Lock()
-	p.worker = nil
-	p.mu.Unlock()
-	if err == nil {
-		p.log.Info("worqr: stopped", "worker", id)
-	} else {
-		p.log.Warn("worqr: stopped without leaving; peers return its tasks once its lease has lapsed", "worker", id, "err", err)
-	}
+	err := p.fleet.Stop(ctx)
 	p.flushLog()
 	return wrap("stop worker", err)
-}
-
-// present is the started worker, or nil.
-func (p *Peer) present() *worker {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.worker
 }
 
 // StartWork joins those who serve the queue, so that StartTask may be called.
@@ -115,17 +59,14 @@ func (p *Peer) present() *worker {
 // when it works on the queue. A queue with a handler is served by Run: before and
 // after Run, StartWork fails with ErrInvalid for it.
 func (q *Queue) StartWork(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("start work", q.bad)
-	}
-	w := q.peer.present()
+	p := q.peer
 	switch {
-	case w == nil:
-		return q.wrap("start work", fmt.Errorf("%w; call StartWorker first", ErrNotStarted))
-	case !q.peer.isRunning() && q.peer.handles(q.id):
+	case q.bad != nil:
+		return q.wrap("start work", q.bad)
+	case p.fleet.IsStarted() && !p.isRunning() && p.handles(q.id):
 		return q.wrap("start work", errHandled)
 	}
-	return q.wrap("start work", w.join(ctx, q))
+	return q.wrap("start work", p.fleet.Join(ctx, q.joined()))
 }
 
 var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
@@ -135,13 +76,6 @@ func (p *Peer) handles(queue string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.services[queue] != nil
-}
-
-// wants reports whether the worker works on a queue, or is to.
-func (w *worker) wants(queue string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.wanted[queue] != nil
 }
 
 // StopWork returns our running tasks of the queue to its front and leaves those
@@ -155,185 +89,42 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
 	}
-	w := q.peer.present()
-	if w == nil {
-		return q.wrap("stop work", ErrNotWorking)
-	}
-	return q.wrap("stop work", w.part(ctx, q.id))
+	return q.wrap("stop work", q.peer.fleet.Leave(ctx, q.id))
 }
 
-// session is that of the present worker with the queue.
-func (q *Queue) session() (*engine.Session, error) {
-	w := q.peer.present()
-	if w == nil {
-		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
+// joined is the queue for the fleet.
+func (q *Queue) joined() *fleet.Queue {
+	p := q.peer
+	p.mu.Lock()
+	service := p.services[q.id]
+	p.mu.Unlock()
+	if service != nil {
+		return &fleet.Queue{Served: q.store(), Engine: service.Queue, Handled: true}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch r := w.members[q.id]; {
-	case r != nil:
-		return r.Session, nil
-	case w.wanted[q.id] != nil:
-		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
-	}
-	return nil, fmt.Errorf("%w; call StartWork first", ErrNotWorking)
+	return &fleet.Queue{Served: q.store(), Engine: q.served()}
 }
 
-// A serving is a session, and with which queue.
-type serving struct {
-	*engine.Session
-	queue *Queue
-	id    string // of the worker
-	asked int64  // the token that the join named
+// A Worker is a registered peer.
+type Worker struct {
+	ID            string
+	Name          string
+	Host          string
+	PID           int
+	StartedAt     time.Time // by the clock of the peer
+	Version       string    // of this library
+	Queues        []string  // that it serves
+	Lease         time.Duration
+	StuckHandlers int // handlers that ignore that their context has ended
 }
 
-// stay is what ends the membership.
-func (m *serving) stay() stay {
-	round, _ := m.Last()
-	return stay{round: round, asked: m.asked}
+// Workers yields the registered peers, but not those that were silent for two leases,
+// malformed entries, or registrations above a mebibyte. It ends after the first error.
+func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
+	return listed(store.Workers(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
 }
 
-// A worker is a started peer: its registration and its beats. Its id changes
-// each time it was evicted; everything else stays.
-type worker struct {
-	peer    *Peer
-	ctx     context.Context
-	stop    context.CancelFunc
-	last    context.Context // outlives ctx, for what nobody else will see to
-	hasten  context.CancelFunc
-	turn    chan struct{} // has the worker look at once where it belongs; holds one
-	loops   sync.WaitGroup
-	started time.Time
-	upset   logs.Outage // about beats
-	outside logs.Outage // about joins
-
-	joining chan struct{} // has an element during a join or a leave, which hold it before mu
-
-	mu       sync.Mutex // protects the fields below
-	id       string
-	evicted  bool
-	closing  bool
-	outdated bool              // the registration, or the names of the queues, could not be written
-	wanted   map[string]*Queue // to be served, whatever happens
-	members  map[string]*serving
-	numbers  map[membership]int64 // last rounds of what was left under this id
-	spent    map[membership]bool  // where this id may have been failed
-	loose    map[membership]stay  // memberships that may be there and should not
-	compare  time.Time            // when to compare leases with other peers; zero: it was done
-	warned   map[string]bool      // queues of which it was said that leases differ
-	dead     obituaries           // to be buried
-	prune    time.Time            // when to look for the dead on the roster; zero: they are off, as far as we know
-
-	redis   int64   // ms of Redis time when the last beat was answered; owned by the keeper
-	witness witness // likewise
-	beats   string  // the id under which it beat last; likewise
-}
-
-func newWorker(p *Peer, id string) *worker {
-	w := &worker{
-		peer: p, id: id, started: time.Now(),
-		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
-		wanted: map[string]*Queue{}, members: map[string]*serving{},
-		numbers: map[membership]int64{}, spent: map[membership]bool{}, loose: map[membership]stay{},
-		warned: map[string]bool{}, dead: obituaries{},
-	}
-	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.last, w.hasten = context.WithCancel(context.Background())
-	w.pruneLater()
-	return w
-}
-
-// want has the worker join the queue and stay joined.
-func (w *worker) want(q *Queue) {
-	w.mu.Lock()
-	w.wanted[q.id] = q
-	w.mu.Unlock()
-	w.hurry()
-}
-
-// hurry has the worker look at once where it belongs.
-func (w *worker) hurry() {
-	select {
-	case w.turn <- struct{}{}:
-	default:
-	}
-}
-
-// leave leaves every queue, still beating meanwhile, and ends the worker.
-func (w *worker) leave(ctx context.Context) error {
-	w.mu.Lock()
-	w.closing = true
-	w.mu.Unlock()
-	if w.await(ctx) == nil { // a join that is under way has ended; no other begins
-		w.pass()
-	}
-	w.mu.Lock()
-	members := slices.Collect(maps.Values(w.members))
-	w.mu.Unlock()
-	errs := make([]error, len(members))
-	var leaving sync.WaitGroup
-	for i, r := range members {
-		leaving.Go(func() {
-			if err := r.Leave(ctx); !errors.Is(err, store.ErrEvicted) {
-				errs[i] = r.queue.wrap("leave", err)
-			}
-		})
-	}
-	leaving.Wait()
-	w.stop()
-	stop := context.AfterFunc(ctx, w.hasten)
-	w.loops.Wait()
-	stop()
-	w.hasten()
-	for _, r := range members {
-		r.Unlisten()
-	}
-	errs = append(errs, w.loosenAll(ctx))
-	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time
-		var cancel func()
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.peer.opts.beat())
-		defer cancel()
-	}
-	if err := joined(append(errs, w.peer.unregister(ctx, w.id))); err != nil {
-		return fmt.Errorf("this could not be told to Redis, so peers return its tasks once its lease has lapsed: %w", err)
-	}
-	return nil
-}
-
-// keep beats until the worker ends.
-func (w *worker) keep() {
-	w.repeat(0, w.peer.opts.beat()/4, nil, &w.upset, "heartbeats fail; retrying", func(ctx context.Context) (next time.Duration, err error) {
-		at, err := w.beat(ctx)
-		return min(redisconn.Jitter(w.peer.opts.beat()/5)+w.peer.opts.beat()*4/5, at), err
-	})
-}
-
-// repeat does something until the worker ends: at first after a time, then when that
-// has told to, sooner where it fails, and whenever there is a turn. Where it fails it
-// waits for most, at most.
-func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error)) {
-	retry := redisconn.NewBackoff()
-	timer := time.NewTimer(first)
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-timer.C:
-		case <-turn:
-		}
-		ctx, cancel := context.WithTimeout(w.ctx, 2*w.peer.opts.beat())
-		next, err := do(ctx)
-		cancel()
-		switch {
-		case w.ctx.Err() != nil:
-			return
-		case err != nil:
-			next = min(retry.Next(), most, next)
-		default:
-			retry.Reset()
-		}
-		upset.Note(w.peer.log, says, err, "worker", w.peer.WorkerID())
-		timer.Reset(next)
-	}
+// Queues yields the names of the queues that were served or filled by this library, and
+// not deleted since, in no order. It ends after the first error.
+func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
+	return listed(store.Queues(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, func(name string) string { return name })
 }

@@ -86,10 +86,10 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/logs"
 
 	"github.com/gomodule/redigo/redis"
@@ -110,7 +110,7 @@ var (
 	// ErrDuplicate: an equal unique task is waiting or running.
 	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	// ErrNotStarted: call StartWorker (or Run) first.
-	ErrNotStarted = errors.New("worqr: the worker is not started")
+	ErrNotStarted = fleet.ErrNotStarted
 	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
 	ErrNotWorking = engine.ErrNotWorking
 	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
@@ -145,7 +145,7 @@ var (
 	// ErrEvictionPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
 	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
 	// take another Redis. Only StartWorker and Run ask.
-	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
+	ErrEvictionPolicy = fleet.ErrEvictionPolicy
 	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each
 	// role.
 	ErrDenied = errors.New("worqr: permission denied")
@@ -291,11 +291,10 @@ type Peer struct {
 	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
 	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
 	sub      *redisconn.Subscriber
-	counts   counters
 	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
 	engine   *engine.Engine
-	warned   sync.Once // of the eviction policy
+	fleet    *fleet.Fleet
 
 	shutdown context.Context // ends when Shutdown is called
 	shut     context.CancelFunc
@@ -303,14 +302,11 @@ type Peer struct {
 
 	starting sync.Mutex // held while the worker starts or stops
 
-	mu       sync.Mutex // protects the fields below
-	id       string
-	used     bool                // id was registered
+	mu       sync.Mutex          // protects the fields below
 	ran      bool                // Run was called
 	running  bool                // and has not returned
 	services map[string]*service // by queue
 	backs    map[string]*back    // by the queue's id; nil until one is needed
-	worker   *worker             // nil while not started
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
@@ -360,7 +356,6 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 		capacity: capacity.New(opts.capacity()),
 		services: map[string]*service{},
 		ended:    make(chan struct{}),
-		id:       newID(),
 	}
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
@@ -372,7 +367,11 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.sub = redisconn.NewSubscriber(dial, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
-		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: p.outdate,
+		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
+	})
+	p.fleet = fleet.New(fleet.Config{
+		Lines: p.lines(), Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version,
+		Describe: describe, CameBack: p.forget,
 	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
@@ -380,11 +379,7 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 
 // ID returns the worker id of the present incarnation. It changes when the
 // peer was evicted and has come back.
-func (p *Peer) WorkerID() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.id
-}
+func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker if StartWorker has started it, as StopWorker does, and
 // closes the connections that the peer has opened; a Pool that was given stays
@@ -462,11 +457,19 @@ func badName(what, name string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
 }
 
+// lines are the connections for who serves queues.
+func (p *Peer) lines() *store.Lines {
+	return &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
+}
+
+// store is the queue for who serves it.
+func (q *Queue) store() *store.Served {
+	return &store.Served{Lines: q.peer.lines(), Name: q.name, ID: q.id, Keys: q.keys}
+}
+
 // served is the queue for the engine.
 func (q *Queue) served() *engine.Queue {
-	p := q.peer
-	lines := &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
-	return p.engine.Queue(&store.Served{Lines: lines, Name: q.name, ID: q.id, Keys: q.keys}, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
+	return q.peer.engine.Queue(q.store(), engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
 }
 
 // Name returns the name of the queue.
@@ -481,6 +484,14 @@ func wrapOn(queue, verb string, err error) error {
 		return nil
 	}
 	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, queue), err)
+}
+
+// describe does so for the fleet, whose errors may be of no queue.
+func describe(verb, queue string, err error) error {
+	if queue == "" {
+		return wrap(verb, err)
+	}
+	return wrapOn(queue, verb, err)
 }
 
 func wrap(verb string, err error) error {
@@ -539,16 +550,13 @@ type PeerStats struct {
 	StuckHandlers   int64 // handlers that were disowned and still have not returned
 }
 
-// counters are what the engine doesn't count.
-type counters struct{ swept, returned, evicted atomic.Int64 }
-
 // Stats returns the counters of this process. It does no I/O.
 func (p *Peer) Stats() PeerStats {
-	c := p.engine.Counts()
+	c, f := p.engine.Counts(), p.fleet.Counts()
 	return PeerStats{
 		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(),
 		Canceled: c.Canceled.Load(), TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(),
-		WorkersEvicted: p.counts.swept.Load(), TasksReturned: p.counts.returned.Load(), TimesEvicted: p.counts.evicted.Load(),
+		WorkersEvicted: f.Swept.Load(), TasksReturned: f.Returned.Load(), TimesEvicted: f.Evicted.Load(),
 		RunningHandlers: c.Running.Load(), Retried: c.Retried.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(), StuckHandlers: c.Stuck.Load(),
 	}
 }

@@ -100,5 +100,8 @@ func (e *Engine) Counts() *Counts { return &e.counts }
 // Wait waits until no goroutine of the engine runs, but those of handlers.
 func (e *Engine) Wait() { e.background.Wait() }
 
+// Pass passes on what sessions that were ended have left free.
+func (e *Engine) Pass() { e.capacity.Pass() }
+
 // Flush logs what limits have left out so far.
 func (e *Engine) Flush() { e.failures.flush() }

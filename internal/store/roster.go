@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"strconv"
 	"strings"
@@ -115,19 +114,14 @@ func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) erro
 	for _, id := range ids {
 		calls = append(calls, redisconn.Command("DEL", s.Worker(id)), redisconn.Command("SREM", s.Workers(), id))
 	}
-	remove := func() error {
+	return Twice(func() error {
 		for _, reply := range r.Do(ctx, calls...) {
 			if reply.Err != nil {
 				return reply.Err
 			}
 		}
 		return nil
-	}
-	err := remove()
-	if errors.Is(err, redisconn.ErrUnknown) {
-		err = remove()
-	}
-	return err
+	})
 }
 
 // Prune takes peers off the list whose registration has ended. One that lives puts

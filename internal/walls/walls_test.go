@@ -24,10 +24,11 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
+	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
 	"internal/capacity":    {},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
+	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store"},
 	"internal/keys":        {},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "internal/redistest", "internal/store"},
@@ -43,9 +44,9 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     26,
+	"Redis":     9,
 	"file":      2,
-	"function":  4,
+	"function":  2,
 	"lock":      0,
 	"log":       6,
 	"test name": 0,

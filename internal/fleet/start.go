@@ -1,4 +1,4 @@
-package worqr
+package fleet
 
 import (
 	"context"
@@ -9,39 +9,39 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// errOld is why a worker does not start on a Redis without the commands of the scripts:
+// ErrOld is why a worker does not start on a Redis without the commands of the scripts:
 // it would be a member, start nothing, and give nothing back.
-var errOld = errors.New("worqr: Redis is too old")
+var ErrOld = errors.New("worqr: Redis is too old")
 
-// checkRedis fails with ErrEvictionPolicy where Redis would evict tasks, and with errOld where
+// checkRedis fails with ErrEvictionPolicy where Redis would evict tasks, and with ErrOld where
 // it is too old. It warns where it would evict once it had a bound, or would evict what
 // has a TTL. What it may not ask it takes to be well: a peer must not need more rights
 // than its work does.
-func (p *Peer) checkRedis(ctx context.Context) error {
+func (f *Fleet) checkRedis(ctx context.Context) error {
 	told := store.Told{}
-	errs := told.TellAll(ctx, p.calls, "memory", "server")
+	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server")
 	for i, what := range []string{"the eviction policy", "the version of Redis"} {
 		if errs[i] != nil {
-			p.log.Debug("worqr: "+what+" cannot be read", "err", errs[i])
+			f.Log.Debug("worqr: "+what+" cannot be read", "err", errs[i])
 		}
 	}
 	// Others than Redis say for which version of it they stand, or what they like.
 	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && store.IsOlder(v, store.Oldest) {
-		return fmt.Errorf("%w: it is %s, and lacks commands that are used here; use %s or later", errOld, v, store.Oldest)
+		return fmt.Errorf("%w: it is %s, and lacks commands that are used here; use %s or later", ErrOld, v, store.Oldest)
 	}
 	switch m := told.Policy(); {
 	case m.EvictsLists() && m.Maximum > 0:
 		return fmt.Errorf("%w: its maxmemory-policy is %s and its maxmemory %d bytes, so tasks would be lost as soon as it is full; set maxmemory-policy to noeviction",
 			ErrEvictionPolicy, m.Name, m.Maximum)
 	case m.EvictsLists():
-		p.warnPolicy("worqr: with a maxmemory, Redis would evict tasks; set maxmemory-policy to noeviction", m)
+		f.warnPolicy("worqr: with a maxmemory, Redis would evict tasks; set maxmemory-policy to noeviction", m)
 	case m.EvictsExpiring():
-		p.warnPolicy("worqr: a full Redis may evict registrations, nonces and the records of cancels; set maxmemory-policy to noeviction", m)
+		f.warnPolicy("worqr: a full Redis may evict registrations, nonces and the records of cancels; set maxmemory-policy to noeviction", m)
 	}
 	return nil
 }
 
 // warnPolicy warns once for each peer.
-func (p *Peer) warnPolicy(what string, m store.Policy) {
-	p.warned.Do(func() { p.log.Warn(what, "maxmemory-policy", m.Name, "maxmemory", m.Maximum) })
+func (f *Fleet) warnPolicy(what string, m store.Policy) {
+	f.warned.Do(func() { f.Log.Warn(what, "maxmemory-policy", m.Name, "maxmemory", m.Maximum) })
 }

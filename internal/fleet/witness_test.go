@@ -1,4 +1,4 @@
-package worqr
+package fleet
 
 import (
 	"testing"

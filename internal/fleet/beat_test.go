@@ -1,0 +1,101 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+// newFleet returns the fleet of a peer, and a queue of it.
+func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue) {
+	t.Helper()
+	dial, err := redisconn.FromURL(redistest.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func() *redisconn.Line {
+		l := redisconn.NewLine(dial, 0)
+		t.Cleanup(l.Close)
+		return l
+	}
+	log := logs.New(slog.New(slog.DiscardHandler))
+	lines := &store.Lines{Calls: line(), Work: [2]*redisconn.Line{line(), line()}, Control: line(), Sub: redisconn.NewSubscriber(dial, log)}
+	t.Cleanup(lines.Sub.Close)
+	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}})
+	f := New(Config{
+		Lines: lines, Space: store.SpaceOf(prefix), Log: log, Engine: e, Lease: lease,
+		Describe: func(_, _ string, err error) error { return err }, CameBack: func() {},
+	})
+	q := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: f.Space.Queue("q")}
+	return f, &Queue{Served: q, Engine: e.Queue(q, engine.Options{}, nil)}
+}
+
+// Beats wait for nobody: neither for a leave that takes long, nor for what a worker
+// does to come back.
+func TestBeatsWaitForNobody(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	f, q := newFleet(t, prefix, 300*time.Millisecond)
+	is.NoErr(f.Start(t.Context()))
+	is.NoErr(f.Join(t.Context(), q))
+	w := f.present()
+	is.NoErr(w.await(t.Context())) // as a leave does
+	c := redistest.Conn(t)
+	deadlines := map[string]bool{}
+	for end := time.Now().Add(20 * time.Second); len(deadlines) < 10; { // in far more than a lease
+		deadline, err := redis.String(c.Do("ZSCORE", prefix+":workers:{q}", f.ID()))
+		is.NoErr(err)
+		deadlines[deadline] = true
+		if time.Now().After(end) {
+			t.Fatalf("%d beats came", len(deadlines))
+		}
+	}
+	w.pass()
+	is.NoErr(f.Stop(t.Context()))
+	is.Equal(f.Stop(t.Context()), ErrNotStarted)
+}
+
+// Of the errors of many queues the one that hit all of them is told, else the first ones.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.NoErr(joined([]error{nil, nil}))
+	of := redis.Error("WRONGTYPE of a key")
+	all := errors.New("Redis is away")
+	is.Equal(joined([]error{nil, fmt.Errorf("queue a: %w", of), all}), all)
+	many := make([]error, most+5)
+	for i := range many {
+		many[i] = of
+	}
+	is.True(strings.HasSuffix(joined(many).Error(), "and 5 more errors"))
+}
+
+// Who was evicted is added up over the queues.
+func TestEvictions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f, _ := newFleet(t, "none", time.Second)
+	dead := evictions{}
+	is.Equal(f.swept("a", store.Look{Due: -1, Returned: 3, Failed: []store.Dead{{Worker: "w", Tasks: 3}}}, dead), time.Hour)
+	is.Equal(f.swept("b", store.Look{Due: time.Second, Returned: 1, Failed: []store.Dead{{Worker: "w", Tasks: 1}}}, dead), time.Second+time.Millisecond)
+	is.Equal(f.swept("b", store.Look{Again: true, Due: time.Second}, dead), 5*time.Millisecond) // but others get their turn
+	is.Equal(*dead["w"], eviction{queues: []string{"a", "b"}, tasks: 4})
+	is.Equal(f.Counts().Returned.Load(), int64(4))
+}

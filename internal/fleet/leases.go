@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// Peers of one queue should have the same lease. Else each judges the others by its own,
+// or two services share a queue that don't know of each other.
+
+// isToCompare reports once that it is time to compare leases: some time after a join.
+func (w *worker) isToCompare() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return isTime(&w.compare)
+}
+
+// compareLeases warns, once for each queue, of a peer with another lease. It looks at
+// two members of each queue: those whose leases end first and last.
+func (w *worker) compareLeases(ctx context.Context) {
+	w.mu.Lock()
+	self := w.id
+	var served []*Queue
+	for _, m := range w.members {
+		if !w.warned[m.queue.ID] {
+			served = append(served, m.queue)
+		}
+	}
+	w.mu.Unlock()
+	for queues := range slices.Chunk(served, page) {
+		members := store.Some(ctx, w.fleet.Lines.Calls, keysOf(queues)) // it is only a hint
+		others := map[string]bool{}
+		for _, ids := range members {
+			for _, id := range ids {
+				others[id] = true
+			}
+		}
+		delete(others, self)
+		known := w.fleet.registered(ctx, slices.Sorted(maps.Keys(others)))
+		for i, q := range queues {
+			w.compareLease(q, members[i], known)
+		}
+	}
+}
+
+// compareLease warns of the first member of a queue that has another lease.
+func (w *worker) compareLease(q *Queue, members []string, known map[string]store.Worker) {
+	lease := w.fleet.Lease
+	for _, id := range members {
+		other := known[id]
+		if other.Lease == 0 || other.Lease == lease {
+			continue
+		}
+		w.mu.Lock()
+		w.warned[q.ID] = true
+		w.mu.Unlock()
+		w.fleet.Log.Warn("worqr: peers of a queue have different leases; is it two services that use one queue?",
+			"queue", q.ID, "lease", lease, "other", other.Lease, "worker", id, "name", other.Name, "host", other.Host)
+		return
+	}
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// Jitter is a random time from half of d to d.
+func Jitter(d time.Duration) time.Duration { return redisconn.Jitter(d) }
+
+// A Beat is what a worker says with a heartbeat, on all its queues at once.
+type Beat struct {
+	Worker string
+	TTL    time.Duration // of the registration; 0 has none
+	Lease  time.Duration // 0 is forever
+	Grace  time.Duration // between two looks at one whose lease has expired
+	Judge  int64         // ms of Redis time until which others may be evicted; 0: they may not
+	Queues []Keys
+}
+
+// A Beaten is the answer to one.
+type Beaten struct {
+	Registered bool
+	Err        error // about the registration
+	Pulses     []*Pulse
+	Errs       []error // by queue
+}
+
+// Beat beats, in one exchange.
+func (b Beat) Beat(ctx context.Context, r Runner, s Space) (of Beaten) {
+	calls := []redisconn.Call{redisconn.Command("EXISTS", s.Worker(b.Worker))}
+	if b.TTL > 0 {
+		calls[0] = redisconn.Command("PEXPIRE", s.Worker(b.Worker), b.TTL.Milliseconds())
+	}
+	for _, q := range b.Queues {
+		calls = append(calls, BeatCall(q, b.Worker, b.Lease, b.Grace, b.Judge))
+	}
+	replies := r.Do(ctx, calls...)
+	of.Registered, of.Err = redis.Bool(replies[0].Value, replies[0].Err)
+	of.Pulses, of.Errs = make([]*Pulse, len(b.Queues)), make([]error, len(b.Queues))
+	for i, reply := range replies[1:] {
+		of.Pulses[i], of.Errs[i] = ReadBeat(reply)
+	}
+	return of
+}
+
+// Tokens reads the last tokens of queues, which joins have to name. Of is the index of the
+// queue of the error.
+func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of int, err error) {
+	tokens = make([]int64, len(queues))
+	for i, reply := range askTokens(ctx, r, queues) {
+		if tokens[i], err = ReadToken(reply); err != nil {
+			return nil, i, err
+		}
+	}
+	return tokens, 0, nil
+}
+
+func askTokens(ctx context.Context, r Runner, queues []Keys) []redisconn.Reply {
+	calls := make([]redisconn.Call, len(queues))
+	for i, q := range queues {
+		calls[i] = TokenCall(q)
+	}
+	return r.Do(ctx, calls...)
+}
+
+// Known returns the last tokens of queues as far as Redis says: 0 where none was given, and
+// -1 where nobody knows.
+func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
+	if len(queues) == 0 {
+		return nil
+	}
+	var replies []redisconn.Reply
+	_ = Twice(func() error { // the connection may be one to the Redis that was there before
+		replies = askTokens(ctx, r, queues)
+		return replies[0].Err
+	})
+	tokens := make([]int64, len(queues))
+	for i, reply := range replies {
+		var err error
+		if tokens[i], err = redis.Int64(reply.Value, reply.Err); err != nil && !errors.Is(err, redis.ErrNil) {
+			tokens[i] = -1
+		}
+	}
+	return tokens
+}
+
+// A Join is the wish to become a member of a queue.
+type Join struct {
+	Queue Keys
+	Asked int64 // the token that the queue had before
+	Round int64 // the rounds of the membership begin behind it
+}
+
+// A Joined is the answer to one, as ReadJoin has it.
+type Joined struct {
+	Joined bool
+	Err    error
+}
+
+// JoinAll asks for memberships for the lease (0: forever), in one exchange.
+func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, joins []Join) []Joined {
+	calls := make([]redisconn.Call, len(joins))
+	for i, j := range joins {
+		calls[i] = JoinCall(j.Queue, worker, lease, j.Asked, j.Round)
+	}
+	all := make([]Joined, len(joins))
+	for i, reply := range r.Do(ctx, calls...) {
+		all[i].Joined, all[i].Err = ReadJoin(reply)
+	}
+	return all
+}
+
+// Some returns two members of each queue, as far as Redis says: those whose leases end
+// first and last.
+func Some(ctx context.Context, r Runner, queues []Keys) [][]string {
+	var calls []redisconn.Call
+	for _, q := range queues {
+		calls = append(calls, redisconn.Command("ZRANGE", q.Workers(), 0, 0), redisconn.Command("ZRANGE", q.Workers(), -1, -1))
+	}
+	some := make([][]string, len(queues))
+	for i, reply := range r.Do(ctx, calls...) {
+		ids, _ := redis.Strings(reply.Value, reply.Err)
+		some[i/2] = append(some[i/2], ids...)
+	}
+	return some
+}
