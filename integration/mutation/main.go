@@ -70,9 +70,13 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 	if err != nil {
 		return false, err
 	}
-	all, err := s.breed()
+	all, wrong, err := s.breed()
 	if err != nil {
 		return false, err
+	}
+	for _, w := range wrong {
+		r.wrong++
+		fmt.Println("a mark:", w)
 	}
 	if list {
 		for _, m := range all {
@@ -104,8 +108,7 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	r.stale(all)
-	fmt.Printf("%d mutants: %d killed, %d survive for the reasons in survivors.go; %d wrong; %s\n",
+	fmt.Printf("%d mutants: %d killed, %d survive for the reasons in their marks; %d wrong; %s\n",
 		r.killed+r.explained+r.wrong, r.killed, r.explained, r.wrong, time.Since(begin).Round(time.Second))
 	return r.wrong == 0, nil
 }

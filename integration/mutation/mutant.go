@@ -32,6 +32,7 @@ type mutant struct {
 	edit  change
 	place place  // to be reached for the change to matter
 	text  string // the function, and the line with the change in braces
+	why   string // it makes no difference; "" where it does
 }
 
 // A change replaces bytes of a file.
@@ -84,7 +85,7 @@ func (b *breeder) add(c class, s span, by string) {
 func (b *breeder) put(c class, e change, p place) {
 	from := strings.LastIndexByte(b.src[:e.from], '\n') + 1
 	rest, _, _ := strings.Cut(b.src[e.to:], "\n")
-	rest, _, _ = strings.Cut(rest, " -- ")
+	rest, _, _ = strings.Cut(rest, " --")
 	shown := b.src[from:e.from] + "{" + b.src[e.from:e.to] + " → " + e.by + "}" + rest
 	b.found = append(b.found, mutant{
 		file: b.file, line: 1 + strings.Count(b.src[:e.from], "\n"), class: c, edit: e, place: p,

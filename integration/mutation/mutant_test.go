@@ -1,7 +1,7 @@
 package main
 
 import (
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 
@@ -72,29 +72,36 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// What is said of survivors is about mutants that there are, each once.
-func TestSurvivors(t *testing.T) {
+// Each mark excuses a mutant, for a reason that there is; and each reason excuses some.
+func TestMarks(t *testing.T) {
 	is := is.New(t)
 	s := &stand{root: "../.."}
 	is.NoErr(s.load())
-	all, err := s.breed()
+	all, wrong, err := s.breed()
 	is.NoErr(err)
-	r := &report{}
-	r.stale(all)
-	is.Equal(r.wrong, 0)
-	var names []string
-	for _, k := range survivors {
-		names = append(names, k.file+": "+k.text)
-		is.True(k.why != "")
-	}
-	slices.Sort(names)
-	is.Equal(len(slices.Compact(slices.Clone(names))), len(names))
-	names = names[:0]
+	is.Equal(wrong, nil)
+	idle := maps.Clone(reasons)
 	for _, m := range all {
-		names = append(names, m.file+": "+m.text)
+		maps.DeleteFunc(idle, func(_, why string) bool { return why == m.why })
 	}
-	slices.Sort(names)
-	is.Equal(len(slices.Compact(slices.Clone(names))), len(names))
+	is.Equal(len(idle), 0)
+}
+
+func TestExcused(t *testing.T) {
+	is := is.New(t)
+	const src = "if a > 0 and b > 0 then --! look bound.2 false\nend --! page true; what bound\n"
+	all, err := breed("sample", src)
+	is.NoErr(err)
+	is.Equal(excused("sample", src, all), []string{
+		"sample:2: page true.0: there is no such mutant, or reason", "sample:2: what bound.0: there is no such mutant, or reason",
+	})
+	var got []string
+	for _, m := range all {
+		if m.why == reasons["look"] {
+			got = append(got, m.text)
+		}
+	}
+	is.Equal(got, []string{"if {a > 0 and b > 0 → false} then", "if a > 0 and b {> → >=} 0 then"})
 }
 
 func TestAsked(t *testing.T) {

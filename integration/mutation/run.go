@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,27 +61,18 @@ func (s *stand) load() error {
 	return err
 }
 
-// breed returns all mutants, in order.
-func (s *stand) breed() (all []mutant, err error) {
-	for file, src := range s.source {
-		some, err := breed(file, src)
+// breed returns all mutants, in order, and what is wrong with the marks.
+func (s *stand) breed() (all []mutant, wrong []string, err error) {
+	for _, file := range slices.Sorted(maps.Keys(s.source)) {
+		some, err := breed(file, s.source[file])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		slices.SortStableFunc(some, func(a, b mutant) int { return a.edit.from - b.edit.from })
+		wrong = append(wrong, excused(file, s.source[file], some)...)
 		all = append(all, some...)
 	}
-	slices.SortStableFunc(all, func(a, b mutant) int {
-		return cmp.Or(strings.Compare(a.file, b.file), a.edit.from-b.edit.from)
-	})
-	seen := map[string]int{}
-	for i := range all {
-		m := &all[i]
-		key := m.file + m.text
-		if seen[key]++; seen[key] > 1 {
-			m.text += fmt.Sprintf(" (%d)", seen[key])
-		}
-	}
-	return all, nil
+	return all, wrong, nil
 }
 
 // rehearse runs all tests but some on scripts with probes.

@@ -28,8 +28,8 @@ end
 -- so was the lease, if there is more of it than is granted.
 local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease)
   and deadline >= now -- where its own lease has lapsed, that of others may have for the same reason
-local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know
-local held = there and redis.call('ZCARD', q.working .. worker) or 0
+local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know --! look bound
+local held = there and redis.call('ZCARD', q.working .. worker) or 0 --! look operand.2
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
@@ -40,7 +40,7 @@ if not broken then
   trim_log()
 end
 
-local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting)
+local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting) --! look operand.1 bound
 waiting = type(waiting) == 'number' and waiting or 0
 if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
@@ -52,8 +52,8 @@ local rank = redis.pcall('ZRANK', q.idle, worker)
 local canceled
 if held > 0 then
   redis.pcall('ZADD', q.holders, 'NX', 0, worker)
-  if canceling then
-    canceled = redis.call('ZRANGE', q.canceled, last_token() or 0, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  if canceling then --! look true
+    canceled = redis.call('ZRANGE', q.canceled, last_token() or 0, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2] --! first constant.3
     local said = redis.pcall('ZSCORE', q.holders, worker)
     if canceled and type(said) == 'string' and tonumber(said) >= tonumber(canceled) then
       canceled = nil
@@ -63,13 +63,13 @@ elseif canceling then
   holds_nothing(worker) -- should Redis have lost what it held
 end
 
-local batch = redis.pcall('ZRANGE', KEYS[17], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1]
+local batch = redis.pcall('ZRANGE', KEYS[17], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1] --! first constant.2
 if batch then
   local left = redis.pcall('LLEN', ARGV[10] .. batch)
   batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)
 end
 return {
-  deadline < now and 1 or 0,
+  deadline < now and 1 or 0, --! one operand.3
   waiting,
   held,
   type(rank) == 'number' and rank or -1,

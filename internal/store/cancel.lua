@@ -21,9 +21,9 @@
 local channel, payload = ARGV[6], ARGV[7]
 local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
-local PAGE, WATCHED = 10000, 150 -- copies in the list; while there are locks
-local ENTRIES = 100 -- copies in entries
-local BYTES, ENTRY_BYTES = 4194304, 262144 -- of these and of those
+local PAGE, WATCHED = 10000, 150 -- copies in the list; while there are locks --! page constant.2
+local ENTRIES = 100 -- copies in entries --! page constant
+local BYTES, ENTRY_BYTES = 4194304, 262144 -- of these and of those --! page constant
 local RAW = 1024 -- bytes of a payload that travels to the workers
 
 local token = last_token()
@@ -59,25 +59,25 @@ first_write()
 
 -- The list. What was in front of a lock leaves a gap there; at the front it is as if
 -- it had been taken.
-local lock = offset and redis.call('HGET', q.unique, digest) or ''
+local lock = offset and redis.call('HGET', q.unique, digest) or '' --! look operand.2
 local position = tonumber((string.match(lock, '^w:(.+)')))
 local removed, unlocks = 0, false
 if left > 0 then
   local most = math.min(left, page(offset and WATCHED or PAGE, BYTES))
   if offset then
-    local taken, known, furthest, left_by = 0, 0, -1, {}
+    local taken, known, furthest, left_by = 0, 0, -1, {} --! reset constant.3
     local before = position and ahead_of(gaps, offset, position)
     for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most)) do
       local gap
       furthest = length - 1 - index
-      if furthest == i - 1 then
+      if furthest == i - 1 then --! look false constant
         taken = i
       else
         gap, known = position_of(gaps, offset, furthest, known)
         left_by[#left_by + 1], left_by[#left_by + 2] = gap, gap
       end
     end
-    if #left_by > 0 then
+    if #left_by > 0 then --! pair constant
       redis.call('ZADD', q.gaps, unpack(left_by))
       gaps = q.gaps
     end
@@ -94,11 +94,11 @@ end
 
 -- The entries, when the list is done.
 if listed then
-  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
+  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or '' --! first constant.3; colon score.2
 end
-if last ~= '' and removed < 100 then
+if last ~= '' and removed < 100 then --! look operand.1
   local most = page(ENTRIES, ENTRY_BYTES)
-  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
+  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last, --! colon bound score.1
     'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
@@ -123,7 +123,7 @@ if kind == 'e' then
 elseif kind ~= 'w' then
   unlocks = kind ~= 'p' and ends
 end
-if lock ~= '' and unlocks then
+if lock ~= '' and unlocks then --! look operand.1
   redis.call('HDEL', q.unique, digest)
 end
 keep_offset()

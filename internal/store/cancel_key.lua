@@ -18,7 +18,7 @@ if broken then
   return broken
 end
 
-first_write()
+first_write() --! follows omitted
 local removed = unwait(q, entry) and 1 or 0
 local stopped, finished = 0, 0
 if process then

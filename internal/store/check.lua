@@ -24,7 +24,7 @@ end
 
 local found, returned, retries, ended = {}, 0, 0, false
 local function flaw(kind, name, mended, detail)
-  found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' }
+  found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' } --! one operand.3
 end
 
 -- Whether somebody serves the queue who has been heard of.
@@ -35,7 +35,7 @@ local function is_member(id)
 end
 
 local function is_returning(id)
-  return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
+  return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0 --! above constant.1
 end
 
 -- What a call reads of payloads, or hashes, before it leaves the other names to the next.
@@ -69,7 +69,7 @@ local function holders()
   local found = {}
   for _, members in ipairs({
     redis.call('ZRANGE', q.workers, 0, -1),
-    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0),
+    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0), --! between constant
   }) do
     for _, worker in ipairs(members) do
       if redis.call('EXISTS', q.working .. worker) == 1 then
@@ -83,7 +83,7 @@ end
 -- Who holds a process, of those who may.
 local all
 local function holder(id)
-  all = all or holders()
+  all = all or holders() --! look operand.1
   for _, w in ipairs(all) do
     if type(redis.pcall('ZSCORE', q.working .. w, id)) == 'string' then
       return w
@@ -133,7 +133,7 @@ local judges = {}
 function judges.process(id)
   if has_list(id) and not holder(id) then
     local token = last_token() or NEVER
-    local canceled = redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2]
+    local canceled = redis.call('ZREVRANGE', q.canceled, 0, 0, 'WITHSCORES')[2] --! first constant.2
     local above = math.max(token, tonumber(canceled or token)) + 1
     local moved = mend and give_back(q.working, id, above, 0)
     returned, ended = returned + (moved and 1 or 0), true
@@ -172,7 +172,7 @@ end
 -- A worker that holds something is a member, or its tasks are being returned; it is
 -- known to hold something; and its tokens have been given.
 function judges.working(w)
-  local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES')
+  local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES') --! first constant.2
   if #held == 0 then -- or an error, which has no elements
     return
   end
@@ -216,12 +216,12 @@ end
 -- A suspect is a member, or its tasks are being returned by somebody.
 function judges.suspect(w)
   local mark = tonumber(redis.call('ZSCORE', q.suspects, w))
-  if mark and mark > 0 and not is_member(w) then
+  if mark and mark > 0 and not is_member(w) then --! between constant
     if mend then
       redis.call('ZREM', q.suspects, w)
     end
     flaw('leftover', w, mend)
-  elseif mark and mark <= 0 and not alive then
+  elseif mark and mark <= 0 and not alive then --! between constant
     if mend then
       returned, ended = returned + take_back({ w }), true
     end
@@ -430,7 +430,7 @@ function judges.canceled(name)
   if ahead or redis.call('EXISTS', q.holders) == 0 then
     if mend then
       redis.call('ZREM', q.canceled, name)
-      redis.call('PEXPIRE', q.cancel .. name, 60000)
+      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
     end
     flaw(ahead and 'future-cancel' or 'cancel', name, mend)
   end
@@ -440,7 +440,7 @@ end
 function judges.record(name)
   if type(redis.pcall('HLEN', q.cancel .. name)) == 'number' and redis.call('PTTL', q.cancel .. name) == -1 then
     if mend then
-      redis.call('PEXPIRE', q.cancel .. name, 60000)
+      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
     end
     flaw('ttl', name, mend)
   end

@@ -48,16 +48,16 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
   bytes = bytes + #(unwait(q, entry, digest) or '')
   redis.call('ZREM', q.contents, member)
-  if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then
+  if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then --! look operand.1
     redis.call('HDEL', q.unique, digest)
   end
 end
 local others = redis.call('ZCARD', KEYS[17])
 local left = redis.call('ZCARD', q.contents) + others
-if not offset then
+if not offset then --! look false
   return { '0', left, others }
 end
-local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 500)
+local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 500) --! page constant
 local locks = page[2]
 for i = 1, #locks, 2 do
   local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))

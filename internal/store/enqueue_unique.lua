@@ -26,14 +26,14 @@ if not digest or #digest ~= 40 or string.find(digest, '[^0-9a-f]') then
 end
 local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0
 local removed = redis.call('ZCARD', KEYS[4])
-local gaps = removed > 0 and KEYS[4]
+local gaps = removed > 0 and KEYS[4] --! look operand.1 bound
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber((string.match(where, '^w:(.+)')))
   local held = not position -- it runs, or waits in the schedule
   local ahead = position and ahead_of(gaps, offset, position)
-  if ahead and ahead >= 0 and ahead < length then
+  if ahead and ahead >= 0 and ahead < length then --! lindex operand.3 bound constant
     held = redis.call('LINDEX', waiting, -ahead - 1) == payload
   end
   -- A lock on a place where the payload is not: somebody who does not know of

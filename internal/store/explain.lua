@@ -33,7 +33,7 @@ table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and 
 -- The entries of a lane in which the payload waits.
 local function entries_of(lane)
   local digest, names = digest_of(payload), {}
-  local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most)
+  local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most) --! colon score.1
   for i, member in ipairs(members) do
     names[i] = string.sub(member, 42)
   end
@@ -68,7 +68,7 @@ for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
   if waits or fields[4] then -- an error has no elements
     local process, holder, token = fields[4] or '', '', 0
-    local score = fields[4] and fields[5] and redis.pcall('ZSCORE', q.working .. fields[5], process)
+    local score = fields[4] and fields[5] and redis.pcall('ZSCORE', q.working .. fields[5], process) --! look operand.1
     if type(score) == 'string' then
       holder, token = fields[5], tonumber(score)
     end

@@ -23,7 +23,7 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[3], '-inf', UNMOVED, 'BYSCORE', 'L
   damaged[#damaged + 1] = string.sub(id, 1, 64)
 end
 if batch and #damaged == 0 then -- else the next call moves: what was put aside is told, whatever fails then
-  local key, moved, bytes = ARGV[2] .. batch, 0, 0
+  local key, moved, bytes = ARGV[2] .. batch, 0, 0 --! page constant.2
   while moved < PAGE and bytes < BYTES do
     local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT')
     if not payload then

@@ -16,7 +16,7 @@ if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) the
   return { 0, 0 }
 end
 first_write()
-local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
+local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
 if redis.call('ZSCORE', q.workers, worker) then
   fence({ worker }, -1)
 elseif mark > 0 then

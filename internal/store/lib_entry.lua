@@ -29,7 +29,7 @@ end
 -- after the first write would leave a task in no place.
 local function number(stored)
   local n = tonumber(stored)
-  return n and n >= 0 and n <= NEVER and math.floor(n) or 0
+  return n and n >= 0 and n <= NEVER and math.floor(n) or 0 --! rounded bound.1 constant.1
 end
 
 -- Digests of payloads. To compute one takes 2.5 ms for each MiB, so that of a large payload
@@ -37,7 +37,7 @@ end
 -- of another one with that payload: whoever names a wrong one harms the own task only.
 local digests = {
   large = 65536, -- bytes of a payload above which it is
-  hashed = 0, -- bytes of which a digest was computed
+  hashed = 0, -- bytes of which a digest was computed --! page constant
   named = {}, -- of the task that is being looked at
   computed = {},
 }
@@ -50,7 +50,7 @@ local function digest_of(payload)
   local digest = digests.named[payload] or digests.computed[payload]
   if not digest then
     digest, digests.hashed = redis.sha1hex(payload), digests.hashed + #payload
-    if #payload > digests.large then
+    if #payload > digests.large then --! computed true bound
       digests.computed[payload] = digest
     end
   end
@@ -59,7 +59,7 @@ end
 
 -- The next task is looked at.
 function digests.forget()
-  if next(digests.named) then
+  if next(digests.named) then --! empty true
     digests.named = {}
   end
 end
@@ -67,7 +67,7 @@ end
 -- Somebody names the digest of a payload, if it is one: the first who does is believed.
 function digests.name(payload, digest)
   if payload and is_digest(digest) then
-    digests.named[payload] = digests.named[payload] or digest
+    digests.named[payload] = digests.named[payload] or digest --! liar operand.1
   end
 end
 
@@ -78,7 +78,7 @@ function digests.is_kept(lane, entry, digest)
 end
 
 function digests.of_entry(lane, entry, payload, digest)
-  if payload and digests.is_kept(lane, entry, digest) then
+  if payload and digests.is_kept(lane, entry, digest) then --! look operand.1
     digests.name(payload, digest)
   end
 end
@@ -123,7 +123,7 @@ local function unwait(lane, entry, told, only)
   if not payload then
     return nil
   end
-  if told then
+  if told then --! computed false
     digests.name(payload, told)
   else
     digests.of_entry(lane, entry, payload, digest)
@@ -169,7 +169,7 @@ end
 local function entry_returned(entry, id, payload, due, retries, crashes)
   local key = q.keyed .. entry
   local newer, planned, keep, counts, low, high, digest
-  if is_key(entry) then -- nobody puts anything under the others
+  if is_key(entry) then -- nobody puts anything under the others --! look true
     newer, planned, keep, counts, low, high, digest = unpack(redis.call('HMGET', key,
       'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest'))
   end
@@ -185,7 +185,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
     end
     if keep ~= '1' then
       payload = newer
-    elseif newer ~= payload then
+    elseif newer ~= payload then --! look true
       redis.call('ZREM', q.contents, digest_of(newer) .. ':' .. entry)
     end
   end
@@ -197,13 +197,13 @@ end
 -- worker keeps it.
 local function kept()
   local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
-  local someone = not last.err and #last > 0
-  return someone and tonumber(last[2]) >= CLOCK, someone
+  local someone = not last.err and #last > 0 --! error operand.1; pair constant
+  return someone and tonumber(last[2]) >= CLOCK, someone --! epoch bound
 end
 
 local function keeps_time(worker)
   local score = scheduled and redis.pcall('ZSCORE', q.idle, worker)
-  return type(score) == 'string' and tonumber(score) >= CLOCK
+  return type(score) == 'string' and tonumber(score) >= CLOCK --! epoch bound.2
 end
 
 -- Whoever keeps the time hears that it has changed, or somebody idle begins to
@@ -211,7 +211,7 @@ end
 local function ring(lane)
   for _ = 1, WAKE_AT_MOST do
     local last = redis.pcall('ZPOPMAX', lane.idle)
-    if last.err or #last == 0 then
+    if last.err or #last == 0 then --! error operand.1
       return
     end
     local reached = redis.pcall('PUBLISH', lane.wake .. last[1], 0)
@@ -224,8 +224,8 @@ end
 -- Whether whoever keeps the time is to hear of something planned, or of having to.
 local function earlier(lane)
   if lane.first and not lane.earlier then
-    local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
-    lane.earlier = #next_ > 0 and tonumber(next_[2]) >= lane.first
+    local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
+    lane.earlier = #next_ > 0 and tonumber(next_[2]) >= lane.first --! pair constant
   end
   return lane.earlier
 end

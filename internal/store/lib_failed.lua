@@ -15,7 +15,7 @@ end
 -- Where there are more than keep, of those with a score from low on, the oldest go:
 -- as many as one call may drop, in elements and, but for the first, in bytes. What was
 -- given up has ASIDE added to its time. Returns how many went.
-local DROP_AT_MOST, DROP_BYTES = 100, 1048576
+local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
 local function trim(lane, low, keep)
   local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
   if excess <= 0 then
@@ -24,8 +24,8 @@ local function trim(lane, low, keep)
   local function oldest(from, to)
     return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
   end
-  local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf')
-  local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0
+  local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf') --! epoch score
+  local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0 --! page constant.4
   while dropped < excess and bytes < DROP_BYTES do
     local entry
     if planned[next_planned] and not (aside[next_aside]

@@ -3,7 +3,7 @@
 
 -- How long the record of a cancel stays that is not over; more than any worker needs to
 -- say what it holds of it. trim_log sets what is left once it is.
-local RECORD = 86400000
+local RECORD = 86400000 --! longer constant
 
 -- Put a cancel on record, with the last token given. Returns its token, or 0 when
 -- nobody holds anything that it may cover; how many were stopped and have finished
@@ -29,7 +29,7 @@ local function log_cancel(name, token)
   elseif not under_way then
     -- On record for as long as the message may be under way, so that who hears
     -- it spares what is started from now on.
-    redis.call('PEXPIRE', record, 60000)
+    redis.call('PEXPIRE', record, 60000) --! longer constant
   end
   local before = redis.call('HMGET', record, 'stopped', 'finished')
   return holds and token or 0, number(before[1]), number(before[2]), given

@@ -8,7 +8,7 @@
 
 -- How many are in front of a position; 0 or less: it is the front, or was.
 local function ahead_of(gaps, offset, position)
-  return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0)
+  return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0) --! stale score
 end
 
 -- The position that has so many in front of it; and, where there are gaps, how many of
@@ -21,9 +21,9 @@ local function position_of(gaps, offset, ahead, known)
     local gap = redis.call('ZRANGE', gaps, rank, rank, 'WITHSCORES')[2]
     return gap and tonumber(gap) <= offset + ahead + rank
   end
-  local low, stride = known, 1
+  local low, stride = known, 1 --! leap constant
   while is_below(low + stride - 1) do
-    low, stride = low + stride, stride * 2
+    low, stride = low + stride, stride * 2 --! leap constant
   end
   local high = low + stride - 1
   while low < high do

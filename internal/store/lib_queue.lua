@@ -61,7 +61,7 @@ end
 -- second lane, so these are asked for together.
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
-local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false
+local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false --! look constant.4
 -- The error, where a key of the schedule is of another type: then every
 -- script refuses before it changes anything, but for beats, which go on.
 local broken
@@ -77,11 +77,11 @@ if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled,
   scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the schedule
   size('ZCARD', q.contents)
   keyed = size('HLEN', q.entries) > 0 -- something runs out of it
-  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
+  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then --! look true bound
     offset = tonumber(redis.call('HGET', q.unique, 'offset'))
-    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps
+    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps --! look operand.1 bound
     canceling = redis.call('ZCARD', q.canceled) > 0
-    suspecting = redis.call('ZCARD', q.suspects) > 0
+    suspecting = redis.call('ZCARD', q.suspects) > 0 --! look bound
     counting = size('HLEN', q.ledger) > 0 -- workers died
     paused = redis.call('EXISTS', q.paused) == 1
   end

@@ -44,7 +44,7 @@ end
 -- What one call does at most, so that it takes far less than 5 ms.
 local AT_ONCE = 100 -- tasks given back
 local BYTES = 4194304 -- of their payloads, unless the first one has more; a quarter of those that it hashes
-local RETURNS = 500 -- workers whose tasks it compares
+local RETURNS = 500 -- workers whose tasks it compares --! page constant
 local SUSPECTS = 1000 -- workers noted as lapsed
 local FENCES = 200 -- workers failed
 
@@ -52,10 +52,10 @@ local FENCES = 200 -- workers failed
 -- workers that hold nothing.
 local function newest(workers, limit)
   local heads, none, found = {}, {}, {}
-  local size = math.max(math.floor(limit / #workers), 1)
+  local size = math.max(math.floor(limit / #workers), 1) --! page clamp constant
   -- The next task of a worker; false when there is none.
   local function advance(head)
-    if head.at > #head.page then
+    if head.at > #head.page then --! pair bound
       head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
       head.from, head.at = head.from + size, 1
     end
@@ -64,24 +64,24 @@ local function newest(workers, limit)
     return head.token
   end
   for _, worker in ipairs(workers) do
-    local head = { worker = worker, page = {}, at = 1, from = 0 }
+    local head = { worker = worker, page = {}, at = 1, from = 0 } --! reset constant.1
     if advance(head) then
       heads[#heads + 1] = head
     elseif not head.page.err then
       none[#none + 1] = worker
     end
   end
-  table.sort(heads, function(a, b) return a.token > b.token end)
-  for i = limit + 1, #heads do
+  table.sort(heads, function(a, b) return a.token > b.token end) --! start bound
+  for i = limit + 1, #heads do --! page constant
     heads[i] = nil -- each of the others has a newer one
   end
-  size = math.max(size, 10)
+  size = math.max(size, 10) --! page clamp constant
   while heads[1] and #found < limit do
     local head = table.remove(heads, 1)
     found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
     if advance(head) then
       local place = 1
-      while heads[place] and heads[place].token > head.token do
+      while heads[place] and heads[place].token > head.token do --! start bound
         place = place + 1
       end
       table.insert(heads, place, head)
@@ -130,7 +130,7 @@ end
 
 -- Whose return is under way; a page of them.
 local function returning()
-  return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS)
+  return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
 end
 
 -- Go on with the returns that somebody began. Returns whether others may start,
@@ -138,12 +138,12 @@ end
 -- try again at once.
 local function resume_return()
   local workers = returning()
-  if #workers == 0 then
+  if #workers == 0 then --! look false
     return true, false
   end
   local returned, handled = take_back(workers)
   wake(q.idle, q.wake, returned)
-  local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0
+  local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0 --! between constant.2
   return not more, more
 end
 
@@ -154,12 +154,12 @@ end
 local function suspect(grace)
   local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
   if lapsed == 0 then
-    return 0, false
+    return 0, false --! look constant.1
   end
   local noted = redis.call('ZCOUNT', q.suspects, '(0', '+inf')
   local from, most = noted, SUSPECTS
   if noted >= lapsed then
-    from, most = 0, 20
+    from, most = 0, 20 --! page constant.2
   end
   local marks = {}
   for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
@@ -179,7 +179,7 @@ end
 -- is none).
 local function look(grace, judge)
   local lapsed, more = suspect(grace)
-  if lapsed == 0 and not suspecting then
+  if lapsed == 0 and not suspecting then --! look false
     return {}, 0, 0, -1 -- as nearly always
   end
   local failed, dead, back = {}, {}, {}
@@ -208,7 +208,7 @@ local function look(grace, judge)
     more = more or left > 0 and handled > 0
   end
   alert(q, returned)
-  local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1
-  return failed, returned, more and 1 or 0, due_in
+  local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2
+  local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1 --! pair constant.1
+  return failed, returned, more and 1 or 0, due_in --! one operand.3
 end

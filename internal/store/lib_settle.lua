@@ -20,11 +20,11 @@ end
 
 -- A payload was put back to the front: its position. A gap there is one no more.
 local function position_returned()
-  if not gaps then
+  if not gaps then --! look false
     offset = offset - 1
     return offset
   end
-  front = (front or position_of(gaps, offset, 0, 0)) - 1
+  front = (front or position_of(gaps, offset, 0, 0)) - 1 --! look operand.1
   if redis.call('ZREM', q.gaps, front) == 0 then
     offset = offset - 1
   end
@@ -33,7 +33,7 @@ end
 
 -- The lock at one place goes to another, or goes.
 local function lock_moved(payload, from, to)
-  if offset then
+  if offset then --! look true
     local digest = digest_of(payload)
     if redis.call('HGET', q.unique, digest) == from then
       if to then
@@ -47,13 +47,13 @@ end
 
 -- Gaps in front of the front are part of the offset from now on; a page of them.
 local function close_gaps()
-  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2]
+  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2] --! first constant.2
   if not lowest or tonumber(lowest) > offset then
     return
   end
-  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {}
+  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {} --! page constant.2
   while page[2 * #passed + 2] and tonumber(page[2 * #passed + 2]) <= offset + #passed do
-    passed[#passed + 1] = page[2 * #passed + 1]
+    passed[#passed + 1] = page[2 * #passed + 1] --! gap constant.3
   end
   redis.call('ZREM', q.gaps, unpack(passed))
   offset = offset + #passed
@@ -65,7 +65,7 @@ local function keep_offset()
     if redis.call('HLEN', q.unique) == 1 then
       redis.call('UNLINK', q.unique, q.gaps)
     else
-      if gaps then
+      if gaps then --! look true
         close_gaps()
       end
       redis.call('HSET', q.unique, 'offset', offset)
@@ -80,7 +80,7 @@ local function entry_of(id)
   digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
   if not entry then
-    return nil, 0, 0
+    return nil, 0, 0 --! keyed constant.2
   end
   local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died', 'sum')
   if runs.err then
@@ -88,7 +88,7 @@ local function entry_of(id)
   end
   if runs[1] and runs[1] ~= id then
     redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
-    return nil, 0, 0
+    return nil, 0, 0 --! keyed constant.2
   end
   local of, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
   return entry, number(runs[2]), number(runs[3]), of == id and digest
@@ -100,11 +100,11 @@ local function died_of(digest)
 end
 
 local function crashes_of(payload)
-  return counting and died_of(digest_of(payload)) or 0
+  return counting and died_of(digest_of(payload)) or 0 --! look operand.2
 end
 
 local function forget_crashes(payload)
-  if counting then
+  if counting then --! look true
     redis.call('HDEL', q.ledger, digest_of(payload))
   end
 end
@@ -125,13 +125,13 @@ end
 -- Counts the end of a process that a cancel of its payload or its key covers;
 -- false if none does.
 local function count_canceled(payload, entry, id, token, field)
-  if not canceling then
+  if not canceling then --! look false
     return false
   end
   local covered = false
-  for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do
+  for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
-    if canceled and token <= canceled then
+    if canceled and token <= canceled then --! token bound
       local record = q.cancel .. name
       if redis.pcall('HEXISTS', record, 'token') == 1 then
         redis.pcall('HINCRBY', record, field, 1) -- the count is only told
@@ -139,7 +139,7 @@ local function count_canceled(payload, entry, id, token, field)
       redis.pcall('ZREM', q.stopping, stopping_as(name, token, id))
       if is_key(name) then -- of a key only one runs
         redis.call('ZREM', q.canceled, name)
-        redis.call('PEXPIRE', record, 60000)
+        redis.call('PEXPIRE', record, 60000) --! longer constant
       end
       covered = true
     end
@@ -157,7 +157,7 @@ end
 -- script that ends processes ends with this; it looks at a page of the log, and
 -- where what does not stop fills that, at another one each time.
 local function trim_log()
-  local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES')
+  local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES') --! first constant.2
   if not lowest or lowest.err then
     return
   end
@@ -165,13 +165,13 @@ local function trim_log()
   if said == 0 then
     return
   end
-  local from = said > 100 and micros % (said - 99) or 0
+  local from = said > 100 and micros % (said - 99) or 0 --! page bound constant.1
   for _, name in ipairs(redis.call('ZRANGE', q.canceled, from, math.min(from + 100, said) - 1)) do
     local one = name_of(name)
-    local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1)
+    local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1) --! first constant.2; colon score.1
     if #runs == 0 then -- or it cannot be read
       redis.call('ZREM', q.canceled, name)
-      redis.call('PEXPIRE', q.cancel .. name, 60000)
+      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
     end
   end
   if not lowest[2] then -- nobody holds anything; the other records end by themselves
@@ -197,14 +197,14 @@ local function take_out(id, digest)
     return nil
   end
   local payload = pop(id)
-  digests.name(payload, digest or named)
+  digests.name(payload, digest or named) --! computed operand.2
   return payload, entry, tried, crashes
 end
 
 -- What is left of a process without its payload ends for good.
 local function remove(working, id, payload, entry)
   redis.call('ZREM', working, id)
-  if offset and payload then
+  if offset and payload then --! lost true operand.2; look operand.1
     lock_moved(payload, 'p:' .. id, nil)
   end
   if entry then
@@ -220,7 +220,7 @@ local function throw_out(id, digest)
     return nil
   end
   redis.call('UNLINK', q.process .. id)
-  local payload = n > 0 and {}
+  local payload = n > 0 and {} --! unread operand.2
   digests.name(payload, digest)
   return payload, entry
 end
@@ -230,7 +230,7 @@ end
 -- something else returned.
 local function finish(working, id, token, field, digest)
   local payload, entry
-  if digest then
+  if digest then --! look false
     payload, entry = throw_out(id, digest)
   else
     payload, entry = take_out(id)
@@ -238,13 +238,13 @@ local function finish(working, id, token, field, digest)
   if payload == nil then
     return nil
   end
-  if payload and canceling then
+  if payload and canceling then --! look operand.2
     count_canceled(payload, entry, id, token, field)
   end
-  if payload and counting and not is_key(entry) then
+  if payload and counting and not is_key(entry) then --! look operand.2
     forget_crashes(payload)
   end
-  if offset or entry then
+  if offset or entry then --! look true
     remove(working, id, payload, entry)
   else
     redis.call('ZREM', working, id)
@@ -252,7 +252,7 @@ local function finish(working, id, token, field, digest)
   return payload or ''
 end
 
-local carried = 0 -- bytes of the payloads that were given back
+local carried = 0 -- bytes of the payloads that were given back --! page constant
 
 -- The process goes back to the front (true), or ends if a cancel covers it
 -- (false). When a key is of another type, nothing happens (nil). If its worker
@@ -263,19 +263,19 @@ local function give_back(working, id, token, died, later, digest)
     return nil
   end
   local function untrack()
-    if later then
+    if later then --! batch false
       later[#later + 1] = id
     else
       redis.call('ZREM', working, id)
     end
   end
   local payload
-  if entry or canceling then
+  if entry or canceling then --! look true
     payload = redis.pcall('LINDEX', q.process .. id, 0)
     if type(payload) == 'table' then
       return nil
     end
-    digests.name(payload, digest or named)
+    digests.name(payload, digest or named) --! computed operand.1
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false
@@ -304,7 +304,7 @@ local function give_back(working, id, token, died, later, digest)
       return false -- Redis has lost it
     end
     payload = moved
-    digests.name(payload, digest)
+    digests.name(payload, digest) --! computed omitted
     if offset then
       lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
     end

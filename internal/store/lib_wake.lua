@@ -10,7 +10,7 @@ local function wake(idle, channel, n)
       break
     end
     local worker = redis.pcall('ZPOPMIN', idle)
-    if worker.err or #worker == 0 then
+    if worker.err or #worker == 0 then --! error operand.1
       break
     end
     local reached = redis.pcall('PUBLISH', channel .. worker[1], n)

@@ -28,7 +28,7 @@ digests.of_entry(q, entry, waiting, digest)
 digests.name(payload, ARGV[13])
 
 -- A rule bounds the time of what waits; two in a row are one such rule again.
-local bounds = { always = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }
+local bounds = { always = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
 end
@@ -51,7 +51,7 @@ else
 end
 
 redis.call('HSET', key, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
-if payload ~= waiting then
+if payload ~= waiting then --! look true
   if waiting then
     redis.call('ZREM', q.contents, digest_of(waiting) .. ':' .. entry)
     redis.call('HDEL', key, 'digest')

@@ -69,7 +69,7 @@ local budget, room = bound(tonumber(ARGV[24])), bound(tonumber(ARGV[25]))
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
 local brief = ARGV[26] == '1'
-local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0
+local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0 --! passed operand.2 constant
 local at = 30
 
 -- All checks first: Redis does not roll back.
@@ -90,7 +90,7 @@ end
 local watched = canceling or counting or offset
 
 -- The ids of a page of ends, from a place on, and their scores.
-local PAGE = 1000 -- unpack has a limit
+local PAGE = 1000 -- unpack has a limit --! page constant
 local MANY = 24
 local function ends_from(place, count)
   local ids = {}
@@ -104,7 +104,7 @@ end
 -- is settled first is looked up.
 -- Whether it holds anything, where that tells; false means that it may not.
 local score, page, held
-local holds = false
+local holds = false --! reset constant
 if outcomes > 0 then
   score = redis.call('ZSCORE', working, ARGV[at])
   holds = score
@@ -112,7 +112,7 @@ elseif ends > 0 then
   page, held = ends_from(at, ends)
   holds = held[1]
 else
-  holds = redis.call('ZCARD', working) > 0
+  holds = redis.call('ZCARD', working) > 0 --! look constant
 end
 
 local overtaken = round < last
@@ -133,9 +133,9 @@ idlers = type(idlers) == 'number' and idlers or 0
 -- and only where the message takes time: for a short one it is as well to send it.
 local present
 local function listened()
-  if present == nil then
+  if present == nil then --! look true
     local subscribers, patterns = redis.pcall('PUBSUB', 'NUMSUB', done), redis.pcall('PUBSUB', 'NUMPAT')
-    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
+    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0 --! look bound.2
   end
   return present
 end
@@ -149,7 +149,7 @@ end
 local heeded, observed = true, false
 digests.encoded = 0
 local function announce(payload, large, word)
-  if not heeded then
+  if not heeded then --! unheard false
     return
   end
   local event = { workerId = worker }
@@ -159,7 +159,7 @@ local function announce(payload, large, word)
       size, digest = string.match(about, '^(%d+):(%x+)$')
     elseif #value > digests.large or digests.encoded >= 200000 then
       size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
-    elseif #value > 1024 and not listened() then
+    elseif #value > 1024 and not listened() then --! unheard false bound constant
       size, digest = #value, redis.sha1hex(value)
     else
       event[name], digests.encoded = value, digests.encoded + #value
@@ -169,7 +169,7 @@ local function announce(payload, large, word)
   end
   tell_of('task', payload, large)
   local about, from = string.match(word, '^[#+](%d+:%x+):?()')
-  local encoded = about and string.sub(word, 1, 1) == '+' and listened()
+  local encoded = about and string.sub(word, 1, 1) == '+' and listened() --! encoded operand.1; unheard operand.3
   if not encoded and word ~= '' then
     tell_of('result', string.sub(word, 2), about)
   end
@@ -228,11 +228,11 @@ local settled, trouble = {}, ''
 digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
-  keyed = any and i <= entries -- so that plain ones cost nothing more
+  keyed = any and i <= entries -- so that plain ones cost nothing more --! look operand
   local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   local digest = string.match(large, digests.large_one)
   at = at + 5
-  if i > 1 then
+  if i > 1 then --! look true bound
     score = redis.call('ZSCORE', working, id)
   end
   if tonumber(score) ~= started then
@@ -302,12 +302,12 @@ at = at + 1
 for _ = 1, runs do
   local name, id = ARGV[at], ARGV[at + 1]
   at = at + 2
-  local begun, canceled = redis.call('ZSCORE', working, id), canceling and redis.call('ZSCORE', q.canceled, name)
-  if begun and canceled and tonumber(begun) <= tonumber(canceled) then
+  local begun, canceled = redis.call('ZSCORE', working, id), canceling and redis.call('ZSCORE', q.canceled, name) --! look operand.1
+  if begun and canceled and tonumber(begun) <= tonumber(canceled) then --! token bound
     redis.pcall('ZADD', q.stopping, 0, stopping_as(name, tonumber(begun), id))
   end
 end
-if canceling and said > 0 and said <= token then
+if canceling and said > 0 and said <= token then --! look operand.2 bound.1
   redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker)
 end
 
@@ -335,7 +335,7 @@ local function tell(payload, given, entry, retries, crashes)
     bytes = #payload
     payload = ''
   end
-  if entry or crashes > 0 or bytes > 0 then
+  if entry or crashes > 0 or bytes > 0 then --! reply true bound; length constant.2
     local story = ''
     if entry and not failed then -- what the failure was
       local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
@@ -369,7 +369,7 @@ end
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
 -- list, the same where locks or deaths have to be seen to, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload for each µs.
-local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400
+local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400 --! cost constant
 local spent = 0
 local function spend(cost, payload)
   spent = spent + cost + math.floor(#payload / BYTES)
@@ -442,13 +442,13 @@ if round <= last then
   -- and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
-    if before then
+    if before then --! ids true
       local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
       local entry, tried, died, digest = entry_of(ARGV[i])
       if type(payload) ~= 'string' or entry == false then
         break -- it is lost, and the others would not be in their places
       end
-      digests.name(payload, digest)
+      digests.name(payload, digest) --! computed omitted
       if not is_key(entry) then
         died = crashes_of(payload)
       end
@@ -462,16 +462,16 @@ elseif open and wanted > 0 and not brief then
   -- That is not looked at again, but for the first when such a task may start.
   if passed > 0 then
     local place = redis.call('ZRANK', q.schedule, passed_last)
-    local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+    local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES') --! first constant.2
     if place and place < passed and tonumber(head[2]) >= passed_first then
       before_it = place + 1
     end
   end
-  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled
+  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled --! page clamp.2; reset constant.1
   local read -- how many there should be on the page
   while scheduled and goes_on() and others < 999 and cleared < 500 do
-    if next_one > #due then
-      if read and #due < 2 * read or skipped >= PASS_AT_MOST then
+    if next_one > #due then --! pair bound
+      if read and #due < 2 * read or skipped >= PASS_AT_MOST then --! look operand.1
         break -- that was all, or all for this round
       end
       local from = before_it + skipped
@@ -523,7 +523,7 @@ elseif open and wanted > 0 and not brief then
       gave_up = true
       cleared, spent = cleared + 1, spent + BURIED + math.floor(#payload / BYTES)
     elseif crashes > 0 and first > #ARGV - ahead then
-      final = first - 1 -- nor does it wait beside others
+      final = first - 1 -- nor does it wait beside others --! reset constant
     elseif not risky(crashes, payload) then
       read()
       if deadly(payload, entry, retries, crashes) then
@@ -548,7 +548,7 @@ elseif open and wanted > 0 and not brief then
     end
     if prefix[1] > 0 then
       prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
-      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
+      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] --! first constant.2
     end
   end
   if not counting and not offset then
@@ -605,17 +605,17 @@ elseif open and wanted > 0 and not brief then
   end
   -- Of a small set Redis makes a list, which each look-up of a member walks. A long member,
   -- which goes at once, makes it a skip list for as long as it has others.
-  local long = #scores >= 2 * MANY and string.rep('-', 65)
+  local long = #scores >= 2 * MANY and string.rep('-', 65) --! long constant.2
   if long then
-    redis.call('ZADD', working, 0, long)
+    redis.call('ZADD', working, 0, long) --! long constant
   end
   for i = 1, #scores, 2 * PAGE do
-    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores)))
+    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores))) --! twice clamp.2 constant.1
   end
   if long then
     redis.call('ZREM', working, long)
   end
-  if #scores > 0 then
+  if #scores > 0 then --! pair constant
     redis.call('SET', q.token, token)
   end
 end
@@ -627,7 +627,7 @@ end
 
 -- Who begins to hold something has nothing that a cancel before this one's starts
 -- covers.
-if #scores > 0 then
+if #scores > 0 then --! pair constant
   if not holds then
     redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)
   end
@@ -643,9 +643,9 @@ trim_log()
 -- Come back short: wait to be woken, or keep the time if nobody does. Otherwise
 -- there may be more: let another one have it, which does the same.
 local rank, due = -1, -1
-local more = not empty and open and redis.pcall('LLEN', q.waiting)
+local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
-if scheduled and open and not more then
+if scheduled and open and not more then --! look operand.1
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
   if more and skipped >= PASS_AT_MOST then
     more, again = false, true -- the next round goes on behind them
@@ -659,9 +659,9 @@ if idle and told / 3 + #plain < needed and not again then
   if scheduled and not kept() then
     score = now + CLOCK
     q.earlier, q.first = false, nil
-    local next_ = redis.call('ZRANGEBYSCORE', q.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
-    if open and #next_ > 0 then
-      due = math.min(math.max(tonumber(next_[2]) * 1000 - micros, 0), 3600000000)
+    local next_ = redis.call('ZRANGEBYSCORE', q.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
+    if open and #next_ > 0 then --! pair constant
+      due = math.min(math.max(tonumber(next_[2]) * 1000 - micros, 0), 3600000000) --! soon clamp.3 constant.2
     end
   end
   redis.pcall('ZADD', q.idle, score, worker)
@@ -671,11 +671,11 @@ end
 if more and idlers > 0 then
   wake(q.idle, q.wake, 1)
 end
-local keeper, someone = true, true
+local keeper, someone = true, true --! look constant.2
 if scheduled then
   keeper, someone = kept()
 end
-if someone and (not keeper or earlier(q)) then
+if someone and (not keeper or earlier(q)) then --! look operand.1
   ring(q)
 end
 if failed and failed.ready then
@@ -701,9 +701,9 @@ elseif canceling and not overtaken then
   if #new == 200 then -- 100 and their scores
     again = true
   end
-  if #new > 0 then
+  if #new > 0 then --! pair constant
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped,
-  prefix, observed and 1 or 0, watched and 1 or 0 }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7
+  prefix, observed and 1 or 0, watched and 1 or 0 } --! one operand.3 operand.7
