@@ -53,7 +53,7 @@ const (
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
 		if store.Spans(payloads) {
-			_, err := q.enqueueBatch(ctx, store.Batch{ID: newID()}, payloads)
+			_, err := q.enqueueBatch(ctx, store.Batch{ID: store.NewID()}, payloads)
 			return true, err
 		}
 		copied := redisconn.Copy(payloads)
@@ -73,7 +73,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	}
 	err = q.produce(ctx, payloads, func() (alone bool, err error) {
 		if store.Spans(payloads) {
-			fresh, err = q.enqueueBatch(ctx, store.Batch{ID: newID(), Nonce: nonce, Window: nonceWindow}, payloads)
+			fresh, err = q.enqueueBatch(ctx, store.Batch{ID: store.NewID(), Nonce: nonce, Window: nonceWindow}, payloads)
 			return fresh, err
 		}
 		copied := redisconn.Copy(payloads)

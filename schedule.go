@@ -125,7 +125,7 @@ func millis(t time.Time) (int64, error) {
 // and CancelKey. Otherwise it's like Put, with the same limits of the time; but if
 // you repeat it, the task is there twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
-	key = newID()
+	key = store.NewID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
 		return "", q.wrap("enqueue at a time", err)
 	}

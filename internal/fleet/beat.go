@@ -21,8 +21,8 @@ type beat struct {
 	latest  int64 // ms of Redis time at which it is answered at the latest, unless the clock of Redis has jumped
 }
 
-// A heard is what was answered to it.
-type heard struct {
+// A result is what came of it.
+type result struct {
 	next     time.Duration // until the next beat, at the latest
 	lapsed   bool          // leases have lapsed for a reason that may hold for all
 	answered bool
@@ -49,21 +49,21 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	// Where the clock of Redis has jumped ahead others have lapsed for that, even if our
 	// own lease was renewed by a round since.
 	b.latest = w.redis + time.Since(w.witness.beaten).Milliseconds() + f.lease.Beat.Milliseconds()
-	h := heard{next: 1<<63 - 1, dead: evictions{}}
+	r := result{next: 1<<63 - 1, dead: evictions{}}
 	for i, m := range b.members {
-		w.hear(b, &h, m, answer.Pulses[i], answer.Errs[i])
+		w.receive(b, &r, m, answer.Pulses[i], answer.Errs[i])
 	}
-	w.heardSelf(b, &h, answer)
-	if h.cut {
+	w.receiveSelf(b, &r, answer)
+	if r.cut {
 		w.witness.cut()
 	}
-	if h.answered {
-		wait := w.witness.hears(b.sent, time.Now(), h.lapsed)
+	if r.answered {
+		wait := w.witness.receive(b.sent, time.Now(), r.lapsed)
 		if !b.judge {
-			h.next = min(h.next, max(wait, 5*time.Millisecond))
+			r.next = min(r.next, max(wait, 5*time.Millisecond))
 		}
 	}
-	return h.next, h.err
+	return r.next, r.err
 }
 
 // nextBeat is what to say now.
@@ -80,40 +80,40 @@ func (w *worker) nextBeat() beat {
 	return b
 }
 
-// hear takes in the answer about one queue.
-func (w *worker) hear(b beat, h *heard, m *member, pulse *store.Pulse, err error) {
+// receive takes in the answer about one queue.
+func (w *worker) receive(b beat, r *result, m *member, pulse *store.Pulse, err error) {
 	switch {
 	case errors.Is(err, store.ErrEvicted):
 		m.Refused()
-		h.answered, h.refused = true, true
+		r.answered, r.refused = true, true
 	case err != nil:
-		h.err = cmp.Or(h.err, w.fleet.Describe("beat", m.queue.Name, err)) // always the same one, or each would be logged
-		h.cut = h.cut || errors.Is(err, store.ErrUnknown)
+		r.err = cmp.Or(r.err, w.fleet.Describe("beat", m.queue.Name, err)) // always the same one, or each would be logged
+		r.cut = r.cut || errors.Is(err, store.ErrUnknown)
 	default:
-		h.answered = true
-		h.lapsed = h.lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > b.latest
+		r.answered = true
+		r.lapsed = r.lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > b.latest
 		w.redis = pulse.Now
 		m.Pulse(pulse, b.sent)
-		if due := w.fleet.swept(m.queue.ID, pulse.Look, h.dead); b.judge || pulse.Again {
-			h.next = min(h.next, due)
+		if due := w.fleet.swept(m.queue.ID, pulse.Look, r.dead); b.judge || pulse.Again {
+			r.next = min(r.next, due)
 		}
 	}
 }
 
-// heardSelf takes in the answer about the registration, and who was evicted.
-func (w *worker) heardSelf(b beat, h *heard, answer store.Beaten) {
+// receiveSelf takes in the answer about the registration, and who was evicted.
+func (w *worker) receiveSelf(b beat, r *result, answer store.Beaten) {
 	switch {
 	case answer.Err != nil:
-		h.err = cmp.Or(h.err, answer.Err)
-		h.cut = h.cut || errors.Is(answer.Err, store.ErrUnknown)
-	case !answer.Registered && !h.refused: // else who has failed this id has removed it
+		r.err = cmp.Or(r.err, answer.Err)
+		r.cut = r.cut || errors.Is(answer.Err, store.ErrUnknown)
+	case !answer.Registered && !r.refused: // else who has failed this id has removed it
 		w.outdate()
 		w.hurry()
 	}
-	if len(h.dead) > 0 {
-		w.reportLater(h.dead)
+	if len(r.dead) > 0 {
+		w.reportLater(r.dead)
 	}
 	if len(b.members) == 0 {
-		h.answered = answer.Err == nil
+		r.answered = answer.Err == nil
 	}
 }

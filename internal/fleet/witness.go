@@ -38,9 +38,9 @@ func (w *witness) asks(sent, made time.Time) bool {
 // cut notes that a reply was lost, and the connection with it.
 func (w *witness) cut() { w.whole = time.Time{} }
 
-// hears takes in the answer to a beat, and whether it says that leases have lapsed for
+// receive takes in the answer to a beat, and whether it says that leases have lapsed for
 // a reason that may hold for all. It returns the time until the worker may fail others.
-func (w *witness) hears(sent, now time.Time, lapsed bool) time.Duration {
+func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	w.beaten = sent
 	switch {
 	case w.steady.IsZero(), lapsed:

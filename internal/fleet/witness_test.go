@@ -58,7 +58,7 @@ func (v *view) beat(takes time.Duration, lapsed bool) (judges bool) {
 		v.made = v.now
 	}
 	v.pass(takes)
-	v.hears(sent, v.now, lapsed)
+	v.receive(sent, v.now, lapsed)
 	return judges
 }
 
