@@ -1,11 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -359,45 +356,6 @@ func TestForeignEntry(t *testing.T) {
 	is.Equal(receive(t, started, 1), []string{"x"})
 	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })
 	is.Equal(stats(t, q).Scheduled, 0)
-}
-
-// Neither payloads nor passwords come into logs or errors.
-func TestNothingSecretIsShown(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	var log bytes.Buffer
-	server := redistest.Start(t, "--requirepass", "hunter2")
-	p := openAt(t, "redis://:hunter2@"+server.Addr(), worqr.Options{
-		Prefix: "p", Lease: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	q := p.Queue("q")
-	started := make(chan string, 10)
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		if t.Token%2 == 0 {
-			panic("no")
-		}
-		return fmt.Errorf("no")
-	}, nil)
-	stop := run(t, p)
-	enqueue(t, q, "canary")
-	receive(t, started, 2)
-	_, err := p.FailWorker(t.Context(), p.WorkerID())
-	is.NoErr(err)
-	receive(t, started, 1)
-	server.Kill()
-	err = q.Enqueue(t.Context(), []byte("canary"))
-	is.True(err != nil)
-	server.Restart(t)
-	eventually(t, "it is back", func() bool { return q.Enqueue(t.Context(), []byte("canary")) == nil })
-	receive(t, started, 1)
-	stop()
-	for _, secret := range []string{"canary", "hunter2"} {
-		if strings.Contains(log.String()+err.Error(), secret) {
-			t.Errorf("%s is shown:\n%s\n%v", secret, log.String(), err)
-		}
-	}
-	is.True(log.Len() > 0)
 }
 
 func TestUnixSocket(t *testing.T) {

@@ -270,11 +270,13 @@ func TestManyNearlyCrashed(t *testing.T) {
 	receive(t, started, 1) // an accused one
 	enqueue(t, q, "good")
 	is.Equal(receive(t, started, 1), []string{"good"})
+	put(t, q, "key", "keyed", nil) // due behind all of them
+	is.Equal(receive(t, started, 1), []string{"keyed"})
 	idle(t, q, 1)
 	silent(t, server)
 	is.Equal(len(started), 0)
 	close(release)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+1 })
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+2 })
 	is.Equal(failed(t, q), nil)
 }
 

@@ -82,6 +82,9 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return peertest.Receive(t, from, n)
 }
 
+// atOnce is a Backoff that does not wait.
+func atOnce(int) time.Duration { return 0 }
+
 // allDone waits until the queue is empty and nothing runs.
 func allDone(t testing.TB, q *worqr.Queue) {
 	t.Helper()
@@ -90,6 +93,3 @@ func allDone(t testing.TB, q *worqr.Queue) {
 		return s.Waiting+s.Scheduled+s.Running == 0
 	})
 }
-
-// atOnce is a Backoff that does not wait.
-func atOnce(int) time.Duration { return 0 }

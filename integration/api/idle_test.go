@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -12,55 +11,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// Whoever asks an empty queue changes nothing: no phantom comes of it.
-func TestEmptyPolls(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-	q, qb := working(t, a, "q"), working(t, b, "q")
-	before := left(t, prefix)
-	for range 100 {
-		noTask(t, q)
-		_, err := q.Peek(ctx)
-		is.True(is_(err, worqr.ErrNoTask))
-		noTask(t, qb)
-	}
-	is.Equal(left(t, prefix), before)
-	failWorker(t, b, a.WorkerID(), 0)
-	noTask(t, qb)
-	_, err := b.Sweep(ctx)
-	is.NoErr(err)
-	noTask(t, qb)
-	is.Equal(waiting(t, qb), nil)
-	is.Equal(failed(t, qb), nil)
-	s := stats(t, qb)
-	is.Equal(s.Waiting+s.Scheduled+s.Running+s.Failed, 0)
-
-	// The same with Run, whose workers ask when they are woken.
-	p := open(t, worqr.Options{Prefix: prefix})
-	started := make(chan string, 10)
-	qp := p.Queue("q")
-	qp.Handle(func(_ context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		return worqr.Permanent(errors.New("no"))
-	}, nil)
-	stop := run(t, p)
-	eventually(t, "it is idle", func() bool { return stats(t, qp).IdleWorkers >= 1 })
-	for range 20 {
-		put(t, qp, "key", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // wakes, for nothing
-		_, err := qp.RemoveKey(ctx, "key")
-		is.NoErr(err)
-	}
-	eventually(t, "it is idle", func() bool { return stats(t, qp).IdleWorkers >= 1 })
-	stop()
-	is.Equal(len(started), 0)
-	is.Equal(failed(t, qb), nil)
-	is.NoErr(b.StopWorker(ctx))
-	is.NoErr(a.Close())
-	nothingLeft(t, prefix, "q")
-}
 
 // Peers with nothing to do are silent but for their beats, with something
 // planned and without.

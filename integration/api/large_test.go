@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"io"
 	"log/slog"
 	"math"
@@ -242,43 +240,4 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is.Equal(cancel(t, q, string(payload)+"k").Removed, 1)
 	is.Equal(cancel(t, q, string(payload)).Removed, 1)
 	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // no lock is left
-}
-
-// Jobs of several megabytes, in every place that a job can be in.
-func TestLargeJobs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	ctx := t.Context()
-	p := openAt(t, redistest.Start(t).URL(), worqr.Options{Prefix: "p"}) // which stands still for a while
-	q := p.Queue("q")
-	large := make([]byte, 4<<20)
-	_, _ = rand.Read(large)
-	got := make(chan bool, 10)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- bytes.Equal(t.Payload, large)
-		switch t.Retries {
-		case 0:
-			return worqr.RetryAfter(errors.New("once more"), 0)
-		case 1:
-			return worqr.Permanent(errors.New("no"))
-		}
-		return nil
-	}, nil)
-	run(t, p)
-	is.NoErr(q.Enqueue(ctx, large))
-	is.NoErr(q.Put(ctx, "key", large, nil))
-	is.Equal(receive(t, got, 4), []bool{true, true, true, true})
-	eventually(t, "both have failed", func() bool { return stats(t, q).Failed == 2 })
-	for _, f := range failed(t, q) {
-		is.True(bytes.Equal(f.Payload, large))
-	}
-	is.NoErr(q.Pause(ctx))
-	n, err := q.RequeueAllFailed(ctx)
-	is.NoErr(err)
-	is.Equal(n, 2)
-	report, err := q.Cancel(ctx, large)
-	is.NoErr(err)
-	is.Equal(report.Removed, 2)
-	s := stats(t, q)
-	is.Equal(s.Waiting+s.Scheduled+s.Running+s.Failed, 0)
 }

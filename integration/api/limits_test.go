@@ -17,27 +17,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A nilError is an error that cannot be asked what it says when it is nil.
-type nilError struct{ text string }
-
-func (e *nilError) Error() string { return e.text }
-
-// A handler's error that panics when it is read ends the task, not the process.
-func TestUnreadableError(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
-	q.Handle(func(context.Context, *worqr.Task) error {
-		var none *nilError
-		return none
-	}, &worqr.HandleOptions{MaxRetries: -1})
-	enqueue(t, q, "a")
-	run(t, p)
-	eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
-	is.Equal(p.Stats().RunningHandlers, int64(0))
-}
-
 // However much is allowed at once, it is not asked for at once.
 func TestHugeOptions(t *testing.T) {
 	t.Parallel()
@@ -67,39 +46,6 @@ func TestLeaseOfDecades(t *testing.T) {
 	run(t, p)
 	enqueue(t, q, "x")
 	is.New(t).Equal(receive(t, causes, 1), []error{nil})
-}
-
-// accuse has it look as if n workers had died holding the payload.
-func accuse(t testing.TB, prefix, payload string, n int) {
-	t.Helper()
-	_, err := redistest.Conn(t).Do("HSET", prefix+":ledger:{q}", digestOf(payload), n)
-	must(t, err)
-}
-
-// What is due behind many tasks of which a peer runs one at a time gets its turn.
-func TestBehindManyNearlyCrashed(t *testing.T) {
-	t.Parallel()
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
-	q := p.Queue("q")
-	started, release := make(chan string, 1000), make(chan struct{})
-	defer close(release)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		if t.Crashes > 0 {
-			<-release
-		}
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 4, Grace: time.Millisecond})
-	for i := range 450 {
-		s := fmt.Sprint("accused", i)
-		accuse(t, prefix, s, 2)
-		enqueue(t, q, s)
-	}
-	run(t, p)
-	receive(t, started, 1)
-	must(t, q.Put(t.Context(), "key", []byte("healthy"), nil))
-	is.New(t).Equal(receive(t, started, 1), []string{"healthy"})
 }
 
 // A task that nobody took, and that could not be given back, is given back when

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -14,253 +13,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// waits is what waits under a key, as the rules of PutOptions have it.
-type waits struct {
-	payload          string
-	at               time.Time
-	retries, crashes int
-}
-
-// changed is what a Put makes of it.
-func (w waits) changed(payload string, o *worqr.PutOptions) waits {
-	if o == nil {
-		o = &worqr.PutOptions{}
-	}
-	at := o.At
-	if at.IsZero() {
-		at = time.Now()
-	}
-	if !o.KeepPayload {
-		w.payload = payload
-		if !o.KeepCounts {
-			w.retries, w.crashes = 0, 0
-		}
-	}
-	switch {
-	case o.Reschedule == worqr.RescheduleAlways, o.Reschedule == worqr.RescheduleIfLater && at.After(w.at), o.Reschedule == worqr.RescheduleIfEarlier && at.Before(w.at):
-		w.at = at
-	}
-	return w
-}
-
-func (w waits) check(t testing.TB, what any, got []worqr.ScheduledTask) {
-	t.Helper()
-	if len(got) != 1 {
-		t.Fatalf("%+v: %d tasks wait, want one: %+v", what, len(got), got)
-	}
-	g := got[0]
-	if string(g.Payload) != w.payload || !near(g.DueAt, w.at) || g.Retries != w.retries || g.Crashes != w.crashes {
-		t.Errorf("%+v: %q at %v with %d retries, %d crashes waits; want %+v", what, g.Payload, g.DueAt, g.Retries, g.Crashes, w)
-	}
-}
-
-// allOptions are all that a Put can be told, with times before and after that
-// of what waits, and none.
-func allOptions(times ...time.Time) (all []*worqr.PutOptions) {
-	all = append(all, nil)
-	for _, at := range times {
-		for _, when := range []worqr.Reschedule{worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier} {
-			for _, keep := range []bool{false, true} {
-				for _, counts := range []bool{false, true} {
-					all = append(all, &worqr.PutOptions{At: at, Reschedule: when, KeepPayload: keep, KeepCounts: counts})
-				}
-			}
-		}
-	}
-	return all
-}
-
-// under returns what waits under each key.
-func under(t testing.TB, q *worqr.Queue) map[string][]worqr.ScheduledTask {
-	t.Helper()
-	all := map[string][]worqr.ScheduledTask{}
-	for _, s := range scheduled(t, q) {
-		all[s.Key] = append(all[s.Key], s)
-	}
-	return all
-}
-
-// A Put on a key under which something waits, with every option.
-func TestPutOnWaiting(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-	qa, q := working(t, a, "q"), working(t, b, "q")
-	now := time.Now()
-	all := allOptions(time.Time{}, now.Add(30*time.Minute), now.Add(90*time.Minute), now.Add(-time.Hour))
-	for i := range all {
-		put(t, q, fmt.Sprint(i), "old", nil)
-	}
-	_, err := qa.StartTasks(ctx, len(all))
-	is.NoErr(err)
-	failWorker(t, b, a.WorkerID(), len(all))
-	tasks, err := q.StartTasks(ctx, len(all))
-	is.NoErr(err)
-	is.Equal(len(tasks), len(all))
-	for _, task := range tasks {
-		is.NoErr(task.Retry(ctx, time.Hour))
-	}
-	old := waits{"old", now.Add(time.Hour), 1, 1}
-	before := under(t, q)
-	for i, o := range all {
-		old.check(t, "before", before[fmt.Sprint(i)])
-		put(t, q, fmt.Sprint(i), "new", o)
-	}
-	after := under(t, q)
-	for i, o := range all {
-		want := old.changed("new", o)
-		if want.at.Before(now.Add(-time.Minute)) {
-			want.at = after[fmt.Sprint(i)][0].DueAt // a time in the past is now
-			is.True(want.at.Before(time.Now().Add(time.Minute)))
-		}
-		want.check(t, o, after[fmt.Sprint(i)])
-	}
-}
-
-// Any two Puts on a key that runs, and comes back, are the same two Puts on what
-// waits.
-func TestPutTwiceOnRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-	qa, q := working(t, a, "q"), working(t, b, "q")
-	now := time.Now()
-	all := allOptions(now.Add(30*time.Minute), now.Add(90*time.Minute))[1:]
-	keys := map[string][2]*worqr.PutOptions{}
-	for i, first := range all {
-		for j, second := range all {
-			if (i*len(all)+j)%3 == 0 || i == j || testing.Short() { // a third of them
-				key := fmt.Sprintf("%d,%d", i, j)
-				keys[key] = [2]*worqr.PutOptions{first, second}
-				put(t, q, key, "old", nil)
-			}
-		}
-	}
-	_, err := qa.StartTasks(ctx, len(keys))
-	is.NoErr(err)
-	failWorker(t, b, a.WorkerID(), len(keys))
-	tasks, err := q.StartTasks(ctx, len(keys))
-	is.NoErr(err)
-	is.Equal(len(tasks), len(keys))
-	for _, task := range tasks {
-		put(t, q, task.Key, "first", keys[task.Key][0])
-		put(t, q, task.Key, "second", keys[task.Key][1])
-	}
-	is.Equal(scheduled(t, q), nil)
-	for _, task := range tasks {
-		is.NoErr(task.Retry(ctx, time.Hour))
-	}
-	after := under(t, q)
-	for key, o := range keys {
-		want := waits{"old", now.Add(time.Hour), 1, 1}.changed("first", o[0]).changed("second", o[1])
-		want.check(t, fmt.Sprintf("%+v, then %+v", *o[0], *o[1]), after[key])
-	}
-}
-
-// A Put on a key that runs waits until that ends, whatever way it ends; with the
-// default options and with others.
-func TestPutOnRunning(t *testing.T) {
-	t.Parallel()
-	hour := time.Now().Add(time.Hour)
-	options := map[string]*worqr.PutOptions{
-		"default":                 nil,
-		"later":                   {At: hour.Add(time.Hour)},
-		"past":                    {At: time.Unix(1, 0)},
-		"never":                   {Reschedule: worqr.RescheduleNever},
-		"later if later":          {At: hour.Add(time.Hour), Reschedule: worqr.RescheduleIfLater},
-		"now if later":            {Reschedule: worqr.RescheduleIfLater},
-		"later if earlier":        {At: hour.Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier},
-		"now if earlier":          {Reschedule: worqr.RescheduleIfEarlier},
-		"keep the payload":        {KeepPayload: true},
-		"keep counts":             {KeepCounts: true},
-		"later, keep the payload": {At: hour.Add(time.Hour), KeepPayload: true},
-	}
-	type world struct {
-		a, b *worqr.Peer
-		qa   *worqr.Queue
-		task *worqr.Task
-	}
-	// How a run ends, and what of it waits then, if it comes back.
-	back := time.UnixMilli(1) // before all that has a time
-	ends := map[string]struct {
-		end   func(context.Context, world) error
-		comes *waits
-	}{
-		"finish":     {func(ctx context.Context, w world) error { return w.task.Finish(ctx) }, nil},
-		"fail":       {func(ctx context.Context, w world) error { return w.task.Fail(ctx, errors.New("no")) }, nil},
-		"stop":       {func(ctx context.Context, w world) error { return w.task.Stop(ctx) }, &waits{"old", back, 1, 0}},
-		"retry":      {func(ctx context.Context, w world) error { return w.task.Retry(ctx, time.Hour) }, &waits{"old", hour, 2, 0}},
-		"retry now":  {func(ctx context.Context, w world) error { return w.task.Retry(ctx, 0) }, &waits{"old", time.Now(), 2, 0}},
-		"StopWork":   {func(ctx context.Context, w world) error { return w.qa.StopWork(ctx) }, &waits{"old", back, 1, 0}},
-		"StopWorker": {func(ctx context.Context, w world) error { return w.a.StopWorker(ctx) }, &waits{"old", back, 1, 0}},
-		"FailWorker": {func(ctx context.Context, w world) error {
-			_, err := w.b.FailWorker(ctx, w.a.WorkerID())
-			return err
-		}, &waits{"old", back, 1, 1}},
-	}
-	for how, end := range ends {
-		for which, o := range options {
-			t.Run(how+", "+which, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
-				ctx, prefix := t.Context(), redistest.Prefix(t)
-				a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-				qa, qb := working(t, a, "q"), working(t, b, "q")
-				put(t, qb, "key", "old", nil)
-				is.NoErr(take(t, qa).Retry(ctx, 0))
-				w := world{a, b, qa, take(t, qa)}
-				is.Equal(w.task.Retries, 1)
-				put(t, qb, "key", "new", o)
-				noTask(t, qb) // never two at once
-				is.Equal(scheduled(t, qb), nil)
-				n, err := qb.Len(ctx)
-				is.NoErr(err)
-				is.Equal(n, 1)
-				is.NoErr(end.end(ctx, w))
-
-				want := waits{"new", time.Now(), 0, 0}
-				switch {
-				case end.comes != nil:
-					want = end.comes.changed("new", o)
-				case o != nil && !o.At.IsZero():
-					want.at = o.At
-				}
-				got := scheduled(t, qb)
-				is.Equal(len(got), 1)
-				if want.at.Before(hour.Add(-30 * time.Minute)) { // is due
-					is.True(got[0].DueAt.Before(time.Now().Add(time.Minute)))
-					want.at = got[0].DueAt
-				}
-				want.check(t, o, got)
-				if got[0].DueAt.Before(hour.Add(-30 * time.Minute)) {
-					task := take(t, qb)
-					is.Equal(string(task.Payload), want.payload)
-					is.Equal(task.Retries, want.retries)
-					is.Equal(task.Crashes, want.crashes)
-					is.Equal(task.Key, "key")
-					is.NoErr(task.Finish(ctx))
-				} else {
-					noTask(t, qb)
-					removed, err := qb.RemoveKey(ctx, "key")
-					is.NoErr(err)
-					is.True(removed)
-				}
-				noTask(t, qb)
-				if how == "fail" {
-					is.Equal(failedPayloads(t, qb), []string{"old"})
-					_, err := qb.DeleteAllFailed(ctx)
-					is.NoErr(err)
-				}
-				is.NoErr(b.StopWorker(ctx))
-				_ = a.Close()
-				nothingLeft(t, prefix, "q")
-			})
-		}
-	}
-}
 
 // Several Puts on a key that runs and ends: only what they made of each other.
 func TestPutSeveralTimesOnRunning(t *testing.T) {
@@ -275,7 +27,15 @@ func TestPutSeveralTimesOnRunning(t *testing.T) {
 	put(t, q, "key", "second", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
 	put(t, q, "key", "third", &worqr.PutOptions{KeepPayload: true, At: hour.Add(-30 * time.Minute), Reschedule: worqr.RescheduleIfEarlier})
 	is.NoErr(task.Finish(ctx))
-	waits{"second", hour.Add(-30 * time.Minute), 0, 0}.check(t, "three puts", scheduled(t, q))
+	waits := func(payload string, at time.Time, retries int) {
+		t.Helper()
+		s := scheduled(t, q)
+		is.Equal(len(s), 1)
+		is.Equal(string(s[0].Payload), payload)
+		is.True(near(s[0].DueAt, at))
+		is.Equal(s[0].Retries, retries)
+	}
+	waits("second", hour.Add(-30*time.Minute), 0)
 	put(t, q, "key", "again", nil)
 	task = take(t, q)
 	put(t, q, "key", "blocked", nil)
@@ -283,7 +43,7 @@ func TestPutSeveralTimesOnRunning(t *testing.T) {
 	is.NoErr(err)
 	is.True(removed)
 	is.NoErr(task.Retry(ctx, time.Hour))
-	waits{"again", time.Now().Add(time.Hour), 1, 0}.check(t, "removed", scheduled(t, q))
+	waits("again", time.Now().Add(time.Hour), 1)
 	put(t, q, "key", "", nil)
 	is.Equal(len(scheduled(t, q)), 1)
 	is.Equal(string(take(t, q).Payload), "")
@@ -378,55 +138,6 @@ func TestPutOnHandled(t *testing.T) {
 				is.Equal(len(failed(t, q)) == 1, end.fails)
 			})
 		}
-	}
-}
-
-// A worker that was given up for dead changes nothing any more, and stops
-// nothing.
-func TestLateEndOfKeyed(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(context.Context, *worqr.Task) error{
-		"finish": func(ctx context.Context, t *worqr.Task) error { return t.Finish(ctx) },
-		"retry":  func(ctx context.Context, t *worqr.Task) error { return t.Retry(ctx, 0) },
-		"fail":   func(ctx context.Context, t *worqr.Task) error { return t.Fail(ctx, errors.New("no")) },
-		"stop":   func(ctx context.Context, t *worqr.Task) error { return t.Stop(ctx) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			ctx, prefix := t.Context(), redistest.Prefix(t)
-			a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-			qa, qb := working(t, a, "q"), working(t, b, "q")
-			put(t, qa, "key", "a", nil)
-			late := take(t, qa)
-			failWorker(t, b, a.WorkerID(), 1)
-			task := take(t, qb)
-			is.Equal(task.Crashes, 1)
-			put(t, qb, "key", "blocked", nil)
-			is.True(is_(end(ctx, late), worqr.ErrNotOwner))
-			is.Equal(stats(t, qb).Running, 1)
-			is.Equal(scheduled(t, qb), nil) // still blocked
-			is.Equal(failed(t, qb), nil)
-			enqueue(t, qb, "another")
-			another := take(t, qb)
-			is.Equal(string(another.Payload), "another") // nothing stands still
-			is.NoErr(another.Finish(ctx))
-			noTask(t, qb)
-			is.NoErr(task.Finish(ctx))
-			task = take(t, qb)
-			is.Equal(string(task.Payload), "blocked")
-			is.Equal(task.Crashes, 0)
-			is.NoErr(task.Finish(ctx))
-			noTask(t, qb)
-			eventually(t, "the other is back", func() bool {
-				_, err := qa.StartTask(ctx)
-				return is_(err, worqr.ErrNoTask)
-			})
-			failWorker(t, b, a.WorkerID(), 0)
-			is.NoErr(b.StopWorker(ctx))
-			_ = a.Close()
-			nothingLeft(t, prefix, "q")
-		})
 	}
 }
 
