@@ -469,7 +469,7 @@ func TestRulesAreLeast(t *testing.T) {
 			code = append(code, f)
 		}
 	}
-	named := regexp.MustCompile(`(?:Command\("|read\(ctx, "|call\('|size\(')([A-Z]+)["']`)
+	named := regexp.MustCompile(`(?:Command\("|scan\(r, "|call\('|size\(')([A-Z]+)["']`)
 	for _, m := range named.FindAllStringSubmatch(contents(t, code...), -1) {
 		used[m[1]] = true
 	}

@@ -137,29 +137,20 @@ func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (o
 
 // awaitsWorkers looks at those who have not said what they hold of the cancel.
 func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
-	for cursor := "0"; ; {
-		page, err := redis.Values(r.One(ctx, redisconn.Command("ZSCAN", q.Holders(), cursor, "COUNT", lookPage)))
-		var pairs []string
-		if err == nil {
-			_, err = redis.Scan(page, &cursor, &pairs)
-		}
+	for one, err := range rows(ctx, func() pager[item] { return scan(r, "ZSCAN", q.Holders()) }) {
 		if err != nil {
 			return of, err
 		}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			if said, err := strconv.ParseFloat(pairs[i+1], 64); err != nil || said >= float64(c.Token) {
-				continue
-			}
-			one, err := c.awaitsWorker(ctx, r, q, pairs[i])
-			if err != nil || one == somebody {
-				return one, err
-			}
-			of = max(of, one)
+		if said, err := strconv.ParseFloat(one.value, 64); err != nil || said >= float64(c.Token) {
+			continue
 		}
-		if cursor == "0" {
-			return of, nil
+		awaits, err := c.awaitsWorker(ctx, r, q, one.name)
+		if err != nil || awaits == somebody {
+			return awaits, err
 		}
+		of = max(of, awaits)
 	}
+	return of, nil
 }
 
 // awaitsWorker looks at one of them. In this order: who is no member any more, and has

@@ -151,11 +151,7 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 	case CheckBatches:
 		key = q.Batches()
 	}
-	return pages(ctx, names(fieldsOf(r, command, key)))
-}
-
-func fieldsOf(r Runner, command, key string) pager[item] {
-	return untyped(byCursor(r, 2, func(cursor string) redisconn.Call { return redisconn.Command(command, key, cursor, "COUNT", perPage) }))
+	return pages(ctx, names(untyped(scan(r, command, key))))
 }
 
 // A Run is what a worker holds.
@@ -163,7 +159,7 @@ type Run struct{ Process, Token string }
 
 // Runs yields what a worker holds, page by page.
 func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run, error] {
-	return pages(ctx, each(fieldsOf(r, "ZSCAN", q.Working(worker)), func(_ context.Context, some []item) ([]Run, error) {
+	return pages(ctx, each(untyped(scan(r, "ZSCAN", q.Working(worker))), func(_ context.Context, some []item) ([]Run, error) {
 		all := make([]Run, len(some))
 		for i, one := range some {
 			all[i] = Run{one.name, one.value}

@@ -211,13 +211,8 @@ func Running(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RunningTask,
 // holders reads the workers that may hold tasks: members, and those whose tasks are being
 // returned. Beats change their order all the time, so they are not read by rank.
 func holders(r Runner, q keys.Queue) pager[string] {
-	scan := func(key string) pager[item] {
-		return byCursor(r, 2, func(cursor string) redisconn.Call {
-			return redisconn.Command("ZSCAN", key, cursor, "COUNT", perPage)
-		})
-	}
 	found := sieve{}
-	return filter(names(chain(scan(q.Workers()), scan(q.Suspects()))), found.passes)
+	return filter(names(chain(scan(r, "ZSCAN", q.Workers()), scan(r, "ZSCAN", q.Suspects()))), found.passes)
 }
 
 // held reads what a worker holds; tasks that end meanwhile are left out.

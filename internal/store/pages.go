@@ -200,11 +200,11 @@ type item struct{ name, value string }
 
 // byCursor reads what such a command yields, which answers with so many words for each.
 // All that is there throughout comes at least once.
-func byCursor(r Runner, words int, scan func(cursor string) redisconn.Call) pager[item] {
+func byCursor(r Runner, words int, call func(cursor string) redisconn.Call) pager[item] {
 	cursor, over := "0", false
 	return func(ctx context.Context) ([]item, error) {
 		for !over {
-			reply, err := redis.Values(r.One(ctx, scan(cursor)))
+			reply, err := redis.Values(r.One(ctx, call(cursor)))
 			var all []string
 			if err == nil {
 				_, err = redis.Scan(reply, &cursor, &all)
@@ -228,13 +228,20 @@ func byCursor(r Runner, words int, scan func(cursor string) redisconn.Call) page
 	}
 }
 
+// scan reads what SSCAN, HSCAN or ZSCAN yields of a key.
+func scan(r Runner, command, key string) pager[item] {
+	words := 2
+	if command == "SSCAN" {
+		words = 1
+	}
+	return byCursor(r, words, func(cursor string) redisconn.Call { return redisconn.Command(command, key, cursor, "COUNT", perPage) })
+}
+
 // members reads the members of a set, each once; where there are more than a sieve
 // remembers, one may come twice while the set shrinks.
 func members(r Runner, key string) pager[string] {
 	found := sieve{}
-	return filter(names(byCursor(r, 1, func(cursor string) redisconn.Call {
-		return redisconn.Command("SSCAN", key, cursor, "COUNT", perPage)
-	})), found.passes)
+	return filter(names(scan(r, "SSCAN", key)), found.passes)
 }
 
 // names are those of fields.
