@@ -187,62 +187,6 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// The higher priority goes first, and the lower does not starve.
-func TestPriority(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	p := open(t, worqr.Options{Capacity: 1})
-	order := make(chan string, 1000)
-	hold := make(chan struct{})
-	holds := make(chan string, 1)
-	handle := func(name string, priority int) *worqr.Queue {
-		q := p.Queue(name)
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			if string(t.Payload) == "holds" {
-				holds <- ""
-				<-hold
-				return nil
-			}
-			order <- t.Queue
-			return nil
-		}, &worqr.HandleOptions{Priority: priority, Concurrency: 4})
-		return q
-	}
-	low, high := handle("low", -1), handle("high", 1)
-	run(t, p)
-	enqueue(t, low, "holds")
-	receive(t, holds, 1)
-	enqueue(t, low, numbers("", 100)...)
-	enqueue(t, high, numbers("", 100)...)
-	before := p.Stats().Started
-	is.Equal(before, int64(1)) // nothing above the capacity was taken
-	hold <- struct{}{}
-	all := receive(t, order, 200)
-	first := map[string]int{}
-	for _, name := range all[:80] {
-		first[name]++
-	}
-	if first["high"] < 60 {
-		t.Errorf("of the first 80, %d were of the higher priority: %v", first["high"], all[:80])
-	}
-	if first["low"] < 5 {
-		t.Errorf("of the first 80, %d were of the lower priority: it starves", first["low"])
-	}
-	// Now the other way round.
-	is.NoErr(low.SetOptions(&worqr.HandleOptions{Priority: 2, Concurrency: 4}))
-	enqueue(t, low, "holds")
-	receive(t, holds, 1)
-	enqueue(t, high, numbers("", 100)...)
-	enqueue(t, low, numbers("", 100)...)
-	hold <- struct{}{}
-	clear(first)
-	for _, name := range receive(t, order, 200)[:80] {
-		first[name]++
-	}
-	is.True(first["low"] >= 60)
-	is.True(first["high"] >= 5)
-}
-
 // A queue that finds less to do than it was given room for leaves the rest to
 // others.
 func TestCapacityIsNotHoarded(t *testing.T) {

@@ -1,13 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -111,41 +108,14 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is.True(!there)
 }
 
-// A logbook is the lines that are logged from a level on.
-type logbook struct {
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-func (j *logbook) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lines.Write(p)
-}
-
-func (j *logbook) about(word string) (lines []string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.lines.String()) {
-		if strings.Contains(line, word) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-func (j *logbook) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelInfo}))
-}
-
 // A worker that dies is told of in one line: who it was, which queues it served, and how
 // many tasks it held. Nothing else is said.
 func TestDeathIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	var j logbook
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.logger()})
+	var j journal
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.Logger()})
 	for _, name := range []string{"a", "b", "c"} {
 		working(t, p, name)
 		dead(t, c, prefix, name, time.Second, 2)
@@ -157,9 +127,9 @@ func TestDeathIsLoggedOnce(t *testing.T) {
 		is.NoErr(err)
 	}
 	eventually(t, "both are failed", func() bool { return p.Stats().WorkersEvicted == 2 })
-	eventually(t, "that is logged", func() bool { return len(j.about("dead0000")) >= 2 })
+	eventually(t, "that is logged", func() bool { return len(j.Lines("dead0000")) >= 2 })
 	time.Sleep(time.Second) // in which more would be said
-	lines := j.about("dead0000")
+	lines := j.Lines("dead0000")
 	is.Equal(len(lines), 2)
 	slices.Sort(lines)
 	for i, line := range lines {
@@ -181,8 +151,8 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	var j logbook
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Name: "api-7", Logger: j.logger()})
+	var j journal
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Name: "api-7", Logger: j.Logger()})
 	starts := make(chan string, 100)
 	var names []string
 	for i := range 6 {
@@ -202,7 +172,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	is.Equal(n, 6)
 	receive(t, starts, 6) // it is back
 	time.Sleep(2 * time.Second)
-	lines := j.about("level=WARN")
+	lines := j.Lines("level=WARN")
 	for _, line := range lines {
 		t.Log(line)
 	}

@@ -259,8 +259,8 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	c := redistest.Dial(t, server.URL())
 	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
 	is.NoErr(err)
-	var j logbook
-	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.logger()}).Queue("q")
+	var j journal
+	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.Logger()}).Queue("q")
 	enqueue(t, q, numbers("a", 200)...)
 	enqueue(t, q, "long") // from now on without a script
 	enqueue(t, q, numbers("b", 6000)...)
@@ -271,13 +271,13 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	n, err := q.Len(t.Context())
 	is.NoErr(err)
 	is.Equal(n, 200+1+6000)
-	eventually(t, "it is logged", func() bool { return len(j.about("cannot be moved")) > 0 })
+	eventually(t, "it is logged", func() bool { return len(j.Lines("cannot be moved")) > 0 })
 	_, err = c.Do("ACL", "SETUSER", "app", "+lmove")
 	is.NoErr(err)
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
-	eventually(t, "it is over", func() bool { return len(j.about("recovered")) == 1 })
-	is.Equal(len(j.about("level=WARN")), 1)
+	eventually(t, "it is over", func() bool { return len(j.Lines("recovered")) == 1 })
+	is.Equal(len(j.Lines("level=WARN")), 1)
 }
 
 // A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
@@ -286,8 +286,8 @@ func TestDamagedBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	var j logbook
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.logger()})
+	var j journal
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
 	q := p.Queue("q")
 	plant := func() {
 		accepted(t, c, prefix, "gone", 1, "x")
@@ -309,7 +309,7 @@ func TestDamagedBatch(t *testing.T) {
 	enqueue(t, q, "d")
 	enqueue(t, q, numbers("e", 6000)...)
 	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
-	eventually(t, "it is logged", func() bool { return len(j.about("something else is in their place")) == 1 })
+	eventually(t, "it is logged", func() bool { return len(j.Lines("something else is in their place")) == 1 })
 
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
@@ -442,13 +442,13 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	prefix, log := redistest.Prefix(t), &logbook{}
-	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.logger()})
+	prefix, log := redistest.Prefix(t), &journal{}
+	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()})
 	is.NoErr(err)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	_, err = p.Queue("q").Cancel(late, []byte("a"))
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	is.NoErr(p.Close()) // all lines are written
-	is.Equal(log.about("batch"), nil)
+	is.Equal(log.Lines("batch"), nil)
 }

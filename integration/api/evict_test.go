@@ -128,9 +128,9 @@ func TestDifferentLeases(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	start := func(name string, lease time.Duration, queues ...string) *logbook {
-		l := &logbook{}
-		p := open(t, worqr.Options{Prefix: prefix, Name: name, Lease: lease, Logger: l.logger()})
+	start := func(name string, lease time.Duration, queues ...string) *journal {
+		l := &journal{}
+		p := open(t, worqr.Options{Prefix: prefix, Name: name, Lease: lease, Logger: l.Logger()})
 		for _, q := range queues {
 			p.Queue(q).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 		}
@@ -158,10 +158,10 @@ func TestDifferentLeases(t *testing.T) {
 	}
 	is.Equal(len(found()), 0)
 	long := start("long", 1500*time.Millisecond, "common")
-	eventually(t, "it says so", func() bool { return len(long.about("different leases")) > 0 })
+	eventually(t, "it says so", func() bool { return len(long.Lines("different leases")) > 0 })
 	eventually(t, "Check says so", func() bool { return len(found()) > 0 })
 	is.Equal(found(), []string{"common"})
-	lines := long.about("different leases")
+	lines := long.Lines("different leases")
 	is.Equal(len(lines), 1)
 	for _, want := range []string{"queue=common", "lease=1.5s", "other=900ms", "name=short"} {
 		is.True(strings.Contains(lines[0], want))

@@ -1,10 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +20,8 @@ func TestLostWritesAreReported(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
-			said := &lines{}
-			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(said, nil))})
+			said := &journal{}
+			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: said.Logger()})
 			q := working(t, p, "q")
 			work := func() {
 				enqueue(t, q, "a")
@@ -36,7 +32,7 @@ func TestLostWritesAreReported(t *testing.T) {
 			for range 5 {
 				work()
 			}
-			is.True(!strings.Contains(said.all(), "lost writes"))
+			is.Equal(len(said.Lines("lost writes")), 0)
 
 			eventually(t, "the peer says so", func() bool {
 				if name == "a round" {
@@ -47,7 +43,7 @@ func TestLostWritesAreReported(t *testing.T) {
 					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
 					is.NoErr(err)
 				}
-				return strings.Contains(said.all(), "Redis has lost writes")
+				return len(said.Lines("Redis has lost writes")) > 0
 			})
 		})
 	}
@@ -108,22 +104,4 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			is.Equal(p.Stats().TimesEvicted, int64(1))
 		})
 	}
-}
-
-// lines keep what a logger says.
-type lines struct {
-	mu   sync.Mutex
-	said bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.said.Write(p)
-}
-
-func (l *lines) all() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.said.String()
 }

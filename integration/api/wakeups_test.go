@@ -275,31 +275,6 @@ func TestWakePassesOn(t *testing.T) {
 	is.Equal(sorted(receive(t, got, 20)), tasks)
 }
 
-// Enqueue to start on an idle peer, beside the round trip of one command in the
-// same run. Wide bounds: this is no benchmark.
-func TestLatency(t *testing.T) {
-	is := is.New(t) // not parallel: it measures
-	p := open(t, worqr.Options{})
-	starts, _ := counting(t, p, "q", nil)
-	q := p.Queue("q")
-	idle(t, q, 1)
-	c := redistest.Conn(t)
-	var trips, waits []time.Duration
-	for range 300 {
-		at := time.Now()
-		_, err := c.Do("PUBLISH", "nobody", "x")
-		is.NoErr(err)
-		trips = append(trips, time.Since(at))
-		at = time.Now()
-		enqueue(t, q, "x")
-		waits = append(waits, receive(t, starts, 1)[0].Sub(at))
-	}
-	slices.Sort(trips)
-	slices.Sort(waits)
-	t.Logf("enqueue to start: median %v, p99 %v; a PUBLISH: median %v", waits[150], waits[297], trips[150])
-	is.True(waits[150] < trips[150]+20*time.Millisecond)
-}
-
 // What a waiting task of 100 bytes costs Redis.
 func TestMemory(t *testing.T) {
 	t.Parallel()
