@@ -5,11 +5,8 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os/exec"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -19,21 +16,6 @@ import (
 // shell runs the script as a Command, with args as $1 and so on.
 func shell(ctx context.Context, t *worqr.Task, script string, args ...string) error {
 	return worqr.Command("sh", append([]string{"-c", script, "sh"}, args...)...)(ctx, t)
-}
-
-func TestCommandConcurrent(t *testing.T) {
-	t.Parallel()
-	handle := worqr.Command("cat")
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			task := &worqr.Task{Payload: []byte(fmt.Sprint(i))}
-			if err := handle(t.Context(), task); err != nil || string(task.Result) != fmt.Sprint(i) {
-				t.Errorf("%d: %v, %q", i, err, task.Result)
-			}
-		})
-	}
-	all.Wait()
 }
 
 func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer's
@@ -114,24 +96,4 @@ func TestCommandServesQueue(t *testing.T) {
 	is.Equal(receive(t, done, 1), []string{"HELLO"})
 	stop()
 	is.Equal(p.Stats().HandlerErrors, int64(1))
-}
-
-// The task of a program that takes too long is tried again.
-func TestCommandTimesOutInQueue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
-	q.Handle(worqr.Command("sleep", "60"), &worqr.HandleOptions{Timeout: time.Second})
-	enqueue(t, q, "a")
-	stop := run(t, p)
-	eventually(t, "the task waits to be tried again", func() bool {
-		for s, err := range q.Scheduled(t.Context()) {
-			must(t, err)
-			return s.Retries == 1 && string(s.Payload) == "a"
-		}
-		return false
-	})
-	stop()
-	is.Equal(p.Stats().Retried, int64(1))
 }
