@@ -8,19 +8,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Cancel removes every copy of the payload that waits, with a key or without, and stops
-// those that run, in whatever process: their contexts end with ErrCanceled as the cause,
-// and they never run again, even if their worker dies.
-//
-// It works in pages of 10,000 copies, fewer of large payloads, of keys, or beside unique
-// tasks; up to one page is removed in one step. While more are removed, workers may start
-// copies, which are then stopped. A copy that is enqueued at that time may be removed,
-// too; one that is enqueued afterwards isn't touched.
-//
-// It blocks until Redis has answered or ctx ends; the report's Wait blocks until what ran
-// has ended. A page takes Redis 2 to 3 ms and the time to find its copies, 2 ms for
-// 100,000 other tasks of 50 bytes in front of them. When it fails halfway, copies may be
-// left; call it again.
+// Cancel removes every waiting copy of the payload and stops those that run, in whatever
+// process: their contexts end with ErrCanceled, and they never run again, even if their
+// worker dies. The report's Wait waits
+// for those that ran. When Cancel fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -41,9 +32,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	return &CancelReport{Removed: receipt.Removed, queue: q, receipt: receipt}, nil
 }
 
-// CancelKey removes what waits under the key and stops what runs of it, as Cancel does
-// for a payload. What is put under the key afterwards isn't touched. It fails with
-// ErrInvalid when the key makes no sense.
+// CancelKey removes what waits under the key and stops what runs, as Cancel does.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -58,25 +47,19 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	return &CancelReport{Removed: receipt.Removed, queue: q, receipt: receipt}, nil
 }
 
-// A CancelReport tells what a cancel did. The fields are set by Cancel and
-// Wait; it is not safe for concurrent use.
+// A CancelReport says what a cancel did. It isn't safe for concurrent use.
 type CancelReport struct {
 	Removed  int // copies that waited
-	Stopped  int // copies that ran and were stopped; after Wait
-	Finished int // copies that finished before they could be stopped; after Wait
+	Stopped  int // copies that ran; set by Wait
+	Finished int // copies that finished first; set by Wait
 
 	queue   *Queue
 	receipt store.Receipt
 }
 
-// Wait blocks until nothing that ran when the task was canceled still runs, and then
-// fills in Stopped and Finished. Later cancels don't prolong it. It fails when ctx ends
-// or Redis can't be reached; then you may call it again. If a worker died, it waits until
-// another has returned its tasks, without a deadline forever if no peer is left. It fails
-// with ErrUnknownOutcome when Redis has lost the keys that tell whether anything still runs.
-//
-// The figures are kept for a minute after the last copy has ended. They include what
-// later cancels of the same payload stopped until then.
+// Wait blocks until everything that was running at this cancel has ended, and sets Stopped
+// and Finished. If a worker died, that takes until a peer has returned its tasks. When it
+// fails you may call it again. ErrUnknownOutcome means that Redis has lost what still ran.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	if c.receipt.Token == 0 {
 		return nil // nothing ran

@@ -13,51 +13,22 @@ import (
 
 const exitBroken = 65 // EX_DATAERR of sysexits.h
 
-// Command returns a Handler that runs a program for each task, in a process
-// group of its own, and blocks until it has ended. The name is looked up as
-// exec.Command does; no shell takes part. The handler is safe for concurrent
-// use.
+// Command returns a Handler that runs a program for each task, without a shell. The program
+// reads the payload from standard input; its standard output, up to 1 MiB, becomes t.Result.
+// Status 0 finishes the task, 65 is Malformed, any other is an error that matches
+// *exec.ExitError. When ctx ends, its whole process group is killed.
 //
-// The program reads the payload from its standard input, and need not read all
-// of it. When it succeeds, its standard output becomes t.Result: the first
-// 1 MiB of it, the rest is read and dropped. Its environment holds WORQR_QUEUE,
-// WORQR_PROCESS (the ID), WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES
-// from the task; one whose value contains a NUL byte is missing. Of the peer's
-// own variables it gets those that say where programs and files are, who runs
-// them, and in which language: PATH, HOME, USER, LOGNAME, SHELL, TMPDIR, TZ,
-// LANG and LC_*, and what Windows needs in their place. So the peer's secrets,
-// such as the password in REDIS_URL, don't reach the program. CommandWith passes
-// on more.
-//
-// Exit status 0 finishes the task. Status 65 (EX_DATAERR) is a Broken error.
-// Any other status, and death by a signal, is an error that matches
-// *exec.ExitError, and so is a retry; a program that cannot be started is an
-// error that matches what exec.Command and Start fail with, such as
-// exec.ErrNotFound. The last 2 KiB of standard error are part of the error, and
-// are logged with it: a program should not write payloads there.
-//
-// When ctx ends, the whole group is killed at once with SIGKILL, and the error
-// matches context.Cause(ctx), unless the program had succeeded just before. If
-// ctx has ended already, nothing is started. When the program ends by itself,
-// what it has left in its group is killed too. So nothing of the group outlives
-// the attempt, with these exceptions: what starts a session or a group of its
-// own (setsid, set -m) escapes; so does what runs as another user. The handler
-// does not wait for those that escaped, even if they hold the output open for
-// more than a second. It does wait for a program that the kernel cannot kill
-// or that runs as another user.
-//
-// When the peer's process dies, the program is killed on Linux, unless it is
-// set-user-ID. Its children are not, unless they die with their parent. On
-// other systems nothing is. Outside Unix only the program itself is ever
-// killed.
+// The environment has PATH, HOME and the like, and WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN,
+// WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES. It has none of the peer's other variables,
+// which may hold secrets. docs/options.md has the details.
 func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }
 
-// CommandOptions configure CommandWith. The zero value is valid.
+// CommandOptions configure CommandWith.
 type CommandOptions struct {
-	// Env is what the program's environment holds besides: NAME passes the peer's
-	// variable on, if it is set when the program starts, and NAME=value sets one.
+	// Env adds to the program's environment: NAME passes on the peer's variable, if it's set
+	// when the program starts; NAME=value sets one.
 	Env []string
 }
 
@@ -84,7 +55,7 @@ func CommandWith(o CommandOptions, name string, args ...string) Handler {
 func environment(t *Task, more []string) []string {
 	return program.Environment(more, [][2]string{
 		{"WORQR_QUEUE", t.Queue},
-		{"WORQR_PROCESS", t.AttemptID},
+		{"WORQR_ATTEMPT", t.AttemptID},
 		{"WORQR_TOKEN", strconv.FormatInt(t.Token, 10)},
 		{"WORQR_KEY", t.Key},
 		{"WORQR_RETRIES", strconv.Itoa(t.Retries)},

@@ -12,41 +12,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Check scans the fleet's keys and reports broken invariants, a service that doesn't do
-// its work (tasks that run, wait, fail or are retried too long or too often), and risky
-// server settings. It changes nothing. Run it at any time, from any peer, started or not.
-//
-// Some things look odd for a moment while workers start, die and leave. Check looks at
-// these again a lease later, so give the context two leases at least, and more with many
-// keys. It reads the keyspace in pages with SCAN and judges each page in a short script.
-// Its time grows with the number of keys in the database, its memory with the tasks that
-// run.
-//
-// OK of the report is about invariants only. For an alert, look at Findings with
-// SeverityWarning too: tasks that nobody works on, server settings that endanger them, and
-// what exceeds a limit that opts set. What exceeds a default limit is a notice. A service
-// that checks itself does so once Run has begun: before, its queues are unserved.
-//
-// How long a task has run goes by the clock of the peer that started it. Check asks
-// INFO and CONFIG GET about the server; where it may not, the report says so. Findings
-// name keys, workers and runs of tasks, never payloads; keys of tasks appear as digests.
-//
-// It fails with ErrInvalid when an option makes no sense, and with ErrDenied when the
-// Redis user lacks a permission: a worker's don't suffice, the doctor's do (docs/security.md).
+// Check scans the fleet's keys and reports broken invariants, stuck tasks, a service that
+// falls behind, and risky server settings. It changes nothing. It looks twice at what may be normal for a moment, so give ctx at least two leases.
+// It fails with ErrDenied when the Redis user lacks the doctor's permissions.
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)
 }
 
-// Repair does what Check does, and repairs what it can without losing a task. It returns
-// tasks that nobody holds to the front of their queue, removes what gone workers have left,
-// and makes keys agree that don't. It fails a worker whose lease has expired on two looks,
-// a lease apart, if no other worker serves its queue. Each finding says what was done.
-// What Repair can't fix, such as a key of a wrong type or the settings of Redis, it
-// reports as Check does.
-//
-// It's safe while the fleet works, and may be repeated. When it fails, it may have
-// repaired some things.
+// Repair does what Check does, and repairs what it can without losing a task. It's safe while
+// the fleet works.
 func (p *Peer) Repair(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, true)
 	return r, wrap("repair", err)
@@ -100,29 +75,22 @@ func lacking(err error) error {
 	return fmt.Errorf("%w: the Redis user may not %s; give it the doctor's rule in docs/security.md: %w", ErrDenied, what, err)
 }
 
-// CheckOptions configure Check and Repair. Nil means the defaults.
-//
-// What exceeds a limit that is set here is a danger. Without limits, Check goes by
-// defaults, and what exceeds these is a notice: only you know how long your tasks take
-// and how many may fail.
+// CheckOptions configure Check and Repair. What exceeds a limit that you set is a warning;
+// what exceeds a default is a notice.
 type CheckOptions struct {
-	// MaxRun is how long a task may run; the default is an hour.
+	// MaxRunTime is how long a task may run; 0 is an hour.
 	MaxRunTime time.Duration
-	// MaxAge is how long a task that is due may wait, and how long a queue may start
-	// nothing while tasks wait; the default is ten minutes. The age of a task on the
-	// list isn't known, only how late a scheduled one is.
+	// MaxWaitTime is how late a due task may start, and how long none may start while some
+	// wait; 0 is ten minutes.
 	MaxWaitTime time.Duration
-	// MaxWaiting is how many tasks may wait on a queue that are due; 0 sets no
-	// limit, and a negative number allows none.
+	// MaxBacklog is how many due tasks may wait on a queue; 0 is any number, negative none.
 	MaxBacklog int
-	// MaxRetrying is how many tasks of a queue may wait to be retried; 0 is 10, and
-	// a negative number allows none.
+	// MaxRetrying is how many tasks of a queue may wait for a retry; 0 is 10, negative none.
 	MaxRetrying int
-	// MaxFailed is how many tasks may be in a failed queue; 0, like a negative number,
-	// allows none, but only a negative one makes that a danger.
+	// MaxFailed is how many tasks a failed queue may hold; 0 is none, as a notice; negative
+	// is none, as a warning.
 	MaxFailed int
-	// Ignore has the report leave out findings of these kinds, whatever their severity.
-	// Repair repairs them nevertheless.
+	// Ignore leaves findings of these kinds out of the report. Repair still repairs them.
 	Ignore []FindingKind
 }
 
@@ -138,7 +106,7 @@ func (o *CheckOptions) check() error {
 	return nil
 }
 
-// A FindingKind says what is wrong.
+// A FindingKind says what is wrong, such as "orphan".
 type FindingKind string
 
 // FindingKinds returns all kinds.
@@ -156,22 +124,22 @@ type Severity string
 // The severities.
 const (
 	SeverityError   Severity = "error"   // an invariant doesn't hold
-	SeverityWarning Severity = "warning" // tasks don't get done, or may be lost, or a limit that was set is exceeded
-	SeverityNotice  Severity = "notice"  // worth knowing; it may be meant
+	SeverityWarning Severity = "warning" // tasks don't get done or may be lost, or exceed a limit that you set
+	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
 )
 
 // A Finding is one thing that Check has found.
 type Finding struct {
 	Kind     FindingKind
 	Severity Severity
-	Queue    string // "" if it is of none; failed queues end in " (failed)"
-	Key      string // in Redis; what may be secret in it (keys of tasks, nonces) is given as #digest
-	Subject  string // the worker, run of a task or digest that it is about; often ""
-	Text     string // for people: what is wrong, and what was done or is to be done
+	Queue    string // "" if it's of none; failed queues end in " (failed)"
+	Key      string // in Redis; keys of tasks and nonces appear as #digest
+	Subject  string // the worker, attempt or digest that it's about, if any
+	Text     string // for people: what is wrong, and what was done or what to do
 	Repaired bool
 }
 
-// String is a line for people.
+// String returns a line for people.
 func (f Finding) String() string {
 	repaired := ""
 	if f.Repaired {
@@ -193,21 +161,21 @@ func (f Finding) String() string {
 
 // A CheckReport is what Check and Repair have found.
 type CheckReport struct {
-	Queues   int       // looked at, each with its failed queue
-	Keys     int       // likewise
-	Findings []Finding // the worst first
-	Omitted  int       // findings beyond 1,000
+	Queues   int       // that were examined, each with its failed queue
+	Keys     int       // that were examined
+	Findings []Finding // worst first
+	Omitted  int       // findings beyond the first 1,000
 	unwell   bool      // one of those omitted is broken, and is so still
 	prefix   string    // that it looked under
 }
 
-// OK reports whether every invariant holds, or does so again: nothing is broken
-// that was not repaired. What endangers tasks does not count.
+// OK reports whether every invariant holds: no error is left. Warnings and notices don't
+// count.
 func (r *CheckReport) OK() bool {
 	return !r.unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
 }
 
-// String is a text for people: a line in all, and one for each finding.
+// String returns a line for each finding.
 func (r *CheckReport) String() string {
 	count := map[Severity]int{}
 	repaired := 0
@@ -237,50 +205,50 @@ type CopyState string
 
 // The states.
 const (
-	CopyWaiting   CopyState = "waiting"   // on the list, or in an accepted batch on the way there
+	CopyWaiting   CopyState = "waiting"   // on the list
 	CopyScheduled CopyState = "scheduled" // in the schedule: under a key, or waiting for a retry
 	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
 	CopyRunning   CopyState = "running"   // held by a worker
 	CopyFailed    CopyState = "failed"    // in the failed queue
 )
 
-// A Reason says why a copy of a task does not run, or no longer.
+// A Reason says why a copy of a task doesn't run.
 type Reason string
 
 // The reasons.
 const (
-	ReasonPaused       Reason = "paused"        // the queue is
+	ReasonPaused       Reason = "paused"        // the queue is paused
 	ReasonNoWorker     Reason = "no-worker"     // nobody serves the queue
 	ReasonBusy         Reason = "busy"          // no worker is idle
-	ReasonNotDue       Reason = "not-due"       // its time has not come
+	ReasonNotDue       Reason = "not-due"       // its time hasn't come
 	ReasonBehind       Reason = "behind"        // others start before it
 	ReasonBlocked      Reason = "blocked"       // its key runs
-	ReasonSuspect      Reason = "suspect"       // workers died holding it: if one more crash would fail it, it waits until its peer runs no other such task
-	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped: it's evicted soon unless they resume
-	ReasonReturning    Reason = "returning"     // its worker is gone, and it is being returned
-	ReasonFailed       Reason = "failed"        // it is in the failed queue
+	ReasonSuspect      Reason = "suspect"       // one more crash would fail it, so it waits to run alone
+	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
+	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
+	ReasonFailed       Reason = "failed"        // it's in the failed queue
 )
 
 // A TaskCopy is one place where a task is.
 type TaskCopy struct {
 	State   CopyState
-	Reasons []Reason  // it does not run; none: it runs, or is about to
-	Before  int       // tasks that start before it, of those that wait
-	DueAt   time.Time // of what is scheduled or blocked; zero for the list
+	Reasons []Reason  // why it doesn't run; none if it runs or is about to
+	Before  int       // waiting tasks that start before it
+	DueAt   time.Time // of what is scheduled or blocked
 
-	// Of what waits in the schedule, and of what has failed.
+	// Of what is in the schedule, and of what has failed.
 	Retries int
 	Crashes int
 
 	// Of what runs.
 	AttemptID  string // the id of this run of the task
 	Token      int64
-	StartedAt  time.Time // by the clock of the peer that took it
-	WorkerID   string    // that holds it; of what has failed, that had it last
-	WorkerName string    // of the worker; what follows, too. "" where it is not registered
+	StartedAt  time.Time // by that peer's clock
+	WorkerID   string    // that holds it, or had it last
+	WorkerName string    // "" if it isn't registered, as for Host and PID
 	Host       string
-	PID        int       // of the operating system's process
-	EvictAt    time.Time // when the worker is evicted, if its lease has expired and somebody is there to judge
+	PID        int
+	EvictAt    time.Time // about when the worker is evicted, if its lease has expired
 
 	// Of what has failed.
 	Kind     FailureKind
@@ -288,35 +256,28 @@ type TaskCopy struct {
 	FailedAt time.Time
 }
 
-// An Explanation tells where a task is and why it does not run.
+// An Explanation says where a task is and why it doesn't run.
 type Explanation struct {
 	Queue       string
 	At          time.Time // by the clock of Redis
-	NoSuchQueue bool      // nothing is there of a queue of that name, so the name may be wrong
+	NoSuchQueue bool      // nothing is known of a queue with that name
 	Paused      bool
-	Workers     int // that serve the queue, with an unexpired lease
-	IdleWorkers int // of these, with free slots and nothing to do
-	NotSearched int // tasks of the list that were not looked at, since too many are before them
+	Workers     int // that serve the queue
+	IdleWorkers int // with free slots and nothing to do
+	NotSearched int // waiting tasks beyond those that were searched
 	Copies      []TaskCopy
 
 	prefix string // under which nothing was found
 }
 
-// Explain tells where the copies of a payload are: which wait, run or have failed,
-// who holds them and since when, and why they do not run. There may be several, or
-// none: then the task was never enqueued, or is done, canceled or deleted.
-//
-// It tells of ten copies of each kind at most. It looks at the first 100,000 tasks
-// of the list, in one command of a millisecond or two, and reads all running tasks of the
-// queue, page by page; a copy that moves meanwhile may come twice. It fails
-// where Enqueue would, and with Redis's error.
+// Explain says where the copies of a payload are, who holds them, and why they don't run. No
+// copy means that the task was never enqueued, or is gone. It finds at most ten copies of
+// each kind, among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*Explanation, error) {
 	return q.explain(ctx, "", slices.Clone(payload))
 }
 
-// ExplainKey does the same for what is under a key: what waits and what runs, and
-// of the newest 1,000 failed tasks those that were under it. Its cost does not depend on
-// what else waits or runs. It fails with ErrInvalid when the key makes no sense.
+// ExplainKey is Explain for a key. Of failed tasks it searches the newest 1,000.
 func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error) {
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("explain", err)
@@ -347,7 +308,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 	return e, nil
 }
 
-// String is a few sentences for people, without the payload and the key.
+// String returns a few sentences for people, without payload and key.
 func (e *Explanation) String() string {
 	switch {
 	case len(e.Copies) == 0 && e.NotSearched > 0:

@@ -16,11 +16,9 @@ import (
 
 // Limits of one call.
 const (
-	// MaxPayloadSize is the largest that Options.MaxPayload may be, in bytes: the longest
-	// string that Redis takes as it is configured by default.
+	// MaxPayloadSize is the most that Options.MaxPayload may be, in bytes.
 	MaxPayloadSize = 512 << 20
-	// DefaultMaxPayload is Options.MaxPayload by default, in bytes. Redis copies a
-	// payload several times on its way through it, and does nothing else meanwhile.
+	// DefaultMaxPayload is Options.MaxPayload by default, in bytes.
 	DefaultMaxPayload = 64 << 20
 	// MaxBatchSize is how many payloads one call may enqueue.
 	MaxBatchSize = 100_000
@@ -28,28 +26,12 @@ const (
 	nonceWindow = 10 * time.Minute
 )
 
-// Enqueue adds the payloads to the back of the queue, in their order: all of
-// them, or none if it fails. It wakes as many idle workers. The payloads may be
-// changed once it has returned. Any bytes are a payload, also none.
+// Enqueue adds the payloads to the back of the queue, in their order: all of them, or none
+// if it fails. It wakes idle workers. You may change the payloads once it has returned.
 //
-// Calls that wait for the connection at the same time travel as one. Order is kept
-// within each call and for each goroutine; if the one call is refused or its reply is
-// lost, all of them fail.
-//
-// More than 2,500 payloads, or than two mebibytes of them, are a batch: they're sent page by
-// page and accepted in one step behind the last page; until then nobody sees any. Then they
-// are moved to the queue, in order, a page at a time. What is enqueued later goes behind
-// them; a producer in another language, and a peer that knows the queue to be long, may
-// get between the pages until Enqueue has returned. If this process dies
-// after the acceptance, or Redis refuses to move them, the rest is moved with the next
-// enqueue, or with the second heartbeat of a peer that serves the queue. Once ErrUnknownOutcome is
-// returned, they're all accepted or none is.
-//
-// It blocks until Redis has answered or ctx ends. When the reply was lost it
-// fails with ErrUnknownOutcome and must not blindly be repeated; EnqueueOnce may.
-// It fails with ErrInvalid when there is no payload, and with ErrTooLarge when
-// there are more than MaxBatchSize or one is larger than Options.MaxPayload; then none
-// was sent.
+// When the reply was lost it fails with ErrUnknownOutcome, and repeating it may add the
+// tasks twice; EnqueueOnce doesn't. It fails with ErrInvalid when there is no payload, and
+// with ErrTooLarge beyond MaxBatchSize or Options.MaxPayload.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
 		if store.Spans(payloads) {
@@ -61,9 +43,8 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	}))
 }
 
-// EnqueueOnce is Enqueue that may be repeated: within ten minutes, only the
-// first call with the nonce, from 1 to MaxKeySize bytes, enqueues, whatever it is
-// given. Each queue has nonces of its own. Fresh is true for the call that did.
+// EnqueueOnce is an Enqueue that may be repeated: within ten minutes, only the first call
+// with the nonce, 1 to MaxKeySize bytes, enqueues. Fresh is true for that one.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":
@@ -85,9 +66,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return fresh, q.wrap("enqueue once", err)
 }
 
-// EnqueueUnique adds the payload to the back of the queue. It fails with
-// ErrDuplicate while an equal payload that was enqueued by EnqueueUnique waits
-// or runs. Copies added by Enqueue neither lock nor are locked out.
+// EnqueueUnique adds the payload to the back of the queue. It fails with ErrDuplicate while
+// an equal payload that EnqueueUnique added waits or runs.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	payloads := [][]byte{payload}
 	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() (alone bool, err error) {

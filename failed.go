@@ -10,15 +10,15 @@ import (
 
 // A FailedTask is a task in the failed queue.
 type FailedTask struct {
-	ID       string // for RequeueFailed and DeleteFailed: of the attempt that failed; for FailureCrashed, a generated id
+	ID       string // for RequeueFailed and DeleteFailed
 	Payload  []byte
-	Key      string // "" if it was on the list
+	Key      string // "" if it had none
 	Kind     FailureKind
-	Error    string    // the text of the last error, of which the first 4,096 bytes are kept
+	Error    string    // the text of the last error, at most 4,096 bytes
 	Retries  int       // attempts that failed before the last
 	Crashes  int       // workers that died holding it
-	WorkerID string    // that had it last; for FailureCrashed, the one that found it so
-	FailedAt time.Time // when it failed, by the clock of Redis
+	WorkerID string    // that had it last; for FailureCrashed, the one that found it
+	FailedAt time.Time // by the clock of Redis
 }
 
 func failure(g *store.Grave) *FailedTask {
@@ -35,23 +35,16 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first. With OnFailed, those that it no longer
-// retries come first. Those that it will retry come last, in order of their retry,
-// latest first. Those that it's working on are left out. Failed reads a page at a time,
-// about a mebibyte of payloads, so it's no snapshot: each task that stays where it is
-// comes once, and tasks that fail meanwhile don't. It ends after the first error.
+// Failed yields the failed tasks, newest first, without those that OnFailed works on. Those
+// that it will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return listed(store.FailedTasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
-// RequeueFailed runs the failed tasks with these ids again, with their counts back at
-// zero: it puts them at the back of the queue, or under their key, due at once. Without
-// an id it does nothing; RequeueAllFailed takes them all.
-// It returns how many it put back. Those with a key under which something else waits
-// or runs stay, and so do those that OnFailed works on. A failed task holds no
-// lock: an equal one may have been enqueued by EnqueueUnique since, and what is
-// put back is not unique any more. When it fails, some may have been put back; it
-// may be repeated.
+// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their
+// key, with their counts at zero, and returns their number. With no ids it does nothing.
+// Those whose key is taken stay, and so do those that OnFailed works on. When it fails, call
+// it again.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("requeue failed tasks", err)
@@ -61,9 +54,7 @@ func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return n, q.wrap("requeue failed tasks", err)
 }
 
-// RequeueAllFailed is RequeueFailed for all failed tasks. It works through them page by
-// page, newest first, and ends even while others keep failing; those that fail
-// meanwhile may stay.
+// RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("requeue all failed tasks", q.bad)
@@ -73,9 +64,8 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	return n, q.wrap("requeue all failed tasks", err)
 }
 
-// DeleteFailed drops the failed tasks with these ids for good. Without an id it does
-// nothing; DeleteAllFailed drops them all. It returns how many it dropped; those that
-// OnFailed works on stay. When it fails, some may have been dropped; it may be repeated.
+// DeleteFailed drops the failed tasks with these ids, except those that OnFailed works on,
+// and returns their number. With no ids it does nothing. When it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("delete failed tasks", err)
@@ -84,9 +74,7 @@ func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	return n, q.wrap("delete failed tasks", err)
 }
 
-// DeleteAllFailed is DeleteFailed for all failed tasks. It works through them page by
-// page, newest first, and ends even while others keep failing; those that fail
-// meanwhile may stay.
+// DeleteAllFailed is DeleteFailed for all failed tasks.
 func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("delete all failed tasks", q.bad)

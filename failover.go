@@ -5,15 +5,9 @@ import (
 	"fmt"
 )
 
-// FailWorker evicts a worker, whether it lives or not: from now on it
-// changes nothing any more, and its tasks are at the front of their queues. It
-// returns how many. A worker that lives will notice, stop what it runs, and
-// come back under another id.
-//
-// It looks at every queue, and blocks until all is done or ctx ends; it may be
-// repeated. A worker that is not known has nothing returned. A queue that can't be
-// looked at, such as one with a key of another type, doesn't stop it: the error names
-// each of these.
+// FailWorker evicts a worker, alive or not, returns its tasks to the front of their queues,
+// and returns their number. A living worker stops what it runs and comes back under another
+// id. The error names each queue that couldn't be visited.
 func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
 	if worker == "" {
 		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrInvalid))
@@ -22,10 +16,9 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep looks at every queue now, once. It evicts workers whose lease had already
-// expired at an earlier look, at least a third of a lease ago, and returns their ids.
-// Running peers do this with every heartbeat; Sweep is for tools, and for fleets without
-// a peer. It goes on after a queue that can't be looked at; the error names each.
+// Sweep evicts workers whose lease had already expired at an earlier look, and returns their
+// ids. Running peers do this with every heartbeat; Sweep is for fleets without one. The error
+// names each queue that couldn't be visited.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

@@ -11,10 +11,10 @@ import (
 // unexported field of something else fmt calls no methods. Of what is at work, nothing is
 // printed that changes.
 
-// Format prints the peer's id. It may be printed while it works.
+// Format implements fmt.Formatter.
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
 
-// LogValue is the peer's id.
+// LogValue implements slog.LogValuer.
 func (p *Peer) LogValue() slog.Value {
 	if p == nil {
 		return slog.Value{}
@@ -22,50 +22,48 @@ func (p *Peer) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", p.WorkerID()))
 }
 
-// Format prints the queue's name. It may be printed while it is served.
+// Format implements fmt.Formatter.
 func (q Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
 
-// LogValue is the queue's name.
+// LogValue implements slog.LogValuer.
 func (q Queue) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", q.name))
 }
 
-// Format prints what the task is, without payload, key and result.
+// Format implements fmt.Formatter.
 func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 
-// LogValue implements slog.LogValuer, without payload, key and result.
+// LogValue implements slog.LogValuer.
 func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("queue", t.Queue), slog.String("process", t.AttemptID), slog.Int("bytes", len(t.Payload)),
+		slog.String("queue", t.Queue), slog.String("attempt_id", t.AttemptID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
-// Format prints what the task is, without payload and key.
+// Format implements fmt.Formatter.
 func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
 
-// LogValue implements slog.LogValuer, without payload and key.
+// LogValue implements slog.LogValuer.
 func (t RunningTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("process", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
+		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
 }
 
-// Format prints what the task is, without payload and key.
+// Format implements fmt.Formatter.
 func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
 
-// LogValue implements slog.LogValuer, without payload and key.
+// LogValue implements slog.LogValuer.
 func (t ScheduledTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
 		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
-// Format prints what the task is, without payload and key. The reason is the text of
-// your own error.
+// Format implements fmt.Formatter.
 func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 
-// LogValue implements slog.LogValuer, without payload and key. The reason is
-// the text of your own error.
+// LogValue implements slog.LogValuer.
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Error),
@@ -73,18 +71,18 @@ func (t FailedTask) LogValue() slog.Value {
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }
 
-// Format prints the counts.
+// Format implements fmt.Formatter.
 func (c CancelReport) Format(s fmt.State, _ rune) { show(s, "cancel", c) }
 
-// LogValue is the counts.
+// LogValue implements slog.LogValuer.
 func (c CancelReport) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))
 }
 
-// Format prints what has happened, without payload and result.
+// Format implements fmt.Formatter.
 func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 
-// LogValue implements slog.LogValuer, without payload and result.
+// LogValue implements slog.LogValuer.
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.WorkerID),

@@ -11,15 +11,8 @@ import (
 	"strings"
 )
 
-// JSON returns a Handler that decodes the payload into a T, as json.Unmarshal
-// does, and calls h with it. A payload that does not decode, or has anything
-// but space after its value, is Broken: it would not decode the next time
-// either. Then h is not called. As with json.Unmarshal, null leaves v at its zero
-// value, and unknown fields are ignored. Panics if h is nil.
-//
-// The error tells where the trouble is and of what kind. It holds nothing of
-// the payload, and so does not unwrap to the error of encoding/json, which
-// quotes it. What h returns is returned as it is.
+// JSON returns a Handler that decodes the payload as json.Unmarshal does. If that fails, or
+// more follows the value, the error is Malformed and h isn't called. It panics if h is nil.
 func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	if h == nil {
 		panic("worqr: JSON needs a handler")
@@ -83,15 +76,8 @@ func fieldOf(in reflect.Type, path string) string {
 	return strings.Join(known, ".")
 }
 
-// EnqueueJSON encodes the values, as json.Marshal does, and adds them to the
-// back of the queue, in their order: all of them, or none if it fails. Each is
-// a task, also one that is a slice. Bytes that are JSON already go to Enqueue: here
-// they would become a string in base64. The other methods, such as Put,
-// EnqueueUnique, Cancel and Explain, take what json.Marshal makes of a value.
-//
-// It blocks and fails as Enqueue does. It also fails with ErrInvalid when a
-// value cannot be encoded; then nothing was sent. That error tells which value
-// and of what type, and holds nothing of it.
+// EnqueueJSON encodes the values as json.Marshal does and enqueues them: all, or none if it
+// fails. It fails as Enqueue does, and with ErrInvalid if a value can't be encoded.
 func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	payloads := make([][]byte, len(vs))
 	for i, v := range vs {

@@ -25,37 +25,29 @@ type EventKind string
 
 // The kinds of event.
 const (
-	// EventSync: from here on no event is missed, until the next EventSync. It
-	// comes first, and after any gap; check the queue for what you missed.
+	// EventSync comes first and after each gap: from here on nothing is missed until the next.
 	EventSync EventKind = "sync"
-	// EventWork: Count tasks were enqueued, by one call or by several that
-	// travelled together.
+	// EventWork: Count tasks were enqueued, by one call or several.
 	EventWork EventKind = "work"
-	// EventDone: Worker has finished a task; retries and failures publish nothing. An
-	// observer connected to a replica may miss all but the first that end together.
+	// EventDone: a worker finished a task. Retries and failures publish nothing.
 	EventDone EventKind = "done"
-	// EventCancel: a payload was canceled. One of more than 1 KiB doesn't travel: the
-	// event has its PayloadDigest and PayloadSize instead. CancelKey publishes none.
+	// EventCancel: a payload was canceled. CancelKey publishes nothing.
 	EventCancel EventKind = "cancel"
 	// EventDelete: the queue was deleted.
 	EventDelete EventKind = "delete"
 )
 
-// An Event is something that happened on a queue.
+// An Event is something that happened on a queue. Payloads above 64 KiB (above 1 KiB for
+// EventCancel) and results above the worker's Options.MaxResult come as size and digest.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync
 	WorkerID string // of EventDone
-	Payload  []byte // of EventDone and EventCancel; nil if it is large
-	Result   []byte // of EventDone; nil if there is none, or if it is large
+	Payload  []byte // of EventDone and EventCancel; nil if it's large
+	Result   []byte // of EventDone; nil if there is none or it's large
 	Count    int    // of EventWork
 
-	// PayloadSize and ResultSize are lengths in bytes. EventDone has no payload of more
-	// than 64 KiB and no result above the worker's Options.MaxResult, and EventCancel has
-	// no payload of more than 1 KiB. The digest, SHA-1 in hex, then says which it was. It
-	// may be missing if the worker is written in another language. While an observer
-	// subscribes, a worker that ends hundreds of large tasks at once tells only the sizes,
-	// and digests up to 1 KiB.
+	// In bytes, and SHA-1 in hex of what is large; it may be missing.
 	PayloadSize, ResultSize     int
 	PayloadDigest, ResultDigest string
 }
@@ -68,20 +60,9 @@ const (
 	eventBytes  = 16 << 20
 )
 
-// Events yields what happens on the named queues, or on all when none is named.
-// The first is EventSync, once subscribed: everything published after it is
-// yielded, or another EventSync follows. While Redis cannot be reached each new
-// error is yielded once; the loop may go on. Leaving the loop unsubscribes.
-//
-// The loop ends when ctx ends. After Close it ends, too; the last error it yields is
-// then ErrShutdown.
-//
-// A channel that Redis does not allow the user to subscribe to is yielded as an error.
-// Its events are missing then, and the others come. The peer asks for it every 10 s;
-// once it is allowed, EventSync follows.
-//
-// Events are hints for people and tools: they are not stored, and one that is
-// missed does not come again.
+// Events yields what happens on the named queues, or on all if none is named, beginning with
+// EventSync. While Redis can't be reached, or refuses a channel, it yields that as an error,
+// and the loop may go on. It ends when ctx ends, and after Close. Events aren't stored.
 func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		l, inbox, err := p.subscription(queues)

@@ -10,8 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Len returns how many tasks wait, in both lanes, those included whose time is
-// still to come: Waiting and Scheduled of Stats together.
+// Len returns how many tasks wait, on the list and in the schedule, due or not.
 func (q *Queue) Len(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("count", q.bad)
@@ -20,8 +19,7 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 	return n, q.wrap("count", err)
 }
 
-// Peek returns the payload that is to start next, and leaves it there. It fails
-// with ErrNoTask when nothing waits, or only tasks whose time is still to come.
+// Peek returns the payload that starts next, or ErrNoTask when nothing is due.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	if q.bad != nil {
 		return nil, q.wrap("peek", q.bad)
@@ -33,11 +31,7 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	return payload, q.wrap("peek", err)
 }
 
-// Tasks yields the waiting payloads, front first: what is due in the schedule, the list
-// with the accepted batches behind it, then what is not yet due, without what is blocked
-// because its key runs. It reads a page at a time, about a mebibyte while payloads are of
-// similar size, so it is no snapshot: tasks that are taken, returned or moved to the list
-// meanwhile may be left out or come twice. It ends after the first error.
+// Tasks yields the waiting payloads, front first, without tasks whose key runs.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return listed(store.Tasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }
@@ -71,14 +65,12 @@ type RunningTask struct {
 	AttemptID string
 	WorkerID  string
 	Payload   []byte
-	Key       string // "" for a task from the list
+	Key       string // "" if it has none
 	Token     int64
-	StartedAt time.Time // by the clock of the peer that took it
+	StartedAt time.Time // by that peer's clock
 }
 
-// Running yields the tasks that workers hold, begun or prefetched
-// (HandleOptions.Prefetch), worker by worker, oldest first.
-// It is no snapshot, and ends after the first error.
+// Running yields the tasks that workers hold, running or prefetched, worker by worker.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 	return listed(store.Running(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
 		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt)}
@@ -87,17 +79,16 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 
 // QueueStats are counts of one queue.
 type QueueStats struct {
-	Waiting     int // on the list, or in an accepted batch on the way there
+	Waiting     int // on the list
 	Scheduled   int // in the schedule: under a key, or waiting for a retry
-	Running     int // held by workers, also those that no handler has begun yet
+	Running     int // held by workers, running or prefetched
 	Failed      int // in the failed queue, without those that OnFailed works on
-	Workers     int // that serve the queue
-	IdleWorkers int // of these, with free slots and nothing to do
+	Workers     int
+	IdleWorkers int // with free slots and nothing to do
 	Paused      bool
 }
 
-// Stats reads counts of the queue. They are read together, but what workers
-// hold is added up after the rest.
+// Stats reads the counts of the queue.
 func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	if q.bad != nil {
 		return QueueStats{}, q.wrap("stats", q.bad)
@@ -106,8 +97,7 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	return QueueStats(c), q.wrap("stats", err)
 }
 
-// Pause keeps every worker from starting tasks of the queue until Resume. What
-// runs goes on, and so does OnFailed.
+// Pause keeps workers from starting tasks of the queue until Resume. OnFailed goes on.
 func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
@@ -123,16 +113,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.wrap("resume", store.Resume(ctx, q.peer.calls, q.keys))
 }
 
-// Delete drops all that waits, in both lanes, with its locks and its counts of
-// crashes, and publishes the event "delete". What runs is not touched: it
-// finishes, or is put back. A pause stays, and so do failed tasks; DeleteFailed
-// drops those.
-//
-// What others add meanwhile may be dropped, too. If they add so fast that Delete gets nowhere,
-// it fails: stop them, and call it again.
-//
-// If nobody serves the queue, it isn't paused and no task of it has failed, Delete also takes
-// its name off the list that Queues reads. Whoever serves or fills it again lists it.
+// Delete drops all that waits. What runs isn't touched. A pause stays, and so do failed
+// tasks. Tasks that are added meanwhile may be dropped, too; if they come too fast, Delete
+// fails.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)

@@ -13,22 +13,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Run joins the queues that have handlers, serves them, watches the other peers, and
-// blocks until ctx ends or Shutdown is called. Then it drains: it takes no more tasks,
-// lets handlers run for Options.Drain while it still sends heartbeats, ends the
-// contexts of the remaining ones with ErrShutdown, returns their tasks to the front,
-// and leaves. After it has returned no goroutine of the peer exists, except of handlers
-// that ignore their context for longer than their Grace; then it returns an error.
+// Run joins the queues that have handlers and serves them until ctx ends or Shutdown is
+// called. Then it drains: it takes no more tasks, lets handlers go on for Options.Drain,
+// ends the contexts of the others with ErrShutdown, returns their tasks to the front, and
+// leaves. That takes at most Drain, Grace and 5 s.
 //
-// It survives every failure of Redis: it keeps trying, and logs the first and
-// each changed error once; while it cannot start, also once a minute. From the end
-// of its context it takes at most Options.Drain, Grace and 5 s more. It returns nil
-// after a clean end, and an error when it could not leave cleanly (then peers
-// return its tasks once its lease has lapsed), when it has never reached Redis, or
-// was called before; and before it starts, ErrEvictionPolicy where a full Redis would evict
-// tasks, and an error where Redis is older than 6.2. After Shutdown it returns
-// ErrShutdown at once. It's built from StartWorker, StartWork, StartTasks, Finish,
-// Stop, Retry, Fail and StopWorker.
+// Run survives every failure of Redis. It fails when it couldn't leave cleanly or handlers
+// were disowned, when it has never reached Redis, with ErrEvictionPolicy, if Redis is older
+// than 6.2, and when called twice.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -179,10 +171,8 @@ func (p *Peer) drain() (stuck int64) {
 	return p.engine.Counts().Running.Load() // of those whose tasks they have ended themselves
 }
 
-// Shutdown has Run drain and return, and waits for that; when ctx ends first it
-// returns the context's error, and Run goes on draining. It may be called more
-// than once, by anybody. Before Run, it has Run fail with ErrShutdown when it is
-// called.
+// Shutdown makes Run drain and return, and waits for that. When ctx ends first, Run goes on
+// draining. Called before Run, it makes Run fail with ErrShutdown.
 func (p *Peer) Shutdown(ctx context.Context) error {
 	p.shut()
 	p.mu.Lock()

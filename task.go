@@ -11,17 +11,18 @@ import (
 
 const page = 100 // items of one exchange
 
-// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it.
+// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it; a task with a handler
+// ends when that returns.
 type Task struct {
-	AttemptID string // of the attempt, a UUIDv7
+	AttemptID string // a UUIDv7
 	Queue     string
-	Payload   []byte      // raw; yours to change
-	Key       string      // "" for a task from the list
-	Token     int64       // rises with every start on the queue; for fencing downstream
+	Payload   []byte      // raw; you may change it
+	Key       string      // "" if it has none
+	Token     int64       // rises with every start on the queue; for fencing in other systems
 	Retries   int         // attempts that failed before this one
 	Crashes   int         // workers that died holding it
-	Failure   *FailedTask // what has happened to it; only for OnFailed
-	Result    []byte      // set it before the end; the event "done" has it. Above Options.MaxResult, it has the length and digest
+	Failure   *FailedTask // for OnFailed: what happened
+	Result    []byte      // set it before the end; EventDone carries it
 
 	attempt *engine.Attempt
 }
@@ -36,17 +37,13 @@ func taskOf(queue string, a *engine.Attempt) *Task {
 	return t
 }
 
-// Context ends when the task is no longer to be worked on. Its cause is then
-// ErrCanceled, ErrEvicted, ErrLeaseExpired or ErrShutdown, or context.Canceled once
-// the task has ended. A handler's context is derived from it.
+// Context ends when the task should no longer be worked on. Its cause says why, as for a
+// [Handler]; context.Canceled if the task has ended.
 func (t *Task) Context() context.Context { return t.attempt.Context() }
 
-// StartTask takes the task at the front of the queue: what is due in the second
-// lane, else what is first on the list. MaxCrashes and KeepFailed are those of
-// the queue's handler, or their defaults. It fails with ErrNoTask when there is
-// none or the queue is paused, and with ErrNotWorking unless
-// StartWork was called. If ctx ends while the start is under way, a task that
-// was nevertheless taken is put back.
+// StartTask takes the task at the front: what is due in the schedule, else the first of the
+// list. It fails with ErrNoTask, and with ErrNotWorking unless StartWork was called. If ctx
+// ends meanwhile, the task is put back.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	tasks, err := q.startTasks(ctx, 1)
 	if err != nil {
@@ -55,9 +52,8 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	return tasks[0], nil
 }
 
-// StartTasks takes up to n tasks from the front of the queue, in their order, in
-// one call, or in several if one would block Redis for too long. It returns at least one, or an error as StartTask does; and fails
-// with ErrInvalid when n is not from 1 to 1,000.
+// StartTasks takes up to n tasks, 1 to 1,000, in their order, and at least one if it doesn't
+// fail.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -85,25 +81,20 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	return tasks, nil
 }
 
-// Finish ends the task for good, and publishes the event "done". It fails with
-// ErrNotOwner if this worker no longer holds the task; then another one may be running
-// it. After any other error, ErrUnknownOutcome included, you may repeat it: a finish that
-// was carried out and is repeated succeeds.
+// Finish ends the task for good. It fails with ErrNotOwner if this worker no longer holds it.
+// After any other error, ErrUnknownOutcome included, you may repeat it.
 func (t *Task) Finish(ctx context.Context) error {
 	return t.wrap("finish task", t.attempt.End(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
 }
 
-// Stop ends this attempt and puts the task back to the front of the queue,
-// unless it has been canceled meanwhile. Errors are those of Finish.
+// Stop ends this attempt and returns the task to the front, or drops it if it was canceled.
+// It fails as Finish does.
 func (t *Task) Stop(ctx context.Context) error {
 	return t.wrap("stop task", t.attempt.End(ctx, store.Outcome{Verb: store.Stop}))
 }
 
-// Retry ends this attempt as failed and retries the task after delay, at once if
-// that is 0, unless it was canceled in the meantime. Until then it waits in the
-// second lane. Retry doesn't check MaxRetries; look at t.Retries.
-// It fails with ErrInvalid when delay is negative or more than a century; other
-// errors are those of Finish.
+// Retry ends this attempt as failed and retries the task after delay, or drops it if it was
+// canceled. MaxRetries doesn't apply. It fails as Finish does.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 	if delay < 0 || delay > engine.Longest {
 		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
@@ -111,11 +102,8 @@ func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 	return t.wrap("retry task", t.attempt.End(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
 }
 
-// Fail ends the task as failed: it goes to the failed queue with the text of
-// reason, and with kind broken if that is Broken, unless it has been canceled
-// meanwhile. A task of OnFailed stays in the failed queue, and is not taken from
-// there again. It fails with ErrInvalid when there is no reason; other errors
-// are those of Finish.
+// Fail moves the task to the failed queue with the text of reason, or drops it if it was
+// canceled. It fails as Finish does.
 func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))

@@ -10,16 +10,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or
-// before Run to fail fast: Run keeps trying. Whether this fails or not, you may call
-// Run afterwards. It returns once the registration is stored; when it fails, nothing
-// has been started. It does nothing if the worker is started already. It fails with
-// ErrEvictionPolicy where a full Redis would evict tasks, and warns where that might be. It
-// also fails where Redis is older than 6.2. It checks both only if it may ask (INFO
-// memory and server).
-//
-// From then on the worker survives every outage of Redis. If it is evicted, it comes
-// back under a new id and works on the same queues.
+// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before
+// Run to fail fast. When it fails, nothing has started. It fails with ErrEvictionPolicy
+// where a full Redis would evict tasks, and if Redis is older than 6.2.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -29,12 +22,9 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	return wrap("start worker", p.fleet.Start(ctx))
 }
 
-// StopWorker returns all tasks to the front of their queues, leaves and stops
-// beating. After it returns, no goroutine of the worker exists. The contexts of
-// tasks end with ErrShutdown. When ctx ends or Redis fails first, it stops all
-// the same and returns the error; then peers return the tasks once the lease
-// has lapsed. It fails with ErrNotStarted when the worker is not started, and
-// does nothing but fail while Run has not returned.
+// StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front of
+// their queues and leaves. If ctx ends or Redis fails first, it stops anyway and returns the
+// error. It fails with ErrNotStarted, and always while Run hasn't returned.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)
@@ -54,10 +44,8 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 	return wrap("stop worker", err)
 }
 
-// StartWork joins those who serve the queue, so that StartTask may be called.
-// It fails with ErrNotStarted when the worker is not started, and does nothing
-// when it works on the queue. A queue with a handler is served by Run: before and
-// after Run, StartWork fails with ErrInvalid for it.
+// StartWork joins the workers of the queue, so that you can call StartTask. It fails with
+// ErrNotStarted, and with ErrInvalid if the queue has a handler, which Run serves.
 func (q *Queue) StartWork(ctx context.Context) error {
 	p := q.peer
 	switch {
@@ -78,13 +66,8 @@ func (p *Peer) handles(queue string) bool {
 	return p.services[queue] != nil
 }
 
-// StopWork returns our running tasks of the queue to its front and leaves those
-// who serve it. The contexts of the tasks end with ErrShutdown, before others can
-// start them. It fails with
-// ErrNotWorking when the worker does not work on the queue; when it fails
-// otherwise, also since ctx has ended, peers return the tasks once the lease has
-// lapsed. It waits for what this peer joins or leaves at the moment, which may take
-// until a third of the lease after ctx has ended.
+// StopWork ends the contexts of the peer's tasks of the queue with ErrShutdown, returns them
+// to the front and leaves. It fails with ErrNotWorking.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
@@ -111,20 +94,19 @@ type Worker struct {
 	Host          string
 	PID           int
 	StartedAt     time.Time // by the clock of the peer
-	Version       string    // of this library
-	Queues        []string  // that it serves
+	Version       string
+	Queues        []string
 	Lease         time.Duration
-	StuckHandlers int // handlers that ignore that their context has ended
+	StuckHandlers int
 }
 
-// Workers yields the registered peers, but not those that were silent for two leases,
-// malformed entries, or registrations above a mebibyte. It ends after the first error.
+// Workers yields the registered peers, without those that were silent for two leases.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
 	return listed(store.Workers(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
 }
 
-// Queues yields the names of the queues that were served or filled by this library, and
-// not deleted since, in no order. It ends after the first error.
+// Queues yields the names of queues that were served, or filled by this library, and not
+// deleted since.
 func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return listed(store.Queues(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, func(name string) string { return name })
 }

@@ -1,22 +1,5 @@
-// Package worqr is a peer-to-peer work queue on Redis. Every replica of a
-// service embeds it; there is no server but Redis.
-//
-// # Terms
-//
-// A task is a unit of work. Its payload is raw bytes. A queue is a first in, first
-// out list of tasks. A worker, or peer, is one registered member of the fleet,
-// normally one for each replica of a service. It renews its lease with a heartbeat
-// every third of the lease. A worker whose lease expires is evicted, and its tasks
-// return to the front of their queues.
-//
-// A queue has two lanes. The list has what Enqueue adds. The schedule
-// has tasks with a key or a time, and those that wait to be retried. When due, they
-// start before the list.
-//
-// An attempt, or run, is one start of a task until its end. Its id is the ID of a Task.
-// Logs have it as process, which is also its name in Redis.
-//
-// # Quick start
+// Package worqr is a peer-to-peer work queue on Redis. Every replica of a service embeds
+// it; there is no server but Redis.
 //
 //	peer, err := worqr.Open("redis://localhost:6379", nil)
 //	emails := peer.Queue("emails")
@@ -27,53 +10,32 @@
 //
 //	err = emails.Enqueue(ctx, []byte("hello"))
 //
+// # Terms
+//
+// A task is a unit of work; its payload is raw bytes. A queue is a first in, first out list
+// of tasks, with a schedule beside it: tasks that have a key or a time, and those that wait
+// for a retry. When due, these start before the list. An attempt is one start of a task
+// until its end. A worker is a registered peer. It renews its lease with heartbeats. A
+// worker whose lease expires is evicted, and its tasks return to the front of their queues.
+//
 // # Guarantees
 //
-// Delivery is at least once. A task runs again if its worker died, or was cut
-// off, before the task's end was stored. Each start of a task has a token, and
-// for each token at most one end is ever accepted: the calls of an evicted worker
-// fail and have no effect.
+// Delivery is at least once. A task runs again if its worker died, or was cut off, before
+// the task's end was stored. Each attempt has a token, and Redis accepts at most one end for
+// each token. Tasks start in the order in which they were enqueued; those that return go to
+// the front. A canceled task never runs again. An outage of Redis evicts nobody. Tasks of a
+// killed process start again within 4.5 s at the defaults. docs/guarantees.md has the
+// conditions.
 //
-// Tasks start in the order in which they were enqueued. Tasks of a worker that
-// died, left or stopped them go back to the front, in the order in which they
-// had been started.
+// # Calls
 //
-// A task whose handler fails is retried later and doesn't block other tasks. After
-// MaxRetries, or if workers keep dying while they hold it, it moves to the failed
-// queue, with the reason. A task may have a key: then at most one runs under it at
-// any time, and what is put in the meantime runs afterwards.
+// All methods are safe for concurrent use. Those that take a context block until Redis has
+// answered or the context ends, and fail when Redis shows no sign of life for
+// [Options.CallTimeout]. If the call was sent and the reply lost, it may have been carried
+// out: the error is [ErrUnknownOutcome]. With any other error it wasn't.
 //
-// A worker is evicted when it was silent for two thirds of its lease, and still is a
-// third of a lease later, while Redis answered others all the time. An outage of Redis
-// evicts nobody. Tasks of a killed process start again within 4.5 s at the defaults, if
-// Redis answers within half a second, and if another peer of the queue survives and has
-// been running for at least one lease. While connections keep being cut, about every
-// 2 s, it takes up to three leases.
-//
-// When Redis doesn't answer for nine tenths of the lease, Exclusive handlers are
-// stopped (ErrLeaseExpired), though nobody may have been evicted, and their tasks start
-// a second time. Other handlers run on.
-//
-// A canceled task never runs again, wherever it was.
-//
-// # Concurrency
-//
-// All methods are safe for concurrent use. Methods that take a context block
-// until Redis has answered or the context ends. They fail when Redis has given no
-// sign of life for Options.CallTimeout, five seconds by default, and with large
-// payloads a second more for each MiB; a check of an idle connection, dialing another
-// and waiting behind other calls are included. A method that makes several calls, as
-// FailWorker does, has that time for each. An answer that keeps coming, by 64 KiB a
-// second at least, is read to its end, however long that takes; on connections of a
-// Pool it has CallTimeout for all of it. A call that was sent and cut off by its
-// context, or whose reply was lost, may have been carried out; then its error is
-// ErrUnknownOutcome. With any other error it was not.
-//
-// # Redis
-//
-// Redis 6.2 or later. Valkey should work but isn't tested. All keys and
-// channels begin with the prefix; docs/protocol.md describes them, and how other
-// languages take part.
+// Sequences read a page at a time. They aren't snapshots, and end after the first error.
+// Values print and log without payloads, keys and results.
 package worqr
 
 import (
@@ -100,126 +62,87 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Version is the version of this library, as shown in a worker's registration.
+// Version is the version of this library, as a worker registers it.
 const Version = "0.2.0-dev"
 
-// The errors to match with errors.Is. Redis's own errors are wrapped unchanged.
+// The errors to match with errors.Is. Errors of Redis are wrapped unchanged.
 var (
-	// ErrNoTask: the queue is empty, or paused.
+	// ErrNoTask: the queue is empty or paused.
 	ErrNoTask = engine.ErrNoTask
 	// ErrDuplicate: an equal unique task is waiting or running.
 	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
-	// ErrNotStarted: call StartWorker (or Run) first.
+	// ErrNotStarted: call StartWorker or Run first.
 	ErrNotStarted = fleet.ErrNotStarted
-	// ErrNotWorking: call StartWork on the queue (or Handle and Run) first.
+	// ErrNotWorking: call StartWork on the queue, or Handle and Run, first.
 	ErrNotWorking = engine.ErrNotWorking
 	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
 	ErrNotOwner = engine.ErrNotOwner
-	// ErrEvicted: another peer, or FailWorker, has evicted this worker, and others run
-	// its tasks. It comes back by itself under a new id.
+	// ErrEvicted: this worker was evicted, and others run its tasks. It comes back under a
+	// new id.
 	ErrEvicted = engine.ErrEvicted
-	// ErrLeaseExpired: the peer couldn't renew its lease for nine tenths of it, since
-	// Redis didn't answer, so another peer may start the task. It's the cause with which
-	// the context of an Exclusive handler ends then, and that of a prefetched task that
-	// begins just then. The peer need not have been evicted: if it wasn't, the task goes
-	// back to the front, and starts a second time in any case.
+	// ErrLeaseExpired: Redis didn't answer for nine tenths of the lease, so an Exclusive handler
+	// must stop.
 	ErrLeaseExpired = engine.ErrLeaseExpired
 	// ErrCanceled: the task was canceled.
 	ErrCanceled = engine.ErrCanceled
-	// ErrTimeout: the attempt took too long.
+	// ErrTimeout: the attempt took longer than HandleOptions.Timeout.
 	ErrTimeout = engine.ErrTimeout
 	// ErrShutdown: the peer is shutting down, or has.
 	ErrShutdown = engine.ErrShutdown
-	// ErrBadName: a queue's name or a prefix is not allowed.
+	// ErrBadName: the name of a queue, or a prefix, isn't allowed.
 	ErrBadName = errors.New("worqr: bad name")
-	// ErrInvalid: an option or an argument makes no sense.
+	// ErrInvalid: an option or an argument isn't valid; the error says which.
 	ErrInvalid = errors.New("worqr: bad option")
-	// ErrTooLarge: a payload, a batch, a name, a key or a nonce is over its limit,
-	// which the error tells. Nothing was sent. It comes with ErrInvalid, or with
+	// ErrTooLarge: something is over its limit, and nothing was sent. It comes with ErrInvalid or
 	// ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
-	// ErrUnknownOutcome: the call was sent and its reply was lost, so it may have been
-	// carried out. Calls on a task, and EnqueueOnce, may be repeated. CancelReport.Wait
-	// fails with it when Redis has lost what it waits for.
+	// ErrUnknownOutcome: the call was sent and its reply was lost. You may repeat calls on a task,
+	// Put and EnqueueOnce.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
-	// ErrEvictionPolicy: Redis has a maxmemory at which it would evict lists, so tasks would
-	// be lost, and the worker does not start. Set maxmemory-policy to noeviction, or
-	// take another Redis. Only StartWorker and Run ask.
+	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy
-	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each
-	// role.
+	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each role.
 	ErrDenied = errors.New("worqr: permission denied")
 )
 
-// A Pool hands out connections to Redis. The *redis.Pool of
-// github.com/gomodule/redigo/redis is one.
-//
-// A peer keeps a few connections for as long as it lives: one for beats, one
-// for rounds of work, one for everything else, and one that is subscribed. Once
-// many tasks flow it adds a second one for rounds, and does without where that
-// cannot be had. A *redis.Pool is asked to dial them, so that they do not count
-// against its limits; any other Pool is asked for them by GetContext.
-//
-// The read timeout with which a pool dials does not count: the peer sets its own,
-// Options.CallTimeout, and a third of the lease for beats. The driver has it for the whole
-// of a reply. So a task whose payload takes longer to come never begins, and is asked
-// for again and again; Open knows what comes, and waits. A pool can do the same
-// with a net.Conn that extends its read deadline when something has come
-// (redis.DialContextFunc).
+// A Pool hands out connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
+// keeps up to five. A *redis.Pool only dials them, so its limits don't apply. For large
+// payloads over slow links prefer Open.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// Options configure a Peer. Nil means the defaults, and so does a zero field.
+// Options configure a Peer. A zero field has its default. docs/options.md says more.
 type Options struct {
-	// Prefix is the namespace of every key and channel; "" is "worqr". Channels aren't
-	// per database: fleets in several databases of one Redis need a prefix each, or
-	// a cancel in one stops equal tasks in the other.
+	// Prefix begins every key and channel; "" is "worqr". Fleets in several databases of one
+	// Redis need a prefix each.
 	Prefix string
-	// Name is a human-readable name, shown next to the worker's id. "" is host:pid.
+	// Name is a human-readable name, shown next to the worker's id; "" is host:pid.
 	Name string
-	// Lease is the silence after which other peers take our tasks; 0 is 3 s,
-	// and at least 150 ms. A beat is sent every third of it. A peer that dies
-	// is evicted two thirds of a lease later at the earliest, and one and a
-	// third at the latest. Shorter leases recover faster, and evict peers after
-	// shorter pauses. All peers of a queue should have the same: whoever joins
-	// later logs a warning if they don't, and Check reports it. A negative lease never
-	// lapses: only FailWorker ends it.
+	// Lease is the silence after which other peers take over this one's tasks; 0 is 3 s,
+	// negative is forever. All peers of a queue should have the same.
 	Lease time.Duration
-	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s,
-	// negative is not at all.
+	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s, negative is
+	// not at all.
 	Drain time.Duration
-	// Capacity is how many units all handlers together may occupy, each task as
-	// many as the Weight of its queue; 0 means no limit. Priority says which
-	// queue goes first. SetCapacity changes it.
+	// Capacity is how many units all handlers together may occupy, each task as many as its
+	// queue's Weight; 0 is no limit.
 	Capacity int
-	// CallTimeout is how long a call waits for a sign of life from Redis before it
-	// fails; 0 is 5 s, and at least 10 ms. Heartbeats wait for a third of the lease
-	// instead. A context that ends sooner ends a call sooner.
+	// CallTimeout is how long a call waits for a sign of life from Redis; 0 is 5 s. Each MiB of
+	// payload adds a second.
 	CallTimeout time.Duration
-	// MaxPayload is the size in bytes of the largest payload that this peer
-	// enqueues; 0 is DefaultMaxPayload, 64 MiB, and the constant MaxPayloadSize, 512 MiB,
-	// is the most. A larger payload is refused with ErrTooLarge before anything is
-	// sent. What others have enqueued is not measured.
+	// MaxPayload is the size in bytes of the largest payload that this peer enqueues; 0 is
+	// DefaultMaxPayload.
 	MaxPayload int
-	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0
-	// is 1 MiB, and the constant MaxPayloadSize is the most. A task with a larger result
-	// still finishes, and EventDone has the result's length and digest.
+	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0 is 1 MiB.
+	// A task with a larger one still finishes.
 	MaxResult int
-	// TLS configures rediss:// connections of Open; New's pool has its own. Nil, and
-	// each field that is not set, is the default: to trust the authorities of the
-	// system (RootCAs), to want a certificate for the host of the URL (ServerName),
-	// TLS 1.2 or later (MinVersion), and to show none (Certificates). It must not
-	// change afterwards.
+	// TLSConfig configures rediss:// connections of Open. It must not change afterwards.
 	TLSConfig *tls.Config
-	// Logger gets the peer's log lines; nil is slog.Default. They never contain
-	// payloads, keys or passwords. The peer calls it from one goroutine that does nothing
-	// else, so a slow Logger delays only the log; when 10,000 lines wait, further ones
-	// are counted and left out. Run, StopWorker and Close wait up to a second for the
-	// last lines to be written.
+	// Logger gets the log lines; nil is slog.Default. One goroutine calls it, so a slow Logger
+	// delays only the log.
 	Logger *slog.Logger
-	// FailureLog says which failures of handlers are logged: LogLimited, the default,
-	// LogAll or LogPanics.
+	// FailureLog says which failures of handlers are logged.
 	FailureLog FailureLog
 }
 
@@ -310,19 +233,8 @@ type Peer struct {
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
-// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O; the first call
-// that needs a connection makes it. It fails when the URL or an option is not
-// valid. Close releases the connections. Fleets in several databases of one Redis
-// need a [Options.Prefix] each.
-//
-// A name alone is a password, as redis-cli has it: redis://hunter2@host logs in as the
-// default user, with hunter2. In users, passwords and paths, @ : / ? # % are written as
-// %40 %3A %2F %3F %23 %25. The error of a URL names its part that is wrong, and repeats
-// nothing of it.
-//
-// Whether Redis would evict tasks (ErrEvictionPolicy) is asked where a worker starts. A peer
-// that only produces does not ask: it would need the right to, and a round trip. For
-// a Redis at which no worker has started yet, Check tells.
+// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O. A lone name is a password, as
+// in redis-cli.
 func Open(url string, opts *Options) (*Peer, error) {
 	var config *tls.Config
 	if opts != nil {
@@ -339,10 +251,8 @@ func Open(url string, opts *Options) (*Peer, error) {
 	return p, nil
 }
 
-// New returns a peer that gets its connections from pool. It does no I/O and
-// starts nothing. It panics if pool is nil; other bad options are reported by
-// every method that can fail. For large payloads over slow links prefer Open: see
-// [Pool].
+// New returns a peer that gets its connections from pool, and does no I/O. It panics if pool
+// is nil; methods report other invalid options.
 func New(pool Pool, opts *Options) *Peer {
 	if pool == nil {
 		panic("worqr: New needs a pool")
@@ -377,15 +287,13 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	return p
 }
 
-// ID returns the worker id of the present incarnation. It changes when the
-// peer was evicted and has come back.
+// WorkerID returns the present id of the worker. It changes when the peer was evicted and
+// came back.
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
-// Close stops the worker if StartWorker has started it, as StopWorker does, and
-// closes the connections that the peer has opened; a Pool that was given stays
-// open. Calls that need Redis fail with ErrShutdown afterwards. It blocks until what is
-// under way has ended: up to twice CallTimeout where Redis doesn't answer. While Run has
-// not returned it does nothing and fails: end Run's context, or call Shutdown, first.
+// Close stops the worker, as StopWorker does, and closes the connections that the peer has
+// opened, but no Pool. It blocks at most twice CallTimeout. While Run hasn't returned it does
+// nothing and fails. Other calls fail with ErrShutdown afterwards.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -429,7 +337,7 @@ func (p *Peer) isRunning() bool {
 	return p.running
 }
 
-// A Queue is a handle to one queue. Handles are cheap and may be made anywhere.
+// A Queue is a handle to one queue. Handles are cheap.
 type Queue struct {
 	peer *Peer
 	name string
@@ -438,9 +346,8 @@ type Queue struct {
 	bad  error
 }
 
-// Queue returns a handle to the queue. It does no I/O. Names are not empty, at
-// most 255 bytes, and contain no braces, spaces or control bytes; the methods
-// of a handle with another name fail with ErrBadName.
+// Queue returns a handle to the queue. It does no I/O. A name has 1 to 255 bytes and no
+// braces, spaces or control bytes; otherwise methods fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	if err := keys.CheckName(name); err != nil && q.bad == nil {
@@ -532,22 +439,22 @@ func public(err error) error {
 	return err
 }
 
-// Stats are counters of what a peer has done since it was made.
+// PeerStats count what a peer has done since it was made.
 type PeerStats struct {
-	Started         int64 // tasks handed to a handler or a caller; not what is only held ahead
+	Started         int64 // tasks handed to a handler or a caller
 	Finished        int64
-	Stopped         int64 // put back to the front after they were started
+	Stopped         int64 // returned to the front after they had started
 	Canceled        int64 // ended because they were canceled
 	Retried         int64 // attempts that ended with a retry
-	Failed          int64 // put into the failed queue
-	Dropped         int64 // from the failed queue for good, since it was full (HandleOptions.KeepFailed)
-	TakenOver       int64 // taken away from us, or ended by us too late
-	HandlerErrors   int64 // handlers that returned an error or panicked
-	WorkersEvicted  int64 // workers that this peer has evicted, each once, however many queues it served
-	TasksReturned   int64 // tasks put back to the front for failed workers
-	TimesEvicted    int64 // times that this peer was evicted
-	RunningHandlers int64 // handlers running now
-	StuckHandlers   int64 // handlers that were disowned and still have not returned
+	Failed          int64 // moved to the failed queue
+	Dropped         int64 // dropped from a full failed queue (HandleOptions.KeepFailed)
+	TakenOver       int64 // lost to another worker, or ended too late
+	HandlerErrors   int64 // panics included
+	WorkersEvicted  int64 // by this peer
+	TasksReturned   int64 // of evicted workers
+	TimesEvicted    int64
+	RunningHandlers int64
+	StuckHandlers   int64 // disowned and not returned
 }
 
 // Stats returns the counters of this process. It does no I/O.

@@ -24,7 +24,7 @@ func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer
 	t.Setenv("WORQR_TEST_OWN", "the peer's")
 	t.Setenv("REDIS_URL", "redis://:secret@host")
 	t.Setenv("LC_ALL", "C")
-	const script = `printf '%s|' "$WORQR_QUEUE" "$WORQR_PROCESS" "$WORQR_TOKEN" "${WORQR_KEY-none}" "$WORQR_RETRIES" "$WORQR_CRASHES" "${WORQR_TEST_OWN-none}" "${REDIS_URL-none}" "$LC_ALL" "${PATH:+path}"`
+	const script = `printf '%s|' "$WORQR_QUEUE" "$WORQR_ATTEMPT" "$WORQR_TOKEN" "${WORQR_KEY-none}" "$WORQR_RETRIES" "$WORQR_CRASHES" "${WORQR_TEST_OWN-none}" "${REDIS_URL-none}" "$LC_ALL" "${PATH:+path}"`
 	task := &worqr.Task{Queue: "q", AttemptID: "id", Token: 1 << 60, Key: "a key = \"'ü\n", Retries: 2, Crashes: 3}
 	is.NoErr(shell(t.Context(), task, script))
 	is.Equal(string(task.Result), "q|id|1152921504606846976|a key = \"'ü\n|2|3|none|none|C|path|")

@@ -230,7 +230,7 @@ func TestStuckHandler(t *testing.T) {
 			is.Equal(p.Stats().StuckHandlers, int64(1))
 			is.Equal(p.Stats().RunningHandlers, int64(0))
 			is.Equal(waiting(t, q), []string{"a"})
-			for _, want := range []string{"didn't return after their context ended", "queue=q", "process=", "handlers=1", "TestStuckHandler"} {
+			for _, want := range []string{"didn't return after their context ended", "queue=q", "attempt_id=", "handlers=1", "TestStuckHandler"} {
 				is.True(strings.Contains(d.String(), want))
 			}
 			close(release)

@@ -125,7 +125,7 @@ func (r *Session) fetch(e *exchange, a *store.Answer) error {
 			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
 					r.engine.log.Error("worqr: a payload does not arrive, and its task goes to the failed queue; look at the limits and timeouts of the connection",
-						"queue", r.queue.id, "process", e.Start[i], "bytes", s.Bytes, "err", err)
+						"queue", r.queue.id, "attempt_id", e.Start[i], "bytes", s.Bytes, "err", err)
 				}
 			}
 			select {
