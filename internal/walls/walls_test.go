@@ -45,7 +45,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
 	"Redis":     9,
-	"file":      2,
+	"file":      1,
 	"function":  2,
 	"lock":      0,
 	"log":       6,
