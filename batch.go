@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -13,7 +12,7 @@ import (
 // or enqueues to it moves them.
 func (q *Queue) enqueueBatch(ctx context.Context, batch store.Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = batch.Enqueue(ctx, q.peer.calls, q.keys, payloads)
-	unknown := errors.Is(err, redisconn.ErrUnknown)
+	unknown := errors.Is(err, store.ErrUnknown)
 	if err != nil && !unknown {
 		return false, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -38,7 +37,7 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 			_, err := q.enqueueBatch(ctx, store.Batch{ID: store.NewID()}, payloads)
 			return true, err
 		}
-		copied := redisconn.Copy(payloads)
+		copied := store.Copy(payloads)
 		return q.behind(ctx, func() (bool, error) { return q.back().Enqueue(ctx, q.peer.calls, copied) })
 	}))
 }
@@ -57,7 +56,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 			fresh, err = q.enqueueBatch(ctx, store.Batch{ID: store.NewID(), Nonce: nonce, Window: nonceWindow}, payloads)
 			return fresh, err
 		}
-		copied := redisconn.Copy(payloads)
+		copied := store.Copy(payloads)
 		return q.behind(ctx, func() (alone bool, err error) {
 			fresh, alone, err = store.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
 			return alone, err
@@ -100,7 +99,7 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alo
 	}
 	alone, err := send()
 	if err != nil {
-		if errors.Is(err, redisconn.ErrUnknown) {
+		if errors.Is(err, store.ErrUnknown) {
 			q.back().listed.Store(0) // nobody knows whether it was alone
 		}
 		return err
@@ -175,10 +174,9 @@ func (q *Queue) list(ctx context.Context, alone bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := q.peer.calls.One(ctx, redisconn.Command("SADD", q.peer.space.Registry(), q.name))
-	switch {
+	switch err := store.AddName(ctx, q.peer.calls, q.peer.space, q.name); {
 	case err == nil:
-	case redisconn.Denied(err):
+	case store.IsDenied(err):
 		b.denied.Store(true)
 	case store.IsWrongType(err):
 		b.foreign.Store(now)

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -125,7 +124,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 	}
 	q.back().listed.Store(0)
 	err := store.Unlist(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
-	if store.IsWrongType(err) || redisconn.Denied(err) {
+	if store.IsWrongType(err) || store.IsDenied(err) {
 		return nil // who can't list can't unlist
 	}
 	return q.wrap("delete", err)

@@ -69,3 +69,10 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	}
 	return nil
 }
+
+// AddName puts a queue's name into the registry by a plain command, so that a user can be
+// allowed it and nothing else.
+func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
+	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
+	return err
+}

@@ -93,6 +93,9 @@ func IsRefusal(err error) bool {
 	return refused
 }
 
+// IsDenied reports whether Redis does not allow the user what was asked for.
+func IsDenied(err error) bool { return redisconn.Denied(err) }
+
 // DeniedCommand reports whether Redis does not allow the user what was asked for, and the
 // command that it does not, if it says so.
 func DeniedCommand(err error) (command string, denied bool) {

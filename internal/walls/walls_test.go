@@ -44,7 +44,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     9,
+	"Redis":     5,
 	"file":      1,
 	"function":  2,
 	"lock":      0,
