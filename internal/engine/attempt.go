@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"github.com/worqr/worqr/internal/store"
@@ -30,9 +29,8 @@ type Attempt struct {
 
 	run atomic.Pointer[run] // of a handler
 
-	mu    sync.Mutex   // protects the fields below
-	tried store.Ending // the end that was, or may have been, carried out
-	ended bool         // it was
+	tried store.Ending // the end that was, or may have been, carried out; protected by Session.mu
+	ended bool         // it was; likewise
 }
 
 // newAttempt makes the task of what was started. It may take a while; identify is to follow
@@ -82,8 +80,15 @@ func (t *Attempt) Context() context.Context { return t.ctx }
 // worker is still a member and does not hold the process, nobody but itself
 // can have ended it. So it was this end, if no other was tried before.
 func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
-	before := t.try(o.Verb)
-	return t.conclude(o.Verb, before, t.session.settle(ctx, t, o))
+	r, s := t.session, &ending{Outcome: t.outcome(o), done: make(chan settled, 1)}
+	r.mu.Lock()
+	before := t.tryLocked(o.Verb)
+	r.sayLocked(s)
+	r.mu.Unlock()
+	d := r.settle(ctx, s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return t.concludeLocked(o.Verb, before, d)
 }
 
 // outcome completes what ends the process.
@@ -108,9 +113,7 @@ func (t *Attempt) sum() string {
 
 // try notes that the process is to end by a verb, and returns the one by which it
 // was to end before; conclude follows.
-func (t *Attempt) try(verb store.Ending) (before store.Ending) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
 	before = t.tried
 	if before == "" {
 		t.tried = verb
@@ -120,9 +123,7 @@ func (t *Attempt) try(verb store.Ending) (before store.Ending) {
 
 // conclude makes what became of the wish to end the process an error. It may be that of a
 // Pool, or the cause of a context: methods of these may use the task, so none is called.
-func (t *Attempt) conclude(verb, before store.Ending, d settled) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *Attempt) concludeLocked(verb, before store.Ending, d settled) error {
 	switch {
 	case d.unknown:
 		return d.err

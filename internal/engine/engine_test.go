@@ -37,9 +37,11 @@ func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
 	of := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: keys.NewSpace("p").Queue("q")}
 	q := e.Queue(of, Options{MaxCrashes: 3, Keep: 1000}, func(context.Context) error { return nil })
 	t.Cleanup(func() {
-		if s := q.present(); s != nil {
-			s.End(ErrShutdown)
+		q.mu.Lock()
+		if q.session != nil {
+			q.session.endLocked(ErrShutdown)
 		}
+		q.mu.Unlock()
 		lines.Sub.Close()
 		for _, l := range []*redisconn.Line{lines.Calls, lines.Work[0], lines.Work[1], lines.Control} {
 			l.Abort()

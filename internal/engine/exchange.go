@@ -102,7 +102,7 @@ type exchange struct {
 	sent     time.Time
 	work     time.Duration // that Redis needs for it, about
 	answered int64         // the last round that had been answered when this was put together
-	recalls  int64         // how often ready tasks had been recalled before
+	recalls  int           // how often ready tasks had been recalled before
 	repeated bool          // it may have been answered before, and the reply lost
 	lost     int           // replies that were
 }
@@ -115,7 +115,7 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 	defer r.mu.Unlock()
 	solo := !r.engine.risk.Load()
 	for _, b := range behind {
-		if b.recalls != r.queue.recalls.Load() {
+		if b.recalls != r.queue.recalls {
 			return nil // what it has brought is to go back first
 		}
 		solo = solo && !b.Solo
@@ -137,15 +137,15 @@ func (r *Session) compose(behind ...*exchange) *exchange {
 		starts += r.wants[0].n
 		e.wants, r.wants = append(e.wants, r.wants[0]), r.wants[1:]
 	}
-	e.Crashes, e.Keep = r.queue.limits()
+	e.Crashes, e.Keep = r.queue.limitsLocked()
 	if r.queue.serves() {
 		if r.closing {
-			r.queue.forgo()
+			r.queue.forgoLocked()
 		} else if !back {
 			n := min(r.ask, MaxStarts-starts)
-			e.slots = r.queue.reserve(n)
-			e.recalls = r.queue.recalls.Load()
-			e.Ahead, e.Room = r.queue.ahead(n - len(e.slots))
+			e.slots = r.queue.reserveLocked(n)
+			e.recalls = r.queue.recalls
+			e.Ahead, e.Room = r.queue.aheadLocked(n - len(e.slots))
 		}
 		e.Idle = len(e.slots) > 0
 	}
@@ -264,7 +264,7 @@ func (r *Session) restore(e *exchange, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue.serves() && !r.closing {
-		e.slots = r.queue.fill(e.slots)
+		e.slots = r.queue.fillLocked(e.slots)
 	}
 	r.vacateLocked(e)
 	for _, s := range e.outcomes {
@@ -340,7 +340,7 @@ func (r *Session) settledLocked(s *ending, what store.Settled, repeated bool, tr
 	case s.Verb == store.Fail:
 		c.Failed.Add(1)
 		if t := r.held[s.Process]; t != nil {
-			r.engine.failures.final(t, s.Kind, logs.Printable(s.Reason))
+			r.mu.laterLocked(func() { r.engine.failures.final(t, s.Kind, logs.Printable(s.Reason)) })
 		}
 	case s.done != nil || s.by != nil: // else it was not begun
 		c.Stopped.Add(1)
@@ -380,16 +380,16 @@ func (r *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 func (r *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
 	// They may not overtake what was recalled meanwhile.
-	if !r.closing && n > 0 && e.recalls == r.queue.recalls.Load() && r.queue.take(tasks[:n], e.slots[:slots:slots]) {
+	if !r.closing && n > 0 && e.recalls == r.queue.recalls && r.queue.takeLocked(tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if r.queue.serves() {
-		r.queue.answered(e.Ahead)
-		r.queue.unreserve(r.queue.fill(e.slots), !full)
+		r.queue.answeredLocked(e.Ahead)
+		r.queue.unreserveLocked(r.queue.fillLocked(e.slots), !full)
 		e.slots = nil
 	}
 	if r.queue.serves() && len(tasks) > 0 {
-		r.queue.recalls.Add(1) // nor may what is under way overtake these
+		r.queue.recalls++ // nor may what is under way overtake these
 	}
 	for _, t := range tasks {
 		r.giveBackLocked(t)
@@ -427,7 +427,7 @@ func (r *Session) dropReadyLocked() {
 	if !r.queue.serves() {
 		return
 	}
-	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
+	for _, t := range r.queue.withdrawLocked(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
 		r.outbox = append(r.outbox, t.unbegun(store.Drop))
 	}
 }

@@ -31,7 +31,7 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 	defer r.mu.Unlock()
 	r.renewLocked(sent)
 	if p.Deadline < r.granted {
-		r.LostWrites("a beat that was answered is not known")
+		r.mu.laterLocked(func() { r.LostWrites("a beat that was answered is not known") })
 	}
 	r.granted = p.Now + r.engine.lease.Grant.Milliseconds()
 	if p.Rank == 0 {
@@ -103,7 +103,9 @@ func (r *Session) unsure() {
 		t.endLocked(ErrLeaseExpired)
 	}
 	if ends > 0 {
-		r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
-			"queue", r.queue.id, "tasks", ends)
+		r.mu.laterLocked(func() {
+			r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
+				"queue", r.queue.id, "tasks", ends)
+		})
 	}
 }

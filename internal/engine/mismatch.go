@@ -67,7 +67,9 @@ func (r *Session) reconcile() {
 		switch {
 		case r.held[id] != nil:
 		case again:
-			log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "attempt_id", id)
+			r.mu.laterLocked(func() {
+				log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "attempt_id", id)
+			})
 			r.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
 			strangers[id] = token // or it has ended since
@@ -78,7 +80,9 @@ func (r *Session) reconcile() {
 	}
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && r.held[id] == t {
-			log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "attempt_id", id)
+			r.mu.laterLocked(func() {
+				log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "attempt_id", id)
+			})
 			r.engine.counts.Lost.Add(1)
 			delete(r.held, id)
 			t.endLocked(ErrEvicted)

@@ -134,7 +134,7 @@ func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	s.opts = &Options{Concurrency: 1}
 	s.ready = []*Attempt{{}} // for the slot
 	task := &Attempt{Payload: make([]byte, 1<<20), size: 10}
-	s.freed(&run{task: task, ended: time.Now()})
+	s.freedLocked(&run{task: task, ended: time.Now()})
 	if s.pace.size != 10 {
 		t.Error(s.pace.size)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
@@ -31,10 +30,10 @@ type Queue struct {
 
 	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
 	stored   chan struct{}  // has an element when an end was stored; holds one
-	recalls  atomic.Int64   // of ready tasks
 	watch    *time.Timer    // while tasks are ready: whether any is begun
 
-	mu       sync.Mutex      // protects the fields below
+	mu       monitor         // protects the fields below, and those of sessions
+	recalls  int             // of ready tasks
 	base     context.Context // parent of the tasks' contexts
 	session  *Session        // the last one, until it has ended
 	opts     *Options        // replaced, not changed
@@ -72,7 +71,7 @@ type Options struct {
 // Queue returns a queue of the peer that is served by hand until Serve is called. Of the
 // options only MaxCrashes and Keep count until then. Haul moves accepted batches to it.
 func (e *Engine) Queue(q *store.Served, o Options, haul func(context.Context) error) *Queue {
-	return &Queue{engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+	return &Queue{mu: monitor{capacity: e.capacity}, engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
 // Serve has a handler work on the queue. It is called before the first Join.
@@ -103,22 +102,6 @@ func (s *Queue) Join(m Membership) *Session {
 	return r
 }
 
-// present is the session, or nil.
-func (s *Queue) present() *Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.session
-}
-
-// ended notes that a session has.
-func (s *Queue) ended(r *Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session == r {
-		s.session = nil
-	}
-}
-
 // Options are those in force.
 func (s *Queue) Options() *Options {
 	s.mu.Lock()
@@ -128,8 +111,8 @@ func (s *Queue) Options() *Options {
 
 // limits are what decides whether a task is started or has failed, and how many
 // of these are kept.
-func (s *Queue) limits() (crashes, keep int) {
-	o := s.Options()
+func (s *Queue) limitsLocked() (crashes, keep int) {
+	o := s.opts
 	if o.Followed {
 		return max(o.MaxCrashes, 0), 0
 	}
@@ -143,21 +126,22 @@ type slot int
 // turn has the queue ask for tasks: it is its turn with the common capacity. What
 // it gets is kept for the round that follows.
 func (s *Queue) turn() {
-	if r := s.present(); r != nil {
-		s.mu.Lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.session; r != nil {
 		s.spare = append(s.spare, s.grabLocked(min(s.opts.Concurrency-s.taken, MaxStarts))...)
-		asks := len(s.spare) > 0 // or a round has asked in the meantime
-		s.mu.Unlock()
-		if !asks || r.Wake() {
+		if len(s.spare) == 0 || r.lookLocked() { // a round has asked in the meantime, or will
+			s.mu.pass = false // who gives turns goes on by himself
 			return
 		}
 	}
-	s.forgo() // it asks once it is back
-	s.engine.capacity.Pass()
+	s.forgoLocked() // it asks once it is back
+	s.mu.pass = false
 }
 
 // grabLocked takes up to n free slots.
 func (s *Queue) grabLocked(n int) (slots []slot) {
+	s.mu.pass = true
 	if s.draining {
 		s.share.Sated()
 		return nil
@@ -172,17 +156,12 @@ func (s *Queue) grabLocked(n int) (slots []slot) {
 
 // wants reports whether the handler has a free slot, though the common capacity
 // may not allow to use it.
-func (s *Queue) wants() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) wantsLocked() bool {
 	return !s.draining && s.taken-len(s.spare) < s.opts.Concurrency
 }
 
-// reserve takes slots for up to n tasks that are to be asked for. Capacity.Pass
-// is to follow, without locks, here and below.
-func (s *Queue) reserve(n int) []slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// reserve takes slots for up to n tasks that are to be asked for.
+func (s *Queue) reserveLocked(n int) []slot {
 	k := min(n, len(s.spare))
 	slots := s.spare[:k:k]
 	s.spare = s.spare[k:]
@@ -191,9 +170,7 @@ func (s *Queue) reserve(n int) []slot {
 
 // fill has what is ready be handled in slots for which no task came, and returns
 // those that are left.
-func (s *Queue) fill(slots []slot) []slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) fillLocked(slots []slot) []slot {
 	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
 		t := s.nextLocked()
 		if t == nil {
@@ -207,9 +184,7 @@ func (s *Queue) fill(slots []slot) []slot {
 
 // unreserve gives back slots for which no task came. Sated tells that no more
 // are wanted at present.
-func (s *Queue) unreserve(slots []slot, sated bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) unreserveLocked(slots []slot, sated bool) {
 	if sated {
 		s.forgoLocked()
 	}
@@ -219,29 +194,27 @@ func (s *Queue) unreserve(slots []slot, sated bool) {
 // vacateLocked gives back slots.
 func (s *Queue) vacateLocked(slots []slot) {
 	s.taken -= len(slots)
-	for _, u := range slots {
-		s.share.Give(1, int(u))
+	for _, of := range slots {
+		s.giveLocked(of)
 	}
 }
 
-// forgo gives back what was kept for a round that does not follow.
-func (s *Queue) forgo() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgoLocked()
+// giveLocked gives back the units of a slot.
+func (s *Queue) giveLocked(of slot) {
+	s.share.Give(1, int(of))
+	s.mu.pass = true
 }
 
 // forgoLocked gives back what was kept: no more is wanted at present.
 func (s *Queue) forgoLocked() {
 	s.share.Sated()
+	s.mu.pass = true
 	s.vacateLocked(s.spare)
 	s.spare = nil
 }
 
 // end notes that the end of a task was stored.
-func (s *Queue) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) storedLocked() {
 	s.ending--
 	select {
 	case s.stored <- struct{}{}:
@@ -276,16 +249,14 @@ func (s *Queue) isDraining() bool {
 // Drain has nothing be taken or begun any more.
 func (s *Queue) Drain() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.draining = true
 	s.forgoLocked()
-	s.recalls.Add(1) // also of what is under way
-	s.mu.Unlock()
-	s.Recall()
-	if s.watch != nil {
-		s.watch.Stop()
-	}
-	if r := s.present(); r != nil {
-		r.Wake() // to be taken off the idle workers
+	s.recalls++ // also of what is under way
+	s.recallLocked()
+	s.watch.Stop()
+	if s.session != nil {
+		s.session.lookLocked() // to be taken off the idle workers
 	}
 }
 
@@ -334,21 +305,24 @@ func (s *Queue) insist(t *Attempt, o store.Outcome) {
 
 // SetOptions puts other options in force.
 func (s *Queue) SetOptions(o Options) {
+	s.setOptions(o)
+	s.turn()
+	s.engine.capacity.Pass()
+}
+
+func (s *Queue) setOptions(o Options) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.opts = &o
 	s.forgoLocked() // what was kept was kept by the old ones
 	s.share.Set(o.Weight, o.Priority)
 	for _, of := range s.grabLocked(len(s.ready)) {
 		s.beginLocked(s.nextLocked(), of, true)
 	}
-	tooMany := o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0)
 	if len(s.ready) > 0 && o.Prefetch == 0 {
 		s.watch.Reset(s.pace.stale())
 	}
-	s.mu.Unlock()
-	if tooMany {
-		s.Recall()
+	if o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0) {
+		s.recallLocked()
 	}
-	s.engine.capacity.Pass()
-	s.turn()
 }

@@ -74,8 +74,7 @@ func (a *run) handle() {
 			return
 		}
 		a.ended = time.Now()
-		a.next = a.queue.freed(a)
-		a.end(err, j)
+		a.end(err, j, true)
 		if !returned && a.next != nil {
 			go a.queue.work(a.next, a.slot, true)
 		}
@@ -145,7 +144,7 @@ func (a *run) forsake(cause error) bool {
 	a.queue.engine.stuckChanged()
 	a.queue.reassign(a)
 	err := fmt.Errorf("%w, and its handler did not return", cause)
-	a.end(err, a.judge(err))
+	a.end(err, a.judge(err), false)
 	return true
 }
 
@@ -161,57 +160,71 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end says what becomes of the task of a handler that returned err, which was judged.
-// The slot has been given away before, so that the same round asks for the next task.
-func (a *run) end(err error, j judgement) {
+// end says what becomes of the task of a handler that returned err, which was judged. The
+// slot is given away in the same section if it is still to be, so that the same round asks
+// for the next task. The end is repeated until it is stored, or until the task is no longer
+// ours: the worker was evicted or has left.
+func (a *run) end(err error, j judgement, frees bool) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
 	s, t := a.queue, a.task
-	cause := context.Cause(a.ctx)
+	o, stays := a.outcome(err, j)
+	e := &ending{Outcome: t.outcome(o), ours: true, by: a}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if frees {
+		a.next = s.freedLocked(a)
+	}
+	if stays && s.draining {
+		s.storedLocked()
+	} else {
+		e.before = t.tryLocked(o.Verb)
+		t.session.sayLocked(e)
+	}
+	// A slot that belonged to an earlier incarnation is for the present one; otherwise what
+	// was said has it looked for.
+	if r := s.session; r != nil && r != t.session && t.session.ended != nil {
+		r.lookLocked()
+	}
+}
+
+// outcome is what is said of a handler that returned err. Stays tells that it is not said
+// while Run drains: then the task stays ours until the worker leaves, which puts all that
+// is left back in its order.
+func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
+	e, cause := a.queue.engine, context.Cause(a.ctx)
 	if j.panicked != nil {
-		s.engine.failures.panicked(t, j)
+		e.failures.panicked(a.task, j)
 	}
 	switch {
 	case err == nil:
-		a.say(store.Outcome{Verb: store.Finish, Result: a.result})
+		return store.Outcome{Verb: store.Finish, Result: a.result}, false
 	case errors.Is(cause, ErrCanceled):
-		a.say(store.Outcome{Verb: store.Drop})
-	case errors.Is(cause, ErrShutdown) && s.isDraining():
-		// It stays ours until the worker leaves, which puts all that is left
-		// back in its order.
-		s.end()
+		return store.Outcome{Verb: store.Drop}, false
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
-		a.say(store.Outcome{Verb: store.Stop})
-	default:
-		s.engine.counts.Failures.Add(1)
-		if j.Verb == store.Retry && j.panicked == nil {
-			s.engine.failures.retried(t, j.text, j.Delay)
-		}
-		a.say(j.Outcome)
+		return store.Outcome{Verb: store.Stop}, errors.Is(cause, ErrShutdown)
 	}
-	s.freedSlot(t.session)
-	s.engine.capacity.Pass()
-}
-
-// say has the outcome be stored. It is repeated until it is, or until the task is
-// no longer ours: the worker was evicted or has left.
-func (a *run) say(o store.Outcome) {
-	t := a.task
-	t.session.say(&ending{Outcome: t.outcome(o), ours: true, by: a, before: t.try(o.Verb)})
+	e.counts.Failures.Add(1)
+	if j.Verb == store.Retry && j.panicked == nil {
+		e.failures.retried(a.task, j.text, j.Delay)
+	}
+	return j.Outcome, false
 }
 
 // storedLocked takes in what became of the end.
 func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
-	err := t.conclude(s.Verb, s.before, d)
+	err := t.concludeLocked(s.Verb, s.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
-		a.queue.end()
+		a.queue.storedLocked()
 		return
 	}
 	t.session.engine.background.Go(func() {
 		a.queue.insist(t, s.Outcome)
-		a.queue.end()
+		a.queue.mu.Lock()
+		defer a.queue.mu.Unlock()
+		a.queue.storedLocked()
 	})
 }
 
@@ -290,14 +303,3 @@ type lateError struct{ err error }
 
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
-
-// freedSlot has the queue's session look, if a slot became free that belonged to an
-// earlier incarnation; otherwise the end of the task has done so.
-func (s *Queue) freedSlot(of *Session) {
-	if of.ctx.Err() == nil {
-		return
-	}
-	if r := s.present(); r != nil && r != of {
-		r.Wake()
-	}
-}

@@ -56,7 +56,7 @@ type Session struct {
 	upset   logs.Outage // about rounds
 	odd     logs.Outage // about a queue that cannot be read
 
-	mu        sync.Mutex    // protects the fields below
+	mu        *monitor      // that of the queue; protects the fields below
 	idle      chan struct{} // closed when there is nothing more to say; nil while silent
 	ended     error         // why there will be no more rounds
 	closing   bool          // start nothing any more
@@ -65,6 +65,7 @@ type Session struct {
 	refused   []*Attempt // held, and to go back, which Redis has refused
 	outbox    []*ending  // to be said
 	wants     []*want    // to be said
+	troubled  bool       // nothing could be started, by the last answer
 	look      bool       // ask for tasks, or pass the wake-up on
 	number    int64
 	talked    time.Time // when a round was last made or answered
@@ -97,18 +98,18 @@ type Session struct {
 
 func newSession(q *Queue, m Membership) *Session {
 	q.mu.Lock()
-	base := q.base
+	base, exclusive := q.base, q.opts.Exclusive
 	q.mu.Unlock()
 	r := &Session{
-		engine: q.engine, queue: q, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
+		mu: &q.mu, engine: q.engine, queue: q, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
 		held: map[string]*Attempt{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), renewed: time.Now(),
 	}
-	r.turned = sync.NewCond(&r.mu)
+	r.turned = sync.NewCond(r.mu)
 	r.dropped.Log, r.dropped.Queue = q.engine.log, q.id
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.clock = time.AfterFunc(time.Hour, func() { r.Wake() })
 	r.clock.Stop()
-	if q.serves() && q.Options().Exclusive {
+	if q.serves() && exclusive {
 		r.fence = time.AfterFunc(r.engine.lease.Sure, r.unsure)
 	}
 	return r
@@ -185,10 +186,8 @@ func (r *Session) refuseLocked() error {
 	return ErrNotWorking
 }
 
-// settle ends a process.
-func (r *Session) settle(ctx context.Context, t *Attempt, o store.Outcome) settled {
-	s := &ending{Outcome: t.outcome(o), done: make(chan settled, 1)}
-	r.say(s)
+// settle waits for the answer to what was said.
+func (r *Session) settle(ctx context.Context, s *ending) settled {
 	d, cause := await(ctx, r, s.done)
 	if cause == nil {
 		return d
@@ -215,10 +214,8 @@ func (r *Session) unsay(s *ending) bool {
 	return i >= 0
 }
 
-// say has a settlement be part of the next round.
-func (r *Session) say(s *ending) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// sayLocked has an ending be part of the next round.
+func (r *Session) sayLocked(s *ending) {
 	if r.ended != nil {
 		s.tellLocked(settled{err: lost(r.ended)})
 		return
@@ -248,6 +245,10 @@ func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 func (r *Session) Wake() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.lookLocked()
+}
+
+func (r *Session) lookLocked() bool {
 	r.look = true
 	r.wakeLocked()
 	return r.ended == nil && !r.silent
@@ -279,13 +280,13 @@ func (r *Session) acknowledgesLocked() bool {
 }
 
 // freeLocked reports whether the handler can take a task.
-func (r *Session) freeLocked() bool { return r.queue.serves() && !r.closing && r.queue.wants() }
+func (r *Session) freeLocked() bool { return r.queue.serves() && !r.closing && r.queue.wantsLocked() }
 
 // vacateLocked gives back the slots of an exchange for which no task came.
 func (r *Session) vacateLocked(e *exchange) {
 	if r.queue.serves() && e != nil {
-		r.queue.unreserve(e.slots, true)
-		r.queue.answered(e.Ahead)
+		r.queue.unreserveLocked(e.slots, true)
+		r.queue.answeredLocked(e.Ahead)
 		e.slots = nil
 	}
 }
@@ -319,7 +320,7 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	r.renewLocked(e.sent)
 	late := !r.sureLocked() && len(a.Started) > 0
 	if late && r.queue.serves() {
-		r.queue.recalls.Add(1) // nor may what is under way overtake these
+		r.queue.recalls++ // nor may what is under way overtake these
 	}
 	tasks := make([]*Attempt, 0, len(a.Started))
 	for i, s := range a.Started {
@@ -364,18 +365,9 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 			r.ask = max(firstAsk, len(tasks))
 		}
 	}
-	var trouble error
-	if a.Trouble != "" {
-		trouble = errors.New(a.Trouble)
-	}
-	r.odd.Note(r.engine.log, "tasks cannot be started", trouble, "queue", r.queue.id)
-	if a.Buried > 0 {
-		r.engine.counts.Failed.Add(int64(a.Buried))
-		r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
-			"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
-	}
+	r.noteLocked(e, a)
 	r.handLocked(e, tasks, full || a.Again)
-	if a.Hungry > 0 && r.queue.serves() && r.queue.Options().Prefetch <= 0 {
+	if a.Hungry > 0 && r.queue.serves() && r.queue.opts.Prefetch <= 0 {
 		r.recallLocked()
 	}
 	r.clock.Stop()
@@ -388,7 +380,7 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	coverAllLocked(a.Cancels, r.held)
 	r.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
-		r.engine.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id)
+		r.mu.laterLocked(func() { r.engine.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id) })
 		r.seen, r.said = a.Seen, min(r.said, a.Seen)
 	}
 	r.seen = max(r.seen, a.Seen)
@@ -400,7 +392,7 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	}
 	r.watched = a.Watched
 	if a.Last < e.answered {
-		r.LostWrites("a round that was answered is not known")
+		r.mu.laterLocked(func() { r.LostWrites("a round that was answered is not known") })
 	}
 	r.answered = e.Number
 	r.turned.Broadcast()
@@ -413,14 +405,31 @@ func (r *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Rank == 0 {
 		r.listens = time.Now().Add(2 * r.engine.lease.Beat)
 	}
-	r.look = r.look || a.Again || asked > 0 && full && (r.freeLocked() || !r.closing && r.queue.roomy())
+	r.look = r.look || a.Again || asked > 0 && full && (r.freeLocked() || !r.closing && r.queue.roomyLocked())
 	return true
+}
+
+// noteLocked has said what an answer tells of the queue.
+func (r *Session) noteLocked(e *exchange, a *store.Answer) {
+	if a.Trouble != "" || r.troubled {
+		var trouble error
+		if r.troubled = a.Trouble != ""; r.troubled {
+			trouble = errors.New(a.Trouble)
+		}
+		r.mu.laterLocked(func() { r.odd.Note(r.engine.log, "tasks cannot be started", trouble, "queue", r.queue.id) })
+	}
+	if a.Buried > 0 {
+		r.engine.counts.Failed.Add(int64(a.Buried))
+		r.mu.laterLocked(func() {
+			r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
+				"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
+		})
+	}
 }
 
 // Leave says what is still to be said, returns all tasks to the front and ends
 // the membership. When ctx ends first, the peers do that once the lease lapses.
 func (r *Session) Leave(ctx context.Context) error {
-	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	r.closing = true
 	r.hurryLocked()
@@ -469,20 +478,26 @@ func (r *Session) quiet(ctx context.Context) error {
 func (r *Session) End(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.endLocked(err)
+}
+
+func (r *Session) endLocked(err error) {
 	if r.ended != nil {
 		return
 	}
 	r.ended = err
-	r.queue.ended(r)
+	if r.queue.session == r {
+		r.queue.session = nil
+	}
 	r.turned.Broadcast()
 	r.stop()
 	if r.fence != nil {
 		r.fence.Stop()
 	}
 	r.clock.Stop()
-	r.dropped.Flush()
+	r.mu.laterLocked(r.dropped.Flush)
 	if r.queue.serves() {
-		r.queue.forgo()
+		r.queue.forgoLocked()
 	}
 	for _, s := range r.outbox {
 		s.tellLocked(settled{err: lost(err)})
@@ -502,7 +517,7 @@ func (r *Session) End(err error) {
 	}
 	clear(r.held)
 	if r.queue.serves() {
-		r.queue.withdraw(func(t *Attempt) bool { return t.session == r })
+		r.queue.withdrawLocked(func(t *Attempt) bool { return t.session == r })
 	}
 }
 
@@ -518,12 +533,10 @@ func (r *Session) Interrupt() {
 // Refused ends the session of a worker that a beat found to be no member.
 func (r *Session) Refused() {
 	r.mu.Lock()
-	closing := r.closing
-	r.mu.Unlock()
-	if !closing {
-		r.End(ErrEvicted)
-		r.engine.capacity.Pass()
-		r.member.Evicted()
+	defer r.mu.Unlock()
+	if !r.closing {
+		r.endLocked(ErrEvicted)
+		r.mu.laterLocked(r.member.Evicted)
 	}
 }
 

@@ -10,9 +10,7 @@ import (
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
 // as many as the handlers will begin in a moment, and for how many bytes.
-func (s *Queue) ahead(n int) (tasks, bytes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) aheadLocked(n int) (tasks, bytes int) {
 	most, room := s.roomLocked()
 	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
@@ -21,32 +19,24 @@ func (s *Queue) ahead(n int) (tasks, bytes int) {
 
 // foresee notes how long a trip to Redis takes, and by how much longer at present: as long,
 // and more, what is prefetched has to last.
-func (s *Queue) foresee(trip, late time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) foreseeLocked(trip, late time.Duration) {
 	s.pace.trip, s.pace.late = trip, late
 }
 
 // answered notes that tasks asked for ahead have come, or will not come.
-func (s *Queue) answered(ahead int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) answeredLocked(ahead int) {
 	s.asked -= ahead
 }
 
 // roomy reports whether more could be taken ahead.
-func (s *Queue) roomy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) roomyLocked() bool {
 	_, room := s.roomLocked()
 	return room > 0
 }
 
 // worth is for how many ends a second round is sent where Redis is far away: a small one
 // would keep its connection for a whole trip.
-func (s *Queue) worth() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) worthLocked() int {
 	most, _ := s.roomLocked()
 	return max(worthwhile, min(most/4, MaxStarts/4))
 }
@@ -67,9 +57,7 @@ func (s *Queue) roomLocked() (most, more int) {
 
 // take has tasks be handled: in the slots, which the peer keeps for them, and the
 // others as slots become free. It tells whether it did: not when the peer drains.
-func (s *Queue) take(tasks []*Attempt, slots []slot) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	if s.draining {
 		return false
 	}
@@ -132,14 +120,11 @@ func (s *Queue) work(t *Attempt, of slot, ready bool) {
 	}
 }
 
-// freed takes in that a handler has returned: its slot goes to the task that it
+// freedLocked takes in that a handler has returned: its slot goes to the task that it
 // returns, or is given back when there is none.
-func (s *Queue) freed(a *run) *Attempt {
-	s.mu.Lock()
+func (s *Queue) freedLocked(a *run) *Attempt {
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
-	t := s.vacantLocked(a.slot)
-	s.mu.Unlock()
-	return t
+	return s.vacantLocked(a.slot)
 }
 
 // vacantLocked is the next task for a slot, which is given back when there is none, or
@@ -155,7 +140,7 @@ func (s *Queue) vacantLocked(of slot) *Attempt {
 		s.taken--
 		s.handling--
 		s.pace.busy = false
-		s.share.Give(1, int(of))
+		s.giveLocked(of)
 		s.handlers.Done()
 	}
 	return t
@@ -175,45 +160,39 @@ func (s *Queue) reassign(a *run) {
 // while: others may be idle.
 func (s *Queue) unstick() {
 	s.mu.Lock()
-	waits := time.Since(s.pace.last)
-	if left := s.pace.stale() - waits; left > 0 {
+	defer s.mu.Unlock()
+	if left := s.pace.stale() - time.Since(s.pace.last); left > 0 {
 		if len(s.ready) > 0 {
 			s.watch.Reset(left)
 		}
-		s.mu.Unlock()
 		return
 	}
 	if len(s.ready) > 0 {
 		s.pace.stuck = true
 	}
-	s.mu.Unlock()
-	s.Recall()
+	s.recallLocked()
 }
 
 // Recall puts back what is ready.
 func (s *Queue) Recall() {
-	for {
-		s.mu.Lock()
-		var r *Session
-		if len(s.ready) > 0 {
-			r = s.ready[0].session
-		}
-		s.mu.Unlock()
-		if r == nil {
-			return
-		}
-		r.mu.Lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recallLocked()
+}
+
+func (s *Queue) recallLocked() {
+	for len(s.ready) > 0 {
+		r := s.ready[0].session
 		r.recallLocked()
 		r.wakeLocked()
-		r.mu.Unlock()
 	}
 }
 
 // recallLocked puts back what is ready, and what a round under way brings is to follow
 // it.
 func (r *Session) recallLocked() {
-	r.queue.recalls.Add(1)
-	for _, t := range r.queue.withdraw(func(t *Attempt) bool { return t.session == r }) {
+	r.queue.recalls++
+	for _, t := range r.queue.withdrawLocked(func(t *Attempt) bool { return t.session == r }) {
 		if r.ended == nil {
 			r.giveBackLocked(t)
 		}
@@ -221,9 +200,7 @@ func (r *Session) recallLocked() {
 }
 
 // withdraw takes away those of the ready tasks that are meant.
-func (s *Queue) withdraw(meant func(*Attempt) bool) (tasks []*Attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Queue) withdrawLocked(meant func(*Attempt) bool) (tasks []*Attempt) {
 	s.ready = slices.DeleteFunc(s.ready, func(t *Attempt) bool {
 		if meant(t) {
 			tasks = append(tasks, t)

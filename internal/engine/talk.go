@@ -49,7 +49,6 @@ func (r *Session) runRounds() {
 				r.abandon(flight)
 				return
 			}
-			r.engine.capacity.Pass()
 			flight = flight[1:]
 			if len(flight) > 0 && !r.flowing && !flight[0].Idle {
 				r.Wake() // it had no slots to ask for, and now there are
@@ -77,7 +76,6 @@ func (r *Session) runRounds() {
 			continue
 		default:
 			r.restore(e, err)
-			r.engine.capacity.Pass()
 			flight = flight[1:]
 		}
 		r.upset.Note(r.engine.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
@@ -144,33 +142,41 @@ const distant = time.Millisecond
 // follow returns the round to be sent before what the first of those in flight has brought
 // is taken in. It returns nil where that has to come first.
 func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
-	e := flight[0]
-	if !r.flows(e, a) || r.delay() > 0 {
-		return nil
-	}
-	if len(flight) == 1 {
-		return r.compose(e)
-	}
-	beside := flight[1]
+	now := time.Now()
 	r.mu.Lock()
-	trip := r.far.shortest()
-	may := trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worth() &&
-		time.Since(beside.sent) >= trip/4
+	may := r.mayFollowLocked(now, flight, a)
 	r.mu.Unlock()
 	if !may {
 		return nil
 	}
-	next := r.compose(e, beside)
-	if next != nil {
-		next.lane = e.lane
+	next := r.compose(flight...)
+	if next != nil && len(flight) > 1 {
+		next.lane = flight[0].lane
 	}
 	return next
+}
+
+// mayFollowLocked reports whether another round may be sent before the answer to the first of
+// those in flight is taken in: that has brought all it was to bring, so there will be more,
+// and nobody is to wait to be woken; and what was recalled meanwhile need not go back first.
+// Where Redis is far away, another one may be under way beside it.
+func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
+	e := flight[0]
+	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
+	if !r.queue.serves() || !full || e.recalls != r.queue.recalls || r.flow.held(now) > 0 {
+		return false
+	}
+	if len(flight) == 1 {
+		return true
+	}
+	beside, trip := flight[1], r.far.shortest()
+	return trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worthLocked() && now.Sub(beside.sent) >= trip/4
 }
 
 // mayLocked reports whether another round may be sent beside one that is under way: both are
 // likely to bring all they ask for.
 func (r *Session) mayLocked(e *exchange) bool {
-	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.queue.recalls.Load() && r.queue.store.Ready(1-e.lane)
+	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.queue.recalls && r.queue.store.Ready(1-e.lane)
 }
 
 // beside returns the round to be sent while one is under way, once there is enough
@@ -182,7 +188,7 @@ func (r *Session) beside(e *exchange) *exchange {
 		may := r.mayLocked(e)
 		worth := max(worthwhile, len(e.Start)/2)
 		if may && r.far.shortest() >= distant {
-			worth = r.queue.worth()
+			worth = r.queue.worthLocked()
 		}
 		r.enough = 0
 		if may && len(r.outbox) < worth {
@@ -224,19 +230,11 @@ func goBack(outcomes []*ending) bool {
 	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
 }
 
-// flows reports whether the next round may be under way while we take in what this
-// one has brought: that is all it asked for, so there will be more, and nobody is
-// to wait to be woken; and what was recalled meanwhile need not go back first.
-func (r *Session) flows(e *exchange, a *store.Answer) bool {
-	return r.queue.serves() && len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut) && e.recalls == r.queue.recalls.Load()
-}
-
 // send sends a round, and returns it.
 func (r *Session) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
 	e.pending = r.queue.store.Send(e.lane, &e.Round)
-	r.engine.capacity.Pass()
 	return e
 }
 
@@ -254,7 +252,7 @@ func (r *Session) arrived(e *exchange, a *store.Answer) {
 	}
 	rest := time.Duration(0)
 	if r.queue.serves() {
-		r.queue.foresee(far.shortest(), max(far.trip-far.shortest(), 0))
+		r.queue.foreseeLocked(far.shortest(), max(far.trip-far.shortest(), 0))
 		more := len(a.Started) == len(e.Start) || a.Cut // else the worker is to be idle soon, and be woken
 		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outbox) {
 			rest = r.flow.rest(took, far.way(), e.work)
@@ -313,7 +311,6 @@ func (r *Session) isClosing() bool {
 // the last ones were carried out. There is no other, which would acknowledge the
 // cancels of what they may have started.
 func (r *Session) abandon(flight []*exchange) {
-	defer r.engine.capacity.Pass()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.stopLocked()
@@ -324,9 +321,10 @@ func (r *Session) abandon(flight []*exchange) {
 	}
 }
 
-// evicted ends the rounds: the worker is no member any more.
+// evicted ends the session: the worker is no member any more.
 func (r *Session) evicted(flight []*exchange) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	why := ErrEvicted
 	if r.closing {
 		why = ErrNotWorking
@@ -340,11 +338,9 @@ func (r *Session) evicted(flight []*exchange) {
 		r.tellFailedLocked(e, mishapOf(err))
 	}
 	r.stopLocked()
-	r.mu.Unlock()
-	r.End(why)
-	r.engine.capacity.Pass()
+	r.endLocked(why)
 	if why == ErrEvicted {
-		r.member.Evicted()
+		r.mu.laterLocked(r.member.Evicted)
 	}
 }
 
