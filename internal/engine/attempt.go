@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -68,7 +69,7 @@ func (t *Attempt) endLocked(cause error) {
 func (t *Attempt) assure() {
 	t.session.mu.Lock()
 	defer t.session.mu.Unlock()
-	if !t.session.sureLocked() {
+	if !t.session.sureLocked(time.Now()) {
 		t.endLocked(ErrLeaseExpired)
 	}
 }

@@ -49,15 +49,15 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		time.Sleep(950 * time.Millisecond)
 		says(1)
 		is.True(errors.Is(context.Cause(first.Context()), ErrLeaseExpired))
-		locked(func() { r.renewLocked(begin.Add(20 * time.Millisecond)) }) // sent before the stall, answered after it
+		locked(func() { r.renewLocked(time.Now(), begin.Add(20*time.Millisecond)) }) // sent before the stall, answered after it
 		says(1)
-		locked(func() { r.renewLocked(time.Now()) })
+		locked(func() { r.renewLocked(time.Now(), time.Now()) })
 		time.Sleep(time.Second)
 		says(1) // what is held has ended already
-		locked(func() { r.renewLocked(time.Now()) })
+		locked(func() { r.renewLocked(time.Now(), time.Now()) })
 		second := hold("second")
 		time.Sleep(800 * time.Millisecond)
-		locked(func() { r.renewLocked(time.Now()) })
+		locked(func() { r.renewLocked(time.Now(), time.Now()) })
 		time.Sleep(800 * time.Millisecond)
 		says(1)
 		is.NoErr(second.Context().Err())

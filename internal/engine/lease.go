@@ -29,13 +29,19 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.renewLocked(sent)
+	r.pulseLocked(time.Now(), p, sent)
+	r.wakeLocked()
+}
+
+// pulseLocked is Pulse, but for the batch.
+func (r *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
+	r.renewLocked(now, sent)
 	if p.Deadline < r.granted {
 		r.mu.laterLocked(func() { r.LostWrites("a beat that was answered is not known") })
 	}
 	r.granted = p.Now + r.engine.lease.Grant.Milliseconds()
 	if p.Rank == 0 {
-		r.listens = time.Now().Add(2 * r.engine.lease.Beat)
+		r.listens = now.Add(2 * r.engine.lease.Beat)
 	}
 	r.look = r.look || p.Canceled > 0 || p.Waiting > 0 && r.freeLocked()
 	if p.Canceled > 0 && p.Canceled < r.seen {
@@ -48,7 +54,6 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 	}
 	r.refused = nil
 	r.compareLocked(p.Held, sent)
-	r.wakeLocked()
 }
 
 // abandoned reports whether nobody moves the batch that a beat saw: it is as it
@@ -74,25 +79,25 @@ func (r *Session) LostWrites(sign string) {
 }
 
 // renewLocked notes that the lease was renewed by something sent at the given time.
-func (r *Session) renewLocked(sent time.Time) {
+func (r *Session) renewLocked(now, sent time.Time) {
 	if sent.After(r.renewed) {
 		r.renewed = sent
 	}
-	if r.fence != nil && r.ended == nil && r.sureLocked() { // also when it has fired; else it has for what we hold
-		r.fence.Reset(time.Until(r.renewed.Add(r.engine.lease.Sure)))
+	if r.fence != nil && r.ended == nil && r.sureLocked(now) { // also when it has fired; else it has for what we hold
+		r.fence.Reset(r.renewed.Add(r.engine.lease.Sure).Sub(now))
 	}
 }
 
 // sureLocked reports whether what we hold is certain to be ours alone: an answer may come,
 // or a task may begin, when the lease has lapsed.
-func (r *Session) sureLocked() bool { return time.Since(r.renewed) < r.engine.lease.Sure }
+func (r *Session) sureLocked(now time.Time) bool { return now.Sub(r.renewed) < r.engine.lease.Sure }
 
 // unsure ends the contexts of what an exclusive handler runs: from now on others
 // may run it, whether they do or not.
 func (r *Session) unsure() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sureLocked() {
+	if r.sureLocked(time.Now()) {
 		return // renewed meanwhile
 	}
 	ends := 0

@@ -10,8 +10,8 @@ import (
 
 // ahead takes room for up to n tasks beyond the slots, which are asked for then:
 // as many as the handlers will begin in a moment, and for how many bytes.
-func (s *Queue) aheadLocked(n int) (tasks, bytes int) {
-	most, room := s.roomLocked()
+func (s *Queue) aheadLocked(now time.Time, n int) (tasks, bytes int) {
+	most, room := s.roomLocked(now)
 	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
 	s.asked += n
 	return n, mostBytes - s.bytes
@@ -29,25 +29,25 @@ func (s *Queue) answeredLocked(ahead int) {
 }
 
 // roomy reports whether more could be taken ahead.
-func (s *Queue) roomyLocked() bool {
-	_, room := s.roomLocked()
+func (s *Queue) roomyLocked(now time.Time) bool {
+	_, room := s.roomLocked(now)
 	return room > 0
 }
 
 // worth is for how many ends a second round is sent where Redis is far away: a small one
 // would keep its connection for a whole trip.
-func (s *Queue) worthLocked() int {
-	most, _ := s.roomLocked()
+func (s *Queue) worthLocked(now time.Time) int {
+	most, _ := s.roomLocked(now)
 	return max(worthwhile, min(most/4, MaxStarts/4))
 }
 
 // roomLocked is how many tasks may be taken ahead, and how many more.
-func (s *Queue) roomLocked() (most, more int) {
+func (s *Queue) roomLocked(now time.Time) (most, more int) {
 	most = s.opts.Prefetch
 	switch {
 	case s.bytes >= mostBytes || s.draining || most < 0 || s.opts.MaxCrashes == 1 || s.engine.capacity.Total() > 0:
 		return 0, 0 // what is shared is not to be hoarded
-	case most == 0 && s.pace.slow(time.Now()):
+	case most == 0 && s.pace.slow(now):
 		return 0, 0
 	case most == 0:
 		most = s.pace.ahead(s.opts.Concurrency)
@@ -82,7 +82,7 @@ func (s *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 func (s *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	s.handlers.Add(1)
 	s.handling++
-	go s.work(t, of, ready)
+	s.mu.laterLocked(func() { go s.work(t, of, ready) })
 }
 
 // nextLocked is the task that has been ready for longest, or nil.

@@ -12,90 +12,152 @@ import (
 
 // runRounds makes rounds until there is nothing more to say.
 func (r *Session) runRounds() {
-	retry := store.NewBackoff()
-	var flight []*exchange // under way, oldest first: two at most
-	for {
-		if len(flight) == 0 {
-			r.rest()
-			e := r.compose()
-			if e == nil {
-				return
-			}
-			e.lane = r.queue.store.Lane()
-			flight = append(flight, r.send(e))
+	t := &talk{Session: r, retry: store.NewBackoff()}
+	for t.goOn() {
+	}
+}
+
+// A talk is rounds that follow one another.
+type talk struct {
+	*Session
+	retry  *store.Backoff
+	flight []*exchange // under way, oldest first: two at most, and three while an answer is taken in
+}
+
+// goOn has a round be under way, and takes in what becomes of the oldest. It is false when
+// the talk is over.
+func (t *talk) goOn() bool {
+	if len(t.flight) == 0 {
+		t.rest()
+		e := t.compose()
+		if e == nil {
+			return false
 		}
-		e := flight[0]
-		if len(flight) == 1 {
-			if next := r.beside(e); next != nil {
-				flight = append(flight, r.send(next))
-			}
-		}
-		answer, err := e.pending.Wait(r.ctx)
-		if err == nil && e.Brief {
-			err = r.fetch(e, answer)
-		}
-		switch {
-		case r.ctx.Err() != nil:
-			r.abandon(flight)
-			return
-		case err == nil:
-			r.upset.Note(r.engine.log, "cannot start or finish tasks; retrying", nil, "queue", r.queue.id)
-			retry.Reset()
-			r.arrived(e, answer)
-			if next := r.follow(flight, answer); next != nil {
-				flight = append(flight, r.send(next))
-			}
-			if !r.apply(e, answer) {
-				r.abandon(flight)
-				return
-			}
-			flight = flight[1:]
-			if len(flight) > 0 && !r.flowing && !flight[0].Idle {
-				r.Wake() // it had no slots to ask for, and now there are
-			}
-			continue
-		case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
-			r.evicted(flight)
-			return
-		case errors.Is(err, store.ErrUnknown):
-			// Once more at once: all of it may be repeated. The callers hear
-			// of it when that does not help either.
-			e.lost++
-			e.Brief = e.lost >= often
-			if !e.repeated {
-				e.repeated = true
-				r.send(e)
-				continue
-			}
-			r.release(e, err)
-		case e.repeated: // was carried out, or not, the first time
-			r.release(e, fmt.Errorf("%w, and it could not be asked again: %w", store.ErrUnknown, err))
-		case e.lane > 0: // the other connection may do
-			e.lane = 0
-			r.send(e)
-			continue
-		default:
-			r.restore(e, err)
-			flight = flight[1:]
-		}
-		r.upset.Note(r.engine.log, "cannot start or finish tasks; retrying", err, "queue", r.queue.id)
-		if r.isClosing() {
-			r.abandon(flight)
-			return
-		}
-		if !r.persist(flight) {
-			return
-		}
-		select {
-		case <-r.ctx.Done():
-			r.abandon(flight)
-			return
-		case <-time.After(retry.Next()):
-		}
-		if e.repeated {
-			r.send(e)
+		e.lane = t.queue.store.Lane()
+		t.flight = append(t.flight, t.send(e))
+	}
+	e := t.flight[0]
+	if len(t.flight) == 1 {
+		if next := t.beside(e); next != nil {
+			t.flight = append(t.flight, t.send(next))
 		}
 	}
+	answer, err := e.pending.Wait(t.ctx)
+	if err == nil && e.Brief {
+		err = t.fetch(e, answer)
+	}
+	switch next(err, t.ctx.Err() != nil, e.repeated, e.lane) {
+	case take:
+		return t.take(e, answer)
+	case giveUp:
+		t.abandon(t.flight)
+		return false
+	case evict:
+		t.evicted(t.flight)
+		return false
+	case otherLane:
+		e.lane = 0
+		t.send(e)
+		return true
+	case repeat:
+		e.lostReply()
+		e.repeated = true
+		t.send(e)
+		return true
+	case release:
+		if errors.Is(err, store.ErrUnknown) {
+			e.lostReply()
+		} else {
+			err = fmt.Errorf("%w, and it could not be asked again: %w", store.ErrUnknown, err)
+		}
+		t.release(e, err)
+	case undo:
+		t.restore(e, err)
+		t.flight = t.flight[1:]
+	}
+	return t.pause(e, err)
+}
+
+// take takes in an answer, and sends what may follow it before.
+func (t *talk) take(e *exchange, a *store.Answer) bool {
+	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
+	t.retry.Reset()
+	t.arrived(e, a)
+	if next := t.follow(t.flight, a); next != nil {
+		t.flight = append(t.flight, t.send(next))
+	}
+	if !t.apply(e, a) {
+		t.abandon(t.flight)
+		return false
+	}
+	t.flight = t.flight[1:]
+	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
+		t.Wake() // it had no slots to ask for, and now there are
+	}
+	return true
+}
+
+// pause waits for a while after a round has failed, and repeats it if it may have been
+// carried out. It is false when the talk is over.
+func (t *talk) pause(e *exchange, err error) bool {
+	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
+	if t.isClosing() {
+		t.abandon(t.flight)
+		return false
+	}
+	if !t.persist(t.flight) {
+		return false
+	}
+	select {
+	case <-t.ctx.Done():
+		t.abandon(t.flight)
+		return false
+	case <-time.After(t.retry.Next()):
+	}
+	if e.repeated {
+		t.send(e)
+	}
+	return true
+}
+
+// A step is what a talk does when the oldest of its rounds was answered, or has failed.
+type step int
+
+const (
+	take      step = iota // take in the answer
+	giveUp                // the session has ended: nobody knows what was carried out
+	evict                 // the worker is no member any more
+	repeat                // at once: all of it may be repeated. The callers hear nothing of it
+	otherLane             // it was not sent, and the other connection may do
+	release               // let the callers go, since it may have been carried out, and repeat it later
+	undo                  // it was certainly not carried out
+)
+
+// next is the step after a round that failed with err, or was answered if that is nil. Over
+// tells that the session has ended; repeated, that it is no longer the first time that it
+// was sent, and so may have been carried out, whatever the error.
+func next(err error, over, repeated bool, lane int) step {
+	switch {
+	case over:
+		return giveUp
+	case err == nil:
+		return take
+	case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
+		return evict
+	case repeated:
+		return release
+	case errors.Is(err, store.ErrUnknown):
+		return repeat
+	case lane > 0:
+		return otherLane
+	}
+	return undo
+}
+
+// lostReply notes that a reply was lost. After some, the payloads are asked for one by one.
+func (e *exchange) lostReply() {
+	e.lost++
+	e.Brief = e.lost >= often
 }
 
 // often is how many replies in a row have to be lost before it is asked whether one task
@@ -170,7 +232,7 @@ func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 		return true
 	}
 	beside, trip := flight[1], r.far.shortest()
-	return trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worthLocked() && now.Sub(beside.sent) >= trip/4
+	return trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worthLocked(now) && now.Sub(beside.sent) >= trip/4
 }
 
 // mayLocked reports whether another round may be sent beside one that is under way: both are
@@ -185,30 +247,21 @@ func (r *Session) mayLocked(e *exchange) bool {
 func (r *Session) beside(e *exchange) *exchange {
 	for {
 		r.mu.Lock()
-		may := r.mayLocked(e)
-		worth := max(worthwhile, len(e.Start)/2)
-		if may && r.far.shortest() >= distant {
-			worth = r.queue.worthLocked()
-		}
-		r.enough = 0
-		if may && len(r.outbox) < worth {
-			r.enough = worth
-		}
-		now := may && r.enough == 0 && !goBack(r.outbox)
-		early := time.Until(e.sent.Add(r.far.shortest() / 4))
+		may, wait := r.besideLocked(time.Now(), e)
 		r.mu.Unlock()
-		var soon <-chan time.Time
 		switch {
-		case now && early > briefly:
-			soon = time.After(early) // before, it might overtake the first, which then brings nothing
-		case now:
+		case !may:
+			return nil
+		case wait == 0:
 			next := r.compose(e)
 			if next != nil {
 				next.lane = 1 - e.lane
 			}
 			return next
-		case !may:
-			return nil
+		}
+		var soon <-chan time.Time
+		if wait > 0 {
+			soon = time.After(wait)
 		}
 		select {
 		case <-r.gathered:
@@ -219,6 +272,30 @@ func (r *Session) beside(e *exchange) *exchange {
 			return nil
 		}
 	}
+}
+
+// besideLocked reports whether another round may be sent beside one that is under way, and
+// how long that is to wait: until something has gathered, if that is negative.
+func (r *Session) besideLocked(now time.Time, e *exchange) (may bool, wait time.Duration) {
+	r.enough = 0
+	if !r.mayLocked(e) {
+		return false, 0
+	}
+	worth := max(worthwhile, len(e.Start)/2)
+	if r.far.shortest() >= distant {
+		worth = r.queue.worthLocked(now)
+	}
+	if len(r.outbox) < worth {
+		r.enough = worth
+		return true, -1
+	}
+	if goBack(r.outbox) {
+		return true, -1
+	}
+	if early := e.sent.Add(r.far.shortest() / 4).Sub(now); early > briefly {
+		return true, early // before, it might overtake the first, which then brings nothing
+	}
+	return true, 0
 }
 
 // briefly is for how long nobody waits: a timer may take as long.

@@ -45,8 +45,8 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
 	"Redis":     5,
-	"file":      1,
-	"function":  2,
+	"file":      0,
+	"function":  0,
 	"lock":      0,
 	"log":       0,
 	"test name": 0,
