@@ -2,7 +2,9 @@ package worqr
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -96,4 +98,15 @@ func (q *Queue) requeued(ctx context.Context, n int) {
 	if n > 0 {
 		q.list(ctx, false)
 	}
+}
+
+// Format implements fmt.Formatter.
+func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
+
+// LogValue implements slog.LogValuer.
+func (t FailedTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Error),
+		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
+		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }

@@ -3,14 +3,21 @@ package worqr
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
+	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/program"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A Handler works on one task. What it returns decides what happens to the task:
@@ -269,4 +276,189 @@ func (p *Peer) SetCapacity(units int) error {
 		}
 	}
 	return nil
+}
+
+// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit is an
+// error, not a panic.
+type PanicPolicy int
+
+const (
+	// RetryOnPanic treats a panic as an error.
+	RetryOnPanic PanicPolicy = iota
+	// FailOnPanic treats a panic as a Permanent error.
+	FailOnPanic
+)
+
+// A FailureKind says why a task is in the failed queue.
+type FailureKind string
+
+// The kinds of failure.
+const (
+	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
+	FailureError = FailureKind(store.Failed)
+	// FailureMalformed: its payload can't be decoded.
+	FailureMalformed = FailureKind(store.Broken)
+	// FailureCrashed: too many workers died holding it.
+	FailureCrashed = FailureKind(store.Crashed)
+)
+
+// Permanent makes a handler's error final: the task goes to the failed queue. It returns nil
+// if err is nil. Of Permanent, Malformed and RetryAfter around an error, the outermost
+// decides.
+func Permanent(err error) error { return engine.Permanent(err) }
+
+// Malformed is Permanent for a payload that can't be decoded: the failed task has the kind
+// FailureMalformed. It returns nil if err is nil.
+func Malformed(err error) error { return engine.Malformed(err) }
+
+// RetryAfter retries the task after d instead of Backoff; at once if d is negative.
+// MaxRetries still applies. It returns nil if err is nil.
+func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
+
+// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
+func failedBackoff(retry int) time.Duration {
+	return engine.Doubling(retry, 10*time.Second, 15*time.Minute)
+}
+
+// JSON returns a Handler that decodes the payload as json.Unmarshal does. If that fails, or
+// more follows the value, the error is Malformed and h isn't called. It panics if h is nil.
+func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
+	if h == nil {
+		panic("worqr: JSON needs a handler")
+	}
+	return func(ctx context.Context, t *Task) error {
+		var v T
+		if err := json.Unmarshal(t.Payload, &v); err != nil {
+			return Malformed(wrap("decode the payload", undecodable(err, reflect.TypeFor[T](), len(t.Payload))))
+		}
+		return h(ctx, v, t)
+	}
+}
+
+// undecodable says why size bytes did not become a value of the type. Errors of
+// encoding/json quote characters, numbers, keys and fields, and those of
+// UnmarshalJSON methods may quote anything. So none of their text is used.
+func undecodable(err error, into reflect.Type, size int) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("not JSON, at byte %d of %d", e.Offset, size)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := fieldOf(into, e.Field)
+		if field != "" {
+			field = "field " + field + ": "
+		}
+		found, _, _ := strings.Cut(e.Value, " ") // after a space, a number is quoted
+		if !slices.Contains(kinds, found) {
+			found = "something else"
+		}
+		return fmt.Errorf("not a %v: %swant %v, found %s, at byte %d of %d", into, field, e.Type, found, e.Offset, size)
+	}
+	return fmt.Errorf("not a %v: refused with a %T", into, err)
+}
+
+// kinds are those of JSON.
+var kinds = []string{"string", "number", "bool", "array", "object", "null"}
+
+// fieldOf is the path to a field, through what is embedded, as far as the type knows
+// it. What follows may be of the payload, as the keys of maps are.
+func fieldOf(in reflect.Type, path string) string {
+	var known []string
+	for name := range strings.SplitSeq(path, ".") {
+		seen := map[reflect.Type]bool{} // a type may hold nothing but itself: type tree []tree
+		for (in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map) && !seen[in] {
+			seen[in] = true
+			in = in.Elem()
+		}
+		if in.Kind() != reflect.Struct {
+			break
+		}
+		fields := reflect.VisibleFields(in)
+		i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return (f.IsExported() || f.Anonymous) && cmp.Or(tag, f.Name) == name
+		})
+		if i < 0 {
+			break
+		}
+		known, in = append(known, name), fields[i].Type
+	}
+	return strings.Join(known, ".")
+}
+
+// EnqueueJSON encodes the values as json.Marshal does and enqueues them: all, or none if it
+// fails. It fails as Enqueue does, and with ErrInvalid if a value can't be encoded.
+func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
+	payloads := make([][]byte, len(vs))
+	for i, v := range vs {
+		p, err := json.Marshal(v)
+		if err != nil {
+			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, cannot be JSON: %s", ErrInvalid, i+1, len(vs), v, unencodable(err)))
+		}
+		payloads[i] = p
+	}
+	return q.Enqueue(ctx, payloads...)
+}
+
+// unencodable says why a value could not be encoded, without the text of the
+// error, which may quote the value.
+func unencodable(err error) string {
+	if e, ok := errors.AsType[*json.MarshalerError](err); ok { // first: it may wrap the others
+		return fmt.Sprintf("a method of %v fails", e.Type)
+	}
+	if e, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
+		return fmt.Sprintf("JSON has no %v", e.Type)
+	}
+	return fmt.Sprintf("refused with a %T", err)
+}
+
+const exitBroken = 65 // EX_DATAERR of sysexits.h
+
+// Command returns a Handler that runs a program for each task, without a shell. The program
+// reads the payload from standard input; its standard output, up to 1 MiB, becomes t.Result.
+// Status 0 finishes the task, 65 is Malformed, any other is an error that matches
+// *exec.ExitError. When ctx ends, its whole process group is killed.
+//
+// The environment has PATH, HOME and the like, and WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN,
+// WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES. It has none of the peer's other variables,
+// which may hold secrets. docs/options.md has the details.
+func Command(name string, args ...string) Handler {
+	return CommandWith(CommandOptions{}, name, args...)
+}
+
+// CommandOptions configure CommandWith.
+type CommandOptions struct {
+	// Env adds to the program's environment: NAME passes on the peer's variable, if it's set
+	// when the program starts; NAME=value sets one.
+	Env []string
+}
+
+// CommandWith is Command with options.
+func CommandWith(o CommandOptions, name string, args ...string) Handler {
+	args, more := slices.Clone(args), slices.Clone(o.Env)
+	return func(ctx context.Context, t *Task) error {
+		output, err := program.Run(ctx, program.Program{Name: name, Args: args, Input: t.Payload, Env: environment(t, more)})
+		if err == nil {
+			t.Result = output
+			return nil
+		}
+		exit, exited := errors.AsType[*exec.ExitError](err)
+		err = wrap(fmt.Sprintf("run %q", name), err)
+		if exited && exit.ExitCode() == exitBroken {
+			return Malformed(err)
+		}
+		return err
+	}
+}
+
+// environment is that of a program which handles the task. Whatever it is given besides,
+// nothing in it is of another task.
+func environment(t *Task, more []string) []string {
+	return program.Environment(more, [][2]string{
+		{"WORQR_QUEUE", t.Queue},
+		{"WORQR_ATTEMPT", t.AttemptID},
+		{"WORQR_TOKEN", strconv.FormatInt(t.Token, 10)},
+		{"WORQR_KEY", t.Key},
+		{"WORQR_RETRIES", strconv.Itoa(t.Retries)},
+		{"WORQR_CRASHES", strconv.Itoa(t.Crashes)},
+	})
 }

@@ -2,8 +2,11 @@ package worqr_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -169,4 +172,206 @@ func TestHandlerChangesPayload(t *testing.T) {
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
 	is.Equal(len(started), 0)
+}
+
+// A mail is what the tests send.
+type mail struct {
+	To    string
+	Size  int
+	Sent  time.Time
+	Count int64 `json:",string"`
+}
+
+func TestJSONRoundTrip(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	got := make(chan mail, 10)
+	q.Handle(worqr.JSON(func(_ context.Context, m mail, task *worqr.Task) error {
+		if task.Queue != "q" {
+			return errors.New("the task is missing")
+		}
+		got <- m
+		return nil
+	}), &worqr.HandleOptions{Concurrency: 1})
+	want := []mail{
+		{To: "<a&b>", Size: 1, Sent: time.Unix(1e9, 0).UTC(), Count: math.MaxInt64},
+		{To: "ü\u2028\x00", Size: -2},
+		{},
+	}
+	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
+	encoded, err := json.Marshal(want[0])
+	is.NoErr(err)
+	is.Equal(waiting(t, q)[0], string(encoded)) // so that it can be canceled by its payload
+	stop := run(t, p)
+	is.Equal(receive(t, got, len(want)), want)
+	stop()
+	is.Equal(p.Stats().HandlerErrors, int64(0))
+	nothingLeft(t, prefix, "q")
+}
+
+func TestJSONUndecodable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ payload, says string }{
+		"empty":            {``, "byte 0 of 0"},
+		"no JSON":          {`§ecret`, "byte 1 of 7"},
+		"cut short":        {`{"To":"secret`, "of 13"},
+		"trailing word":    {`{"To":"secret"} secret`, "byte 17 of 22"},
+		"trailing value":   {`{"To":"secret"}{}`, "byte 16 of 17"},
+		"trailing brace":   {`{}}`, "byte 3 of 3"},
+		"trailing NUL":     {"{}\x00", "byte 3 of 3"},
+		"another type":     {`"secret"`, "not a worqr_test.mail: want worqr_test.mail, found string, at byte"},
+		"type of a field":  {`{"Size":"secret"}`, "field Size: want int, found string, at byte"},
+		"number too large": {`{"Size":77777777777777777777}`, "field Size: want int, found number, at byte"},
+		"method":           {`{"Sent":"secret"}`, "refused with a *time.ParseError"},
+		"string option":    {`{"Count":"secret77"}`, "worqr_test.mail"},
+		"too deep":         {strings.Repeat("[", 20000), "of 20000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			handle := worqr.JSON(func(context.Context, mail, *worqr.Task) error {
+				t.Error("the handler was called")
+				return nil
+			})
+			err := handle(t.Context(), &worqr.Task{Payload: []byte(c.payload)})
+			is.True(broken(err))
+			tells(t, err, c.says)
+			for _, part := range []string{"secret", "ecret", "§", "\u00c2", "777", "}", "'", `"`, "Sent", "\x00", "["} {
+				if strings.Contains(err.Error(), part) {
+					t.Errorf("%q is told by: %v", part, err)
+				}
+			}
+			_, quotes := errors.AsType[*json.SyntaxError](err)
+			is.True(!quotes)
+		})
+	}
+}
+
+// foreign is decoded by a method whose error names what the type does not have.
+type foreign struct{ A int }
+
+func (*foreign) UnmarshalJSON([]byte) error {
+	return &json.UnmarshalTypeError{Value: "secret", Type: reflect.TypeFor[int](), Field: "A.secret"}
+}
+
+// A field is named as far as the type knows it: keys of maps are of the payload.
+func TestJSONFields(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		B int `json:"b,omitempty"`
+	}
+	type outer struct {
+		inner
+		List  []*inner         `json:"list"`
+		Named map[string]inner `json:"named"`
+		Plain map[string]int
+	}
+	decode := func(payload string) error {
+		return worqr.JSON(func(context.Context, outer, *worqr.Task) error { return nil })(t.Context(), &worqr.Task{Payload: []byte(payload)})
+	}
+	for payload, want := range map[string]string{
+		`{"list":[{"b":"secret"}]}`:           "field list",
+		`{"named":{"secret":{"b":"secret"}}}`: "field named",
+		`{"Plain":{"secret":"secret"}}`:       "want int, found string",
+		`{"list":{"secret":1}}`:               "field list: want []*worqr_test.inner, found object",
+		`{"b":true}`:                          "b: want int, found bool",
+		`{"b":1.5}`:                           "b: want int, found number, at byte",
+	} {
+		err := decode(payload)
+		tells(t, err, want)
+		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "1.5") {
+			t.Errorf("%s is told by: %v", payload, err)
+		}
+	}
+	err := worqr.JSON(func(context.Context, foreign, *worqr.Task) error { return nil })(t.Context(), &worqr.Task{Payload: []byte("{}")})
+	tells(t, err, "field A: want int, found something else")
+	if strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}
+
+func TestJSONHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	own := errors.New("own")
+	handle := worqr.JSON(func(_ context.Context, v map[string]any, _ *worqr.Task) error {
+		is.Equal(v, map[string]any{"a": 1.0})
+		return own
+	})
+	task := &worqr.Task{Payload: []byte(" {\"a\":1}\r\n\t ")} // space is nothing
+	is.Equal(handle(t.Context(), task), own)                  // as it is
+	defer func() { is.True(recover() != nil) }()
+	worqr.JSON[int](nil)
+}
+
+type unwilling struct{}
+
+func (unwilling) MarshalJSON() ([]byte, error) { return nil, errors.New("secret") }
+
+func TestJSONUnencodable(t *testing.T) {
+	t.Parallel()
+	loop := map[string]any{}
+	loop["secret"] = loop
+	for name, c := range map[string]struct {
+		value any
+		says  string
+	}{
+		"chan":      {make(chan int), "value 2 of 3, a chan int"},
+		"in a map":  {map[string]any{"secret": func() {}}, "JSON has no func()"},
+		"number":    {math.Inf(1), "value 2 of 3, a float64"},
+		"no number": {json.Number("secret"), "a json.Number"},
+		"loop":      {loop, "a map[string]interface {}"},
+		"method":    {unwilling{}, "a method of worqr_test.unwilling fails"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			prefix := redistest.Prefix(t)
+			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+			err := worqr.EnqueueJSON(t.Context(), q, "first", c.value, "last")
+			is.True(is_(err, worqr.ErrInvalid))
+			tells(t, err, c.says)
+			is.True(!strings.Contains(err.Error(), "secret"))
+			is.True(!strings.Contains(err.Error(), "Inf"))
+			is.Equal(left(t, prefix), nil) // nothing was sent
+		})
+	}
+	is := is.New(t)
+	q := open(t, worqr.Options{}).Queue("q")
+	is.True(is_(worqr.EnqueueJSON[int](t.Context(), q), worqr.ErrInvalid)) // no value
+}
+
+type (
+	tree  []tree
+	graph map[string]graph
+	odd   []even
+	even  map[string]*odd
+	node  struct {
+		Children []node
+		Parent   *node
+		Tree     tree
+	}
+)
+
+// A payload of the wrong kind is broken for types that hold themselves, too.
+func TestJSONRecursive(t *testing.T) {
+	t.Parallel()
+	refused := func(name string, h worqr.Handler, payload string) {
+		done := make(chan error, 1)
+		go func() { done <- h(t.Context(), &worqr.Task{Payload: []byte(payload)}) }()
+		if err := receive(t, done, 1)[0]; !broken(err) {
+			t.Errorf("%s: %s: %v", name, payload, err)
+		}
+	}
+	for _, payload := range []string{`1`, `"x"`, `true`, `[[1]]`, `{"a":{"b":1}}`, `{"a":["x"]}`} {
+		refused("tree", worqr.JSON(func(context.Context, tree, *worqr.Task) error { return nil }), payload)
+		refused("graph", worqr.JSON(func(context.Context, graph, *worqr.Task) error { return nil }), payload)
+		refused("odd", worqr.JSON(func(context.Context, odd, *worqr.Task) error { return nil }), payload)
+	}
+	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Tree":[[1]]}`)
+	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Children":[{"Children":[{"Parent":1}]}]}`)
+	refused("deep", worqr.JSON(func(context.Context, tree, *worqr.Task) error { return nil }), strings.Repeat("[", 1<<20))
 }

@@ -7,15 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
-	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -256,4 +256,14 @@ func (in *inbox) take() []item {
 	items := in.items
 	in.items, in.bytes = nil, 0
 	return items
+}
+
+// Format implements fmt.Formatter.
+func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
+
+// LogValue implements slog.LogValuer.
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.WorkerID),
+		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count))
 }

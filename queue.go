@@ -3,7 +3,9 @@ package worqr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -128,4 +130,43 @@ func (q *Queue) Delete(ctx context.Context) error {
 		return nil // who can't list can't unlist
 	}
 	return q.wrap("delete", err)
+}
+
+// Format implements fmt.Formatter.
+func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
+
+// LogValue implements slog.LogValuer.
+func (p *Peer) LogValue() slog.Value {
+	if p == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(slog.String("id", p.WorkerID()))
+}
+
+// Format implements fmt.Formatter.
+func (q Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
+
+// LogValue implements slog.LogValuer.
+func (q Queue) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", q.name))
+}
+
+// Format implements fmt.Formatter.
+func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
+
+// LogValue implements slog.LogValuer.
+func (t RunningTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
+		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
+}
+
+// Whatever is printed or logged of a task, with whatever verb, is without its payload,
+// its key and its result: these are secret, and have to be asked for by name. But in an
+// unexported field of something else fmt calls no methods. Of what is at work, nothing is
+// printed that changes.
+
+// show prints what something is and its LogValue.
+func show(s fmt.State, what string, of slog.LogValuer) {
+	_, _ = fmt.Fprint(s, what, of.LogValue())
 }

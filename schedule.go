@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -133,4 +134,14 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
 	return listed(store.Scheduled(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
 		return ScheduledTask{Key: t.Key, Payload: t.Payload, DueAt: time.UnixMilli(t.Due), Retries: t.Retries, Crashes: t.Crashes}
 	})
+}
+
+// Format implements fmt.Formatter.
+func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
+
+// LogValue implements slog.LogValuer.
+func (t ScheduledTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
+		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }

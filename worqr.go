@@ -50,14 +50,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/internal/engine"
-	"github.com/worqr/worqr/internal/fleet"
-	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -473,3 +472,16 @@ func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }
 
 // granted is how long a beat keeps the lease from lapsing; 0 is forever.
 func (o *Options) granted() time.Duration { return engine.LeaseOf(o.Lease).Grant }
+
+// A FailureLog says which failures of handlers a peer logs.
+type FailureLog int
+
+const (
+	// LogLimited logs up to 20 failures a second for a queue and 50 for the peer, then their
+	// number.
+	LogLimited FailureLog = iota
+	// LogAll logs each failure, as far as the Logger keeps up.
+	LogAll
+	// LogPanics logs panics only, as LogLimited does.
+	LogPanics
+)
