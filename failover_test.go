@@ -58,7 +58,7 @@ func TestExclusive(t *testing.T) {
 	link.Cut()
 	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
 	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
-		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines(`from="heartbeats fail; retrying" after=`)) > 0
+		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
 	})
 	id := p.WorkerID()
 	stop()

@@ -221,7 +221,7 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Second)
 		defer cancel()
 		is.True(p.Run(ctx) != nil)
-		is.Equal(len(told.Lines("WARN msg=\"worqr: cannot start the worker; retrying\"")), 1)
+		is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
 		is.Equal(len(told.Lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
 		is.NoErr(p.Close())
 	})

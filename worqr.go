@@ -244,6 +244,7 @@ func Open(url string, opts *Options) (*Peer, error) {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
 	p := newPeer(dial, opts)
+	p.log.Server = redisconn.Address(url)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
 	}
@@ -269,6 +270,8 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = keys.NewSpace(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
+	p.log.Away = redisconn.Away
+	dial = redisconn.Marked(dial)
 	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
 	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
 	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}

@@ -18,7 +18,11 @@ import (
 type Log struct {
 	Before func(msg string, attrs []any) // a place where tests stop; else nil
 
-	to *slog.Logger
+	Server string               // where Redis is, without a password; "" if that is not known
+	Away   func(err error) bool // whether an error says that Redis doesn't answer; nil: none does
+
+	to     *slog.Logger
+	server server
 
 	mu      sync.Mutex // protects the fields below; nothing else is locked under it
 	lines   []slog.Record
@@ -36,6 +40,14 @@ const (
 
 // New returns a Log that writes to a Logger.
 func New(to *slog.Logger) *Log { return &Log{to: to} }
+
+// named puts the server in front of the attributes, if it is known.
+func (l *Log) named(attrs ...any) []any {
+	if l.Server == "" {
+		return attrs
+	}
+	return append([]any{"server", l.Server}, attrs...)
+}
 
 // patience is how long a peer that stops waits for its last lines to be written.
 const patience = time.Second

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"slices"
@@ -262,6 +263,47 @@ func (e *connectError) Error() string {
 }
 
 func (e *connectError) Unwrap() error { return e.err }
+
+// Address is where a valid URL leads, without a user and a password.
+func Address(raw string) string {
+	u, err := parse(raw)
+	switch {
+	case err != nil:
+		return ""
+	case u.Scheme == "unix":
+		return u.Path
+	}
+	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), cmp.Or(u.Port(), "6379"))
+}
+
+// An absentError is why there is no connection, of whatever Dial.
+type absentError struct{ error }
+
+func (e *absentError) Unwrap() error { return e.error }
+
+// Marked has Away know the errors of a Dial.
+func Marked(dial Dial) Dial {
+	return func(ctx context.Context) (redis.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, &absentError{err}
+		}
+		return conn, nil
+	}
+}
+
+// Away reports whether an error says that Redis can't be used at present, rather than
+// that one call makes no sense or may not be made.
+func Away(err error) bool {
+	if _, ok := errors.AsType[*absentError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[redis.Error](err); ok {
+		return replied(err, "LOADING", "MASTERDOWN", "CLUSTERDOWN")
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, ErrUnknown) || errors.Is(err, io.EOF)
+}
 
 // poisons are the error replies after which a connection is of no more use: it
 // leads to the wrong server, or to one that does not know us. The driver would
