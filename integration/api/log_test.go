@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -159,6 +160,9 @@ func TestPanicBehindError(t *testing.T) {
 	for _, at := range []string{"panicHere", "panicThere"} {
 		is.Equal(len(told.Lines(at)), 1)
 	}
+	// The lines about a task have the digest of its payload, by which it is found.
+	is.Equal(len(told.Lines(" digest="+peertest.DigestOf("error")[:8]+" kind=failed")), 1)
+	is.Equal(len(told.Lines(" digest="+peertest.DigestOf("panic")[:8]+" attempt=1")), 1)
 }
 
 // A Logger that never returns holds up nothing: tasks are started, fail and are

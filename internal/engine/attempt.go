@@ -112,6 +112,17 @@ func (t *Attempt) sum() string {
 	return ""
 }
 
+// named begins the attributes of a log line about the task with what it is found by: the
+// attempt, and eight digits of the digest, which stay the same over retries. Payload and key
+// are in no log.
+func (t *Attempt) named(attrs ...any) []any {
+	all := []any{"queue", t.session.queue.id, "attempt_id", t.ID}
+	if digest := t.sum(); digest != "" {
+		all = append(all, "digest", digest[:8])
+	}
+	return append(all, attrs...)
+}
+
 // try notes that the process is to end by a verb, and returns the one by which it
 // was to end before; conclude follows.
 func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {

@@ -69,7 +69,7 @@ func (f *failures) retried(t *Attempt, text string, in time.Duration) {
 		return
 	}
 	if queue := t.session.queue.id; f.retries.Allow(queue) {
-		f.log.Warn("worqr: task failed and will be retried", "queue", queue, "attempt_id", t.ID, "attempt", t.Retries+1, "retry_in", in, "err", text)
+		f.log.Warn("worqr: task failed and will be retried", t.named("attempt", t.Retries+1, "retry_in", in, "err", text)...)
 	}
 }
 
@@ -79,7 +79,7 @@ func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 		return
 	}
 	if queue := t.session.queue.id; f.finals.Allow(queue) {
-		f.log.Error("worqr: task failed for good", "queue", queue, "attempt_id", t.ID, "kind", string(kind), "attempts", t.Retries+1, "err", text)
+		f.log.Error("worqr: task failed for good", t.named("kind", string(kind), "attempts", t.Retries+1, "err", text)...)
 	}
 }
 
@@ -89,7 +89,7 @@ func (f *failures) panicked(t *Attempt, j judgement) {
 	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
 		return
 	}
-	attrs := []any{"queue", queue, "attempt_id", t.ID, "attempt", t.Retries + 1}
+	attrs := t.named("attempt", t.Retries+1)
 	if j.Verb == store.Retry {
 		attrs = append(attrs, "retry_in", j.Delay)
 	}

@@ -81,7 +81,7 @@ func (r *Session) reconcile() {
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && r.held[id] == t {
 			r.mu.laterLocked(func() {
-				log.Warn("worqr: stopping a task whose start Redis has lost", "queue", r.queue.id, "attempt_id", id)
+				log.Warn("worqr: stopping a task whose start Redis has lost", t.named()...)
 			})
 			r.engine.counts.Lost.Add(1)
 			delete(r.held, id)

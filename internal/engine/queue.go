@@ -282,7 +282,7 @@ func (s *Queue) pause(o *Options, retry int) (d time.Duration) {
 func (s *Queue) disown(a *run, cause error) {
 	if s.engine.failures.stuck.Allow(s.id) {
 		s.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			"queue", s.id, "attempt_id", a.task.ID, "cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))
+			a.task.named("cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))...)
 	}
 }
 

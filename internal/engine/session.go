@@ -421,6 +421,6 @@ func (r *Session) Abandon() {
 	}
 	if one != nil {
 		r.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
-			"queue", r.queue.id, "attempt_id", one.task.ID, "handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))
+			one.task.named("handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))...)
 	}
 }

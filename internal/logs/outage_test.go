@@ -1,0 +1,65 @@
+package logs
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// That Redis is away is said once, by whomever it is noticed: after the second failure in a
+// row of one, again when the error has changed for a while, and in the end.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		text := make(textChan, 10)
+		log := New(slog.New(slog.NewTextHandler(text, nil)))
+		refused, loading, other := errors.New("refused"), errors.New("loading"), errors.New("other")
+		log.Server, log.Away = "here:1", func(err error) bool { return err != other }
+		says := func(lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			is.Equal(len(text), len(lines))
+			for _, want := range lines {
+				if line := <-text; !strings.Contains(line, want) {
+					t.Errorf("%q lacks %q", line, want)
+				}
+			}
+		}
+		var a, b Outage
+		a.Note(log, "a", refused)
+		b.Note(log, "b", refused)
+		says()
+		a.Note(log, "a", nil) // mended at once
+		b.Note(log, "b", nil)
+		says()
+		a.Note(log, "a", refused)
+		b.Note(log, "b", refused)
+		time.Sleep(time.Second)
+		b.Note(log, "b", refused)
+		a.Note(log, "a", loading)
+		says(`msg="worqr: Redis does not answer; retrying" server=here:1 noticed=b err=refused`)
+		time.Sleep(sayAgain)
+		a.Note(log, "a", refused)
+		a.Note(log, "a", loading)
+		says("err=loading")
+		a.Note(log, "a", other)
+		says(`msg="worqr: Redis answers again" server=here:1 after=11s`, `msg="worqr: a" err=other`)
+		b.Note(log, "b", refused) // which was under way
+		b.Note(log, "b", nil)
+		a.Note(log, "a", nil)
+		says(`msg="worqr: recovered" from=a`)
+		a.Note(log, "a", refused)
+		a.Note(log, "a", refused)
+		says("does not answer")
+		time.Sleep(forgotten) // nobody has asked
+		b.Note(log, "b", refused)
+		b.Note(log, "b", refused)
+		says("does not answer")
+	})
+}
