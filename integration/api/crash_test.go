@@ -30,8 +30,8 @@ func TestExplainDead(t *testing.T) {
 	child := spawn(t, c)
 	q := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}).Queue("q")
 	enqueue(t, q, "a")
-	child.starts(1)
-	child.kill()
+	child.starts(t, 1)
+	child.Kill()
 	var e *worqr.Explanation
 	eventually(t, "the lease has lapsed", func() bool {
 		var err error
@@ -68,22 +68,21 @@ func TestKilledPeer(t *testing.T) {
 
 	victim := spawn(t, c)
 	enqueue(t, q, tasks...)
-	is.Equal(sorted(victim.starts(10)), tasks)
+	is.Equal(sorted(victim.starts(t, 10)), tasks)
 	c.Concurrency = 3
 	one, two := spawn(t, c), spawn(t, c)
 	enqueue(t, q, append(theirs, behind...)...)
-	is.Equal(sorted(append(one.starts(3), two.starts(3)...)), theirs)
+	is.Equal(sorted(append(one.starts(t, 3), two.starts(t, 3)...)), theirs)
 
-	victim.kill()
+	victim.Kill()
 	want := append(slices.Clone(tasks), behind...)
 	eventually(t, "the tasks are back", func() bool { return len(waiting(t, q)) == len(want) })
 	is.Equal(waiting(t, q), want)
-	is.Equal(len(one.reports)+len(two.reports), 0) // undisturbed
+	is.Equal(len(one.Reports)+len(two.Reports), 0) // undisturbed
 
-	_, err := fmt.Fprintln(one.in, "finish")
-	is.NoErr(err)
+	one.Tell("finish")
 	for started := 0; started < 11; { // now it finishes whatever it takes
-		if r := receive(t, one.reports, 1)[0]; r.What == "start" {
+		if r := receive(t, one.Reports, 1)[0]; r.What == "start" {
 			is.Equal(r.Payload != "", true)
 			started++
 		} else {
@@ -105,16 +104,16 @@ func TestKilledPeerRecoversInTime(t *testing.T) {
 	tasks := numbers("", 10)
 	victim := spawn(t, c)
 	enqueue(t, q, tasks...)
-	is.Equal(sorted(victim.starts(10)), tasks)
+	is.Equal(sorted(victim.starts(t, 10)), tasks)
 	c.Concurrency = 1
 	one, two := spawn(t, c), spawn(t, c)
 
 	// At once: the others have not been there for long.
-	victim.kill()
+	victim.Kill()
 	died, before := time.Now(), beats()
 	first := make(chan report, 20)
-	for _, p := range []*process{one, two} {
-		go func() { first <- <-p.reports }()
+	for _, p := range []process{one, two} {
+		go func() { first <- <-p.Reports }()
 	}
 	for _, r := range receive(t, first, 2) {
 		is.True(r.Payload == "0" || r.Payload == "1")
@@ -137,23 +136,22 @@ func TestPausedPeer(t *testing.T) {
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	zombie := spawn(t, c)
 	enqueue(t, q, "a", "b", "c")
-	zombie.starts(3)
+	zombie.starts(t, 3)
 	other := spawn(t, c)
 
-	zombie.signal(syscall.SIGSTOP)
+	zombie.Stop()
 	awake := time.After(10 * time.Second)
-	is.Equal(sorted(other.starts(3)), []string{"a", "b", "c"}) // taken over
+	is.Equal(sorted(other.starts(t, 3)), []string{"a", "b", "c"}) // taken over
 	old := ""
 	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
 		is.NoErr(err)
 		old += w.ID + " "
 	}
-	_, err := fmt.Fprintln(zombie.in, "finish") // it will see this before anything else
-	is.NoErr(err)
+	zombie.Tell("finish") // it will see this before anything else
 	<-awake
-	zombie.signal(syscall.SIGCONT)
+	zombie.Continue()
 	for range 3 {
-		switch r := receive(t, zombie.reports, 1)[0]; r.What {
+		switch r := receive(t, zombie.Reports, 1)[0]; r.What {
 		case "finished":
 			is.Equal(r.Err, "lost")
 		case "end":
@@ -163,7 +161,7 @@ func TestPausedPeer(t *testing.T) {
 		}
 	}
 	enqueue(t, q, "d") // the other one is full
-	r := zombie.next("start")
+	r := zombie.next(t, "start")
 	is.Equal(r.Payload, "d")
 	is.True(!strings.Contains(old, r.Worker)) // a new id
 }
@@ -177,11 +175,11 @@ func TestSweep(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	q := p.Queue("q")
 	enqueue(t, q, "a", "b", "c")
-	victim.starts(2)
+	victim.starts(t, 2)
 	failed, err := p.Sweep(t.Context())
 	is.NoErr(err)
 	is.Equal(len(failed), 0) // it lives
-	victim.kill()
+	victim.Kill()
 	eventually(t, "it is swept", func() bool {
 		failed, err := p.Sweep(t.Context())
 		is.NoErr(err)
@@ -290,7 +288,7 @@ func TestDeadlyPayload(t *testing.T) {
 func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr.Queue) error) {
 	const others = 1000
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue(c.Queue)
-	peers := []*process{spawn(t, c), spawn(t, c)}
+	peers := []process{spawn(t, c), spawn(t, c)}
 	started := time.Now()
 	enqueue(t, q, numbers("before", others/2)...)
 	must(t, put(t.Context(), q))
@@ -320,12 +318,12 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		for i, p := range peers {
 			gone := false
 			select {
-			case <-p.exited:
+			case <-p.Exited:
 				gone = true
 			default:
 			}
-			for len(p.reports) > 0 {
-				hear(<-p.reports)
+			for len(p.Reports) > 0 {
+				hear(<-p.Reports)
 			}
 			if gone {
 				peers[i] = launch(t, c)
@@ -343,10 +341,9 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 	}
 	took := time.Since(started)
 	for _, p := range peers {
-		p.signal(syscall.SIGTERM)
-		<-p.exited
-		for len(p.reports) > 0 {
-			hear(<-p.reports)
+		p.End()
+		for len(p.Reports) > 0 {
+			hear(<-p.Reports)
 		}
 	}
 	if deaths != 3 {
@@ -407,9 +404,9 @@ func TestCheckBusyFleet(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Lease: time.Second, Mode: "busy"}
-	start := func() *process { return launch(t, c) }
+	start := func() process { return launch(t, c) }
 	steady := start()
-	others := []*process{start(), start()}
+	others := []process{start(), start()}
 
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	over, checked := make(chan struct{}), make(chan int, 1)
@@ -474,21 +471,21 @@ func TestCheckBusyFleet(t *testing.T) {
 		i := random.IntN(len(others))
 		if random.IntN(2) == 0 {
 			kills++
-			others[i].kill()
+			others[i].Kill()
 			others[i] = start()
 			continue
 		}
 		stops++
-		others[i].signal(syscall.SIGSTOP)
+		others[i].Stop()
 		time.Sleep(c.Lease * 3 / 2) // it is to be given up for dead meanwhile
-		others[i].signal(syscall.SIGCONT)
+		others[i].Continue()
 	}
 	close(over)
 	checks, meddlings := <-checked, <-meddled
 	t.Logf("%d checks, %d cancels and the like, %d kills, %d stops; to repeat: %s=%v go test -run TestCheckBusyFleet ./integration/api -check.seed %d", checks, meddlings, kills, stops, chaosEnv, storm, seed)
 	is.True(checks > 0)
 	for _, p := range append(others, steady) {
-		p.kill()
+		p.Kill()
 	}
 
 	// The dead are found, and Repair has all that they held done by others.

@@ -34,7 +34,7 @@ type agenda struct {
 	t      *testing.T
 	q      *worqr.Queue
 	c      childConfig
-	peers  []*process
+	peers  []process
 	starts chan report
 	due    map[string]time.Time
 	got    []report
@@ -54,16 +54,11 @@ func newAgenda(t *testing.T, lease time.Duration) *agenda {
 	return f
 }
 
-func (f *agenda) spawn() *process {
+func (f *agenda) spawn() process {
 	p := spawn(f.t, f.c)
 	go func() {
-		for {
-			select {
-			case r := <-p.reports:
-				f.starts <- r
-			case <-p.exited:
-				return
-			}
+		for r := range p.Reports {
+			f.starts <- r
 		}
 	}()
 	return p
@@ -155,8 +150,8 @@ func TestDueWithoutKeeper(t *testing.T) {
 		f.ahead(400 * time.Millisecond)
 		victim, err := redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid"))
 		must(t, err)
-		i := slices.IndexFunc(f.peers, func(p *process) bool { return p.cmd.Process.Pid == victim })
-		f.peers[i].kill()
+		i := slices.IndexFunc(f.peers, func(p process) bool { return p.PID() == victim })
+		f.peers[i].Kill()
 		f.ahead(450 * time.Millisecond)
 		f.take(2)
 		f.peers[i] = f.spawn()

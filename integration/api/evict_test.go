@@ -59,8 +59,8 @@ func TestManyMonitors(t *testing.T) {
 		put(t, q, fmt.Sprint(i), fmt.Sprint("keyed", i), nil)
 	}
 	enqueue(t, q, numbers("", jobs-10)...)
-	held := victim.starts(jobs)
-	victim.kill()
+	held := victim.starts(t, jobs)
+	victim.Kill()
 
 	got := make(chan string, 10*jobs)
 	var crashes atomic.Int64

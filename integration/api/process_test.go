@@ -5,18 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/crash"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -149,90 +147,42 @@ func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 }
 
 // A process is a running child.
-type process struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	reports chan report
-	exited  chan struct{}
-}
+type process struct{ *crash.Process[report] }
 
 // spawn starts a peer in a process of its own and waits until it serves.
-func spawn(t testing.TB, c childConfig) *process {
+func spawn(t testing.TB, c childConfig) process {
 	t.Helper()
 	p := launch(t, c)
-	p.next("ready")
+	p.next(t, "ready")
 	return p
 }
 
 // launch starts a peer in a process of its own.
-func launch(t testing.TB, c childConfig) *process {
+func launch(t testing.TB, c childConfig) process {
 	t.Helper()
 	c.URL = redistest.Worker(t, c.URL, c.Prefix)
-	config, err := json.Marshal(c)
-	must(t, err)
-	binary, err := os.Executable()
-	must(t, err)
-	cmd := exec.Command(binary)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
-	var said strings.Builder
-	cmd.Stderr = &said
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	p := &process{t, cmd, in, make(chan report, 10000), make(chan struct{})}
-	go func() {
-		defer close(p.exited)
-		for d := json.NewDecoder(out); ; {
-			var r report
-			if d.Decode(&r) != nil {
-				break
-			}
-			p.reports <- r
-		}
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		p.kill()
-		if t.Failed() {
-			t.Logf("a peer said:\n%s", said.String())
-		}
-	})
-	return p
+	return process{crash.Launch[report](t, childEnv, c)}
 }
 
 // next takes the next report, which must be of the given kind.
-func (p *process) next(what string) report {
-	p.t.Helper()
-	r := receive(p.t, p.reports, 1)[0]
+func (p process) next(t testing.TB, what string) report {
+	t.Helper()
+	r := p.Next()
 	if r.What != what {
-		p.t.Fatalf("the peer reports %+v, want %q", r, what)
+		t.Fatalf("the peer reports %+v, want %q", r, what)
 	}
 	return r
 }
 
 // starts takes the next n reports, which must be starts, and returns the
 // payloads.
-func (p *process) starts(n int) []string {
-	p.t.Helper()
+func (p process) starts(t testing.TB, n int) []string {
+	t.Helper()
 	var all []string
 	for range n {
-		all = append(all, p.next("start").Payload)
+		all = append(all, p.next(t, "start").Payload)
 	}
 	return all
-}
-
-func (p *process) signal(sig syscall.Signal) {
-	p.t.Helper()
-	must(p.t, p.cmd.Process.Signal(sig))
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.exited
 }
 
 var actors = map[string]func(c childConfig, p *worqr.Peer, say func(report)) actor{

@@ -53,20 +53,16 @@ func TestRecurrence(t *testing.T) {
 	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")
 	plan := func() { must(t, planTomorrow(t.Context(), jobs)) } // as each replica does
 	due := func() { must(t, jobs.Put(t.Context(), "cleanup", []byte("clean up"), nil)) }
-	starts := func(p *process, retries string) {
+	starts := func(p process, retries string) {
 		t.Helper()
 		is.Helper()
-		r := receive(t, p.reports, 1)[0]
+		r := receive(t, p.Reports, 1)[0]
 		if r.What == "ready" { // before its first task or after
-			r = receive(t, p.reports, 1)[0]
+			r = receive(t, p.Reports, 1)[0]
 		}
 		is.Equal(r.What, "start")
 		is.Equal(r.Payload, "clean up")
 		is.Equal(r.Err, retries)
-	}
-	tell := func(p *process, line string) {
-		_, err := fmt.Fprintln(p.in, line)
-		must(t, err)
 	}
 	planned := func() {
 		t.Helper()
@@ -87,21 +83,21 @@ func TestRecurrence(t *testing.T) {
 	first := launch(t, c)
 	starts(first, "0")
 	plan() // another replica, while this one has not planned yet
-	first.kill()
+	first.Kill()
 	second := launch(t, c)
 	starts(second, "0") // not tomorrow
-	tell(second, "fail")
+	second.Tell("fail")
 	starts(second, "1")
-	tell(second, "panic")
+	second.Tell("panic")
 	starts(second, "2")
-	tell(second, "return")
+	second.Tell("return")
 	planned()
 	is.Equal(stats(t, jobs).Failed, 0)
 
 	due()
 	starts(second, "0")
 	plan() // nor does it run once more now
-	tell(second, "fail for good")
+	second.Tell("fail for good")
 	planned()
 	is.Equal(stats(t, jobs).Failed, 1)
 }

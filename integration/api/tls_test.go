@@ -59,7 +59,7 @@ func TestTLSBySystem(t *testing.T) {
 	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
 	t.Setenv("SSL_CERT_FILE", a.File) // of the process that follows
 	t.Setenv("SSL_CERT_DIR", t.TempDir())
-	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).kill()
+	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).Kill()
 }
 
 // Whatever is wrong with certificates is told by every verb, at once, with what can

@@ -183,7 +183,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	w := newWorld(t, lease)
 	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Handling: h.name, Place: c.holds(), Lease: lease})
 	p.next("ready")
-	p.tell("go")
+	p.Tell("go")
 	w.enqueue(h.payloads()...)
 
 	o := &onlooker{p: p, starts: map[string]int{}, over: map[string]string{}}
@@ -197,7 +197,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		w.cancel("a")
 	}
 	if h.drain {
-		p.tell("leave")
+		p.Tell("leave")
 		o.until("handlers are waited for", func() bool { return o.draining })
 	}
 	if h.wire != "" {
@@ -206,9 +206,9 @@ func (h *handling) run(t *testing.T, c cell) {
 
 	switch c.fault {
 	case kill:
-		p.kill()
+		p.Kill()
 	case pause:
-		p.stop()
+		p.Stop()
 	case evict:
 		_, err := w.rescuer.FailWorker(t.Context(), o.worker)
 		must(t, err)
@@ -227,11 +227,11 @@ func (h *handling) run(t *testing.T, c cell) {
 		w.gone(o.worker)
 	}
 	if c.fault == pause {
-		p.cont()
+		p.Continue()
 	}
 	if h.wire != "" && c.fault != kill {
 		if c.fault == lost {
-			p.tell("cut")
+			p.Tell("cut")
 		} else {
 			p.verdict(c.place)
 		}
@@ -246,7 +246,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		if h.holds && failed && !h.hasty {
 			o.until("the contexts have ended", func() bool { return len(o.over) == 2 })
 		} else if !h.hasty {
-			p.tell("release")
+			p.Tell("release")
 		}
 		o.until("it has left", func() bool { return o.left != "" })
 		// Stopped for long while it leaves, it is too late to say so.
@@ -258,7 +258,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		if h.holds && failed {
 			o.until("the contexts have ended", func() bool { return len(o.over) == 2 })
 		} else if h.holds {
-			p.tell("release")
+			p.Tell("release")
 		}
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
@@ -267,7 +267,7 @@ func (h *handling) run(t *testing.T, c cell) {
 			must(t, err)
 			return s.Waiting+s.Scheduled+s.Running == 0
 		})
-		p.tell("leave")
+		p.Tell("leave")
 		o.until("it has left", func() bool { return o.left != "" })
 	}
 	h.judge(w, c, o, taken, failed)
@@ -323,7 +323,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 
 // An onlooker takes in what a victim with a handler says.
 type onlooker struct {
-	p        *process
+	p        process
 	worker   string // its id
 	starts   map[string]int
 	over     map[string]string // why contexts ended
@@ -337,7 +337,7 @@ type onlooker struct {
 func (o *onlooker) until(what string, is func() bool) {
 	o.p.t.Helper()
 	for !is() {
-		r := o.p.report()
+		r := o.p.Next()
 		o.worker = r.Worker
 		switch r.What {
 		case "begun":

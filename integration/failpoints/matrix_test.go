@@ -47,26 +47,26 @@ func run(t *testing.T, s *scenario, c cell) {
 	if s.meanwhile != nil {
 		s.meanwhile(w)
 	}
-	p.tell("go")
+	p.Tell("go")
 	reached := p.next("reached")
 
 	n, alive := promise.effect, c.fault != kill
 	switch c.fault {
 	case kill:
-		p.kill()
+		p.Kill()
 		w.gone(reached.Worker)
 		if c.place == sent {
 			w.deliver(reached.Commands)
 			w.gone(reached.Worker)
 		}
 	case pause:
-		p.stop()
+		p.Stop()
 		w.gone(reached.Worker)
 		if c.place == sent {
 			w.deliver(reached.Commands)
 			w.gone(reached.Worker)
 		}
-		p.cont()
+		p.Continue()
 		p.verdict(c.place)
 	case evict:
 		_, err := w.rescuer.FailWorker(t.Context(), reached.Worker)
@@ -76,16 +76,16 @@ func run(t *testing.T, s *scenario, c cell) {
 		}
 		p.verdict(c.place)
 	case lost, late:
-		p.tell("cut")
+		p.Tell("cut")
 	case twice:
-		p.tell("cut")
+		p.Tell("cut")
 		p.next("reached")
-		p.tell("cut")
+		p.Tell("cut")
 	case again:
 		if c.place == atOnce {
 			w.deliver(reached.Commands)
 		}
-		p.tell("on")
+		p.Tell("on")
 	}
 	if alive {
 		r := p.next("told")
@@ -145,7 +145,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	}
 	if alive {
 		w.enqueue(proof)
-		p.tell("prove")
+		p.Tell("prove")
 		r := p.next("holding")
 		if isFailed && s.role == member && r.Worker == first {
 			t.Errorf("it has the id under which it was failed")
@@ -159,10 +159,10 @@ func run(t *testing.T, s *scenario, c cell) {
 		case cell{again, goneOn}:
 			tardy(s.again)
 		}
-		p.tell("finish")
+		p.Tell("finish")
 		p.next("proved")
 		finished = append(finished, proof)
-		p.tell("leave")
+		p.Tell("leave")
 		p.next("left")
 	}
 	if c == (cell{again, left}) {

@@ -1,4 +1,4 @@
-package failpoints_test
+package crash
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package failpoints_test
+package crash
 
 // stopped cannot be told here; whoever is to be given up for dead is waited for
 // anyway.
