@@ -311,11 +311,9 @@ func (r *round) about(name, value, large string) string {
 	size, sum, _ := strings.Cut(large, ":")
 	switch {
 	case large != "":
-	case len(value) > 65536, len(value) > 1024 && r.encoded >= 200000:
+	case len(value) > 65536, len(value) > 1024 && (r.encoded >= 200000 || r.listening(r.doneTo) == 0):
 		return fmt.Sprintf(`,"%sSize":%d`, name, len(value))
 	case r.encoded >= 200000:
-		size, sum = text(int64(len(value))), digest(value)
-	case len(value) > 1024 && r.listening(r.doneTo) == 0:
 		size, sum = text(int64(len(value))), digest(value)
 	default:
 		r.encoded += len(value)

@@ -159,8 +159,8 @@ local function announce(payload, large, word)
       size, digest = string.match(about, '^(%d+):(%x+)$')
     elseif #value > digests.large or digests.encoded >= 200000 then
       size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
-    elseif #value > 1024 and not listened() then --! unheard false bound constant
-      size, digest = #value, redis.sha1hex(value)
+    elseif #value > 1024 and not listened() then
+      size = #value
     else
       event[name], digests.encoded = value, digests.encoded + #value
       return
