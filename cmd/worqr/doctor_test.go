@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
@@ -78,6 +79,47 @@ func TestCheck(t *testing.T) {
 	check(exitWell, "0 warnings", "--ignore", "persistence")
 	check(exitFailed, "the kinds are", "--ignore", "perisstence")
 	check(exitFailed, "--max-failed", "--max-failed", "x")
+}
+
+// Each flag is that option of the library, and no other.
+func TestCheckFlags(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	parse := func(args ...string) *checkCommand {
+		t.Helper()
+		var c cli
+		_, err := kong.Must(&c).Parse(append([]string{"check"}, args...))
+		is.NoErr(err)
+		return &c.Check
+	}
+	c := parse(
+		"--redis", "redis://other:1",
+		"--prefix", "p",
+		"--lease", "4s",
+		"--repair",
+		"--max-run", "5m",
+		"--max-age", "6m",
+		"--max-waiting", "7",
+		"--max-retrying", "8",
+		"--max-failed", "9",
+		"--ignore", "memory,clock",
+	)
+	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: 4 * time.Second})
+	is.True(c.Repair)
+	is.Equal(c.options(), &worqr.CheckOptions{
+		MaxRunTime:  5 * time.Minute,
+		MaxWaitTime: 6 * time.Minute,
+		MaxBacklog:  7,
+		MaxRetrying: 8,
+		MaxFailed:   9,
+		Ignore:      []worqr.FindingKind{"memory", "clock"},
+	})
+	c = parse()
+	is.True(!c.Repair)
+	is.Equal(c.options(), &worqr.CheckOptions{})
+	is.Equal(parse("--max-waiting", "0").options(), &worqr.CheckOptions{MaxBacklog: -1}) // 0 means none, and to the library the default
+	is.Equal(parse("--max-retrying", "0").options(), &worqr.CheckOptions{MaxRetrying: -1})
+	is.Equal(parse("--max-failed", "0").options(), &worqr.CheckOptions{MaxFailed: -1})
 }
 
 // The payload is an argument or the input, to the byte.
