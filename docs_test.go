@@ -159,6 +159,26 @@ func TestDocsLists(t *testing.T) {
 	}
 }
 
+// Who is on call finds each warning and error that a peer logs.
+func TestDocsLogLines(t *testing.T) {
+	t.Parallel()
+	listed, n := contents(t, "docs/oncall.md"), 0
+	lines := regexp.MustCompile(`(?:(?:Warn|Error|warnPolicy)\(|What: *)"worqr: ([^"\n]+)"|(?:\.Note\([^"\n]*|says[A-Z]\w* += |w\.repeat\([^"\n]*)"([^"\n]* [^"\n]*)"`)
+	for _, f := range slices.Concat(matching(t, "*.go"), matching(t, "internal/*/*.go")) {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		for _, m := range lines.FindAllStringSubmatch(contents(t, f), -1) {
+			if n++; !strings.Contains(listed, "`"+m[1]+m[2]+"`") {
+				t.Errorf("docs/oncall.md does not explain %q of %s", m[1]+m[2], f)
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("these are not all: %d", n)
+	}
+}
+
 // The commands by which other languages produce reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
