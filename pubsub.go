@@ -70,11 +70,11 @@ func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, er
 			yield(Event{}, wrap("events", err))
 			return
 		}
-		if err := p.sub.Add(l); err != nil {
+		if err := p.lines.Sub.Add(l); err != nil {
 			yield(Event{}, wrap("events", err))
 			return
 		}
-		defer p.sub.Remove(l)
+		defer p.lines.Sub.Remove(l)
 		for {
 			select {
 			case <-ctx.Done():

@@ -143,7 +143,7 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 			return true, err
 		}
 		copied := store.Copy(payloads)
-		return q.behind(ctx, func() (bool, error) { return q.back().Enqueue(ctx, q.peer.calls, copied) })
+		return q.behind(ctx, func() (bool, error) { return q.back().Enqueue(ctx, q.peer.lines.Calls, copied) })
 	}))
 }
 

@@ -55,9 +55,7 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -163,7 +161,7 @@ func (o *Options) withDefaults() Options {
 	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s:%d", host, os.Getpid()))
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
-	c.CallTimeout = cmp.Or(c.CallTimeout, redisconn.DefaultTimeout)
+	c.CallTimeout = cmp.Or(c.CallTimeout, store.DefaultTimeout)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.MaxResult = cmp.Or(c.MaxResult, defaultMaxResult)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
@@ -171,7 +169,7 @@ func (o *Options) withDefaults() Options {
 }
 
 func (o *Options) check() error {
-	if err := keys.CheckPrefix(o.Prefix); err != nil {
+	if err := store.CheckPrefix(o.Prefix); err != nil {
 		return badName("prefix", o.Prefix, err)
 	}
 	if o.Lease > 0 && o.Lease < shortest {
@@ -206,13 +204,11 @@ func (o *Options) capacity() int {
 type Peer struct {
 	opts  Options
 	bad   error // why the peer cannot be used
-	space keys.Space
+	space store.Space
 	log   *logs.Log
 
-	calls    *redisconn.Line    // what producers and read-outs send
-	work     [2]*redisconn.Line // rounds: the second, while one is under way on the first
-	control  *redisconn.Line    // beats, joins, leaves: never behind payloads
-	sub      *redisconn.Subscriber
+	lines    *store.Lines
+	calls    store.Runner // of these, for what producers and read-outs send
 	damage   logs.Limiter // about batches
 	capacity *capacity.Capacity
 	engine   *engine.Engine
@@ -239,12 +235,12 @@ func Open(url string, opts *Options) (*Peer, error) {
 	if opts != nil {
 		config = opts.TLSConfig
 	}
-	dial, err := redisconn.FromURLWithTLS(url, config)
+	dial, err := store.DialURL(url, config)
 	if err != nil {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
 	p := newPeer(dial, opts)
-	p.log.Server = redisconn.Address(url)
+	p.log.Server = store.Address(url)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
 	}
@@ -257,10 +253,10 @@ func New(pool Pool, opts *Options) *Peer {
 	if pool == nil {
 		panic("worqr: New needs a pool")
 	}
-	return newPeer(redisconn.FromPool(pool), opts)
+	return newPeer(store.DialPool(pool), opts)
 }
 
-func newPeer(dial redisconn.Dial, opts *Options) *Peer {
+func newPeer(dial store.Dial, opts *Options) *Peer {
 	p := &Peer{
 		opts:     opts.withDefaults(),
 		capacity: capacity.New(opts.capacity()),
@@ -268,21 +264,17 @@ func newPeer(dial redisconn.Dial, opts *Options) *Peer {
 		ended:    make(chan struct{}),
 	}
 	p.bad = p.opts.check()
-	p.space = keys.NewSpace(p.opts.Prefix)
+	p.space = store.SpaceOf(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.log.Away = redisconn.Away
-	dial = redisconn.Marked(dial)
 	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
-	p.calls = redisconn.NewLine(dial, p.opts.CallTimeout).Verified()
-	p.work = [2]*redisconn.Line{redisconn.NewLine(dial, p.opts.CallTimeout), redisconn.NewLine(dial, p.opts.CallTimeout)}
-	p.control = redisconn.NewLine(dial, p.opts.beat())
-	p.sub = redisconn.NewSubscriber(dial, p.log)
+	p.lines = store.NewLines(dial, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.calls = p.lines.Calls
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 	})
 	p.fleet = fleet.New(fleet.Config{
-		Lines: p.lines(), Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version,
+		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version,
 		Describe: describe, CameBack: p.forget,
 	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
@@ -314,12 +306,7 @@ func (p *Peer) Close() error {
 	if errors.Is(err, ErrNotStarted) {
 		err = nil
 	}
-	p.sub.Close()
-	p.calls.Close()
-	for _, l := range p.work {
-		l.Close()
-	}
-	p.control.Close()
+	p.lines.Close()
 	p.flushLog()
 	return err
 }
@@ -344,7 +331,7 @@ type Queue struct {
 	peer *Peer
 	name string
 	id   string // the name, or what tells its failed queue from it
-	keys keys.Queue
+	keys store.Keys
 	bad  error
 }
 
@@ -352,7 +339,7 @@ type Queue struct {
 // braces, spaces or control bytes; otherwise methods fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
-	if err := keys.CheckName(name); err != nil && q.bad == nil {
+	if err := store.CheckName(name); err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)
 	}
 	return q
@@ -360,20 +347,15 @@ func (p *Peer) Queue(name string) *Queue {
 
 // badName is the error of a name that cannot be that of what it is for.
 func badName(what, name string, err error) error {
-	if len(name) > keys.MaxName {
+	if len(name) > store.MaxName {
 		return fmt.Errorf("%w: %w: %s: %w", ErrBadName, ErrTooLarge, what, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
 }
 
-// lines are the connections for who serves queues.
-func (p *Peer) lines() *store.Lines {
-	return &store.Lines{Calls: p.calls, Work: p.work, Control: p.control, Sub: p.sub}
-}
-
 // store is the queue for who serves it.
 func (q *Queue) store() *store.Served {
-	return &store.Served{Lines: q.peer.lines(), Name: q.name, ID: q.id, Keys: q.keys}
+	return &store.Served{Lines: q.peer.lines, Name: q.name, ID: q.id, Keys: q.keys}
 }
 
 // served is the queue for the engine.
@@ -392,7 +374,7 @@ func wrapOn(queue, verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(fmt.Sprintf("%s on %.*q", verb, keys.MaxName, queue), err)
+	return wrap(fmt.Sprintf("%s on %.*q", verb, store.MaxName, queue), err)
 }
 
 // describe does so for the fleet, whose errors may be of no queue.
@@ -425,7 +407,7 @@ func (e *verbError) Unwrap() error { return e.err }
 // public adds the sentinel that stands for an internal error.
 func public(err error) error {
 	switch err = logs.WithoutInput(err); {
-	case errors.Is(err, redisconn.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // it may be that of a call within
+	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // it may be that of a call within
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, store.ErrForgotten):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
@@ -433,9 +415,9 @@ func public(err error) error {
 		return ErrEvicted
 	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate
-	case redisconn.Denied(err) && !errors.Is(err, ErrDenied):
+	case store.IsDenied(err) && !errors.Is(err, ErrDenied):
 		return fmt.Errorf("%w: %w", ErrDenied, err)
-	case errors.Is(err, redisconn.ErrClosed) && !errors.Is(err, ErrShutdown):
+	case errors.Is(err, store.ErrClosed) && !errors.Is(err, ErrShutdown):
 		return fmt.Errorf("%w: %w", ErrShutdown, err)
 	}
 	return err

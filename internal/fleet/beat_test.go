@@ -15,7 +15,6 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -25,18 +24,13 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 // newFleet returns the fleet of a peer, and a queue of it.
 func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue) {
 	t.Helper()
-	dial, err := redisconn.FromURL(redistest.URL())
+	dial, err := store.DialURL(redistest.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := func() *redisconn.Line {
-		l := redisconn.NewLine(dial, 0)
-		t.Cleanup(l.Close)
-		return l
-	}
 	log := logs.New(slog.New(slog.DiscardHandler))
-	lines := &store.Lines{Calls: line(), Work: [2]*redisconn.Line{line(), line()}, Control: line(), Sub: redisconn.NewSubscriber(dial, log)}
-	t.Cleanup(lines.Sub.Close)
+	lines := store.NewLines(dial, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
+	t.Cleanup(lines.Close)
 	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}})
 	f := New(Config{
 		Lines: lines, Space: store.SpaceOf(prefix), Log: log, Engine: e, Lease: lease,

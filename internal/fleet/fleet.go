@@ -141,10 +141,7 @@ func (f *Fleet) Stop(ctx context.Context) error {
 		return ErrNotStarted
 	}
 	err := w.leave(ctx)
-	for _, l := range f.Lines.Work {
-		l.Abort()
-	}
-	f.Lines.Control.Abort()
+	f.Lines.Abort()
 	f.Engine.Wait()
 	f.mu.Lock()
 	f.worker = nil

@@ -37,30 +37,6 @@ func Twice(call func() error) error {
 	return err
 }
 
-// Lines are the connections of a peer.
-type Lines struct {
-	Calls   *redisconn.Line    // what producers and read-outs send
-	Work    [2]*redisconn.Line // rounds: the second, while one is under way on the first
-	Control *redisconn.Line    // beats, joins, leaves: never behind payloads
-	Sub     *redisconn.Subscriber
-}
-
-// Lane is the connection for a round beside which no other of the queue is under way: the
-// one on which it does not have to wait for those of other queues.
-func (l *Lines) Lane() int {
-	if !l.Work[0].Free() && l.Work[1].Ready() && l.Work[1].Free() {
-		return 1
-	}
-	return 0
-}
-
-// Ready reports whether the connection for rounds is there. If it isn't, it is made in the
-// background.
-func (l *Lines) Ready(lane int) bool { return l.Work[lane].Ready() }
-
-// Silent reports whether Redis has given no sign of life on the connections for rounds.
-func (l *Lines) Silent() bool { return l.Work[0].Silent() && l.Work[1].Silent() }
-
 // A Served is a queue for who serves it.
 type Served struct {
 	*Lines

@@ -36,7 +36,7 @@ var below = map[string][]string{
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
 	"internal/redistest":   {"internal/redisserver"},
-	"internal/store":       {"internal/keys", "internal/redisconn"},
+	"internal/store":       {"internal/keys", "internal/logs", "internal/redisconn"},
 }
 
 // knowRedis are the packages that may name commands, keys and the driver.
@@ -44,7 +44,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     5,
+	"Redis":     3,
 	"file":      0,
 	"function":  0,
 	"lock":      0,

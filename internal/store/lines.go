@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// ErrClosed is the error of calls after the connections were closed.
+var ErrClosed = redisconn.ErrClosed
+
+// DefaultTimeout is that of calls where none is given.
+const DefaultTimeout = redisconn.DefaultTimeout
+
+// MaxName is the longest allowed name of a queue, or prefix, in bytes.
+const MaxName = keys.MaxName
+
+// CheckName reports why name cannot be the name of a queue.
+func CheckName(name string) error { return keys.CheckName(name) }
+
+// CheckPrefix reports why prefix cannot be a namespace.
+func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
+
+// A Dial makes a connection.
+type Dial = redisconn.Dial
+
+// DialURL returns a Dial for the Redis at a URL, with TLS as configured.
+func DialURL(url string, config *tls.Config) (Dial, error) {
+	return redisconn.FromURLWithTLS(url, config)
+}
+
+// Address is where the Redis at a URL is, for people.
+func Address(url string) string { return redisconn.Address(url) }
+
+// DialPool returns one for the connections of a pool.
+func DialPool(pool interface {
+	GetContext(ctx context.Context) (redis.Conn, error)
+}) Dial {
+	return redisconn.FromPool(pool)
+}
+
+// Lines are the connections of a peer.
+type Lines struct {
+	Calls   *redisconn.Line    // what producers and read-outs send
+	Work    [2]*redisconn.Line // rounds: the second, while one is under way on the first
+	Control *redisconn.Line    // beats, joins, leaves: never behind payloads
+	Sub     *redisconn.Subscriber
+}
+
+// Lane is the connection for a round beside which no other of the queue is under way: the
+// one on which it does not have to wait for those of other queues.
+func (l *Lines) Lane() int {
+	if !l.Work[0].Free() && l.Work[1].Ready() && l.Work[1].Free() {
+		return 1
+	}
+	return 0
+}
+
+// Ready reports whether the connection for rounds is there. If it isn't, it is made in the
+// background.
+func (l *Lines) Ready(lane int) bool { return l.Work[lane].Ready() }
+
+// Silent reports whether Redis has given no sign of life on the connections for rounds.
+func (l *Lines) Silent() bool { return l.Work[0].Silent() && l.Work[1].Silent() }
+
+// NewLines returns the connections, which are made when they are first used. Calls wait
+// for timeout, and those of control for a heartbeat. From then on the log knows by an error
+// that Redis is away.
+func NewLines(dial Dial, log *logs.Log, timeout, beat time.Duration) *Lines {
+	log.Away, dial = redisconn.Away, redisconn.Marked(dial)
+	return &Lines{
+		Calls:   redisconn.NewLine(dial, timeout).Verified(),
+		Work:    [2]*redisconn.Line{redisconn.NewLine(dial, timeout), redisconn.NewLine(dial, timeout)},
+		Control: redisconn.NewLine(dial, beat),
+		Sub:     redisconn.NewSubscriber(dial, log),
+	}
+}
+
+// Abort ends what is under way for who serves queues.
+func (l *Lines) Abort() {
+	for _, w := range l.Work {
+		w.Abort()
+	}
+	l.Control.Abort()
+}
+
+// Close closes the connections. It waits until what is under way has ended.
+func (l *Lines) Close() {
+	l.Sub.Close()
+	l.Calls.Close()
+	for _, w := range l.Work {
+		w.Close()
+	}
+	l.Control.Close()
+}
