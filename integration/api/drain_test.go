@@ -43,7 +43,7 @@ func TestDrainOrder(t *testing.T) {
 		q := p.Queue("q")
 		var n atomic.Int64
 		q.Handle(func(ctx context.Context, t *worqr.Task) error { n.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 8})
-		enqueue(t, q, numbers("", 20000)...)
+		enqueue(t, q, numbers("", 6000)...)
 		stop := run(t, p)
 		for n.Load() < int64(1000+round*37) {
 			time.Sleep(50 * time.Microsecond)
@@ -70,7 +70,7 @@ func TestDrainOrder(t *testing.T) {
 // While one round follows the other, a drain puts back what two of them bring.
 func TestDrainWhileRoundsFlow(t *testing.T) {
 	t.Parallel()
-	for i := range 60 {
+	for i := range 20 {
 		p := open(t, worqr.Options{Drain: time.Millisecond})
 		q := p.Queue("q")
 		started := make(chan string, 20000)
@@ -82,7 +82,7 @@ func TestDrainWhileRoundsFlow(t *testing.T) {
 		all := numbers("", 5000)
 		enqueue(t, q, all...)
 		stop := run(t, p)
-		receive(t, started, 20+i*10)
+		receive(t, started, 20+i*30)
 		stop()
 		if got := waiting(t, q); !slices.Equal(got, all) {
 			at := 0

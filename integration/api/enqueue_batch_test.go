@@ -26,7 +26,7 @@ func TestEnqueueOfMany(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
-	const many = 20_000
+	const many = 11_000 // several pages
 	payloads := make([][]byte, many)
 	for i := range payloads {
 		payloads[i] = fmt.Append(nil, i)

@@ -267,7 +267,7 @@ func TestAheadShared(t *testing.T) {
 		return n
 	}
 	total := int64(0)
-	for i := range 50 {
+	for i := range 30 {
 		n := 1 + i*i
 		enqueue(t, q, numbers("", n)...)
 		if total += int64(n); i%3 == 0 {
@@ -342,7 +342,7 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 func TestEndsKeepUpWithStarts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	const n, handlers = 40_000, 64
+	const n, handlers = 20_000, 64
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	for page := range slices.Chunk(numbers("", n), 2500) {

@@ -74,7 +74,7 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Minute})
 	var handled tally
 	p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
-	const n = 60_000
+	const n = 30_000
 	enqueue(t, sender, numbers("", n)...)
 	stop := run(t, p)
 	lost, most := 0, 0
@@ -121,7 +121,7 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	must(t, err)
 	_, err = c.Do("CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
 	must(t, err)
-	const n = 30_000
+	const n = 10_000
 	enqueue(t, sender, numbers("", n)...)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
 	stop()
@@ -142,7 +142,7 @@ func TestNothingOvertakesWhatGoesBack(t *testing.T) {
 	}}
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Minute})
-	const n = 30_000
+	const n = 12_000
 	type begun struct {
 		number int
 		token  int64
