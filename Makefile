@@ -62,7 +62,7 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 		go run ./integration/chaos -campaign $$campaign || failed=1; \
 	done; \
 	go run ./integration/chaos -campaign mix -span $(SOAK) || failed=1; \
-	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestCheckBusyFleet' -timeout 0 ./integration/api || failed=1; \
+	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestCheckBusyFleet|TestLargestTask' -timeout 0 ./integration/api || failed=1; \
 	go test -run '^TestRandom$$' -random.seeds 2000 -timeout 0 ./integration/api || failed=1; \
 	go run ./integration/mutation -thorough || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \

@@ -230,7 +230,7 @@ func TestStoppedKeyIsDueNow(t *testing.T) {
 func TestAllFailedEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	const many = 500
+	const many = 300
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	old := func(i int) int64 { return 1e12 + int64(i) }
 	more, exchanges := 0, 0
@@ -302,7 +302,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const (
-		many  = 1000
+		many  = 400
 		most  = 250  // words or elements: a page of 100, each with a number, or behind names of keys
 		walks = 2000 // elements that SCAN brings: 1,000, and a few more
 	)
