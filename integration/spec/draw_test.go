@@ -64,6 +64,8 @@ func (d *drawing) draw(s *scene) request {
 		return on("check", d.check(s)...)
 	}
 	switch n := d.IntN(120); {
+	case n >= 118:
+		return request{"rouse", d.now, []string{q.Idle()}, []any{q.Wake(""), d.IntN(3)}}
 	case n >= 110:
 		return d.batch()
 	case n >= 105:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 var (
@@ -25,7 +26,7 @@ var (
 // After each of them all answer the same and hold the same.
 func TestRandom(t *testing.T) {
 	b := newBench(t)
-	steps, refused := 0, 0
+	steps, refused, drawn := 0, 0, map[string]bool{}
 	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences); seed++ {
 		// The Lua of miniredis cannot read times that end in many zeros.
 		d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), now: 1_000_000_007, large: seed%8 == 0}
@@ -35,6 +36,7 @@ func TestRandom(t *testing.T) {
 		for range 40 {
 			r := d.draw(&b.scene)
 			made = append(made, r)
+			drawn[r.verb] = true
 			if wrong = b.make(t, r); wrong != "" {
 				break
 			}
@@ -47,7 +49,31 @@ func TestRandom(t *testing.T) {
 		made, wrong = b.shrink(t, made, wrong)
 		t.Fatalf("seed %d. To repeat it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
 	}
+	for _, v := range store.Verbs() {
+		if *sequences >= 100 && !drawn[v.Name] && !strings.Contains(registrations, v.Name) {
+			t.Errorf("%s is never drawn", v.Name)
+		}
+	}
 	t.Logf("%d sequences, %d requests, %d of them refused; check told of %d flaws", *sequences, steps, refused, b.flaws)
+}
+
+// registrations are no part of a queue: the tables play them.
+const registrations = "register enlist unlist delist"
+
+// TestVerbs holds the specification against the table of verbs.
+func TestVerbs(t *testing.T) {
+	var known, named []string
+	for _, v := range store.Verbs() {
+		named = append(named, v.Name)
+	}
+	for name := range verbs {
+		known = append(known, name)
+	}
+	slices.Sort(named)
+	slices.Sort(known)
+	if !slices.Equal(known, named) {
+		t.Errorf("the specification has\n%q, and the table\n%q", known, named)
+	}
 }
 
 func lines(made []request) string {
