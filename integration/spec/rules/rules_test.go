@@ -1,0 +1,83 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/integration/spec/lane"
+)
+
+// well is a queue in which one worker runs a task of the list, which is locked, and one
+// under a key, for which another waits; a cancel covers the first.
+var well = []string{
+	"ZADD workers 1000 w1", "LPUSH process:p1 a", "LPUSH process:p2 b", "ZADD working:w1 1 p1 2 p2", "SET token 3", "ZADD holders 0 w1",
+	"HSET keyed:k:x process p2 payload c due 5", "HSET entries p2 k:x", "ZADD contents 0 <c>:k:x",
+	"HSET keyed:k:y payload d due 5", "ZADD schedule 5 k:y", "ZADD contents 0 <d>:k:y", "LPUSH queues e",
+	"HSET unique <a> p:p1 <e> w:1 <d> e:k:y offset 1", "ZADD canceled 3 <a>", "ZADD stopping 0 p<a>:0000000000000001:p1",
+}
+
+// view is the queue after commands, whose keys are named by their kind.
+func view(commands ...string) *lane.Lane {
+	s := spec.New()
+	for _, c := range commands {
+		for _, p := range []string{"a", "b", "c", "d", "e"} {
+			c = strings.ReplaceAll(c, "<"+p+">", lane.Digest(p))
+		}
+		words := strings.Fields(c)
+		kind, of, part := strings.Cut(words[1], ":")
+		if words[1] = "t:" + kind + ":{q}"; part {
+			words[1] += ":" + of
+		}
+		if refused, ok := s.Do(words...).(spec.Refusal); ok {
+			panic(c + ": " + string(refused))
+		}
+	}
+	return lane.View(s, "t:", "q", false)
+}
+
+func TestRules(t *testing.T) {
+	for _, c := range []struct{ change, wrong string }{
+		{"", ""},
+		{"DEL workers", "w1 holds 2 processes of q, and is no member"},
+		{"DEL process:p1", "w1 holds process p1 of q, which has no task"},
+		{"LPUSH process:p9 z", "3 processes of q have 2 owners"},
+		{"ZADD working:w2 4 p2", "2 processes of q have 3 owners"},
+		{"HSET entries p1 k:x", "both run k:x"},
+		{"HSET entries p9 k:y", "process p9 of q runs k:y, and there is no such process"},
+		{"HSET keyed:k:x process p1", "k:x of q says that p1 runs it, which does not"},
+		{"ZREM schedule k:y", "in the schedule: false, and it waits: true, and runs: false"},
+		{"ZADD schedule 5 k:x", "in the schedule: true, and it waits: true, and runs: true"},
+		{"HSET keyed:k:x payload z", "k:x of q waits with z, and is not in contents"},
+		{"ZADD contents 0 <e>:k:z", "2 entries that wait, 3 contents"},
+		{"LPUSH queues z ; RPOP queues", "a lock of q is left at w:1"},
+		{"HSET unique <a> p:p2", "a lock of q is left at p:p2"},
+		{"DEL unique ; ZADD gaps 1 1", "1 gaps of q are left"},
+		{"DEL holders", "w1, which holds something of q, is unknown to cancels"},
+		{"ZADD holders 0 w2", "cancels of q wait for w2, which holds nothing"},
+		{"ZADD stopping 0 p<b>:0000000000000001:p1", "is left to stop, which does not run"},
+		{"DEL canceled", "the cancel of a of q is over, and p1 runs"},
+		{"SET token 2", "the token of q goes back from 3 to 2"},
+		{"LPUSH process:p3 z ; ZADD working:w1 3 p3", "z of q starts with token 3, and 3 was given before"},
+	} {
+		t.Run(c.change, func(t *testing.T) {
+			was, commands := view(well...), slices.Clone(well)
+			if c.change != "" {
+				commands = append(commands, strings.Split(c.change, " ; ")...)
+			}
+			is := view(commands...)
+			var wrong []string
+			note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+			began, _ := is.Since(was)
+			State(is, Anything, note)
+			Tokens(was, is, began, note)
+			Canceled(was, is, func(string) bool { return false }, note)
+			found := slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, c.wrong) })
+			if c.wrong == "" && len(wrong) > 0 || c.wrong != "" && !found {
+				t.Errorf("%q, want %q", wrong, c.wrong)
+			}
+		})
+	}
+}
