@@ -458,7 +458,8 @@ func isIdent(e ast.Expr, name string) bool {
 	return ok && i.Name == name
 }
 
-// The test of a thing has its name; no test has that of another product.
+// The test of a thing has its name: each source of the root has a twin. No test has the
+// name of another product.
 func TestTestNames(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -476,6 +477,13 @@ func TestTestNames(t *testing.T) {
 	})
 	if err != nil || files < 50 {
 		t.Fatal("these are not the tests:", files, err)
+	}
+	for _, of := range sources(t) {
+		if of.dir == "" && !of.isTest() {
+			if _, err := os.Stat("../../" + strings.TrimSuffix(of.name, ".go") + "_test.go"); err != nil {
+				t.Errorf("%s has no test beside it: %v", of.name, err)
+			}
+		}
 	}
 	l.judge("test name")
 }
