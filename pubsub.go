@@ -1,22 +1,13 @@
 package worqr
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
-	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -65,16 +56,12 @@ const (
 // and the loop may go on. It ends when ctx ends, and after Close. Events aren't stored.
 func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		l, inbox, err := p.subscription(queues)
+		inbox, stop, err := p.observe(queues)
 		if err != nil {
 			yield(Event{}, wrap("events", err))
 			return
 		}
-		if err := p.lines.Sub.Add(l); err != nil {
-			yield(Event{}, wrap("events", err))
-			return
-		}
-		defer p.lines.Sub.Remove(l)
+		defer stop()
 		for {
 			select {
 			case <-ctx.Done():
@@ -90,125 +77,41 @@ func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, er
 	}
 }
 
-// subscription returns one for all events of the queues, and its inbox.
-func (p *Peer) subscription(queues []string) (*redisconn.Subscription, *inbox, error) {
+// observe subscribes to all events of the queues, and returns the inbox for them.
+func (p *Peer) observe(queues []string) (_ *inbox, stop func(), err error) {
 	if p.bad != nil {
 		return nil, nil, p.bad
 	}
-	in := &inbox{some: make(chan struct{}, 1)}
-	told := "" // of what failed since the last sync; one goroutine calls both
-	l := &redisconn.Subscription{
-		Synced: func() {
-			told = ""
-			in.put(item{event: Event{Kind: EventSync}})
-		},
-		Failed: func(err error) {
-			is := logs.Gist(err)
-			if refused, ok := errors.AsType[*redisconn.RefusalError](err); ok {
-				is = logs.Gist(refused.Err)
-			}
-			if is != told {
-				told = is
-				in.put(item{err: err})
-			}
-		},
-		Closed: func() { in.put(item{err: redisconn.ErrClosed, last: true}) },
-		Message: func(channel string, data []byte) {
-			if e, ok := p.event(channel, data); ok {
-				in.put(item{event: e})
-			}
-		},
-	}
-	kinds := []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete}
+	var of []store.Keys
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(queues))) {
 		q := p.Queue(name)
 		if q.bad != nil {
 			return nil, nil, q.bad
 		}
-		for _, k := range kinds {
-			l.Topics = append(l.Topics, redisconn.Topic{Name: q.keys.Channel(k)})
-		}
+		of = append(of, q.keys)
 	}
-	if len(queues) == 0 {
-		for _, k := range kinds {
-			l.Topics = append(l.Topics, redisconn.Topic{Name: p.space.Pattern(k), Pattern: true})
-		}
-	}
-	return l, in, nil
-}
-
-// event reads a message. Producers in other languages publish too, so what
-// cannot be read is passed over.
-func (p *Peer) event(channel string, data []byte) (Event, bool) {
-	queue, kind, ok := p.space.ParseChannel(channel)
-	e := Event{Queue: queue}
-	switch kind {
-	case keys.KindWork, keys.KindEnqueue:
-		e.Kind = EventWork
-		n, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		e.Count = n
-		ok = ok && err == nil
-	case keys.KindDone:
-		e.Kind = EventDone
-		var err error
-		err = e.readDone(data)
-		ok = ok && err == nil
-	case keys.KindCancel:
-		e.Kind = EventCancel
-		payload, digest, size := store.ReadCancel(data)
-		if e.Payload, e.PayloadSize = payload, size; payload == nil {
-			e.PayloadDigest = digest
-		}
-	case keys.KindDelete:
-		e.Kind = EventDelete
-	default:
-		ok = false
-	}
-	return e, ok
-}
-
-// readDone reads the message of a finished task. Redis writes the bytes of a
-// payload into it as they are, so where they are not UTF-8, neither is the
-// message: then each byte is read as the character of the same number.
-func (e *Event) readDone(data []byte) error {
-	var m struct {
-		WorkerID     string  `json:"workerId"`
-		Task         *string `json:"task"`
-		TaskSize     int     `json:"taskSize"`
-		TaskDigest   string  `json:"taskDigest"`
-		Result       *string `json:"result"`
-		ResultSize   int     `json:"resultSize"`
-		ResultDigest string  `json:"resultDigest"`
-	}
-	bytesOf := func(s string) []byte { return []byte(s) }
-	if !utf8.Valid(data) {
-		var wide bytes.Buffer
-		for _, b := range data {
-			wide.WriteRune(rune(b))
-		}
-		data = wide.Bytes()
-		bytesOf = func(s string) []byte {
-			narrow := make([]byte, 0, len(s))
-			for _, r := range s {
-				narrow = append(narrow, byte(r))
+	in := &inbox{some: make(chan struct{}, 1)}
+	told := "" // of what failed since the last sync; one goroutine calls both
+	stop, err = p.lines.Observe(p.space, of, store.Observer{
+		Synced: func() {
+			told = ""
+			in.put(item{event: Event{Kind: EventSync}})
+		},
+		Failed: func(err error, gist string) {
+			if gist != told {
+				told = gist
+				in.put(item{err: err})
 			}
-			return narrow
-		}
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return fmt.Errorf("a done message cannot be read: %w", err)
-	}
-	e.WorkerID, e.PayloadSize, e.PayloadDigest = m.WorkerID, m.TaskSize, m.TaskDigest
-	if m.Task != nil {
-		e.Payload = bytesOf(*m.Task)
-		e.PayloadSize = len(e.Payload)
-	}
-	e.ResultSize, e.ResultDigest = m.ResultSize, m.ResultDigest
-	if m.Result != nil {
-		e.Result = bytesOf(*m.Result)
-		e.ResultSize = len(e.Result)
-	}
-	return nil
+		},
+		Closed:  func() { in.put(item{err: store.ErrClosed, last: true}) },
+		Message: func(m store.Message) { in.put(item{event: eventOf(m)}) },
+	})
+	return in, stop, err
+}
+
+func eventOf(m store.Message) Event {
+	return Event{Kind: EventKind(m.Kind), Queue: m.Queue, WorkerID: m.WorkerID, Payload: m.Payload, Result: m.Result, Count: m.Count,
+		PayloadSize: m.PayloadSize, ResultSize: m.ResultSize, PayloadDigest: m.PayloadDigest, ResultDigest: m.ResultDigest}
 }
 
 // An inbox holds what a reader has still to read.

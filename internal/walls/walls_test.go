@@ -24,7 +24,7 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/keys", "internal/logs", "internal/program", "internal/redisconn", "internal/store"},
+	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/store"},
 	"internal/capacity":    {},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
@@ -44,7 +44,7 @@ var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys"
 
 // breaches is how many there are of each rule. When you mend one, lower its number.
 var breaches = map[string]int{
-	"Redis":     3,
+	"Redis":     1, // the public Pool hands out connections of the driver
 	"file":      0,
 	"function":  0,
 	"lock":      0,

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// What a message says.
+const (
+	Enqueued  = string(keys.KindWork) // by whomever
+	Done      = string(keys.KindDone)
+	Canceling = string(keys.KindCancel)
+	Deleted   = string(keys.KindDelete)
+)
+
+// A Message is what was published about a queue. Of what is large it has the size and the
+// digest.
+type Message struct {
+	Kind     string
+	Queue    string
+	WorkerID string // of Done
+	Payload  []byte // of Done and Canceling
+	Result   []byte // of Done; nil if there is none
+	Count    int    // of Enqueued
+
+	PayloadSize, ResultSize     int
+	PayloadDigest, ResultDigest string
+}
+
+// ReadMessage reads a message. Producers in other languages publish too, so what
+// cannot be read is passed over.
+func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
+	queue, kind, ok := s.ParseChannel(channel)
+	m := Message{Queue: queue, Kind: string(kind)}
+	var err error
+	switch kind {
+	case keys.KindWork, keys.KindEnqueue:
+		m.Kind = Enqueued
+		m.Count, err = strconv.Atoi(strings.TrimSpace(string(data)))
+	case keys.KindDone:
+		err = m.readDone(data)
+	case keys.KindCancel:
+		payload, digest, size := ReadCancel(data)
+		if m.Payload, m.PayloadSize = payload, size; payload == nil {
+			m.PayloadDigest = digest
+		}
+	case keys.KindDelete:
+	default:
+		return m, false
+	}
+	return m, ok && err == nil
+}
+
+// readDone reads the message of a finished task. Redis writes the bytes of a
+// payload into it as they are, so where they are not UTF-8, neither is the
+// message: then each byte is read as the character of the same number.
+func (m *Message) readDone(data []byte) error {
+	var of struct {
+		WorkerID     string  `json:"workerId"`
+		Task         *string `json:"task"`
+		TaskSize     int     `json:"taskSize"`
+		TaskDigest   string  `json:"taskDigest"`
+		Result       *string `json:"result"`
+		ResultSize   int     `json:"resultSize"`
+		ResultDigest string  `json:"resultDigest"`
+	}
+	bytesOf := func(s string) []byte { return []byte(s) }
+	if !utf8.Valid(data) {
+		var wide bytes.Buffer
+		for _, b := range data {
+			wide.WriteRune(rune(b))
+		}
+		data = wide.Bytes()
+		bytesOf = func(s string) []byte {
+			narrow := make([]byte, 0, len(s))
+			for _, r := range s {
+				narrow = append(narrow, byte(r))
+			}
+			return narrow
+		}
+	}
+	if err := json.Unmarshal(data, &of); err != nil {
+		return fmt.Errorf("a done message cannot be read: %w", err)
+	}
+	m.WorkerID, m.PayloadSize, m.PayloadDigest = of.WorkerID, of.TaskSize, of.TaskDigest
+	if of.Task != nil {
+		m.Payload = bytesOf(*of.Task)
+		m.PayloadSize = len(m.Payload)
+	}
+	m.ResultSize, m.ResultDigest = of.ResultSize, of.ResultDigest
+	if of.Result != nil {
+		m.Result = bytesOf(*of.Result)
+		m.ResultSize = len(m.Result)
+	}
+	return nil
+}
+
+// An Observer is told of messages, on one goroutine. None of its functions may block.
+type Observer struct {
+	Message func(m Message)
+	Synced  func()                       // subscribed, at first and after every gap
+	Failed  func(err error, gist string) // there is a gap, or a channel is refused; the gist stays the same when that repeats
+	Closed  func()                       // there will be nothing more
+}
+
+// Observe has an observer be told of all messages about some queues, or about all if none
+// is given, until stop is called.
+func (l *Lines) Observe(s Space, queues []Keys, o Observer) (stop func(), err error) {
+	of := &redisconn.Subscription{
+		Synced: o.Synced, Closed: o.Closed,
+		Failed: func(err error) {
+			gist := logs.Gist(err)
+			if refused, ok := errors.AsType[*redisconn.RefusalError](err); ok {
+				gist = logs.Gist(refused.Err)
+			}
+			o.Failed(err, gist)
+		},
+		Message: func(channel string, data []byte) {
+			if m, ok := ReadMessage(s, channel, data); ok {
+				o.Message(m)
+			}
+		},
+	}
+	for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
+		for _, q := range queues {
+			of.Topics = append(of.Topics, redisconn.Topic{Name: q.Channel(k)})
+		}
+		if len(queues) == 0 {
+			of.Topics = append(of.Topics, redisconn.Topic{Name: s.Pattern(k), Pattern: true})
+		}
+	}
+	if err := l.Sub.Add(of); err != nil {
+		return nil, err
+	}
+	return func() { l.Sub.Remove(of) }, nil
+}
