@@ -342,7 +342,7 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 func TestEndsKeepUpWithStarts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	const n, handlers = 20_000, 64
+	const n, handlers = 16_000, 64
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	for page := range slices.Chunk(numbers("", n), 2500) {

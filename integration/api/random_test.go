@@ -24,7 +24,7 @@ import (
 
 var (
 	randomSeed  = flag.Uint64("random.seed", 0, "first seed of TestRandom; 0 is a new one")
-	randomSeeds = flag.Uint64("random.seeds", 8, "how many seeds TestRandom tries")
+	randomSeeds = flag.Uint64("random.seeds", 4, "how many seeds TestRandom tries")
 )
 
 // TestRandom does random things to a queue from three peers, through a front that
