@@ -172,6 +172,10 @@ func (r *Session) restore(e *exchange, err error) {
 	m := mishapOf(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.undoneLocked(e, m)
+}
+
+func (r *Session) undoneLocked(e *exchange, m mishap) {
 	if r.queue.serves() && !r.closing {
 		e.slots = r.queue.fillLocked(e.slots)
 	}

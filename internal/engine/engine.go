@@ -37,10 +37,17 @@
 //
 // # Locks
 //
-// The order is Session.mu, Queue.mu, and then by themselves the locks of internal/capacity,
-// of a run, of an Attempt (tried), of the link and of the log. Methods that end in Locked
-// expect the lock of their receiver. Nothing waits, does I/O or calls a handler, an error's
-// methods or a callback while it holds one.
+// A queue and its sessions have one lock, Queue.mu, which Session.mu points to. It is a
+// monitor: what a section decides and must not do itself follows its Unlock. So nothing is
+// logged, no handler, callback or method of an error is called, and nothing waits or does I/O
+// while it is held. Under it are taken, each by itself: the lock of internal/capacity, and
+// that of a connection, to ask whether it is there. A run has a lock of its own for the race
+// between its handler's return and its disowning, and so has the link; under these nothing is
+// taken. Methods that end in Locked expect the lock.
+//
+// What a round is to say (compose.go), what an answer means (answer.go), which slots and
+// tasks are taken (slots.go) and what a talk does next (talk.go) are functions of the state
+// and the time. Their tables need no Redis and no clock.
 package engine
 
 import (

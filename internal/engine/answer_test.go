@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// brings answers a round with tasks of the list.
+func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
+	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1}
+	for range e.outcomes {
+		a.Settled = append(a.Settled, store.OK)
+	}
+	var begun []*Attempt
+	for i := range n {
+		a.Started = append(a.Started, store.Start{Payload: []byte("x"), Token: r.token + 1 + int64(i)})
+		begun = append(begun, newAttempt(r, e.Start[i], a.Started[i]))
+	}
+	return a, begun
+}
+
+// What becomes of an ending, by what Redis answers, who said it and whether it was said twice.
+func TestAnswerSettles(t *testing.T) {
+	t.Parallel()
+	const ours, caller = true, false
+	for name, c := range map[string]struct {
+		what     store.Settled
+		said     store.Ending
+		ours     bool
+		repeated bool
+		strange  bool // the task was not held
+		held     bool // the task still is, afterwards
+		told     store.Settled
+		err      bool
+		again    bool // for the next beat
+		count    func(c *Counts) int64
+	}{
+		"finished":                   {what: store.OK, said: store.Finish, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
+		"stopped":                    {what: store.OK, said: store.Stop, told: store.OK, count: func(c *Counts) int64 { return c.Stopped.Load() }},
+		"stopped, nobody had it":     {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
+		"retried":                    {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
+		"failed":                     {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
+		"canceled meanwhile":         {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
+		"dropped":                    {what: store.OK, said: store.Drop, ours: ours, count: func(c *Counts) int64 { return c.Canceled.Load() }},
+		"gone":                       {what: store.Gone, said: store.Finish, told: store.Gone},
+		"gone by the first copy":     {what: store.Gone, said: store.Finish, repeated: true, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
+		"gone, and it wasn't ours":   {what: store.Gone, said: store.Finish, repeated: true, strange: true, told: store.Gone},
+		"refused":                    {what: store.Refused, said: store.Finish, held: true, err: true},
+		"refused, nobody had it":     {what: store.Refused, said: store.Stop, ours: ours, held: true, again: true},
+		"finished, its token is old": {what: store.OK, said: store.Finish, told: store.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			task := r.holds("a", 5, "")
+			if c.strange {
+				delete(r.held, "a")
+			}
+			s := r.says(task, c.said)
+			if s.ours = c.ours; c.ours {
+				s.done = nil
+			}
+			e := r.composeLocked(noon)
+			e.sent, e.repeated = noon, c.repeated
+			a, _ := r.brings(e, 0)
+			a.Settled[0], a.Trouble = c.what, "trouble"
+			if !r.answerLocked(noon, e, a, nil) {
+				t.Fatal("it has ended")
+			}
+			if got := r.held["a"] != nil; got != c.held || c.held && task.round != 0 {
+				t.Error("held:", got, task.round)
+			}
+			if got := task.ctx.Err() != nil; got == (c.held || c.strange) {
+				t.Error("its context has ended:", got)
+			}
+			if !c.ours {
+				if d := <-s.done; d.what != c.told || (d.err != nil) != c.err {
+					t.Errorf("the caller is told %q, %v", d.what, d.err)
+				}
+			}
+			if got := len(r.refused) > 0; got != c.again {
+				t.Error("refused:", got)
+			}
+			if c.count != nil && c.count(&r.engine.counts) != 1 {
+				t.Error("it isn't counted")
+			}
+		})
+	}
+}
+
+// What becomes of tasks that a round has started, and what the next one asks for.
+func TestAnswerHandsOut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n       int // of four
+		setup   func(r *Session, e *exchange, a *store.Answer)
+		handled int
+		back    int
+		ask     int
+		flowing bool
+		look    bool
+	}{
+		"all that was asked for":  {n: 4, handled: 4, ask: 8, flowing: true},
+		"fewer":                   {n: 2, handled: 2, ask: 4},
+		"none":                    {n: 0, ask: 4},
+		"none, and more is there": {n: 0, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Again = true }, ask: 4, look: true},
+		"cut":                     {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Cut = true }, handled: 2, ask: 4, flowing: true, look: true},
+		"too late": {n: 4, setup: func(r *Session, e *exchange, _ *store.Answer) {
+			e.sent, r.renewed = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour)
+		}, back: 4, ask: 8, flowing: true, look: true},
+		"recalled meanwhile":       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
+		"draining":                 {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
+		"closing":                  {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
+		"fewer slots since":        {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
+		"overtaken":                {n: 0, setup: func(r *Session, e *exchange, a *store.Answer) { a.Last, r.flowing, r.ask = e.Number+1, true, 16 }, ask: 16, flowing: true},
+		"a risky one":              {n: 1, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2 }, handled: 1, ask: 4},
+		"two risky ones":           {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes, a.Started[1].Crashes = 2, 2 }, handled: 1, back: 1, ask: 4},
+		"risky beside another one": {n: 1, setup: func(r *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2; r.engine.risk.Store(true) }, back: 1, ask: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			r.look = true
+			e := r.composeLocked(noon)
+			e.sent = noon
+			a, begun := r.brings(e, c.n)
+			if c.setup != nil {
+				c.setup(r, e, a)
+			}
+			if !r.answerLocked(noon, e, a, begun) {
+				t.Fatal("it has ended")
+			}
+			if c.handled != r.queue.handling || c.back != len(r.outbox) || len(r.held) != c.n {
+				t.Errorf("%d are handled, %d go back, %d are held", r.queue.handling, len(r.outbox), len(r.held))
+			}
+			if r.ask != c.ask || r.flowing != c.flowing || r.look != c.look {
+				t.Errorf("ask %d, flowing %v, look %v", r.ask, r.flowing, r.look)
+			}
+			if r.queue.taken != r.queue.handling+len(r.queue.spare) || r.queue.asked != 0 {
+				t.Errorf("%d slots are taken, and %d handlers run; %d are asked for ahead", r.queue.taken, r.queue.handling, r.queue.asked)
+			}
+			if r.answered != e.Number {
+				t.Error("it isn't answered")
+			}
+			if recalled := r.queue.recalls > e.recalls; recalled != (c.back > 0 && !strings.Contains(name, "risky")) {
+				t.Error("what is under way is to go back, too:", recalled)
+			}
+		})
+	}
+}
+
+// A payload that doesn't come fails its task as malformed.
+func TestAnswerWithoutPayload(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	r.look = true
+	e := r.composeLocked(noon)
+	e.sent = noon
+	a, _ := r.brings(e, 0)
+	a.Started = []store.Start{{Token: 1, Bytes: 1 << 20}}
+	r.answerLocked(noon, e, a, []*Attempt{newAttempt(r, e.Start[0], a.Started[0])})
+	if len(r.outbox) != 1 || r.outbox[0].Verb != store.Fail || r.outbox[0].Kind != store.Broken || r.queue.handling != 0 {
+		t.Errorf("%+v", r.outbox)
+	}
+}
+
+// A session that has ended takes nothing.
+func TestAnswerAfterEnd(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	r.look = true
+	e := r.composeLocked(noon)
+	e.sent = noon
+	a, begun := r.brings(e, 2)
+	r.endLocked(ErrEvicted)
+	if r.answerLocked(noon, e, a, begun) || len(r.held) > 0 || begun[0].ctx.Err() == nil {
+		t.Error("it takes tasks")
+	}
+}
+
+// Who wants three tasks gets them by two rounds where one is cut.
+func TestAnswerFillsWants(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rounds []int // tasks that each brings; all but the last are cut
+		gone   bool
+		got    int
+		back   int
+		err    error
+	}{
+		"at once":          {rounds: []int{3}, got: 3},
+		"fewer":            {rounds: []int{1}, got: 1},
+		"none":             {rounds: []int{0}, err: ErrNoTask},
+		"by two rounds":    {rounds: []int{2, 1}, got: 3},
+		"gone since":       {rounds: []int{3}, gone: true, back: 3},
+		"a cut that is it": {rounds: []int{2, 0}, got: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := byHand(t)
+			w := &want{n: 3, got: make(chan taken, 1)}
+			r.wants = []*want{w}
+			for i, n := range c.rounds {
+				e := r.composeLocked(noon)
+				e.sent = noon
+				a, begun := r.brings(e, n)
+				a.Cut = i+1 < len(c.rounds)
+				w.gone = c.gone
+				r.answerLocked(noon, e, a, begun)
+			}
+			if len(r.outbox) != c.back {
+				t.Error(len(r.outbox), "go back")
+			}
+			if c.gone {
+				return
+			}
+			if got := <-w.got; len(got.tasks) != c.got || !errors.Is(got.err, c.err) {
+				t.Errorf("got %d tasks, %v", len(got.tasks), got.err)
+			}
+		})
+	}
+}
+
+// An answer stops what it says is canceled, and the next round says what runs on.
+func TestAnswerCancels(t *testing.T) {
+	t.Parallel()
+	r := seated(t, func(o *Options) { o.Prefetch = 10 })
+	before, after, other := r.holds("a", 3, ""), r.holds("b", 9, ""), r.holds("c", 3, "")
+	after.digest = before.digest
+	keyed := r.holds("d", 3, "k:key")
+	ready := r.holds("e", 2, "")
+	r.queue.ready, r.queue.bytes, r.queue.taken = []*Attempt{ready}, ready.size, 4
+	r.look = true
+	e := r.composeLocked(noon)
+	e.sent = noon
+	a, _ := r.brings(e, 0)
+	a.Seen = 7
+	a.Cancels = []store.Cancellation{{Name: before.digest.String(), Token: 5}, {Name: "k:key", Token: 6}, {Name: ready.digest.String(), Token: 7}}
+	r.answerLocked(noon, e, a, nil)
+	for task, canceled := range map[*Attempt]bool{before: true, after: false, other: false, keyed: true, ready: true} {
+		if got := task.ctx.Err() != nil; got != canceled {
+			t.Errorf("%s is stopped: %v", task.ID, got)
+		}
+	}
+	if len(r.queue.ready) != 0 || len(r.outbox) != 1 || r.outbox[0].Verb != store.Drop {
+		t.Error("what was prefetched isn't dropped:", r.outbox)
+	}
+	e = r.composeLocked(noon)
+	var runs []string
+	for _, s := range e.Stopping {
+		runs = append(runs, s.Process)
+	}
+	if slices.Sort(runs); fmt.Sprint(runs) != "[a d e]" || e.Said != 7 {
+		t.Error(runs, e.Said)
+	}
+	e.sent = noon
+	a, _ = r.brings(e, 0)
+	a.Seen = 7
+	r.answerLocked(noon, e, a, nil)
+	if r.said != 7 || len(before.covered) != 0 {
+		t.Error("it says so again:", r.said, before.covered)
+	}
+}
+
+// What nobody carried out is undone, and what may have been is not.
+func TestUndoAndRelease(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	away := errors.New("away")
+	task := r.holds("a", 1, "")
+	mine, theirs := r.says(task, store.Finish), r.says(r.holds("b", 2, ""), store.Finish)
+	mine.ours = true
+	w := &want{n: 1, got: make(chan taken, 1)}
+	r.wants, r.look = []*want{w}, true
+	e := r.composeLocked(noon)
+	if r.queue.taken != 4 || task.round != e.Number {
+		t.Fatal(r.queue.taken, task.round)
+	}
+	r.undoneLocked(e, mishapOf(away))
+	if r.queue.taken != 0 || task.round != 0 || len(r.outbox) != 1 || r.outbox[0] != mine {
+		t.Error(r.queue.taken, task.round, len(r.outbox))
+	}
+	if d := <-theirs.done; !errors.Is(d.err, away) || d.unknown {
+		t.Error(d)
+	}
+	if got := <-w.got; !errors.Is(got.err, away) {
+		t.Error(got)
+	}
+}
+
+// What comes after a round, by what became of it.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	unknown := fmt.Errorf("%w: cut", store.ErrUnknown)
+	const first, again = false, true
+	for _, c := range []struct {
+		err      error
+		repeated bool
+		lane     int
+		next     step
+	}{
+		{nil, first, 0, take}, {nil, again, 0, take}, {nil, first, 1, take},
+		{store.ErrEvicted, first, 0, evict}, {store.ErrEvicted, again, 0, evict}, {store.ErrEvicted, first, 1, evict},
+		{store.ErrStale, first, 0, evict}, {store.ErrStale, again, 0, evict}, {store.ErrStale, first, 1, evict},
+		{unknown, first, 0, repeat}, {unknown, again, 0, release}, {unknown, first, 1, repeat}, {unknown, again, 1, release},
+		{errors.New("away"), first, 0, undo}, {errors.New("away"), again, 0, release}, {errors.New("away"), first, 1, otherLane}, {errors.New("away"), again, 1, release},
+	} {
+		if got := next(c.err, false, c.repeated, c.lane); got != c.next {
+			t.Errorf("%v, repeated %v, lane %d: %d", c.err, c.repeated, c.lane, got)
+		}
+		if got := next(c.err, true, c.repeated, c.lane); got != giveUp {
+			t.Errorf("%v, and the session has ended: %d", c.err, got)
+		}
+	}
+}
