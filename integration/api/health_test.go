@@ -59,28 +59,31 @@ func TestCheckHealth(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name        string
-		plant       [][]any
+		plant       func() [][]any // what is planted ages, so it is when the test runs
 		limit       worqr.CheckOptions
 		finds, says string
 	}{
-		{name: "nothing"},
-		{name: "runs of hours", plant: runs(2*hour, 3*hour), finds: "notice long-run", says: "2 tasks have run for longer than 1h0m0s"},
-		{name: "all handlers are stuck", plant: append(runs(20*time.Minute, 20*time.Minute), waiting), finds: "notice stalled", says: "3 tasks are waiting, and none has started for 20m"},
-		{name: "one of them is idle", plant: append(runs(20*time.Minute), waiting, []any{"ZADD", ":idle:{q}", 1, "w1"})},
-		{name: "due long ago", plant: due(time.Now().Add(-20 * time.Minute)), finds: "notice overdue", says: "A task was due 20m"},
-		{name: "due later", plant: due(time.Now().Add(hour))},
-		{name: "a backlog", plant: [][]any{waiting}, limit: worqr.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
-		{name: "a backlog, ignored", plant: [][]any{waiting}, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
+		{name: "nothing", plant: func() [][]any { return nil }},
+		{name: "runs of hours", plant: func() [][]any { return runs(2*hour, 3*hour) }, finds: "notice long-run", says: "2 tasks have run for longer than 1h0m0s"},
+		{name: "all handlers are stuck", plant: func() [][]any { return append(runs(20*time.Minute, 20*time.Minute), waiting) }, finds: "notice stalled", says: "3 tasks are waiting, and none has started for 20m"},
+		{name: "one of them is idle", plant: func() [][]any {
+			return append(runs(20*time.Minute), waiting, []any{"ZADD", ":idle:{q}", 1, "w1"})
+		}},
+		{name: "due long ago", plant: func() [][]any { return due(time.Now().Add(-20 * time.Minute)) }, finds: "notice overdue", says: "A task was due 20m"},
+		{name: "due later", plant: func() [][]any { return due(time.Now().Add(hour)) }},
+		{name: "a backlog", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
+		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+			plant := c.plant()
 			for _, line := range member {
 				words := strings.Fields(line)
-				c.plant = append(c.plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
+				plant = append(plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
 			}
-			for _, command := range c.plant {
+			for _, command := range plant {
 				_, err := conn.Do(command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
 				is.NoErr(err)
 			}
