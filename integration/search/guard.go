@@ -90,7 +90,7 @@ var removals = []removal{
 	{endsHeld, "step.lua", "what is not in the working set does not end", "two rounds under way", ""},
 	{endsToken, "step.lua", "an end names the token of the start", "two rounds of a dead worker",
 		"An id is started once, so that no end can meet another start of it. It counts where Redis has lost writes, and ids are started again."},
-	{stopsNewestFirst, "exchange.go", "what goes back goes newest first", "workers die", ""},
+	{stopsNewestFirst, "compose.go", "what goes back goes newest first", "workers die", ""},
 	{returnsFirst, "step.lua", "a return under way goes first", "workers die", ""},
 	{resumes, "lib_return.lua", "whoever looks goes on with a return", "canceled, and its worker dies", ""},
 	{newestFirst, "lib_return.lua", "tasks go back newest first", "workers die", ""},

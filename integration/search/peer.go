@@ -1,6 +1,6 @@
 package search
 
-// What a peer does by itself: rounds.go, exchange.go, cancel.go and
+// What a peer does by itself: internal/engine, cancel.go and
 // workerreg.go of the library.
 
 // compose gives each round that a worker may send now: with some of its tasks

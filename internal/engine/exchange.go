@@ -49,7 +49,7 @@ func mishapOf(err error) mishap {
 }
 
 // A want is the wish for up to n tasks. Where the budget of one round is too small for
-// all, further rounds bring the rest. Rounds.mu protects all but got.
+// all, further rounds bring the rest. Session.mu protects all but got.
 type want struct {
 	n     int        // how many more
 	have  []*Attempt // what earlier rounds have brought

@@ -33,7 +33,7 @@ type identity struct {
 	known  chan struct{} // closed when the digest is known; nil if it was from the beginning, or never will be
 	never  bool          // since the payload has not come
 
-	// Until it is known, of cancels; protected by rounds.mu:
+	// Until it is known, of cancels; protected by Session.mu:
 	logged   []store.Cancellation // entries of the log
 	messages []hash               // on the channel, maxUnmatched at most
 	flooded  bool                 // there were more
@@ -64,7 +64,7 @@ func (i *identity) wait() {
 }
 
 // identify computes the digest of a task that has just been taken, if that takes long, and
-// then applies the cancels that came meanwhile. It takes the lock of the rounds.
+// then applies the cancels that came meanwhile. It takes the lock of the session.
 func (r *Session) identify(t *Attempt) {
 	if before := r.engine.BeforeDigest; before != nil {
 		before(t.Payload)

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A service is a handled queue of a peer. It outlives the incarnations of the
+// A Queue is one queue of a peer. It outlives the incarnations of the
 // worker, and so do the handlers that run.
 //
 // A handler occupies a slot. Tasks that were taken ahead are ready for whichever

@@ -35,7 +35,7 @@ type Membership struct {
 // comes up while a round is under way gathers for the next. A round carries the
 // ends of processes, acknowledgements of cancels and the wish for tasks.
 //
-//	wake, free slot, end of a task, cancel ─▶ kick ─▶ converse:
+//	wake, free slot, end of a task, cancel ─▶ wakeLocked ─▶ runRounds:
 //	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
 //
 // While tasks flow, a second round is sent behind the first, on a connection of its
@@ -48,7 +48,7 @@ type Session struct {
 	queue   *Queue
 	member  Membership
 	base    context.Context // parent of the tasks' contexts
-	ctx     context.Context // ends with the rounds
+	ctx     context.Context // ends with the session
 	stop    context.CancelFunc
 	hauling atomic.Bool // a batch is being moved to the queue
 	batch   string      // the next one, as the last beat saw it; for beats only
@@ -324,14 +324,14 @@ func (r *Session) Last() (round, token int64) {
 func (r *Session) quiet(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		silence := r.idle
-		r.silent = silence == nil
+		idle := r.idle
+		r.silent = idle == nil
 		r.mu.Unlock()
-		if silence == nil {
+		if idle == nil {
 			return nil
 		}
 		select {
-		case <-silence:
+		case <-idle:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// What becomes of what a session holds, and of who waits for it, when it ends.
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why   error
+		cause error
+		lost  int64
+	}{
+		"left":    {ErrNotWorking, ErrShutdown, 0},
+		"evicted": {ErrEvicted, ErrEvicted, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			task, risky, ready := r.holds("a", 1, ""), r.holds("b", 2, ""), r.holds("c", 3, "")
+			risky.risky = true
+			r.engine.risk.Store(true)
+			r.queue.ready, r.queue.bytes = []*Attempt{ready}, ready.size
+			r.queue.spare = r.queue.grabLocked(2)
+			s := r.says(task, store.Finish)
+			empty, begun := &want{n: 1, got: make(chan taken, 1)}, &want{n: 2, begun: true, got: make(chan taken, 1)}
+			r.wants = []*want{empty, begun}
+			r.endLocked(c.why)
+			for _, a := range []*Attempt{task, risky, ready} {
+				if got := context.Cause(a.ctx); got != c.cause {
+					t.Errorf("the context of %s ends with %v", a.ID, got)
+				}
+			}
+			if got := r.engine.counts.Lost.Load(); got != c.lost {
+				t.Error(got, "are lost")
+			}
+			if r.engine.risk.Load() || len(r.held) > 0 || len(r.queue.ready) > 0 || r.queue.bytes != 0 || r.queue.taken != 0 || r.queue.session != nil || r.ctx.Err() == nil {
+				t.Error("something is left")
+			}
+			if d := <-s.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
+				t.Error("who ends a task is told", d.err)
+			}
+			if got := <-empty.got; got.err != c.why {
+				t.Error("who wants a task is told", got.err)
+			}
+			if got := <-begun.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
+				t.Error("whose task had begun is told", got.err)
+			}
+			if r.lookLocked(); r.refuseLocked() != c.why {
+				t.Error("later ones are told", r.refuseLocked())
+			}
+			other := &ending{Outcome: task.outcome(store.Outcome{Verb: store.Stop}), done: make(chan settled, 1)}
+			if r.sayLocked(other); len(r.outbox) > 0 || (<-other.done).err == nil {
+				t.Error("something is said")
+			}
+		})
+	}
+}
+
+// A round is held back only where nothing is in a hurry, and one that waits is told.
+func TestSayNudges(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		verb   store.Ending
+		caller bool
+		enough int
+		nudge  bool
+		holds  bool // the rest goes on
+	}{
+		"an end of a handler":    {verb: store.Finish, enough: 3, holds: true},
+		"the last that it takes": {verb: store.Finish, enough: 1, nudge: true, holds: true},
+		"of a caller":            {verb: store.Finish, caller: true, nudge: true},
+		"what goes back":         {verb: store.Stop, nudge: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			r.flow.next, r.enough = noon, c.enough
+			s := &ending{Outcome: store.Outcome{Verb: c.verb}, ours: !c.caller}
+			if c.caller {
+				s.done = make(chan settled, 1)
+			}
+			r.sayLocked(s)
+			if nudged := len(r.gathered) > 0; nudged != c.nudge || r.flow.next.IsZero() == c.holds {
+				t.Error(nudged, r.flow.next)
+			}
+		})
+	}
+}
