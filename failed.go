@@ -96,7 +96,7 @@ func (q *Queue) checkIDs(ids []string) error {
 // requeued lists the queue if something went back to it.
 func (q *Queue) requeued(ctx context.Context, n int) {
 	if n > 0 {
-		q.list(ctx, false)
+		q.peer.producer.List(ctx, q.target())
 	}
 }
 

@@ -124,12 +124,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 	if err := store.Delete(ctx, q.peer.calls, q.keys); err != nil {
 		return q.wrap("delete", err)
 	}
-	q.back().listed.Store(0)
-	err := store.Unlist(ctx, q.peer.calls, q.peer.space, q.keys, q.name)
-	if store.IsWrongType(err) || store.IsDenied(err) {
-		return nil // who can't list can't unlist
-	}
-	return q.wrap("delete", err)
+	return q.wrap("delete", q.peer.producer.Unlist(ctx, q.target()))
 }
 
 // Format implements fmt.Formatter.

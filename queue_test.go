@@ -155,32 +155,3 @@ func TestPauseWithDueTasks(t *testing.T) {
 	is.Equal(receive(t, got, 3), []string{"now", "soon", "later"})
 	is.True(time.Since(since) < 15*time.Second) // not by a beat
 }
-
-// Who adds to queues of ever new names remembers only some of them. The others are listed
-// and kept in order as well, and found again.
-func TestManyQueueNames(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	p := open(t, worqr.Options{})
-	names := numbers("q", 3*worqr.MostBacks)
-	for _, name := range names {
-		enqueue(t, p.Queue(name), "a", "b")
-	}
-	is.Equal(p.Backs(), worqr.MostBacks)
-	for _, name := range names[:10] {
-		enqueue(t, p.Queue(name), "c", "d")
-		var got []string
-		for payload, err := range p.Queue(name).Tasks(t.Context()) {
-			is.NoErr(err)
-			got = append(got, string(payload))
-		}
-		is.Equal(got, []string{"a", "b", "c", "d"})
-	}
-	is.Equal(p.Backs(), worqr.MostBacks)
-	listed := 0
-	for _, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
-		listed++
-	}
-	is.Equal(listed, len(names))
-}

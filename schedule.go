@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -63,10 +62,11 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if err != nil {
 		return err
 	}
-	return q.produce(ctx, [][]byte{payload}, func() (alone bool, err error) {
-		return store.Put(ctx, q.peer.calls, q.keys, store.EntryOf(key),
-			store.Change{Payload: slices.Clone(payload), At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
-	})
+	if err := q.checkPayloads([][]byte{payload}); err != nil {
+		return err
+	}
+	return q.peer.producer.Put(ctx, q.target(), store.EntryOf(key),
+		store.Change{Payload: payload, At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
 }
 
 func checkKey(key string) error {

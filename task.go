@@ -3,14 +3,11 @@ package worqr
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -137,14 +134,11 @@ const (
 // tasks twice; EnqueueOnce doesn't. It fails with ErrInvalid when there is no payload, and
 // with ErrTooLarge beyond MaxBatchSize or Options.MaxPayload.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	return q.wrap("enqueue", q.produce(ctx, payloads, func() (alone bool, err error) {
-		if store.Spans(payloads) {
-			_, err := q.enqueueBatch(ctx, store.Batch{ID: store.NewID()}, payloads)
-			return true, err
-		}
-		copied := store.Copy(payloads)
-		return q.behind(ctx, func() (bool, error) { return q.back().Enqueue(ctx, q.peer.lines.Calls, copied) })
-	}))
+	err := q.checkPayloads(payloads)
+	if err == nil {
+		err = q.peer.producer.Enqueue(ctx, q.target(), payloads)
+	}
+	return q.wrap("enqueue", err)
 }
 
 // EnqueueOnce is an Enqueue that may be repeated: within ten minutes, only the first call
@@ -156,35 +150,29 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKeySize:
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
 	}
-	err = q.produce(ctx, payloads, func() (alone bool, err error) {
-		if store.Spans(payloads) {
-			fresh, err = q.enqueueBatch(ctx, store.Batch{ID: store.NewID(), Nonce: nonce, Window: nonceWindow}, payloads)
-			return fresh, err
-		}
-		copied := store.Copy(payloads)
-		return q.behind(ctx, func() (alone bool, err error) {
-			fresh, alone, err = store.EnqueueOnce(ctx, q.peer.calls, q.keys, nonce, nonceWindow, copied)
-			return alone, err
-		})
-	})
+	if err = q.checkPayloads(payloads); err == nil {
+		fresh, err = q.peer.producer.EnqueueOnce(ctx, q.target(), nonce, nonceWindow, payloads)
+	}
 	return fresh, q.wrap("enqueue once", err)
 }
 
 // EnqueueUnique adds the payload to the back of the queue. It fails with ErrDuplicate while
 // an equal payload that EnqueueUnique added waits or runs.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
-	payloads := [][]byte{payload}
-	return q.wrap("enqueue unique", q.produce(ctx, payloads, func() (alone bool, err error) {
-		copied := bytes.Clone(payload)
-		return q.behind(ctx, func() (bool, error) { return store.EnqueueUnique(ctx, q.peer.calls, q.keys, copied) })
-	}))
+	err := q.checkPayloads([][]byte{payload})
+	if err == nil {
+		err = q.peer.producer.EnqueueUnique(ctx, q.target(), payload)
+	}
+	return q.wrap("enqueue unique", err)
 }
 
-// produce checks the payloads, has them sent, and makes sure that the queue is
-// listed; send tells whether nothing else is there of it. What is sent must be copies: the
-// connection may read the bytes after a call that was cut short has returned, when they
-// are the caller's again.
-func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alone bool, err error)) error {
+// target is the queue for the producer.
+func (q *Queue) target() store.Target {
+	return store.Target{Name: q.name, ID: q.id, Keys: q.keys}
+}
+
+// checkPayloads fails where there are none, too many, or one is too large.
+func (q *Queue) checkPayloads(payloads [][]byte) error {
 	switch {
 	case q.bad != nil:
 		return q.bad
@@ -202,14 +190,6 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alo
 			return tooLarge("%s has %d bytes; at most %d, so store it elsewhere and enqueue where", which, len(p), most)
 		}
 	}
-	alone, err := send()
-	if err != nil {
-		if errors.Is(err, store.ErrUnknown) {
-			q.back().listed.Store(0) // nobody knows whether it was alone
-		}
-		return err
-	}
-	q.list(ctx, alone)
 	return nil
 }
 
@@ -217,152 +197,6 @@ func (q *Queue) produce(ctx context.Context, payloads [][]byte, send func() (alo
 func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %w: "+format, append([]any{ErrInvalid, ErrTooLarge}, args...)...)
 }
-
-// mostBacks is for how many queues a peer remembers what it knows of their back.
-const mostBacks = 1000
-
-// A back is where a peer adds payloads to a queue.
-type back struct {
-	*store.Back
-	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
-	denied  atomic.Bool   // this user may not do that
-	foreign atomic.Int64  // when something else was in the place of the registry, in ns; 0 is never
-	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
-	hauls   logs.Outage   // about moving them
-	turn    chan struct{} // holds one: who moves them
-}
-
-// back returns that of the queue.
-func (q *Queue) back() *back {
-	p := q.peer
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.backs[q.id]
-	if b == nil {
-		b = &back{Back: store.NewBack(q.keys), turn: make(chan struct{}, 1)}
-		if p.backs == nil {
-			p.backs = map[string]*back{}
-		}
-		if len(p.backs) >= mostBacks {
-			for name := range p.backs { // any: what it knew is found out again
-				delete(p.backs, name)
-				break
-			}
-		}
-		p.backs[q.id] = b
-	}
-	return b
-}
-
-// forget forgets what is known of queues: Redis may have lost everything.
-func (p *Peer) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.backs)
-}
-
-// relist is how often a peer lists a queue that it adds to, should its name have been lost.
-const relist = time.Minute
-
-// list puts the queue's name into the registry: where the queue is alone, since a Delete may
-// just have taken it off, and else once a minute for each peer. Whoever serves the queue
-// lists it, too, so nothing is lost when this fails or ctx ends. A user who may not is
-// not denied it again, and where something else is in the registry's place, it is tried again
-// in a minute. It is a plain command, so that a user can be allowed it and nothing else.
-func (q *Queue) list(ctx context.Context, alone bool) {
-	b, now := q.back(), time.Now().UnixNano()
-	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
-	last := b.listed.Load()
-	first := !recent(last) && b.listed.CompareAndSwap(last, now) // of those who find it late
-	if b.denied.Load() || recent(b.foreign.Load()) || !alone && !first {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	switch err := store.AddName(ctx, q.peer.calls, q.peer.space, q.name); {
-	case err == nil:
-	case store.IsDenied(err):
-		b.denied.Store(true)
-	case store.IsWrongType(err):
-		b.foreign.Store(now)
-	default:
-		b.listed.Store(0)
-	}
-}
-
-// enqueueBatch enqueues more payloads than one call takes. When it returns they are
-// accepted, or none is. If they can't be moved to the queue now, whoever serves the queue
-// or enqueues to it moves them.
-func (q *Queue) enqueueBatch(ctx context.Context, batch store.Batch, payloads [][]byte) (fresh bool, err error) {
-	fresh, err = batch.Enqueue(ctx, q.peer.calls, q.keys, payloads)
-	unknown := errors.Is(err, store.ErrUnknown)
-	if err != nil && !unknown {
-		return false, err
-	}
-	b := q.back()
-	b.unmoved.Add(1)
-	if !unknown {
-		_ = q.catchUp(ctx, b) // if it fails, that is logged
-	}
-	return fresh, err
-}
-
-// behind sends what goes to the back of the queue. Batches that were accepted before are
-// moved there first.
-func (q *Queue) behind(ctx context.Context, send func() (alone bool, err error)) (alone bool, err error) {
-	b := q.back()
-	for {
-		if err := q.catchUp(ctx, b); err != nil {
-			return false, store.NotEnqueued(err)
-		}
-		alone, err := send()
-		if !errors.Is(err, store.ErrUnmoved) {
-			return alone, err
-		}
-		b.unmoved.Add(1)
-	}
-}
-
-// catchUp moves the batches of which the peer knows. One caller does, and the others wait:
-// pages that travel together would keep Redis busy with all of them at once.
-func (q *Queue) catchUp(ctx context.Context, b *back) error {
-	if b.unmoved.Load() == 0 {
-		return nil
-	}
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	n := b.unmoved.Load()
-	if n == 0 {
-		return nil
-	}
-	if err := q.haul(ctx); err != nil {
-		return err
-	}
-	b.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another one meanwhile
-	return nil
-}
-
-// haul moves accepted batches to the queue, and logs when that fails, and when the tasks
-// of a batch are gone.
-func (q *Queue) haul(ctx context.Context) error {
-	damage, err := store.Haul(ctx, q.peer.calls, q.keys)
-	if log := q.peer.log; damage.Batches > 0 && q.peer.damage.Allow(q.id) {
-		log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
-			"queue", q.id, "batches", damage.Batches, "key", damage.Key)
-	}
-	if err != nil && ctx.Err() != nil {
-		return err // the caller's time is over, which says nothing of Redis; who is next goes on
-	}
-	q.back().hauls.Note(q.peer.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.id)
-	return err
-}
-
-// maxDamages is how many lines a second a peer logs about damaged batches.
-const maxDamages = 5
 
 // Cancel removes every waiting copy of the payload and stops those that run, in whatever
 // process: their contexts end with ErrCanceled, and they never run again, even if their
@@ -378,7 +212,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	// What was accepted is canceled, too. Where a key is of another type, it is not in a batch,
 	// or the next call fails.
-	if err := q.haul(ctx); err != nil && !store.IsWrongType(err) {
+	if err := q.peer.producer.Haul(ctx, q.target()); err != nil && !store.IsWrongType(err) {
 		return nil, q.wrap("cancel", err)
 	}
 	receipt, err := store.Cancel(ctx, q.peer.calls, q.keys, payload)

@@ -209,7 +209,7 @@ type Peer struct {
 
 	lines    *store.Lines
 	calls    store.Runner // of these, for what producers and read-outs send
-	damage   logs.Limiter // about batches
+	producer *store.Producer
 	capacity *capacity.Capacity
 	engine   *engine.Engine
 	fleet    *fleet.Fleet
@@ -224,7 +224,6 @@ type Peer struct {
 	ran      bool                // Run was called
 	running  bool                // and has not returned
 	services map[string]*service // by queue
-	backs    map[string]*back    // by the queue's id; nil until one is needed
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
@@ -266,16 +265,16 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = store.SpaceOf(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.damage = logs.Limiter{Say: p.log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages}
 	p.lines = store.NewLines(dial, p.log, p.opts.CallTimeout, p.opts.beat())
 	p.calls = p.lines.Calls
+	p.producer = store.NewProducer(p.lines, p.space, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 	})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version,
-		Describe: describe, CameBack: p.forget,
+		Describe: describe, CameBack: p.producer.Forget,
 	})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
@@ -314,7 +313,7 @@ func (p *Peer) Close() error {
 // flushLog logs what limits have left out so far, and waits until it is written.
 func (p *Peer) flushLog() {
 	p.engine.Flush()
-	p.damage.Flush()
+	p.producer.Flush()
 	p.log.Flush()
 }
 
@@ -360,7 +359,8 @@ func (q *Queue) store() *store.Served {
 
 // served is the queue for the engine.
 func (q *Queue) served() *engine.Queue {
-	return q.peer.engine.Queue(q.store(), engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed}, q.haul)
+	return q.peer.engine.Queue(q.store(), engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed},
+		func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) })
 }
 
 // Name returns the name of the queue.

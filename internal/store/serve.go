@@ -16,9 +16,6 @@ import (
 // been carried out.
 var ErrUnknown = redisconn.ErrUnknown
 
-// Copy returns copies of byte slices as arguments, all in one piece.
-func Copy(payloads [][]byte) []any { return redisconn.Copy(payloads) }
-
 // ErrGone is the error of who asks for what is not there.
 var ErrGone = errors.New("it is not there")
 
