@@ -2,106 +2,142 @@ package main
 
 import (
 	"bytes"
+	"encoding/xml"
 	"fmt"
-	"image/color"
 	"os"
 	"path/filepath"
-
-	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A chart is an SVG on a white card, which can be read on light and dark pages.
-type chart struct {
-	svg *vgsvg.Canvas
-	draw.Canvas
+// A chart is panels of bars, each with a scale of its own, as an SVG on a white card, which
+// can be read on light and dark pages.
+type chart []panel
+
+type panel struct {
+	title string
+	bars  []bar
 }
 
-const (
-	width  = vg.Length(640)
-	margin = vg.Length(20)
-	size   = 11 // of text
-)
+type bar struct {
+	name, color string
+	of          spread
+}
 
-var (
-	ink    = color.NRGBA{0x24, 0x29, 0x2f, 0xff}
-	quiet  = color.NRGBA{0x6e, 0x77, 0x81, 0xff}
-	hair   = color.NRGBA{0xe4, 0xe7, 0xeb, 0xff}
-	colors = map[string]color.Color{
-		ours:      color.NRGBA{0x1f, 0x6f, 0xc4, 0xff},
-		theirs:    color.NRGBA{0xe0, 0x8a, 0x3c, 0xff},
-		bare:      color.NRGBA{0xb6, 0xbd, 0xc6, 0xff},
-		pipelined: color.NRGBA{0xd3, 0xd8, 0xde, 0xff},
-		scripted:  color.NRGBA{0xb6, 0xbd, 0xc6, 0xff},
-		variadic:  color.NRGBA{0xd3, 0xd8, 0xde, 0xff},
+// add adds a bar for a value of a cell, if it was measured.
+func (p *panel) add(r results, c cell, value, name string) {
+	if of, ok := r.of(c, value); ok {
+		p.bars = append(p.bars, bar{name, colors[c.system], of})
 	}
-)
+}
+
+var colors = map[string]string{
+	ours: "#1f6fc4", theirs: "#e08a3c",
+	bare: "#b6bdc6", pipelined: "#d3d8de", scripted: "#b6bdc6", variadic: "#d3d8de",
+}
 
 // drawCharts writes the charts of what was measured.
 func drawCharts(dir string, r results, chosen []scenario) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("draw the charts: %w", err)
 	}
-	charts := map[string]func() (*chart, error){
-		"growth": func() (*chart, error) { return growthChart(r, chosen) },
-	}
+	charts := map[string]chart{}
 	for _, p := range chosen {
 		switch p.name {
 		case enqueuing:
-			charts[p.name] = func() (*chart, error) { return barChart(r, p, "%s") }
+			charts["enqueue"] = bySystem(r, p, "%s, tasks/s")
 		case processing:
-			charts[p.name] = func() (*chart, error) { return barChart(r, p, "handlers: %s") }
+			charts["process"] = bySystem(r, p, "handlers: %s, tasks/s")
 		case delaying:
-			charts[p.name] = func() (*chart, error) { return latencyChart(r) }
+			charts["latency"] = latencies(r)
+		default:
+			charts["growth"] = append(charts["growth"], growth(r, p)...)
 		}
 	}
-	for name, draw := range charts {
-		c, err := draw()
-		if err == nil && c != nil { // nil: there is nothing to draw
-			err = c.save(filepath.Join(dir, name+".svg"))
+	for name, c := range charts {
+		if len(c) == 0 {
+			continue
 		}
-		if err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".svg"), c.svg(), 0o644); err != nil {
 			return fmt.Errorf("draw the chart of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func newChart(height vg.Length) *chart {
-	svg := vgsvg.New(width, height)
-	c := &chart{svg, draw.New(svg)}
-	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
+// bySystem has a panel for each variant, and in it a bar for each system.
+func bySystem(r results, s scenario, title string) (c chart) {
+	place := map[string]int{}
+	for _, step := range s.steps {
+		if _, ok := place[step.variant]; !ok {
+			place[step.variant] = len(c)
+			c = append(c, panel{title: fmt.Sprintf(title, step.variant)})
+		}
+		c[place[step.variant]].add(r, step.cell, "tasks/s", step.system)
+	}
 	return c
 }
 
-// save writes the chart. The text is in the font of which the library knows the
-// widths, or another with the same widths.
-func (c *chart) save(file string) error {
+// latencies tell how long a task waits, beside one round trip.
+func latencies(r results) (c chart) {
+	for _, of := range []struct{ title, task, trip string }{
+		{"median, ms", "p50 ms", "trip ms"}, {"99th percentile, ms", "p99 ms", "trip p99 ms"}, {"most, ms", "max ms", ""},
+	} {
+		p := panel{title: "from the call of enqueue to the start, " + of.title}
+		p.add(r, cell{delaying, "", ours}, of.trip, "one round trip")
+		for i := range p.bars {
+			p.bars[i].color = colors[bare]
+		}
+		p.add(r, cell{delaying, "", ours}, of.task, ours)
+		p.add(r, cell{delaying, "", theirs}, of.task, theirs)
+		c = append(c, p)
+	}
+	return c
+}
+
+// growth tells what a task costs Redis as there is more of something.
+func growth(r results, s scenario) chart {
+	of, ok := map[string]string{waiting: "tasks that wait", beside: "idle peers of the queue", spreading: "queues of a peer", sizing: "bytes of payload"}[s.name]
+	if !ok {
+		return nil
+	}
+	value, p := "server µs", panel{title: "Redis's µs for a task, by " + of}
+	if s.name == sizing {
+		value = "process server µs"
+	}
+	for _, v := range r.variants(s, ours) {
+		p.add(r, cell{s.name, v, ours}, value, v)
+	}
+	return chart{p}
+}
+
+// svg draws the chart. A bar ends at the median; the line on it is the range of the rounds.
+func (c chart) svg() []byte {
+	const width, margin, left, right, row = 640, 20, 140, 80, 20
 	var b bytes.Buffer
-	if _, err := c.svg.WriteTo(&b); err != nil {
-		return err
+	y := margin
+	text := func(x, y int, style, words string) {
+		fmt.Fprintf(&b, `<text x="%d" y="%d" %s>`, x, y, style)
+		_ = xml.EscapeText(&b, []byte(words)) // to memory
+		b.WriteString("</text>\n")
 	}
-	named := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
-	return os.WriteFile(file, named, 0o644)
-}
-
-// style is that of text.
-func style(c color.Color, weight xfont.Weight) text.Style {
-	return text.Style{
-		Color: c, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight}, size),
-		Handler: plot.DefaultTextHandler, YAlign: draw.YCenter,
+	for _, p := range c {
+		text(margin, y+14, `font-weight="bold"`, p.title)
+		most := 0.0
+		for _, bar := range p.bars {
+			most = max(most, bar.of.max)
+		}
+		scale := func(v float64) int { return left + int(v/max(most, 1e-9)*(width-left-right)) }
+		for _, bar := range p.bars {
+			y += row
+			text(left-8, y+14, `text-anchor="end"`, bar.name)
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="12" fill="%s"/>`+"\n", left, y+4, max(scale(bar.of.median)-left, 1), bar.color)
+			fmt.Fprintf(&b, `<path d="M%d %dH%d" stroke="#24292f" stroke-width="0.75"/>`+"\n", scale(bar.of.min), y+10, scale(bar.of.max))
+			text(scale(bar.of.max)+6, y+14, `fill="#6e7781"`, figure(bar.of.median))
+		}
+		y += 2 * row
 	}
-}
-
-// write puts text at a place, which is where it begins, or ends if it is to be
-// aligned to the right.
-func (c *chart) write(s text.Style, align text.XAlignment, x, y vg.Length, words string) {
-	s.XAlign = align
-	c.FillText(s, vg.Point{X: x, Y: y}, words)
+	head := fmt.Sprintf(`<?xml version="1.0"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" font-family="Arial,Helvetica,sans-serif" font-size="11" fill="#24292f">
+<rect width="100%%" height="100%%" fill="#fff"/>
+`, width, y)
+	return append(append([]byte(head), b.Bytes()...), "</svg>\n"...)
 }

@@ -43,7 +43,6 @@ type job struct {
 // A sample is what a measurement has found.
 type sample struct {
 	Values map[string]float64
-	Curves map[string][]float64 // percentiles, from 0 to 100
 }
 
 // measures are what a child can be asked for. Each calls say with every sample

@@ -79,25 +79,14 @@ func measureQuiet(j job, say func(sample)) error {
 	if err != nil {
 		return err
 	}
-	const warmup = 10 // the first calls make connections and load scripts
 	n := warmup + int(j.Window/quietPause)
-	called, started := make([]time.Time, n), make([]time.Time, n)
-	var handled atomic.Int64
-	err = s.work(10, func(payload []byte) {
-		started[number(payload)] = time.Now()
-		handled.Add(1)
-	})
+	w, err := watch(s, n)
 	if err != nil {
 		return err
 	}
 	all := payloads(0, n, j.Size)
-	for i := range warmup {
-		if err := send([][]byte{all[i]}); err != nil {
-			return err
-		}
-		if err := reaches("the quiet queue is served", &handled, i+1); err != nil {
-			return err
-		}
+	if err := w.warm(all, send); err != nil {
+		return err
 	}
 
 	began := time.Now()
@@ -110,13 +99,7 @@ func measureQuiet(j job, say func(sample)) error {
 	var pinging sync.WaitGroup
 	var broken error
 	pinging.Go(func() { pings, broken = m.ping(over) })
-	var sending errgroup.Group
-	tick := time.Tick(quietPause)
-	for i := warmup; i < n; i++ {
-		<-tick
-		called[i] = time.Now()
-		sending.Go(func() error { return send([][]byte{all[i]}) })
-	}
+	sending := w.lone(all, send)
 	close(over)
 	pinging.Wait()
 	if broken != nil {
@@ -133,21 +116,41 @@ func measureQuiet(j job, say func(sample)) error {
 	if err := sending.Wait(); err != nil {
 		return err
 	}
-	if err := reaches("all tasks have started", &handled, n); err != nil {
+	delays, err := w.delays()
+	if err != nil {
 		return err
 	}
-	delays := make([]float64, n)
-	for i := range delays {
-		delays[i] = millis(started[i].Sub(called[i]))
-	}
-	delays = delays[warmup:]
-	slices.Sort(delays)
 	say(sample{Values: map[string]float64{
 		"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99),
 		"ping p50 ms": percentile(pings, 50), "ping p99 ms": percentile(pings, 99),
 		"hot tasks/s": float64(before-after) / took.Seconds(),
 	}})
 	return nil
+}
+
+// warm sends the first tasks, and waits for each.
+func (w *watcher) warm(tasks [][]byte, send func([][]byte) error) error {
+	for i := range warmup {
+		if err := send([][]byte{tasks[i]}); err != nil {
+			return err
+		}
+		if err := reaches("the quiet queue is served", &w.handled, i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lone sends tasks one by one, whether those before have arrived or not.
+func (w *watcher) lone(tasks [][]byte, send func([][]byte) error) *errgroup.Group {
+	var sending errgroup.Group
+	tick := time.Tick(quietPause)
+	for i := warmup; i < len(tasks); i++ {
+		<-tick
+		w.called[i] = time.Now()
+		sending.Go(func() error { return send([][]byte{tasks[i]}) })
+	}
+	return &sending
 }
 
 // quietPause is how far apart the lone tasks come.

@@ -21,14 +21,8 @@ func measureLatency(j job, say func(sample)) error {
 	if err != nil {
 		return err
 	}
-	const warmup = 10 // the first calls make connections and load scripts
 	n := warmup + j.N
-	called, started := make([]time.Time, n), make([]time.Time, n)
-	var handled atomic.Int64
-	err = s.work(10, func(payload []byte) {
-		started[number(payload)] = time.Now()
-		handled.Add(1)
-	})
+	w, err := watch(s, n)
 	if err != nil {
 		return err
 	}
@@ -42,30 +36,54 @@ func measureLatency(j job, say func(sample)) error {
 		}
 		trips = append(trips, millis(time.Since(before)))
 		pause(j.Window)
-		called[i] = time.Now()
+		w.called[i] = time.Now()
 		if err := send([][]byte{p}); err != nil {
 			return err
 		}
 	}
-	if err := reaches("all tasks have started", &handled, n); err != nil {
+	delays, err := w.delays()
+	if err != nil {
 		return err
 	}
-	delays := make([]float64, n)
-	for i := range delays {
-		delays[i] = millis(started[i].Sub(called[i]))
-	}
-	delays, trips = delays[warmup:], trips[warmup:]
-	slices.Sort(delays)
+	trips = trips[warmup:]
 	slices.Sort(trips)
-	say(sample{
-		Values: map[string]float64{
-			"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99), "max ms": percentile(delays, 100),
-			"trip ms": percentile(trips, 50), "trip p99 ms": percentile(trips, 99),
-			"trips": percentile(delays, 50) / percentile(trips, 50),
-		},
-		Curves: map[string][]float64{"start": percentiles(delays), "trip": percentiles(trips)},
-	})
+	say(sample{Values: map[string]float64{
+		"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99), "max ms": percentile(delays, 100),
+		"trip ms": percentile(trips, 50), "trip p99 ms": percentile(trips, 99),
+		"trips": percentile(delays, 50) / percentile(trips, 50),
+	}})
 	return nil
+}
+
+const warmup = 10 // the first calls make connections and load scripts
+
+// A watcher notes when tasks are enqueued and when they start.
+type watcher struct {
+	called, started []time.Time // by their numbers
+	handled         atomic.Int64
+}
+
+// watch has ten handlers note when each of n tasks starts.
+func watch(s system, n int) (*watcher, error) {
+	w := &watcher{called: make([]time.Time, n), started: make([]time.Time, n)}
+	return w, s.work(10, func(payload []byte) {
+		w.started[number(payload)] = time.Now()
+		w.handled.Add(1)
+	})
+}
+
+// delays waits until all have started, and returns how long it took each, sorted, without
+// the first ones.
+func (w *watcher) delays() ([]float64, error) {
+	if err := reaches("all tasks have started", &w.handled, len(w.called)); err != nil {
+		return nil, err
+	}
+	var all []float64
+	for i := warmup; i < len(w.called); i++ {
+		all = append(all, millis(w.started[i].Sub(w.called[i])))
+	}
+	slices.Sort(all)
+	return all, nil
 }
 
 // pause waits from half of d to one and a half.
@@ -78,13 +96,4 @@ func millis(d time.Duration) float64 { return float64(d) / 1e6 }
 func percentile(sorted []float64, p float64) float64 {
 	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]
-}
-
-// percentiles returns those from 0 to 100.
-func percentiles(sorted []float64) []float64 {
-	all := make([]float64, 101)
-	for p := range all {
-		all[p] = percentile(sorted, float64(p))
-	}
-	return all
 }

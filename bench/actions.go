@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// An action is something that is done with a queue.
+type action struct {
+	name    string
+	readout bool // its plain commands count, as a row of its own
+	times   int  // 0: three
+	do      doing
+}
+
+type doing = func(ctx context.Context, s *stage) error
+
+func exhaust[T any](all iter.Seq2[T, error]) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failure is the error of a call of which nothing else matters.
+func failure[T any](_ T, err error) error { return err }
+
+// actions are all there is to do with a queue; what empties it comes last.
+func actions(scale scale) []action {
+	return slices.Concat(producing(scale), ending, canceling, serving, reading, emptying)
+}
+
+var inAnHour = func() *worqr.PutOptions { return &worqr.PutOptions{At: time.Now().Add(time.Hour)} }
+
+func producing(scale scale) []action {
+	return []action{
+		{name: "Enqueue", do: func(ctx context.Context, s *stage) error { return s.queue.Enqueue(ctx, s.bytes()) }},
+		{name: "Enqueue of many", do: func(ctx context.Context, s *stage) error {
+			n := scale.of(worqr.MaxBatchSize, 5001) // more than one page
+			if s.payload > 1<<10 {
+				n = s.batch
+			}
+			return s.queue.Enqueue(ctx, s.payloads(n)...)
+		}},
+		{name: "EnqueueOnce", do: func(ctx context.Context, s *stage) error {
+			return failure(s.queue.EnqueueOnce(ctx, string(s.bytes()[:20]), s.payloads(s.batch)...))
+		}},
+		{name: "EnqueueUnique", do: func(ctx context.Context, s *stage) error { return s.queue.EnqueueUnique(ctx, s.bytes()) }},
+		{name: "Put", do: func(ctx context.Context, s *stage) error {
+			return errors.Join(s.queue.Put(ctx, "key", s.bytes(), inAnHour()), s.queue.Put(ctx, "key", s.bytes(), inAnHour()))
+		}},
+		{name: "Remove", do: func(ctx context.Context, s *stage) error { return failure(s.queue.RemoveKey(ctx, "key")) }},
+		{name: "a lone task behind a backlog", do: func(ctx context.Context, s *stage) error {
+			q := s.worker.Queue("other") // its producer has seen a long queue, and finds it empty
+			all := slices.Repeat([][]byte{[]byte("x")}, 200)
+			return errors.Join(q.Enqueue(ctx, all...), q.Enqueue(ctx, []byte("x")), q.Delete(ctx), q.Enqueue(ctx, []byte("x")), q.Delete(ctx))
+		}},
+	}
+}
+
+var canceling = []action{
+	{name: "CancelKey", do: func(ctx context.Context, s *stage) error {
+		return errors.Join(s.queue.Put(ctx, "key", s.bytes(), inAnHour()), failure(s.queue.CancelKey(ctx, "key")))
+	}},
+	{name: "Cancel", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, 1) }},
+	{name: "Cancel of many equal ones", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, s.batch) }},
+}
+
+// cancel cancels equal tasks that it has enqueued.
+func (s *stage) cancel(ctx context.Context, n int) error {
+	p := s.bytes()
+	err := s.queue.Enqueue(ctx, slices.Repeat([][]byte{p}, n)...)
+	return errors.Join(err, failure(s.queue.Cancel(ctx, p)))
+}
+
+var (
+	errNo  = errors.New("no")
+	finish = func(ctx context.Context, t *worqr.Task) error { return t.Finish(ctx) }
+	fail   = func(ctx context.Context, t *worqr.Task) error { return t.Fail(ctx, errNo) }
+)
+
+// ended makes an action of tasks that end in some way.
+func ended(name string, how func(context.Context, *worqr.Task) error) action {
+	return action{name: name, do: func(ctx context.Context, s *stage) error {
+		return errors.Join(s.enqueue(ctx, s.batch), s.settle(ctx, how))
+	}}
+}
+
+var ending = []action{
+	ended("start and Finish", finish),
+	ended("start and Stop", func(ctx context.Context, t *worqr.Task) error { return t.Stop(ctx) }),
+	ended("start and Retry", func(ctx context.Context, t *worqr.Task) error { return t.Retry(ctx, time.Hour) }),
+	ended("start and Fail", fail),
+	{name: "start and end under keys", do: func(ctx context.Context, s *stage) error {
+		err := s.parallel(ctx, s.batch, func(i int) error { return s.queue.Put(ctx, fmt.Sprintf("due-%d", i), s.bytes(), nil) })
+		return errors.Join(err, s.settle(ctx, finish))
+	}},
+}
+
+var serving = []action{
+	{name: "Pause and Resume", do: func(ctx context.Context, s *stage) error {
+		return errors.Join(s.queue.Pause(ctx), s.queue.Resume(ctx))
+	}},
+	{name: "a worker that comes, beats and leaves", do: func(ctx context.Context, s *stage) error {
+		return s.guest(ctx, (*worqr.Peer).StopWorker)
+	}},
+	{name: "FailWorker", do: func(ctx context.Context, s *stage) error {
+		return s.guest(ctx, func(p *worqr.Peer, ctx context.Context) error { return failure(s.worker.FailWorker(ctx, p.WorkerID())) })
+	}},
+	{name: "a beat", do: func(ctx context.Context, s *stage) error {
+		q := keys.NewSpace("").Queue(s.queue.Name())
+		line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
+		defer line.Close()
+		judge, err := store.Now(ctx, line)
+		if err != nil {
+			return err
+		}
+		return failure(store.ReadBeat(line.Do(ctx, store.BeatCall(q, s.worker.WorkerID(), time.Minute, time.Second, judge+500))[0]))
+	}},
+	{name: "Sweep", do: func(ctx context.Context, s *stage) error { return failure(s.worker.Sweep(ctx)) }},
+}
+
+var reading = []action{
+	{name: "Explain", readout: true, do: func(ctx context.Context, s *stage) error {
+		return errors.Join(failure(s.queue.Explain(ctx, s.bytes())), failure(s.queue.ExplainKey(ctx, "key")))
+	}},
+	{name: "Len", readout: true, do: func(ctx context.Context, s *stage) error { return failure(s.queue.Len(ctx)) }},
+	{name: "Peek", readout: true, do: func(ctx context.Context, s *stage) error { return failure(s.queue.Peek(ctx)) }},
+	{name: "Stats", readout: true, do: func(ctx context.Context, s *stage) error { return failure(s.queue.Stats(ctx)) }},
+	{name: "Tasks", readout: true, times: 1, do: func(ctx context.Context, s *stage) error { return exhaust(s.queue.Tasks(ctx)) }},
+	{name: "Scheduled", readout: true, times: 1, do: func(ctx context.Context, s *stage) error { return exhaust(s.queue.Scheduled(ctx)) }},
+	{name: "Failed", readout: true, times: 1, do: func(ctx context.Context, s *stage) error { return exhaust(s.queue.Failed(ctx)) }},
+	{name: "Running", readout: true, do: func(ctx context.Context, s *stage) error {
+		if err := s.enqueue(ctx, s.batch); err != nil {
+			return err
+		}
+		tasks, err := s.take(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(exhaust(s.queue.Running(ctx)), s.end(ctx, tasks, finish))
+	}},
+	{name: "Workers", readout: true, do: func(ctx context.Context, s *stage) error { return exhaust(s.worker.Workers(ctx)) }},
+	{name: "Queues", readout: true, do: func(ctx context.Context, s *stage) error { return exhaust(s.worker.Queues(ctx)) }},
+	{name: "Check", readout: true, times: 1, do: func(ctx context.Context, s *stage) error {
+		_, err := s.conn.Do("HSET", "worqr:entries:{"+s.queue.Name()+"}", "nobody", "k:nothing") // something to look at twice
+		doctor := s.leased(time.Second)                                                          // it looks twice, a lease apart
+		return errors.Join(err, failure(doctor.Repair(ctx, nil)))                                // which is Check, and more
+	}},
+}
+
+var emptying = []action{
+	{name: "RequeueAllFailed", times: 1, do: func(ctx context.Context, s *stage) error { return failure(s.queue.RequeueAllFailed(ctx)) }},
+	ended("start and Fail again", fail),
+	{name: "DeleteAllFailed", times: 1, do: func(ctx context.Context, s *stage) error { return failure(s.queue.DeleteAllFailed(ctx)) }},
+	{name: "Delete", times: 1, do: func(ctx context.Context, s *stage) error { return s.queue.Delete(ctx) }},
+}
