@@ -47,7 +47,7 @@ type sample struct {
 
 // measures are what a child can be asked for. Each calls say with every sample
 // that it has; most have one.
-var measures = map[string]func(j job, say func(sample)) error{
+var measures = map[string]func(j job, s system, m *meter, say func(sample)) error{
 	"enqueue": measureEnqueue,
 	"process": measureProcess,
 	"latency": measureLatency,
@@ -74,9 +74,14 @@ var measures = map[string]func(j job, say func(sample)) error{
 func childMain(encoded string) int {
 	var j job
 	err := json.Unmarshal([]byte(encoded), &j)
+	var s system
+	var m *meter
+	if err == nil {
+		s, m, err = j.open()
+	}
 	if err == nil {
 		out := json.NewEncoder(os.Stdout)
-		err = measures[j.Measure](j, func(s sample) { _ = out.Encode(s) }) // the parent may be gone
+		err = measures[j.Measure](j, s, m, func(s sample) { _ = out.Encode(s) }) // the parent may be gone
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -40,11 +40,7 @@ func measureCrowd(ctx context.Context, j job) (sample, error) {
 }
 
 // keepBusy is the peers of the hot queue.
-func keepBusy(j job, say func(sample)) error {
-	s, _, err := j.open()
-	if err != nil {
-		return err
-	}
+func keepBusy(j job, s system, m *meter, say func(sample)) error {
 	if err := preload(s, j.N, j.Size); err != nil {
 		return err
 	}
@@ -68,11 +64,7 @@ func keepBusy(j job, say func(sample)) error {
 // of enqueue each one starts, how long a PING takes meanwhile, and how many tasks are
 // taken from the hot queue in a second. It does not wait for one task before it enqueues
 // the next: those that come while Redis is slow count, too.
-func measureQuiet(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureQuiet(j job, s system, m *meter, say func(sample)) error {
 	peers := s.(*peerSystem)
 	peers.queues = []string{quietQueue}
 	send, err := s.producer(quietQueue)

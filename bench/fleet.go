@@ -58,11 +58,7 @@ func measureMassDeath(ctx context.Context, j job) (sample, error) {
 }
 
 // holdOneEach is workers that hold a task each.
-func holdOneEach(j job, say func(sample)) error {
-	s, _, err := j.open()
-	if err != nil {
-		return err
-	}
+func holdOneEach(j job, s system, m *meter, say func(sample)) error {
 	return block(s, j.Peers, 1, say)
 }
 
@@ -96,11 +92,7 @@ func measureStall(ctx context.Context, j job) (sample, error) {
 // keepMembers is workers that serve queues on which nothing happens. It tells when all
 // have joined, and how many have never had to come back once the time for judging who
 // was silent during the stall is over.
-func keepMembers(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func keepMembers(j job, s system, m *meter, say func(sample)) error {
 	for range j.Peers {
 		if err := s.work(1, func([]byte) {}); err != nil {
 			return err
@@ -118,7 +110,7 @@ func keepMembers(j job, say func(sample)) error {
 		}
 		return n, nil
 	}
-	err = until("all have joined", func() (bool, error) {
+	err := until("all have joined", func() (bool, error) {
 		n, err := members()
 		return n == j.Peers*j.Queues, err
 	})

@@ -10,11 +10,7 @@ import (
 // measureBacklog tells what it costs to enqueue and do a task while so many
 // others wait: for each task that is enqueued a handler may end one, so that as
 // many go on waiting.
-func measureBacklog(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureBacklog(j job, s system, m *meter, say func(sample)) error {
 	if err := preload(s, j.Backlog, j.Size); err != nil {
 		return err
 	}
@@ -55,11 +51,7 @@ func measureBacklog(j job, say func(sample)) error {
 // measureQueues tells what a peer with so many queues costs: how long until it
 // serves them all, what it does while there is nothing to do, and what a task
 // costs when tasks are spread over them.
-func measureQueues(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureQueues(j job, s system, m *meter, say func(sample)) error {
 	peers := s.(*peerSystem)
 	c, err := spreadOver(s, peers.queues)
 	if err != nil {
@@ -119,11 +111,7 @@ func spreadOver(s system, queues []string) (callers, error) {
 
 // measurePayload tells what tasks of one size cost, enqueued one by one and then
 // done by ten handlers.
-func measurePayload(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measurePayload(j job, s system, m *meter, say func(sample)) error {
 	c, err := connect(s, 1)
 	if err != nil {
 		return err

@@ -8,11 +8,7 @@ import (
 
 // measureIdle tells what a worker with ten handlers on each queue costs while
 // there is nothing to do.
-func measureIdle(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureIdle(j job, s system, m *meter, say func(sample)) error {
 	if err := s.work(10, func([]byte) {}); err != nil {
 		return err
 	}
@@ -53,11 +49,7 @@ const pace = 3 * time.Millisecond
 // measureBeside tells what a task costs that is done beside so many idle
 // workers, all of which serve its queue. What they cost while there is nothing
 // to do is measured first, and is not counted again.
-func measureBeside(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureBeside(j job, s system, m *meter, say func(sample)) error {
 	if _, err := connect(s, 1); err != nil {
 		return err
 	}
@@ -68,13 +60,13 @@ func measureBeside(j job, say func(sample)) error {
 		}
 	}
 	if peers, ok := s.(*peerSystem); ok { // thousands take a while to join
-		err = until("all peers serve the queue", func() (bool, error) {
+		err := until("all peers serve the queue", func() (bool, error) {
 			stats, err := peers.stats()
 			return stats.Workers == j.Peers, err
 		})
-	}
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	if err := reaches("the workers are up", &handled, 1); err != nil {
 		return err

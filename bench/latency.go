@@ -12,11 +12,7 @@ import (
 // tells how long after the call of enqueue each one starts. Between any two
 // tasks it times one command on a connection of its own, as a measure of what
 // the machine can do at that moment.
-func measureLatency(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureLatency(j job, s system, m *meter, say func(sample)) error {
 	send, err := s.producer("q0")
 	if err != nil {
 		return err

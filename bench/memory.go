@@ -1,22 +1,18 @@
 package main
 
 // measureWaiting tells what Redis needs for each task that waits.
-func measureWaiting(j job, say func(sample)) error {
-	return measureMemory(j, say, func(system) error { return nil })
+func measureWaiting(j job, s system, m *meter, say func(sample)) error {
+	return measureMemory(j, s, m, say, func(system) error { return nil })
 }
 
 // measureRunning tells what Redis needs for each task that is held.
-func measureRunning(j job, say func(sample)) error {
-	return measureMemory(j, say, func(s system) error { return s.hold(j.N) })
+func measureRunning(j job, s system, m *meter, say func(sample)) error {
+	return measureMemory(j, s, m, say, func(s system) error { return s.hold(j.N) })
 }
 
 // measureMemory tells what Redis needs for n tasks more than for none, without
 // the buffers of connections and the texts of scripts.
-func measureMemory(j job, say func(sample), then func(system) error) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureMemory(j job, s system, m *meter, say func(sample), then func(system) error) error {
 	used, err := m.during(func() error {
 		if err := preload(s, j.N, j.Size); err != nil {
 			return err

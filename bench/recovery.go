@@ -59,11 +59,7 @@ func afterKill(ctx context.Context, j job, holding, looking string) (sample, err
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // blockHandlers holds tasks in handlers that do not return.
-func blockHandlers(j job, say func(sample)) error {
-	s, _, err := j.open()
-	if err != nil {
-		return err
-	}
+func blockHandlers(j job, s system, m *meter, say func(sample)) error {
 	if err := preload(s, j.N, j.Size); err != nil {
 		return err
 	}
@@ -91,11 +87,7 @@ func block(s system, workers, handlers int, say func(sample)) error {
 }
 
 // rescueTasks is an idle worker that starts what another has left.
-func rescueTasks(j job, say func(sample)) error {
-	s, _, err := j.open()
-	if err != nil {
-		return err
-	}
+func rescueTasks(j job, s system, m *meter, say func(sample)) error {
 	starts := make(chan time.Time, 10*j.N) // in case some start twice
 	if err := s.work(j.N, func([]byte) { starts <- time.Now() }); err != nil {
 		return err
@@ -118,11 +110,7 @@ func rescueTasks(j job, say func(sample)) error {
 }
 
 // holdTasks holds tasks without handlers, which may be many more.
-func holdTasks(j job, say func(sample)) error {
-	s, _, err := j.open()
-	if err != nil {
-		return err
-	}
+func holdTasks(j job, s system, m *meter, say func(sample)) error {
 	if err := preload(s, j.N, j.Size); err != nil {
 		return err
 	}
@@ -135,11 +123,7 @@ func holdTasks(j job, say func(sample)) error {
 
 // measureSweep is a peer without handlers that looks after another. It has Redis
 // note how long each call takes.
-func measureSweep(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureSweep(j job, s system, m *meter, say func(sample)) error {
 	peers := s.(*peerSystem)
 	if _, err := peers.joined(); err != nil {
 		return err
@@ -156,7 +140,7 @@ func measureSweep(j job, say func(sample)) error {
 	say(sample{})
 
 	var first time.Time
-	err = until("the tasks are back", func() (bool, error) {
+	err := until("the tasks are back", func() (bool, error) {
 		n, err := peers.waiting()
 		if n > 0 && first.IsZero() {
 			first = time.Now()

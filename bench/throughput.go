@@ -9,11 +9,7 @@ import (
 )
 
 // measureEnqueue has so many callers enqueue all payloads, a batch in each call.
-func measureEnqueue(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureEnqueue(j job, s system, m *meter, say func(sample)) error {
 	c, err := connect(s, j.Callers)
 	if err != nil {
 		return err
@@ -85,11 +81,7 @@ func preload(s system, n, size int) error {
 
 // measureProcess has one worker do what waits: until all handlers have returned
 // and all tasks have ended in Redis.
-func measureProcess(j job, say func(sample)) error {
-	s, m, err := j.open()
-	if err != nil {
-		return err
-	}
+func measureProcess(j job, s system, m *meter, say func(sample)) error {
 	if err := preload(s, j.N, j.Size); err != nil {
 		return err
 	}
