@@ -2,137 +2,174 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync/atomic"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// BenchmarkHealthyBesideRetries tells how much longer healthy tasks take while
-// 1,000 tasks a second are retried on the same queue. Each iteration is a pair:
-// a batch with the retries and one without, in turns the one or the other first,
-// so that what else the machine does strikes both. "ratio" is the median of the
-// ratios of the pairs, "ratio-paced" that of the delays of healthy tasks that
-// come at 1,000 a second; "redis-µs" is time that Redis used, which a busy machine
-// distorts least. Run it with -benchtime 9x or more.
-func BenchmarkHealthyBesideRetries(b *testing.B) {
-	const rate, batch = 1000, 100_000
-	p := open(b, worqr.Options{})
-	q := p.Queue("q")
-	var retrying atomic.Bool
-	var retries, healthy atomic.Int64
-	delays := make(chan time.Duration, 10000)
-	fail := errors.New("it fails")
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		switch t.Payload[0] {
-		case 'b':
-			if retrying.Load() {
-				retries.Add(1)
-				return worqr.RetryAfter(fail, time.Second)
-			}
-		case 'p':
-			var at int64
-			_, _ = fmt.Sscan(string(t.Payload[1:]), &at) // our own
-			delays <- time.Since(time.Unix(0, at))
-		default:
-			healthy.Add(1)
-		}
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 64, MaxRetries: 1 << 30})
-	run(b, p)
+// A timedVerb is a call to be timed, or a few that belong together.
+type timedVerb struct {
+	name string
+	uses int // tasks that must wait for each call
+	call func(ctx context.Context, q *worqr.Queue, i int) error
+}
 
-	load := make([][]byte, batch)
-	for i := range load {
-		load[i] = fmt.Append(nil, "healthy", i)
-	}
-	wait := func(what string, holds func() bool) {
-		b.Helper()
-		for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				b.Fatalf("it never came about that %s", what)
-			}
+var timedVerbs = []timedVerb{
+	{"Enqueue", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		return q.Enqueue(ctx, load(i, 1)...)
+	}},
+	{"Enqueue100", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		return q.Enqueue(ctx, load(100*i, 100)...)
+	}},
+	{"EnqueueOnce", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		_, err := q.EnqueueOnce(ctx, strconv.Itoa(i), load(i, 1)...)
+		return err
+	}},
+	{"EnqueueUnique", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		return q.EnqueueUnique(ctx, load(i, 1)[0])
+	}},
+	{"Put", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		return q.Put(ctx, strconv.Itoa(i), load(i, 1)[0], nil)
+	}},
+	{"EnqueueCancel", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
+		if err := q.Enqueue(ctx, load(i, 1)...); err != nil {
+			return err
 		}
-	}
-	conn := redistest.Conn(b)
-	cpu := func() float64 { return redisMicros(b, conn) }
-	var rates []float64
-	var sums [2]struct { // of the batches alone, and beside retries
-		cpu              float64
-		retries, batches int64
-	}
-	one := func(beside bool) (took, paced float64) {
-		if beside {
-			retrying.Store(true)
-			for i := range rate {
-				_, err := q.EnqueueAt(b.Context(), time.Now().Add(rand.N(time.Second)), fmt.Append(nil, "bad", i))
-				must(b, err)
-			}
-			time.Sleep(1200 * time.Millisecond) // until all are under way
-		}
-		before, began, busy := retries.Load(), time.Now(), cpu()
-		healthy.Store(0)
-		for s := range slices.Chunk(load, 1000) {
-			must(b, q.Enqueue(b.Context(), s...))
-		}
-		wait("the batch is done", func() bool { return healthy.Load() == batch })
-		took = time.Since(began).Seconds()
-		sum := &sums[map[bool]int{true: 1}[beside]]
-		sum.cpu, sum.retries, sum.batches = sum.cpu+cpu()-busy, sum.retries+retries.Load()-before, sum.batches+1
+		_, err := q.Cancel(ctx, load(i, 1)[0])
+		return err
+	}},
+	{"StartFinish", 1, func(ctx context.Context, q *worqr.Queue, _ int) error {
+		return end(ctx, q, 1, (*worqr.Task).Finish)
+	}},
+	{"StartFinish100", 100, func(ctx context.Context, q *worqr.Queue, _ int) error {
+		return end(ctx, q, 100, (*worqr.Task).Finish)
+	}},
+	{"StartStop", 1, func(ctx context.Context, q *worqr.Queue, _ int) error {
+		return end(ctx, q, 1, (*worqr.Task).Stop)
+	}},
+	{"StartRetry", 1, func(ctx context.Context, q *worqr.Queue, _ int) error {
+		return end(ctx, q, 1, func(t *worqr.Task, ctx context.Context) error { return t.Retry(ctx, time.Hour) })
+	}},
+}
 
-		const n = 500
-		for tick := time.NewTicker(time.Second / rate); len(delays) < n; {
-			<-tick.C
-			if len(delays) < n {
-				must(b, q.Enqueue(b.Context(), fmt.Append(nil, "p", time.Now().UnixNano())))
-			}
+// end starts n tasks and ends them at the same time.
+func end(ctx context.Context, q *worqr.Queue, n int, how func(*worqr.Task, context.Context) error) error {
+	tasks, err := q.StartTasks(ctx, n)
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	errs := make(chan error, len(tasks))
+	for _, t := range tasks {
+		all.Go(func() { errs <- how(t, ctx) })
+	}
+	all.Wait()
+	for range tasks {
+		if err := <-errs; err != nil {
+			return err
 		}
-		var all []time.Duration
-		for len(delays) > 0 {
-			all = append(all, <-delays)
-		}
-		slices.Sort(all)
-		paced = all[len(all)/2].Seconds()
+	}
+	return nil
+}
 
-		if beside {
-			rates = append(rates, float64(retries.Load()-before)/time.Since(began).Seconds())
-			retrying.Store(false)
-			wait("the retries are over", func() bool {
-				s, err := q.Stats(b.Context())
-				must(b, err)
-				return s.Scheduled+s.Running == 0
+// load returns n payloads of 100 bytes, no two of them equal.
+func load(first, n int) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		all[i] = fmt.Appendf(nil, "%-100d", first+i)
+	}
+	return all
+}
+
+// BenchmarkVerbs times each verb by itself, one call after the other. "redis-µs"
+// is processor time of Redis.
+func BenchmarkVerbs(b *testing.B) {
+	for _, v := range timedVerbs {
+		b.Run(v.name, func(b *testing.B) {
+			q := working(b, open(b, worqr.Options{}), "q")
+			fill(b, q, v.uses*b.N)
+			timed(b, func() {
+				for i := range b.N {
+					must(b, v.call(b.Context(), q, i))
+				}
 			})
+		})
+	}
+}
+
+// BenchmarkEnqueueParallel has 32 callers for each processor.
+func BenchmarkEnqueueParallel(b *testing.B) {
+	q := open(b, worqr.Options{}).Queue("q")
+	payload := load(0, 1)
+	b.SetParallelism(32)
+	timed(b, func() {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := q.Enqueue(b.Context(), payload...); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkHandlers times a task that is handled, from the call of Run.
+func BenchmarkHandlers(b *testing.B) {
+	for _, n := range []int{1, 10, 64} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			p := open(b, worqr.Options{})
+			q := p.Queue("q")
+			fill(b, q, b.N)
+			q.Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{Concurrency: n})
+			timed(b, func() {
+				run(b, p)
+				for p.Stats().Finished < int64(b.N) {
+					time.Sleep(100 * time.Microsecond) // between two looks
+				}
+			})
+		})
+	}
+}
+
+// fill has n tasks wait.
+func fill(b *testing.B, q *worqr.Queue, n int) {
+	for done := 0; done < n; done += 1000 {
+		must(b, q.Enqueue(b.Context(), load(done, min(1000, n-done))...))
+	}
+}
+
+// timed makes do, and nothing else, what is measured.
+func timed(b *testing.B, do func()) {
+	conn := redistest.Conn(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := redisMicros(b, conn)
+	do()
+	used := redisMicros(b, conn) - before
+	b.StopTimer()
+	b.ReportMetric(used/float64(b.N), "redis-µs/op")
+}
+
+// redisMicros is the processor time that Redis has used.
+func redisMicros(b *testing.B, conn redis.Conn) (sum float64) {
+	info, err := redis.String(conn.Do("INFO", "cpu"))
+	must(b, err)
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if slices.Contains([]string{"used_cpu_user", "used_cpu_sys"}, name) {
+			seconds, err := strconv.ParseFloat(value, 64)
+			must(b, err)
+			sum += 1e6 * seconds
 		}
-		return took, paced
 	}
-	one(false) // warm up
-	median := func(s []float64) float64 {
-		slices.Sort(s)
-		return s[len(s)/2]
-	}
-	var ratios, pacedRatios, alone []float64
-	for i := 0; b.Loop(); i++ {
-		first := i%2 == 0
-		took, paced := one(first)
-		otherTook, otherPaced := one(!first)
-		if !first {
-			took, otherTook, paced, otherPaced = otherTook, took, otherPaced, paced
-		}
-		ratios = append(ratios, took/otherTook)
-		pacedRatios = append(pacedRatios, paced/otherPaced)
-		alone = append(alone, batch/otherTook)
-	}
-	b.ReportMetric(median(ratios), "ratio")
-	b.ReportMetric(median(pacedRatios), "ratio-paced")
-	b.ReportMetric(median(rates), "retries/s")
-	single, beside := &sums[0], &sums[1]
-	extra := beside.cpu - single.cpu/float64(single.batches)*float64(beside.batches)
-	b.ReportMetric(extra/float64(beside.retries), "redis-µs/retry")
-	b.ReportMetric(single.cpu/float64(single.batches*batch), "redis-µs/healthy")
-	b.ReportMetric(median(alone), "healthy/s")
+	return sum
 }
