@@ -133,31 +133,34 @@ func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change) er
 func (p *Producer) add(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
 	k := p.of(q)
 	alone, err := send(k)
-	if err != nil {
-		if errors.Is(err, ErrUnknown) {
-			k.listed.Store(0) // nobody knows whether it was alone
-		}
-		return err
-	}
-	p.list(ctx, q, k, alone)
-	return nil
+	return p.added(ctx, q, k, alone, err)
 }
 
-// behind sends what goes to the back of the queue. Batches that were accepted before are
+// behind has something sent to the back of the queue. Batches that were accepted before are
 // moved there first.
 func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
-	return p.add(ctx, q, func(k *known) (bool, error) {
-		for {
-			if err := p.catchUp(ctx, q, k); err != nil {
-				return false, NotEnqueued(err)
-			}
-			alone, err := send(k)
-			if !errors.Is(err, ErrUnmoved) {
-				return alone, err
-			}
-			k.unmoved.Add(1)
+	k := p.of(q)
+	for {
+		if err := p.catchUp(ctx, q, k); err != nil {
+			return p.added(ctx, q, k, false, NotEnqueued(err))
 		}
-	})
+		alone, err := send(k)
+		if !errors.Is(err, ErrUnmoved) {
+			return p.added(ctx, q, k, alone, err)
+		}
+		k.unmoved.Add(1)
+	}
+}
+
+// added takes in what came of it.
+func (p *Producer) added(ctx context.Context, q Target, k *known, alone bool, err error) error {
+	if errors.Is(err, ErrUnknown) {
+		k.listed.Store(0) // nobody knows whether it was alone
+	}
+	if err == nil {
+		p.list(ctx, q, k, alone)
+	}
+	return err
 }
 
 // batch enqueues more payloads than one call takes. When it returns they are
