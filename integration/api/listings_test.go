@@ -160,17 +160,32 @@ func TestListingsAreLinear(t *testing.T) {
 	defer p.Close()
 	const many = 5000
 	seedLanes(t, c, "p", many, func(int) int64 { return 4e12 }, "x")
-	for _, list := range []func() (int, error){
-		func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
-		func() (int, error) { return length(p.Queue("q").Tasks(t.Context())) },
-		func() (int, error) { return length(p.Queue("q").Failed(t.Context())) },
+	must(t, c.Send("ZADD", "p:workers:{list}", 4e12, "w"))
+	for i := range many {
+		process := fmt.Sprintf("p%d", i)
+		must(t, c.Send("LPUSH", "p:queues:{list}", i))
+		must(t, c.Send("LPUSH", "p:process:{list}:"+process, i))
+		must(t, c.Send("ZADD", "p:working:{list}:w", i+1, process))
+	}
+	_, err = c.Do("")
+	is.NoErr(err)
+	pages := func() int { return redistest.Calls(t, c, "zrange") + redistest.Calls(t, c, "lrange") }
+	for name, list := range map[string]func() (int, error){
+		"Scheduled":         func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
+		"Tasks, scheduled":  func() (int, error) { return length(p.Queue("q").Tasks(t.Context())) },
+		"Failed":            func() (int, error) { return length(p.Queue("q").Failed(t.Context())) },
+		"Tasks of the list": func() (int, error) { return length(p.Queue("list").Tasks(t.Context())) },
+		"Running":           func() (int, error) { return length(p.Queue("list").Running(t.Context())) },
 	} {
-		before := redistest.Calls(t, c, "zrange")
+		before, looks := pages(), redistest.Calls(t, c, "lindex")
 		n, err := list()
 		is.NoErr(err)
 		is.Equal(n, many)
-		if calls := redistest.Calls(t, c, "zrange") - before; calls > many/100+20 {
-			t.Errorf("%d calls of ZRANGE for %d entries", calls, many)
+		if calls := pages() - before; calls > many/100+20 {
+			t.Errorf("%s: %d calls for the pages of %d entries", name, calls, many)
+		}
+		if calls := redistest.Calls(t, c, "lindex") - looks; calls > 2*many {
+			t.Errorf("%s: %d calls of LINDEX for %d entries", name, calls, many)
 		}
 	}
 }
