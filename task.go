@@ -11,8 +11,6 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-const page = 100 // items of one exchange
-
 // A Task is one attempt at a task. Finish, Stop, Retry and Fail end it; a task with a handler
 // ends when that returns.
 type Task struct {

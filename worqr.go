@@ -455,9 +455,6 @@ func (p *Peer) Stats() PeerStats {
 // beat is the time between two beats.
 func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }
 
-// granted is how long a beat keeps the lease from lapsing; 0 is forever.
-func (o *Options) granted() time.Duration { return engine.LeaseOf(o.Lease).Grant }
-
 // A FailureLog says which failures of handlers a peer logs.
 type FailureLog int
 

@@ -147,11 +147,7 @@ func (s *Store) Load(c redis.Conn, prefix string) error {
 		if !there {
 			return fmt.Errorf("%s is a %s", key, kind)
 		}
-		command := []any{read[0], key}
-		for _, arg := range read[1:] {
-			command = append(command, arg)
-		}
-		commands = append(commands, command)
+		commands = append(commands, append([]any{read[0], key}, read[1:]...))
 	}
 	held, err := ask(c, commands)
 	if err != nil {

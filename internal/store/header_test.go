@@ -20,7 +20,6 @@ var (
 	documented = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)\] +(\w+)(.*)$`)
 	used       = regexp.MustCompile(`(KEYS|ARGV)\[(\d+)\]`)
 	rest       = regexp.MustCompile(`(?m)^(?:return )?push\(.*, (\d+)\)$|^local at = (\d+)$`)
-	more       = regexp.MustCompile(`unpack\(KEYS, (\d+)\)`)
 	comment    = regexp.MustCompile(`(?m)--.*$`)
 	refuses    = regexp.MustCompile(`error_reply\('(\w+)`)
 )
