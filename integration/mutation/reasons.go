@@ -55,6 +55,7 @@ var reasons = map[string]string{
 	"ids":      "What was started in a round are its first ids, so nothing follows one that was not.",
 	"long":     "It goes at once, and only has to be too long for a list.",
 	"twice":    "The same is written once more.",
+	"denied":   "It is refused only to a user without the rule of who checks; then the payload is read.",
 	"soon":     "What is to come is a millisecond away at least.",
 }
 

@@ -57,8 +57,8 @@ end
 -- Of a very large one that is believed, as in digest_in, where Redis says that it is.
 local function runs_at(id, named)
   local there = has_list(id)
-  local bytes = there and redis.pcall('MEMORY', 'USAGE', q.process .. id)
-  if not there or type(bytes) == 'number' and bytes > BYTES then
+  local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id) --! denied raised
+  if not there or type(bytes) == 'number' and bytes > BYTES then --! denied operand.3; page bound.2
     return there
   end
   return digest(redis.call('LINDEX', q.process .. id, 0)) == named

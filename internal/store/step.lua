@@ -158,7 +158,7 @@ local function announce(payload, large, word)
     if about then
       size, digest = string.match(about, '^(%d+):(%x+)$')
     elseif #value > digests.large or digests.encoded >= 200000 then
-      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
+      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil --! page constant
     elseif #value > 1024 and not listened() then
       size = #value
     else
