@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 // README.md has the table of what is promised, and says what this test does.
@@ -27,6 +29,27 @@ func TestTable(t *testing.T) {
 		must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
 	default:
 		t.Error("README.md has another table; to write this one: go test ./integration/failpoints -run TestTable -update")
+	}
+}
+
+// spared are the verbs without a scenario, and why.
+var spared = map[string]string{
+	"stage": "enqueue_batch_test.go of integration/api breaks each call of a batch", "commit": "as stage", "haul": "as stage",
+	"check": "repairs are made again and again while workers die: repair_test.go there", "explain": "it only reads",
+	"unlist": "it looks and removes in one step", "delist": "as unlist",
+}
+
+// Each verb has a scenario, or a reason to have none.
+func TestVerbs(t *testing.T) {
+	wired := map[string]bool{}
+	for _, s := range scenarios() {
+		name, _, _ := strings.Cut(s.wire, ":")
+		wired[name] = true
+	}
+	for _, v := range store.Verbs() {
+		if wired[v.Name] == (spared[v.Name] != "") {
+			t.Errorf("%s has a scenario: %t; a reason to have none: %q", v.Name, wired[v.Name], spared[v.Name])
+		}
 	}
 }
 

@@ -116,5 +116,21 @@ func FuzzReplies(f *testing.F) {
 		_ = Pause(ctx, fresh(), q)
 		_ = Resume(ctx, fresh(), q)
 		_ = Delete(ctx, fresh(), q)
+		_, _ = Check(ctx, fresh(), q, CheckHeld, "w", true, []string{"p"})
+		_, _ = Explain(ctx, fresh(), q, "", []byte("p"), 1, 1)
+		_ = Unlist(ctx, fresh(), keys.NewSpace("p"), q, "q")
+		_ = Delist(ctx, fresh(), keys.NewSpace("p"), []string{"w"})
+		for _, v := range Verbs() {
+			r := reply()
+			a := v.read(r.Value, r.Err)
+			for _, name := range v.reply {
+				a.int(name)
+				a.string(name)
+				a.each(name, func(d *decoder) { d.next() })
+			}
+			if a.err == nil && len(v.reply) > 0 {
+				t.Errorf("%s: nothing is a number, a string and an array", v.Name)
+			}
+		}
 	})
 }

@@ -97,9 +97,9 @@ func chosen(t testing.TB) {
 	})
 }
 
-// probes is the rule that lets scripts tell what they have reached, for a user who may
+// reports is the rule that lets scripts tell what they have reached, for a user who may
 // publish nothing else.
-const probes = "&reached:*"
+const reports = "&reached:*"
 
 // watched writes down which places of the scripts a test has reached, and how long
 // it took. The scripts tell on the channel that is called like the prefix of their keys: not

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -10,33 +9,24 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// everything is each call of the other tables on its queue.
-func everything() map[string]scenario {
-	all := map[string]scenario{}
-	for verb, v := range laneVerbs {
-		all["second lane/"+verb] = scenario{seed: busyLane.with("suspects", "(w2=-1m)"), steps: []when{{call: v.call}}}
-	}
-	for verb, call := range verbs {
-		all["list/"+verb] = scenario{seed: busy.with("suspects", "(w2=-1m)"), steps: []when{{call: call}}}
-	}
-	return all
-}
-
 // Messages are hints: a user who may not publish any does all the same, and so it
 // is where nobody is known to be idle.
 func TestHintsOnly(t *testing.T) {
 	t.Parallel()
-	for name, s := range everything() {
+	for _, p := range probes {
 		for _, without := range []string{"channels", "idle"} {
-			t.Run(name+"/"+without, func(t *testing.T) {
+			if without == "idle" && p.seed["idle"] == "" {
+				continue
+			}
+			t.Run(p.name()+"/"+without, func(t *testing.T) {
 				t.Parallel()
-				call, seed := s.steps[0].call, s.seed
+				call, seed := p.call, p.seed
 				free := newEnv(t, redistest.URL(), nil)
 				bound := newEnv(t, redistest.URL(), nil)
 				switch without {
 				case "channels":
 					user := bound.prefix
-					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", probes))
+					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", reports))
 					t.Cleanup(func() { _, _ = bound.conn.Do("ACL", "DELUSER", user) })
 					dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1))
 					bound.must(nil, err)
@@ -70,7 +60,7 @@ func TestHintsOnly(t *testing.T) {
 func TestMute(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
-	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", probes))
+	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", reports))
 	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
 	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
 	e.must(nil, err)
@@ -172,20 +162,3 @@ func leaveCall(round int) func(e *env) redisconn.Call {
 func failCall(e *env) redisconn.Call { return fail.call(e.q, "worker", "w1", "begin", 1) }
 
 func sweepCall(e *env) redisconn.Call { return sweep.call(e.q, "grace", 1000) }
-
-// Of these, all have a call but for what is rare, or has tables of its own.
-func TestEverything(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{"remove": true, "register": true, "enlist": true, "rouse": true, "pause": true,
-		"check": true, "explain": true, "delist": true, "unlist": true, "stage": true, "commit": true, "haul": true}
-	for name := range maps.Keys(everything()) {
-		_, verb, _ := strings.Cut(name, "/")
-		verb, _, _ = strings.Cut(verb, " ")
-		seen[strings.TrimSuffix(verb, ",")] = true
-	}
-	for _, verb := range Verbs() {
-		if !seen[verb.Name] {
-			t.Error("no call of", verb.Name)
-		}
-	}
-}

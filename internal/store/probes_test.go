@@ -1,0 +1,200 @@
+package store
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A probe is a call of a verb where it has much to do. Tests of what is true of all verbs
+// range over these.
+type probe struct {
+	verb string
+	what string // where there are several of a verb
+	seed state
+	call func(*env) string
+	adds bool // it adds work, and is refused on a full Redis
+}
+
+// busy is a queue on which everything is going on: w1 runs a and b, of which a
+// is being canceled and b is locked; w2 has lapsed while it ran c.
+var busy = state{
+	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)",
+	"idle": "(w3=-1m)", "rounds": "{w1=4 w2=7}", "token": "=4",
+	"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]",
+	"working:w2": "(p3=3)", "process:p3": "[c]",
+	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m",
+	"unique": "{#b=p:p2 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m",
+}
+
+// busyLane is a queue with everything going on in the schedule: w1 runs a of
+// the list, b of x, which blocks e, and c, which is tried again; w2 has lapsed
+// while it ran d of y; f of z is due, g is to be tried again, and h has failed.
+var busyLane = state{
+	"queues": "[q]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "rounds": "{w1=4 w2=7}", "token": "=4",
+	"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]",
+	"working:w2": "(p4=4)", "process:p4": "[d]",
+	"entries":   "{p2=k:x p3=r:p0 p4=k:y}",
+	"keyed:k:x": h(runs("p2", 2, 1), waits("e", "+20m", 0, 0), rule(0, 0, "+20m", "+20m")), "keyed:r:p0": runs("p3", 1, 0), "keyed:k:y": runs("p4", 0, 0),
+	"keyed:k:z": waits("f", "-1m", 0, 0), "keyed:r:p9": waits("g", "+60m", 1, 0),
+	"schedule": "(k:z=-1m r:p9=+60m)", "contents": "(#e:k:x=0 #f:k:z=0 #g:r:p9=0)",
+	"ledger": "{#c=1 #g=1}", "unique": "{#c=p:p3 #g=e:r:p9 offset=0}", "idle": "(w3=clock:-1m)",
+	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": graveOf("h", "-9m", "from=k:v"),
+}
+
+// busyBatch has a batch that is committed and one that is being sent.
+var busyBatch = state{"workers": "(w1=+60m)", "idle": "(w3=-1m)", "batch:c": "[a b]", "batches": "(c=1)", "batch:b": "[d] +1m"}
+
+var (
+	round5 = Round{Worker: "w1", Number: 5, Idle: true, Outcomes: []Outcome{
+		{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish},
+	}, Start: []string{"p4"}}
+	// laneRound has every outcome that needs the schedule, and starts f.
+	laneRound = Round{Worker: "w1", Number: 5, Idle: true, Crashes: 1, Solo: true, Outcomes: []Outcome{
+		{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Fail, Kind: Failed, Reason: "r"}, {Process: "p3", Token: 3, Verb: Stop},
+	}, Start: []string{"p5", "p6", "p7"}}
+	failRound  = Round{Worker: "w1", Number: 5, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}, {Process: "p3", Token: 3, Verb: Retry}}}
+	startRound = Round{Worker: "w1", Number: 5, Crashes: 1, Start: []string{"p5", "p6"}}
+)
+
+// raw makes a call whose answer the library doesn't read.
+func raw(call func(e *env) redisconn.Call) func(*env) string {
+	return func(e *env) string {
+		v, err := e.line.One(e.ctx, call(e))
+		if err != nil {
+			return refused(Refusal(err))
+		}
+		return text(v)
+	}
+}
+
+var probes = []probe{
+	{verb: "enqueue", seed: busy, call: enqueues("new"), adds: true},
+	{verb: "enqueue_once", seed: busy, call: enqueuesOnce("m", "new"), adds: true},
+	{verb: "enqueue_unique", seed: busy, call: enqueuesUnique("n"), adds: true},
+	{verb: "rouse", seed: busy, call: raw(func(e *env) redisconn.Call { return rouse.call(e.q, "count", 2) })},
+	{verb: "stage", seed: busyBatch, call: stages(1, "e"), adds: true},
+	{verb: "commit", seed: busyBatch, call: commits("n", 1), adds: true},
+	{verb: "haul", seed: busyBatch, call: hauls},
+	{verb: "cancel", seed: busy, call: cancels("a")},
+	{verb: "pause", seed: busy.with("paused", ""), call: pauses},
+	{verb: "resume", seed: busy, call: resumes},
+	{verb: "delete", seed: busy, call: deletes},
+	{verb: "join", seed: busy, call: joins("w4", 1000)},
+	{verb: "step", seed: busy, call: steps(round5)},
+	{verb: "beat", seed: busy, call: beats("w1", true)},
+	{verb: "sweep", seed: busy, call: sweeps},
+	{verb: "leave", seed: busy, call: leaves("w1")},
+	{verb: "fail", seed: busy, call: fails("w1")},
+	{verb: "check", seed: busy.with("process:px", "[lost]"), call: checks(true, CheckProcesses, "px")},
+	{verb: "explain", seed: busyLane, call: explains("", "g")},
+
+	{verb: "put", seed: busyLane, call: sets("x", "n", "+5m"), adds: true},
+	{verb: "put", what: "waiting", seed: busyLane, call: sets("z", "n", "+5m"), adds: true},
+	{verb: "put", what: "new", seed: busyLane, call: sets("u", "n", "+5m"), adds: true},
+	{verb: "remove", seed: busyLane, call: removes("k:z")},
+	{verb: "cancel", what: "in the schedule", seed: busyLane, call: cancels("g")},
+	{verb: "cancel_key", seed: busyLane, call: cancelsKey("x")},
+	{verb: "requeue", seed: busyLane, call: requeues("k:g1")},
+	{verb: "delete", what: "the schedule", seed: busyLane, call: deletes},
+	{verb: "resume", what: "the schedule", seed: busyLane, call: resumes},
+	{verb: "step", what: "of the schedule", seed: busyLane, call: steps(laneRound)},
+	{verb: "step", what: "fail", seed: busyLane, call: steps(failRound)},
+	{verb: "step", what: "start", seed: busyLane, call: steps(startRound)},
+	{verb: "beat", what: "in the schedule", seed: busyLane, call: beats("w1", true)},
+	{verb: "sweep", what: "the schedule", seed: busyLane, call: sweeps},
+	{verb: "leave", what: "the schedule", seed: busyLane, call: leaves("w1")},
+	{verb: "fail", what: "in the schedule", seed: busyLane, call: fails("w1")},
+
+	{verb: "register", call: raw(func(e *env) redisconn.Call {
+		return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
+	})},
+	{verb: "enlist", call: raw(func(e *env) redisconn.Call {
+		return enlist.call(e.q, "names", keys.NewSpace(e.prefix).Registry(), "name", "q")
+	})},
+	{verb: "unlist", call: func(e *env) string {
+		s := keys.NewSpace(e.prefix)
+		e.must(nil, List(e.ctx, e.line, s, "other", "q"))
+		e.must(nil, Unlist(e.ctx, e.line, s, e.q, "q"))
+		return "ok"
+	}},
+	{verb: "delist", call: func(e *env) string {
+		for _, w := range []string{"w1", "w2"} {
+			e.must(e.line.One(e.ctx, enlist.call(e.q, "names", keys.NewSpace(e.prefix).Workers(), "name", w)))
+		}
+		return raw(func(e *env) redisconn.Call { return delist.call(e.q, "worker", "w1", "id", "w1") })(e)
+	}},
+}
+
+func (p probe) name() string { return strings.TrimSuffix(p.verb+", "+p.what, ", ") }
+
+// Each verb has a probe, which does something, and is told on no other channels than the
+// table says.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	probed := map[string]bool{}
+	for _, p := range probes {
+		probed[p.verb] = true
+		t.Run(p.name(), func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), []string{"w1", "w3"})
+			e.seed(p.seed)
+			before := e.look()
+			if got := p.call(e); strings.Contains(got, " ") && strings.HasPrefix(got, "ERR") {
+				t.Error(got)
+			}
+			heard := e.heard()
+			if after := e.look(); len(heard) == 0 && p.verb != "explain" && maps.Equal(before, after) {
+				t.Error("it changes nothing")
+			}
+			for _, m := range heard {
+				kind, _, _ := strings.Cut(strings.TrimPrefix(m, "failed:"), " ")
+				kind, _, _ = strings.Cut(kind, ":")
+				if !strings.Contains(" "+VerbOf(p.verb).Tells+" ", " "+kind+" ") {
+					t.Errorf("it tells %q, and the table says %q", m, VerbOf(p.verb).Tells)
+				}
+			}
+		})
+	}
+	for _, v := range Verbs() {
+		if !probed[v.Name] {
+			t.Errorf("%s has no probe", v.Name)
+		}
+	}
+}
+
+// On a full Redis everything goes on as on any other, but for what adds work: that is
+// refused, and changes nothing.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	for _, p := range probes {
+		t.Run(p.name(), func(t *testing.T) { // one after the other: the limit is the server's
+			free, full := newEnv(t, redistest.URL(), nil), newEnv(t, url, nil)
+			free.seed(p.seed)
+			full.seed(p.seed)
+			before := full.look()
+			limit := func(n int) { full.must(full.conn.Do("CONFIG", "SET", "maxmemory", n)) }
+			limit(1)
+			got, want := p.call(full), p.call(free)
+			limit(0)
+			if p.adds {
+				if got != "OOM" {
+					t.Errorf("answered %q", got)
+				}
+				full.compare(1, before)
+			} else {
+				if got != want {
+					t.Errorf("answered %q, want %q", got, want)
+				}
+				full.compare(1, free.look())
+			}
+			full.must(full.conn.Do("FLUSHALL"))
+		})
+	}
+}
