@@ -2,6 +2,12 @@ package spec
 
 import "time"
 
+func init() {
+	verbs["stage"] = stage
+	verbs["commit"] = commit
+	verbs["haul"] = haul
+}
+
 // unmoved are the batches that are to be moved to the queue, in their order.
 func (s *Store) unmoved(batches string) (ids []string) {
 	if !s.is(batches, "zset") {

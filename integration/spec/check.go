@@ -1,5 +1,9 @@
 package spec
 
+func init() {
+	verbs["check"] = of(check)
+}
+
 // An examination looks at things of a queue, and mends what it finds if it is to.
 type examination struct {
 	*queue

@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+func init() {
+	verbs["explain"] = of(explain)
+}
+
 func explain(q *queue, args []string) any {
 	q.whole()
 	entry, payload := args[0], args[1]

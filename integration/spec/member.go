@@ -5,6 +5,18 @@ import (
 	"time"
 )
 
+func init() {
+	verbs["join"] = join
+	verbs["register"] = register
+	verbs["enlist"] = enlist
+	verbs["unlist"] = unlist
+	verbs["delist"] = delist
+	verbs["beat"] = of(beat)
+	verbs["leave"] = of(leave)
+	verbs["fail"] = of(fail)
+	verbs["sweep"] = of(sweep)
+}
+
 var evicted = Refusal("EVICTED the worker is no member of the queue")
 
 func join(s *Store, keys, args []string, at time.Time) any {

@@ -7,6 +7,21 @@ import (
 	"time"
 )
 
+func init() {
+	verbs["enqueue"] = enqueue
+	verbs["enqueue_once"] = enqueueOnce
+	verbs["enqueue_unique"] = enqueueUnique
+	verbs["rouse"] = rouse
+	verbs["pause"] = pause
+	verbs["cancel"] = of(cancel)
+	verbs["cancel_key"] = of(cancelKey)
+	verbs["remove"] = of(remove)
+	verbs["put"] = of(put)
+	verbs["requeue"] = of(requeue)
+	verbs["resume"] = of(resume)
+	verbs["delete"] = of(deleteQueue)
+}
+
 // pushAll adds payloads to the back and wakes as many workers. It tells how many waited
 // before, and whether nothing did and nobody is there.
 func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {

@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+func init() {
+	verbs["step"] = of(step)
+}
+
 // A round is one step of a worker under way.
 type round struct {
 	*queue

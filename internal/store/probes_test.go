@@ -19,6 +19,9 @@ type probe struct {
 	seed state
 	call func(*env) string
 	adds bool // it adds work, and is refused on a full Redis
+
+	want  string // what it answers, and
+	after state  // all there is then, if no table of scenarios says that
 }
 
 // busy is a queue on which everything is going on: w1 runs a and b, of which a
@@ -145,10 +148,13 @@ func TestProbes(t *testing.T) {
 			e := newEnv(t, redistest.URL(), []string{"w1", "w3"})
 			e.seed(p.seed)
 			before := e.look()
-			if got := p.call(e); strings.Contains(got, " ") && strings.HasPrefix(got, "ERR") {
-				t.Error(got)
+			got, heard := p.call(e), e.heard()
+			if p.after != nil {
+				if got != p.want {
+					t.Errorf("answered %q, want %q", got, p.want)
+				}
+				e.compare(1, p.after)
 			}
-			heard := e.heard()
 			if after := e.look(); len(heard) == 0 && p.verb != "explain" && maps.Equal(before, after) {
 				t.Error("it changes nothing")
 			}
