@@ -1,6 +1,10 @@
 package spec
 
-import "time"
+import (
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
 
 func init() {
 	verbs["stage"] = stage
@@ -34,9 +38,9 @@ func (s *Store) tasks(key string) []string {
 	return s.items(key)
 }
 
-func stage(s *Store, keys, args []string, _ time.Time) any {
-	before, count, length := int(number(args[0])), len(args)-2, s.length(keys[0])
-	v := s.at(keys[0], "list")
+func stage(s *Store, c store.Call, _ time.Time) any {
+	before, count, length := int(number(c.Arg("before"))), len(c.Rest()), s.length(c.Key("batch"))
+	v := s.at(c.Key("batch"), "list")
 	open := v == nil || !v.expires.IsZero()
 	switch {
 	case open && length == before+count:
@@ -44,48 +48,48 @@ func stage(s *Store, keys, args []string, _ time.Time) any {
 	case !open || length != before:
 		return Refusal("BATCH pages of the batch are missing")
 	}
-	s.push(keys[0], args[2:]...)
-	s.expire(keys[0], number(args[1]))
+	s.push(c.Key("batch"), c.Rest()...)
+	s.expire(c.Key("batch"), number(c.Arg("ttl")))
 	return before + count
 }
 
-func commit(s *Store, keys, args []string, _ time.Time) any {
-	if s.exists(keys[2]) {
-		mark, _ := s.get(keys[2])
-		return bit(mark == args[1])
+func commit(s *Store, c store.Call, _ time.Time) any {
+	if s.exists(c.Key("once")) {
+		mark, _ := s.get(c.Key("once"))
+		return bit(mark == c.Arg("id"))
 	}
 	last := int64(0)
-	for _, r := range s.between(keys[1], 0, aside-1) {
+	for _, r := range s.between(c.Key("batches"), 0, aside-1) {
 		last = int64(r.score)
 	}
-	if s.length(keys[0]) != int(number(args[2])) {
+	if s.length(c.Key("batch")) != int(number(c.Arg("count"))) {
 		return Refusal("BATCH pages of the batch are missing")
 	}
-	s.put(keys[2], args[1])
-	s.expire(keys[2], number(args[3]))
-	s.persist(keys[0])
-	s.add(keys[1], args[1], min(last+1, aside-1))
-	s.publish(args[0], args[2])
+	s.put(c.Key("once"), c.Arg("id"))
+	s.expire(c.Key("once"), number(c.Arg("window")))
+	s.persist(c.Key("batch"))
+	s.add(c.Key("batches"), c.Arg("id"), min(last+1, aside-1))
+	s.publish(c.Arg("enqueue"), c.Arg("count"))
 	return 1
 }
 
-func haul(s *Store, keys, args []string, _ time.Time) any {
-	s.remove(keys[2], "")
+func haul(s *Store, c store.Call, _ time.Time) any {
+	s.remove(c.Key("batches"), "")
 	damaged := []any{}
-	for _, id := range s.unmoved(keys[2]) {
-		key := args[1] + id
+	for _, id := range s.unmoved(c.Key("batches")) {
+		key := c.Arg("batch") + id
 		switch {
 		case len(damaged) == 100:
 		case len(s.tasks(key)) == 0:
-			s.add(keys[2], id, aside)
+			s.add(c.Key("batches"), id, aside)
 			damaged = append(damaged, head(id))
 			continue
 		case len(damaged) == 0:
-			s.move(key, keys[0], keys[2], id, keys[1], args[0])
+			s.move(key, c.Key("waiting"), c.Key("batches"), id, c.Key("idle"), c.Arg("wake"))
 		}
 		break
 	}
-	return []any{len(s.unmoved(keys[2])), damaged}
+	return []any{len(s.unmoved(c.Key("batches"))), damaged}
 }
 
 // move moves a page of a batch to the back of the queue.

@@ -1,5 +1,7 @@
 package spec
 
+import "github.com/worqr/worqr/internal/store"
+
 func init() {
 	verbs["check"] = of(check)
 }
@@ -26,15 +28,15 @@ var judges = map[string]func(*examination, string){
 	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "batch": (*examination).batch, "queue": (*examination).overall,
 }
 
-func check(q *queue, args []string) any {
+func check(q *queue, c store.Call) any {
 	q.whole()
-	x := &examination{queue: q, mend: args[0] == "1", worker: args[2], prefix: args[3], served: q.alive() > 0, flaws: []any{}}
+	x := &examination{queue: q, mend: c.Arg("mend") == "1", worker: c.Arg("worker"), prefix: c.Arg("batch"), served: q.alive() > 0, flaws: []any{}}
 	judged := 0
-	for _, name := range args[4:] {
+	for _, name := range c.Rest() {
 		if max(x.carried, x.hashed) >= 1<<20 {
 			break
 		}
-		judges[args[1]](x, name)
+		judges[c.Arg("what")](x, name)
 		judged++
 	}
 	if x.mend {

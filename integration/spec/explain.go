@@ -3,16 +3,18 @@ package spec
 import (
 	"slices"
 	"strings"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 func init() {
 	verbs["explain"] = of(explain)
 }
 
-func explain(q *queue, args []string) any {
+func explain(q *queue, c store.Call) any {
 	q.whole()
-	entry, payload := args[0], args[1]
-	most, depth := int(number(args[2])), int(number(args[3]))
+	entry, payload := c.Arg("entry"), c.Arg("payload")
+	most, depth := int(number(c.Arg("most"))), int(number(c.Arg("depth")))
 	idle := 0
 	if q.is(q.idle, "zset") {
 		idle = q.size(q.idle)
@@ -22,18 +24,18 @@ func explain(q *queue, args []string) any {
 		stored, _ := q.part(entry, "payload")
 		entries = q.appendEntry(entries, entry, stored)
 	} else {
-		places = q.places(payload, most, depth, args[6])
+		places = q.places(payload, most, depth, c.Arg("batch"))
 		for _, e := range q.copies(&q.lane, payload, most) {
 			entries = q.appendEntry(entries, e, payload)
 		}
-		failed := failedQueue(args[4], args[5], "")
+		failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
 				graves = append(graves, append([]any{e}, q.story(failed.entry+e)...))
 			}
 		}
 	}
-	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(args[6])), places, entries, graves}
+	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), places, entries, graves}
 }
 
 // alive is how many serve the queue and have been heard of.

@@ -3,6 +3,8 @@ package spec
 import (
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 func init() {
@@ -19,15 +21,15 @@ func init() {
 
 var evicted = Refusal("EVICTED the worker is no member of the queue")
 
-func join(s *Store, keys, args []string, at time.Time) any {
-	workers, suspects, rounds, worker := keys[0], keys[1], keys[2], args[0]
+func join(s *Store, c store.Call, at time.Time) any {
+	workers, suspects, rounds, worker := c.Key("workers"), c.Key("suspects"), c.Key("rounds"), c.Arg("worker")
 	mark, suspected := s.score(suspects, worker)
 	_, member := s.score(workers, worker)
 	was, _ := s.field(rounds, worker)
 	last, _ := integer(was)
-	token, numeric := asToken(s.get(keys[3]))
-	asked, _ := integer(args[2])
-	first, _ := integer(args[3])
+	token, numeric := asToken(s.get(c.Key("token")))
+	asked, _ := integer(c.Arg("asked"))
+	first, _ := integer(c.Arg("round"))
 	fence := token
 	if s.exists(rounds) {
 		there, _ := s.field(rounds, "fence")
@@ -45,7 +47,7 @@ func join(s *Store, keys, args []string, at time.Time) any {
 		return 0
 	}
 	s.remove(suspects, worker)
-	s.add(workers, worker, (&queue{now: at.UnixMilli()}).deadline(number(args[1])))
+	s.add(workers, worker, (&queue{now: at.UnixMilli()}).deadline(number(c.Arg("lease"))))
 	s.set(rounds, "fence", fence, worker, first)
 	return 1
 }
@@ -226,38 +228,38 @@ func (q *queue) look(grace int64, judge bool) []any {
 }
 
 // register writes the registration of a worker, of the fields in their order.
-func register(s *Store, keys, args []string, _ time.Time) any {
-	s.del(keys[0])
-	for i, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"} {
-		s.set(keys[0], name, args[1+i])
+func register(s *Store, c store.Call, _ time.Time) any {
+	s.del(c.Key("worker"))
+	for _, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"} {
+		s.set(c.Key("worker"), name, c.Arg(name))
 	}
-	if ttl := number(args[0]); ttl > 0 {
-		s.expire(keys[0], ttl)
+	if ttl := number(c.Arg("ttl")); ttl > 0 {
+		s.expire(c.Key("worker"), ttl)
 	}
 	return 1
 }
 
-func enlist(s *Store, keys, args []string, _ time.Time) any {
-	v := s.make(keys[0], "set")
-	was := v.set[args[0]]
-	v.set[args[0]] = true
+func enlist(s *Store, c store.Call, _ time.Time) any {
+	v := s.make(c.Key("names"), "set")
+	was := v.set[c.Arg("name")]
+	v.set[c.Arg("name")] = true
 	return bit(!was)
 }
 
 // unlist takes a queue off the list unless something is there of it.
-func unlist(s *Store, keys, args []string, _ time.Time) any {
-	if slices.ContainsFunc(keys[1:], s.exists) {
+func unlist(s *Store, c store.Call, _ time.Time) any {
+	if slices.ContainsFunc(c.Keys[1:], s.exists) {
 		return 0
 	}
-	return bit(s.strike(keys[0], args[0]))
+	return bit(s.strike(c.Key("registry"), c.Arg("name")))
 }
 
 // delist takes a worker off the list unless its registration is there.
-func delist(s *Store, keys, args []string, _ time.Time) any {
-	if s.exists(keys[1]) {
+func delist(s *Store, c store.Call, _ time.Time) any {
+	if s.exists(c.Key("worker")) {
 		return 0
 	}
-	return bit(s.strike(keys[0], args[0]))
+	return bit(s.strike(c.Key("peers"), c.Arg("id")))
 }
 
 // strike takes a name off a list, and tells whether it was there.
@@ -276,10 +278,10 @@ func bit(on bool) int {
 	return 0
 }
 
-func beat(q *queue, args []string) any {
-	worker := args[0]
-	lease, grace := number(args[1]), number(args[2])
-	until, _ := integer(args[3])
+func beat(q *queue, c store.Call) any {
+	worker := c.Arg("worker")
+	lease, grace := number(c.Arg("lease")), number(c.Arg("grace"))
+	until, _ := integer(c.Arg("judge"))
 	deadline, member := q.score(q.workers, worker)
 	if !member {
 		return evicted
@@ -328,40 +330,40 @@ func beat(q *queue, args []string) any {
 			}
 		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(args[4]))...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")))...)
 }
 
-func leave(q *queue, args []string) any {
+func leave(q *queue, c store.Call) any {
 	q.whole()
-	was, _ := q.field(q.rounds, args[0])
+	was, _ := q.field(q.rounds, c.Arg("worker"))
 	last, _ := integer(was)
-	if round, _ := integer(args[1]); last > round {
+	if round, _ := integer(c.Arg("round")); last > round {
 		return []any{0, 0}
 	}
-	if !q.end(args[0], -1) {
-		if asked, _ := integer(args[2]); q.lastFence() > asked {
+	if !q.end(c.Arg("worker"), -1) {
+		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked {
 			return evicted
 		}
 		q.endJoins()
 		return []any{0, 0}
 	}
-	returned, _, left := q.takeBack(args[:1])
+	returned, _, left := q.takeBack([]string{c.Arg("worker")})
 	q.keepOffset()
 	q.trimLog()
 	q.alert(&q.lane, returned)
 	return []any{returned, left}
 }
 
-func fail(q *queue, args []string) any {
+func fail(q *queue, c store.Call) any {
 	q.whole()
-	known := q.leaves(args[0])
-	if args[1] == "1" {
-		known = q.end(args[0], 0)
+	known := q.leaves(c.Arg("worker"))
+	if c.Arg("begin") == "1" {
+		known = q.end(c.Arg("worker"), 0)
 	}
 	if !known {
 		return []any{0, 0, 0, 0}
 	}
-	returned, handled, left := q.takeBack(args[:1])
+	returned, handled, left := q.takeBack([]string{c.Arg("worker")})
 	q.keepOffset()
 	q.trimLog()
 	q.alert(&q.lane, returned)
@@ -384,9 +386,9 @@ func (q *queue) leaves(worker string) bool {
 	return suspected && at <= 0
 }
 
-func sweep(q *queue, args []string) any {
+func sweep(q *queue, c store.Call) any {
 	q.whole()
-	found := q.look(number(args[0]), true)
+	found := q.look(number(c.Arg("grace")), true)
 	q.keepOffset()
 	q.trimLog()
 	return found

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 func init() {
@@ -32,34 +34,34 @@ func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads
 	return before, before+woken == 0 && !s.exists(workers)
 }
 
-func enqueue(s *Store, keys, args []string, _ time.Time) any {
-	s.behind(keys[2])
-	before, alone := s.pushAll(keys[0], keys[1], keys[3], args[0], args[1], args[2:])
+func enqueue(s *Store, c store.Call, _ time.Time) any {
+	s.behind(c.Key("batches"))
+	before, alone := s.pushAll(c.Key("waiting"), c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), c.Rest())
 	if alone {
 		return -1
 	}
 	return before
 }
 
-func enqueueOnce(s *Store, keys, args []string, _ time.Time) any {
-	if s.exists(keys[2]) {
+func enqueueOnce(s *Store, c store.Call, _ time.Time) any {
+	if s.exists(c.Key("once")) {
 		return 0
 	}
-	s.behind(keys[3])
-	_, alone := s.pushAll(keys[0], keys[1], keys[4], args[0], args[1], args[3:])
-	s.put(keys[2], "1")
-	s.expire(keys[2], number(args[2]))
+	s.behind(c.Key("batches"))
+	_, alone := s.pushAll(c.Key("waiting"), c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), c.Rest())
+	s.put(c.Key("once"), "1")
+	s.expire(c.Key("once"), number(c.Arg("window")))
 	return 1 + bit(alone)
 }
 
-func enqueueUnique(s *Store, keys, args []string, _ time.Time) any {
-	waiting, unique, payload := keys[0], keys[2], args[2]
-	s.behind(keys[4])
+func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
+	waiting, unique, payload := c.Key("waiting"), c.Key("unique"), c.Arg("payload")
+	s.behind(c.Key("batches"))
 	text_, _ := s.field(unique, "offset")
 	offset, _ := integer(text_)
-	gaps := s.size(keys[3])
+	gaps := s.size(c.Key("gaps"))
 	items := s.items(waiting)
-	q := &queue{Store: s, gaps: keys[3], offset: offset}
+	q := &queue{Store: s, gaps: c.Key("gaps"), offset: offset}
 	if where, locked := s.field(unique, digest(payload)); locked {
 		place, waits := position(where)
 		held := !waits
@@ -74,21 +76,21 @@ func enqueueUnique(s *Store, keys, args []string, _ time.Time) any {
 			return Refusal("DUPLICATE an equal unique task waits or runs")
 		}
 	}
-	_, alone := s.pushAll(waiting, keys[1], keys[5], args[0], args[1], args[2:3])
+	_, alone := s.pushAll(waiting, c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), []string{c.Arg("payload")})
 	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
 	return 1 + bit(alone)
 }
 
-func rouse(s *Store, keys, args []string, _ time.Time) any {
-	return s.wakes(keys[0], args[0], int(number(args[1])))
+func rouse(s *Store, c store.Call, _ time.Time) any {
+	return s.wakes(c.Key("idle"), c.Arg("wake"), int(number(c.Arg("count"))))
 }
 
-func pause(s *Store, keys, _ []string, _ time.Time) any {
-	s.put(keys[0], "1")
+func pause(s *Store, c store.Call, _ time.Time) any {
+	s.put(c.Key("paused"), "1")
 	return 1
 }
 
-func resume(q *queue, _ []string) any {
+func resume(q *queue, _ store.Call) any {
 	q.whole()
 	q.del(q.paused)
 	waiting := q.waits()
@@ -100,12 +102,12 @@ func resume(q *queue, _ []string) any {
 	return 1
 }
 
-func cancel(q *queue, args []string) any {
-	channel, payload := args[0], args[1]
-	said, _ := integer(args[2])
-	since, _ := integer(args[3])
+func cancel(q *queue, c store.Call) any {
+	channel, payload := c.Arg("channel"), c.Arg("payload")
+	said, _ := integer(c.Arg("left"))
+	since, _ := integer(c.Arg("since"))
 	left := int(said)
-	after, last := args[4], args[5]
+	after, last := c.Arg("after"), c.Arg("until")
 	token := q.givesTokens()
 	q.whole()
 	name := digest(payload)
@@ -234,8 +236,8 @@ func (q *queue) removeCopies(payload, lock string, most int) (removed int, unloc
 	return removed, unlocks
 }
 
-func cancelKey(q *queue, args []string) any {
-	entry := args[0]
+func cancelKey(q *queue, c store.Call) any {
+	entry := c.Arg("entry")
 	token := q.givesTokens()
 	process, runs := q.field(q.entry+entry, "process")
 	holder, held := q.field(q.entry+entry, "holder")
@@ -259,24 +261,24 @@ func cancelKey(q *queue, args []string) any {
 	return []any{removed, token, stopped, finished}
 }
 
-func remove(q *queue, args []string) any {
-	if _, waits := q.field(q.entry+args[0], "payload"); !waits {
+func remove(q *queue, c store.Call) any {
+	if _, waits := q.field(q.entry+c.Arg("entry"), "payload"); !waits {
 		return 0
 	}
 	q.whole()
-	q.unwait(&q.lane, args[0])
+	q.unwait(&q.lane, c.Arg("entry"))
 	return 1
 }
 
-func put(q *queue, args []string) any {
-	entry, payload, when := args[0], args[1], args[3]
-	keep, counts := args[4] == "1", args[5] == "1"
+func put(q *queue, c store.Call) any {
+	entry, payload, when := c.Arg("entry"), c.Arg("payload"), c.Arg("when")
+	keep, counts := c.Arg("keep") == "1", c.Arg("counts") == "1"
 	key := q.entry + entry
 	stored := func(name string) string { f, _ := q.field(key, name); return f }
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
 	q.whole()
-	at := number(args[2])
+	at := number(c.Arg("at"))
 	if at == 0 {
 		at = q.now
 	}
@@ -332,18 +334,18 @@ func put(q *queue, args []string) any {
 	if waits {
 		return 0
 	}
-	q.publish(args[6], "1")
+	q.publish(c.Arg("enqueue"), "1")
 	return 1 + bit(!q.exists(q.waiting) && !q.exists(q.workers) && q.size(q.contents) == 1)
 }
 
-func requeue(q *queue, args []string) any {
-	failed := failedQueue(args[0], args[1], "")
+func requeue(q *queue, c store.Call) any {
+	failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 	q.length(q.waiting)
 	q.size(failed.schedule)
 	q.size(failed.contents)
 	q.whole()
 	requeued, looked, bytes := 0, 0, 0
-	for _, grave := range args[3:] {
+	for _, grave := range c.Rest() {
 		key, payload, waits, runs := failed.entry+grave, "", false, false
 		if q.is(key, "hash") {
 			payload, waits = q.field(key, "payload")
@@ -372,15 +374,15 @@ func requeue(q *queue, args []string) any {
 	}
 	if requeued > 0 {
 		q.alert(&q.lane, requeued)
-		q.publish(args[2], text(requeued))
+		q.publish(c.Arg("enqueue"), text(requeued))
 	}
 	return []any{requeued, looked}
 }
 
 // deleteQueue drops what waits, with the locks on it. The model needs no pages of locks.
-func deleteQueue(q *queue, args []string) any {
+func deleteQueue(q *queue, c store.Call) any {
 	q.whole()
-	if args[2] != "0" {
+	if c.Arg("list") != "0" {
 		if q.locks {
 			q.offset += int64(q.length(q.waiting)+q.size(q.gaps)) + 1<<24
 			q.del(q.gaps)
@@ -391,8 +393,8 @@ func deleteQueue(q *queue, args []string) any {
 			q.set(q.unique, "offset", q.offset)
 		}
 	}
-	if args[2] == "1" {
-		q.publish(args[0], "")
+	if c.Arg("list") == "1" {
+		q.publish(c.Arg("delete"), "")
 	}
 	members := q.all(q.contents)
 	bytes := 0
@@ -411,7 +413,7 @@ func deleteQueue(q *queue, args []string) any {
 			q.unset(q.unique, of)
 		}
 	}
-	batches := q.dropBatches(args[3])
+	batches := q.dropBatches(c.Arg("batch"))
 	left := q.size(q.contents) + batches
 	if q.locks {
 		q.change(q.unique, "hash", func(v *value) {

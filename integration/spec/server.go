@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A Server is a store behind the protocol of Redis: it answers to scripts by what
@@ -30,11 +31,11 @@ type loaded struct {
 	still time.Time
 }
 
-type verb func(s *Store, keys, args []string, at time.Time) any
+type verb func(s *Store, c store.Call, at time.Time) any
 
 // of makes a verb of one that works on a queue.
-func of(f func(*queue, []string) any) verb {
-	return func(s *Store, keys, args []string, at time.Time) any { return f(newQueue(s, keys, args, at), args[5:]) }
+func of(f func(*queue, store.Call) any) verb {
+	return func(s *Store, c store.Call, at time.Time) any { return f(newQueue(s, c.Keys, c.Args, at), c) }
 }
 
 // verbs are all there are. Each file adds its own.
@@ -145,7 +146,7 @@ func (s *Server) eval(sha string, args []string) any {
 	if !l.still.IsZero() {
 		at = l.still
 	}
-	return f(s.store, args[1:1+n], args[1+n:], at)
+	return f(s.store, store.Call{Verb: store.VerbOf(l.verb), Keys: args[1 : 1+n], Args: args[1+n:]}, at)
 }
 
 // do carries out a script or a plain command.

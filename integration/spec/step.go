@@ -5,6 +5,8 @@ import (
 	"math"
 	"regexp"
 	"strings"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
 func init() {
@@ -55,8 +57,8 @@ func (a *arguments) word() string {
 
 func (a *arguments) int() int64 { n, _ := integer(a.word()); return n }
 
-func step(q *queue, rest []string) any {
-	args := arguments(rest)
+func step(q *queue, c store.Call) any {
+	args := arguments(c.Args[5:]) // in the order of the table, which its header has
 	r := &round{queue: q, heeded: true, prefix: []any{}}
 	r.worker, r.number = args.word(), args.int()
 	lease, seen, idle := args.int(), args.int(), args.word() == "1"

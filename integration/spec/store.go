@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/worqr/worqr/internal/store"
 )
 
 const wrongType = Refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
@@ -43,7 +44,7 @@ func (s *Store) Call(verb string, keys, args []string, at time.Time) any {
 	if f == nil {
 		return Refusal("ERR the specification does not know this script")
 	}
-	return refusing(func() any { return f(s, keys, args, at) })
+	return refusing(func() any { return f(s, store.Call{Verb: store.VerbOf(verb), Keys: keys, Args: args}, at) })
 }
 
 func (s *Store) publish(channel, message string) int {
