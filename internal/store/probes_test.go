@@ -204,3 +204,34 @@ func TestFull(t *testing.T) {
 		})
 	}
 }
+
+// A key that somebody put something else under makes a script fail before it changes
+// anything, with an error that says why; or it does not matter.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	for _, p := range probes {
+		for key, value := range p.seed {
+			kind, _, _ := strings.Cut(strings.TrimPrefix(key, "failed:"), ":")
+			foreign := "=foreign"
+			switch {
+			case value[0] == '=' || kind == "working" || kind == "process":
+				continue // its presence is all that counts; or what can't be read stays, and the rest goes on
+			case kind == "queues" && strings.Contains("step beat sweep leave fail", p.verb):
+				continue // they go on without it: TestQueueOfAnotherType
+			}
+			t.Run(p.name()+"/"+key, func(t *testing.T) {
+				t.Parallel()
+				e := newEnv(t, redistest.URL(), nil)
+				before := p.seed.with(key, foreign)
+				e.seed(before)
+				got := p.call(e)
+				if after := e.look(); after[key] != foreign {
+					t.Errorf("answered %q and made the foreign key %q", got, after[key])
+				}
+				if strings.Contains(got, "WRONGTYPE") && !strings.Contains(got, "trouble=") {
+					e.compare(1, before)
+				}
+			})
+		}
+	}
+}
