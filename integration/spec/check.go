@@ -122,8 +122,8 @@ func (x *examination) lock(of string) {
 	payload, seen, flaw := "", missing, "lock"
 	switch kind {
 	case "p:":
-		if payload, seen = x.payload(place); len(payload) > 1<<20 {
-			return // believed, since to hash it takes long
+		if payload, seen = x.payload(place); len(payload) >= 1<<20 {
+			return // believed, since to hash it takes long; Redis counts what surrounds it, too
 		}
 	case "e:":
 		payload, seen = x.part(place, "payload")

@@ -17,7 +17,7 @@ import (
 func TestManyQueueNames(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	dial, err := DialURL(redistest.URL(), nil)
+	dial, err := DialURL(redistest.Start(t).URL(), nil) // the tables run on what is no whole Redis, too
 	is.NoErr(err)
 	log := logs.New(slog.New(slog.DiscardHandler))
 	l := NewLines(dial, log, DefaultTimeout, time.Second)
