@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -63,4 +64,55 @@ func TestOutageIsOneLine(t *testing.T) {
 	}
 	is.Equal(len(log.Lines("worqr: Redis does not answer")), 2)
 	is.Equal(len(log.Lines("worqr: Redis answers again")), 2)
+}
+
+// Where somebody else takes the connections and closes them, as a proxy does whose Redis is
+// gone, that is the same outage, whatever error comes of it, and nobody says that it is over.
+func TestOutageBehindProxyIsOneLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	log := &peertest.Journal{}
+	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()}) // without a login, which would fail first
+	is.NoErr(err)
+	t.Cleanup(func() { _ = p.Close() })
+	for _, name := range []string{"a", "b", "c"} {
+		p.Queue(name).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	}
+	stop := run(t, p)
+	for _, name := range []string{"a", "b", "c"} {
+		idle(t, p.Queue(name), 1)
+	}
+	server.Kill()
+	refuseAll := func(connections int) {
+		proxy, err := net.Listen("tcp", server.Addr())
+		is.NoErr(err)
+		for i := range connections {
+			c, err := proxy.Accept()
+			is.NoErr(err)
+			if i%2 == 0 {
+				is.NoErr(c.(*net.TCPConn).SetLinger(0)) // is reset
+			}
+			_ = c.Close()
+		}
+		is.NoErr(proxy.Close())
+	}
+	refuseAll(15)
+	for range 3 { // nobody listens
+		is.True(p.Queue("a").Enqueue(t.Context(), []byte("task")) != nil)
+	}
+	refuseAll(15)
+	is.Equal(len(log.Lines("worqr: Redis answers again")), 0)
+	server.Restart(t)
+	eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
+	stop()
+	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // again after ten seconds, on a slow machine
+	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "recovered"} {
+		for _, line := range log.Lines(of) {
+			if !strings.Contains(line, "Redis does not answer") {
+				t.Errorf("this was said, too: %s", line)
+			}
+		}
+	}
+	is.Equal(len(log.Lines("worqr: Redis answers again")), 1)
 }

@@ -18,8 +18,9 @@ import (
 type Log struct {
 	Before func(msg string, attrs []any) // a place where tests stop; else nil
 
-	Server string               // where Redis is, without a password; "" if that is not known
-	Away   func(err error) bool // whether an error says that Redis doesn't answer; nil: none does
+	Server   string               // where Redis is, without a password; "" if that is not known
+	Away     func(err error) bool // whether an error says that Redis doesn't answer; nil: none does
+	Answered func(err error) bool // whether an error is a reply of Redis; nil: none is
 
 	to     *slog.Logger
 	server server

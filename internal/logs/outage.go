@@ -22,9 +22,10 @@ const mostChanges = 5 // lines a second of one outage
 
 // Note logs what is the matter now; a nil error means nothing any more.
 func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
-	is, away := "", false
-	if err != nil {
-		is, away = Gist(err), log.Away != nil && log.Away(err) // runs user code where the error is that of a Pool
+	is, away, answered := "", false, true
+	if err != nil { // runs user code where the error is that of a Pool
+		is, away = Gist(err), log.Away != nil && log.Away(err)
+		answered = log.Answered != nil && log.Answered(err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,7 +33,7 @@ func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 		log.server.gone(log, o, what, is, err)
 		return
 	}
-	if o.away > 0 {
+	if o.away > 0 && answered { // an error of our own shows nothing of the kind
 		o.away = 0
 		log.server.back(log)
 	}

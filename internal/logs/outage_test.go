@@ -19,8 +19,9 @@ func TestRedisIsAway(t *testing.T) {
 		is := is.New(t)
 		text := make(textChan, 10)
 		log := New(slog.New(slog.NewTextHandler(text, nil)))
-		refused, loading, other := errors.New("refused"), errors.New("loading"), errors.New("other")
-		log.Server, log.Away = "here:1", func(err error) bool { return err != other }
+		refused, loading, other, own := errors.New("refused"), errors.New("loading"), errors.New("other"), errors.New("own")
+		log.Server, log.Away = "here:1", func(err error) bool { return err != other && err != own }
+		log.Answered = func(err error) bool { return err == other || err == loading }
 		says := func(lines ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -48,6 +49,9 @@ func TestRedisIsAway(t *testing.T) {
 		a.Note(log, "a", refused)
 		a.Note(log, "a", loading)
 		says("err=loading")
+		a.Note(log, "a", own) // that is no answer
+		a.Note(log, "a", refused)
+		says(`msg="worqr: a" err=own`)
 		a.Note(log, "a", other)
 		says(`msg="worqr: Redis answers again" server=here:1 after=11s`, `msg="worqr: a" err=other`)
 		b.Note(log, "b", refused) // which was under way

@@ -276,7 +276,7 @@ func Address(raw string) string {
 	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), cmp.Or(u.Port(), "6379"))
 }
 
-// An absentError is why there is no connection, of whatever Dial.
+// An absentError is why there is no connection that answers, of whatever Dial.
 type absentError struct{ error }
 
 func (e *absentError) Unwrap() error { return e.error }
@@ -302,7 +302,13 @@ func Away(err error) bool {
 		return replied(err, "LOADING", "MASTERDOWN", "CLUSTERDOWN")
 	}
 	_, network := errors.AsType[net.Error](err)
-	return network || errors.Is(err, ErrUnknown) || errors.Is(err, io.EOF)
+	return network || errors.Is(err, ErrUnknown) || errors.Is(err, errLost) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// Answered reports whether an error is a reply, which nothing but Redis gives.
+func Answered(err error) bool {
+	_, reply := errors.AsType[redis.Error](err)
+	return reply
 }
 
 // poisons are the error replies after which a connection is of no more use: it

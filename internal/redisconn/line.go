@@ -468,7 +468,7 @@ func (l *Line) ping(within time.Duration) error {
 	switch {
 	case errors.Is(pong.Err, ErrUnknown):
 		// Nothing but the PING is unknown.
-		return fmt.Errorf("the connection does not answer: %s", strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))
+		return &absentError{fmt.Errorf("the connection does not answer: %s", strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))}
 	case pong.Err != nil:
 		l.drop()
 	}

@@ -73,7 +73,7 @@ func (l *Lines) Silent() bool { return l.Work[0].Silent() && l.Work[1].Silent() 
 // for timeout, and those of control for a heartbeat. From then on the log knows by an error
 // that Redis is away.
 func NewLines(dial Dial, log *logs.Log, timeout, beat time.Duration) *Lines {
-	log.Away, dial = redisconn.Away, redisconn.Marked(dial)
+	log.Away, log.Answered, dial = redisconn.Away, redisconn.Answered, redisconn.Marked(dial)
 	return &Lines{
 		Calls:   redisconn.NewLine(dial, timeout).Verified(),
 		Work:    [2]*redisconn.Line{redisconn.NewLine(dial, timeout), redisconn.NewLine(dial, timeout)},

@@ -66,8 +66,7 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, ro
 
 // OfQueue reports whether an error is of one queue or key alone: Redis has answered.
 func OfQueue(err error) bool {
-	_, answered := errors.AsType[redis.Error](err)
-	return answered || errors.Is(err, errStuck)
+	return redisconn.Answered(err) || errors.Is(err, errStuck)
 }
 
 // errStuck is why a return makes no progress. The scripts pass over what they cannot
