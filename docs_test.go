@@ -238,7 +238,7 @@ func TestDocsExamples(t *testing.T) {
 		"schedule":  "remind\nclean up\nclean up\nclean up\n",
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +
-			"broken, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
+			"malformed, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
 		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nok: false\n" +
 			"orphan on scans: A task is in a processing list, and no worker holds it. Returned to the front of the queue.\n" +
 			"ok: true\nwaiting: 1\n",

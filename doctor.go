@@ -12,9 +12,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Check scans the fleet's keys and reports broken invariants, stuck tasks, a service that
-// falls behind, and risky server settings. It changes nothing. It looks twice at what may be normal for a moment, so give ctx at least two leases.
-// It fails with ErrDenied when the Redis user lacks the doctor's permissions.
+// Check scans the fleet's keys and reports broken invariants, stuck tasks, queues that fall
+// behind, and risky server settings. It changes nothing. It looks twice at anything that
+// may be transient, so give ctx at least two leases. It fails with ErrDenied when the Redis
+// user lacks the doctor's permissions.
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)
@@ -72,7 +73,7 @@ func lacking(err error) error {
 	if command != "" {
 		what = "run " + command
 	}
-	return fmt.Errorf("%w: the Redis user may not %s; give it the doctor's rule in docs/security.md: %w", ErrDenied, what, err)
+	return fmt.Errorf("%w: the Redis user may not %s; grant it the rule \"Doctor\" in docs/security.md: %w", ErrDenied, what, err)
 }
 
 // CheckOptions configure Check and Repair. What exceeds a limit that you set is a warning;
@@ -80,15 +81,15 @@ func lacking(err error) error {
 type CheckOptions struct {
 	// MaxRunTime is how long a task may run; 0 is an hour.
 	MaxRunTime time.Duration
-	// MaxWaitTime is how late a due task may start, and how long none may start while some
-	// wait; 0 is ten minutes.
+	// MaxWaitTime is how long after its due time a task may start, and how long a queue
+	// with waiting tasks may start none; 0 is ten minutes.
 	MaxWaitTime time.Duration
 	// MaxBacklog is how many due tasks may wait on a queue; 0 is any number, negative none.
 	MaxBacklog int
 	// MaxRetrying is how many tasks of a queue may wait for a retry; 0 is 10, negative none.
 	MaxRetrying int
-	// MaxFailed is how many tasks a failed queue may hold; 0 is none, as a notice; negative
-	// is none, as a warning.
+	// MaxFailed is how many tasks a failed queue may hold; 0 reports any failed task as a
+	// notice, negative as a warning.
 	MaxFailed int
 	// Ignore leaves findings of these kinds out of the report. Repair still repairs them.
 	Ignore []FindingKind
@@ -96,11 +97,11 @@ type CheckOptions struct {
 
 func (o *CheckOptions) check() error {
 	if o.MaxRunTime < 0 || o.MaxWaitTime < 0 {
-		return fmt.Errorf("%w: a MaxRun of %v and a MaxAge of %v; neither may be negative", ErrInvalid, o.MaxRunTime, o.MaxWaitTime)
+		return fmt.Errorf("%w: MaxRunTime %v and MaxWaitTime %v must not be negative", ErrInvalid, o.MaxRunTime, o.MaxWaitTime)
 	}
 	for _, kind := range o.Ignore {
 		if !slices.Contains(FindingKinds(), kind) {
-			return fmt.Errorf("%w: there is no kind of finding that is called %s", ErrInvalid, doctor.Shown(string(kind)))
+			return fmt.Errorf("%w: unknown finding kind %s in Ignore; see FindingKinds", ErrInvalid, doctor.Shown(string(kind)))
 		}
 	}
 	return nil
@@ -124,7 +125,7 @@ type Severity string
 // The severities.
 const (
 	SeverityError   Severity = "error"   // an invariant doesn't hold
-	SeverityWarning Severity = "warning" // tasks don't get done or may be lost, or exceed a limit that you set
+	SeverityWarning Severity = "warning" // tasks are stuck or at risk, or a limit that you set is exceeded
 	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
 )
 
@@ -132,10 +133,10 @@ const (
 type Finding struct {
 	Kind     FindingKind
 	Severity Severity
-	Queue    string // "" if it's of none; failed queues end in " (failed)"
+	Queue    string // "" if it concerns none; " (failed)" is appended for a failed queue
 	Key      string // in Redis; keys of tasks and nonces appear as #digest
 	Subject  string // the worker, attempt or digest that it's about, if any
-	Text     string // for people: what is wrong, and what was done or what to do
+	Text     string // human-readable: what is wrong, and what was done or what to do
 	Repaired bool
 }
 
@@ -154,14 +155,14 @@ func (f Finding) String() string {
 		line += fmt.Sprintf(" Key: %q.", f.Key)
 	}
 	if f.Subject != "" {
-		line += fmt.Sprintf(" Of: %q.", f.Subject)
+		line += fmt.Sprintf(" Subject: %q.", f.Subject)
 	}
 	return line
 }
 
 // A CheckReport is what Check and Repair have found.
 type CheckReport struct {
-	Queues   int       // that were examined, each with its failed queue
+	Queues   int       // examined, each with its failed queue
 	Keys     int       // that were examined
 	Findings []Finding // worst first
 	Omitted  int       // findings beyond the first 1,000
@@ -169,8 +170,8 @@ type CheckReport struct {
 	prefix   string    // that it looked under
 }
 
-// OK reports whether every invariant holds: no error is left. Warnings and notices don't
-// count.
+// OK reports whether every invariant holds, that is, whether no finding of severity error
+// is left. Warnings and notices don't count.
 func (r *CheckReport) OK() bool {
 	return !r.unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
 }
@@ -218,11 +219,11 @@ type Reason string
 // The reasons.
 const (
 	ReasonPaused       Reason = "paused"        // the queue is paused
-	ReasonNoWorker     Reason = "no-worker"     // nobody serves the queue
+	ReasonNoWorker     Reason = "no-worker"     // no worker serves the queue
 	ReasonBusy         Reason = "busy"          // no worker is idle
-	ReasonNotDue       Reason = "not-due"       // its time hasn't come
-	ReasonBehind       Reason = "behind"        // others start before it
-	ReasonBlocked      Reason = "blocked"       // its key runs
+	ReasonNotDue       Reason = "not-due"       // it isn't due yet
+	ReasonBehind       Reason = "behind"        // other tasks start before it
+	ReasonBlocked      Reason = "blocked"       // a task with its key is running
 	ReasonSuspect      Reason = "suspect"       // one more crash would fail it, so it waits to run alone
 	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
 	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
@@ -241,10 +242,10 @@ type TaskCopy struct {
 	Crashes int
 
 	// Of what runs.
-	AttemptID  string // the id of this run of the task
+	AttemptID  string // the id of this attempt
 	Token      int64
 	StartedAt  time.Time // by that peer's clock
-	WorkerID   string    // that holds it, or had it last
+	WorkerID   string    // the worker that holds it, or ran it last
 	WorkerName string    // "" if it isn't registered, as for Host and PID
 	Host       string
 	PID        int
@@ -260,11 +261,11 @@ type TaskCopy struct {
 type Explanation struct {
 	Queue       string
 	At          time.Time // by the clock of Redis
-	NoSuchQueue bool      // nothing is known of a queue with that name
+	NoSuchQueue bool      // no queue with that name exists
 	Paused      bool
 	Workers     int // that serve the queue
 	IdleWorkers int // with free slots and nothing to do
-	NotSearched int // waiting tasks beyond those that were searched
+	NotSearched int // waiting tasks that weren't searched
 	Copies      []TaskCopy
 
 	prefix string // under which nothing was found
@@ -308,11 +309,11 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 	return e, nil
 }
 
-// String returns a few sentences for people, without payload and key.
+// String returns a few human-readable sentences, without payload and key.
 func (e *Explanation) String() string {
 	switch {
 	case len(e.Copies) == 0 && e.NotSearched > 0:
-		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d that are waiting there, which weren't read.", e.Queue, e.NotSearched)
+		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d waiting tasks, which weren't searched.", e.Queue, e.NotSearched)
 	case e.NoSuchQueue:
 		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.prefix)
 	case len(e.Copies) == 0:
@@ -343,7 +344,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		if !c.StartedAt.IsZero() {
 			fmt.Fprintf(&s, " since %s", doctor.Clock(c.StartedAt))
 		}
-		fmt.Fprintf(&s, ", as run %s with token %d.", doctor.Shown(c.AttemptID), c.Token)
+		fmt.Fprintf(&s, ", as attempt %s with token %d.", doctor.Shown(c.AttemptID), c.Token)
 	case CopyFailed:
 		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, doctor.Clock(c.FailedAt), doctor.Shown(string(c.Kind)), counts, c.Error)
 	}
@@ -360,7 +361,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", doctor.Tasks(c.Before, "starts", "start"))
 		case ReasonSuspect:
-			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", doctor.Several(c.Crashes, "worker"))
+			fmt.Fprintf(&s, " %s died holding it. It's one crash away from failing, so it waits until its peer runs no other such task.", doctor.Several(c.Crashes, "worker"))
 		case ReasonLeaseExpired:
 			s.WriteString(" The worker's heartbeats have stopped.")
 			if !c.EvictAt.IsZero() {

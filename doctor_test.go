@@ -25,7 +25,7 @@ type damage struct {
 	kind     worqr.FindingKind
 	severity worqr.Severity
 	heals    bool     // Repair mends it
-	alone    bool     // nobody serves the queue
+	alone    bool     // no worker serves the queue
 	tasks    []string // that are there afterwards, sorted
 	also     []worqr.FindingKind
 }
@@ -232,7 +232,7 @@ func severities(r *worqr.CheckReport) map[worqr.FindingKind]worqr.Severity {
 }
 
 // A pause that tasks wait for is always told: as a danger while they become more. It
-// does not hide that nobody serves the queue.
+// does not hide that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -362,7 +362,7 @@ func TestExplain(t *testing.T) {
 	is.True(time.Since(c.StartedAt) < patience)
 	says := explain("running").String() // "process" is both a run of a task and what has a pid, so it is neither
 	is.True(strings.Contains(says, fmt.Sprintf("(the worker, pid %d on %s)", os.Getpid(), host)))
-	is.True(strings.Contains(says, fmt.Sprintf("as run %s with token %d.", c.AttemptID, c.Token)))
+	is.True(strings.Contains(says, fmt.Sprintf("as attempt %s with token %d.", c.AttemptID, c.Token)))
 	is.True(!strings.Contains(says, "process"))
 	is.NoErr(tasks[1].Retry(t.Context(), time.Hour))
 	c = explain("scheduled not-due").Copies[0]

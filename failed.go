@@ -19,7 +19,7 @@ type FailedTask struct {
 	Error    string    // the text of the last error, at most 4,096 bytes
 	Retries  int       // attempts that failed before the last
 	Crashes  int       // workers that died holding it
-	WorkerID string    // that had it last; for FailureCrashed, the one that found it
+	WorkerID string    // that ran it last; for FailureCrashed, the one that moved it to the failed queue
 	FailedAt time.Time // by the clock of Redis
 }
 
@@ -37,16 +37,16 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first, without those that OnFailed works on. Those
-// that it will retry come last.
+// Failed yields the failed tasks, newest first, without those that OnFailed works on. Tasks
+// that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return listed(store.FailedTasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
-// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their
-// key, with their counts at zero, and returns their number. With no ids it does nothing.
-// Those whose key is taken stay, and so do those that OnFailed works on. When it fails, call
-// it again.
+// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under
+// their key, with their counts at zero, and returns their number. With no ids it does
+// nothing. Tasks whose key already has a waiting task stay, and so do those that OnFailed
+// works on. When it fails, call it again.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("requeue failed tasks", err)
@@ -66,7 +66,7 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	return n, q.wrap("requeue all failed tasks", err)
 }
 
-// DeleteFailed drops the failed tasks with these ids, except those that OnFailed works on,
+// DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
 // and returns their number. With no ids it does nothing. When it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
@@ -106,7 +106,7 @@ func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 // LogValue implements slog.LogValuer.
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("reason", t.Error),
+		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }

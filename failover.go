@@ -16,9 +16,9 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep evicts workers whose lease had already expired at an earlier look, and returns their
-// ids. Running peers do this with every heartbeat; Sweep is for fleets without one. The error
-// names each queue that couldn't be visited.
+// Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns
+// their ids. Running peers do this with every heartbeat; Sweep is for fleets without a
+// running peer. The error names each queue that couldn't be visited.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

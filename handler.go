@@ -38,7 +38,7 @@ import (
 //	ErrLeaseExpired   Redis didn't answer in time; another may run the task
 //	ErrShutdown       Options.Drain is over; the task returns to the front
 //
-// Then a nil result still finishes the task. A handler that doesn't return within Grace is
+// Even then, returning nil finishes the task. A handler that doesn't return within Grace is
 // disowned: its task ends as if it had returned the cause, and another task gets its slot.
 //
 // Handlers must be idempotent: a task may have run before, partly or completely. If that
@@ -57,10 +57,10 @@ type HandleOptions struct {
 	// Grace is how long a handler may go on after its context has ended; 0 is 10 s.
 	Grace time.Duration
 	// MaxRetries is how often a failed task is retried before it goes to the failed queue;
-	// 0 is 10, negative is never.
+	// 0 is 10, negative is no retries.
 	MaxRetries int
-	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3, negative
-	// is any number.
+	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3,
+	// negative is no limit.
 	MaxCrashes int
 	// Backoff returns the delay before a retry, which counts from 1. Nil is 2 s, doubling to
 	// 5 min, ±25 %. It must be safe for concurrent use.
@@ -73,19 +73,20 @@ type HandleOptions struct {
 	// KeepFailed is how many failed tasks the queue keeps; 0 is 1,000. The oldest are dropped,
 	// counted and logged.
 	KeepFailed int
-	// OnFailed, if set, handles the tasks of the failed queue. What it finishes is gone; when it
-	// fails, the task is retried.
+	// OnFailed, if set, handles the tasks of the failed queue. A task it finishes is
+	// removed; if it returns an error, the task is retried.
 	OnFailed Handler
 	// OnFailedOptions are the options of OnFailed. There, Concurrency 0 is 1, MaxRetries 0 is
 	// 100, and Backoff nil is 10 s, doubling to 15 min.
 	OnFailedOptions *HandleOptions
 	// Priority orders the peer's queues when they compete for Options.Capacity: higher goes
-	// first. Every eighth task is of the queue that has waited longest.
+	// first. Every eighth task comes from the queue that has waited longest.
 	Priority int
 	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
 	Weight int
-	// Prefetch is how many tasks a peer may hold beyond those that run. 0 adapts to the pace of
-	// the handlers and the round trip; negative is none. Set it only if all tasks are short.
+	// Prefetch is how many tasks a peer may hold beyond those that run. 0 adapts to the
+	// pace of the handlers and the round trip; negative is none. Set a positive number only
+	// if all tasks are short.
 	Prefetch int
 }
 
@@ -165,9 +166,9 @@ func (o *HandleOptions) check(capacity int) error {
 	case o.OnPanic != RetryOnPanic && o.OnPanic != FailOnPanic:
 		return fmt.Errorf("%w: unknown OnPanic %d", ErrInvalid, o.OnPanic)
 	case capacity > 0 && o.Weight > capacity:
-		return fmt.Errorf("%w: a task of Weight %d does not fit into a Capacity of %d", ErrInvalid, o.Weight, capacity)
+		return fmt.Errorf("%w: Weight %d is above Capacity %d", ErrInvalid, o.Weight, capacity)
 	case f != nil && (f.OnFailed != nil || f.OnFailedOptions != nil || f.KeepFailed != 0):
-		return fmt.Errorf("%w: in FailedOptions, OnFailed, FailedOptions and KeepFailed must be left out", ErrInvalid)
+		return fmt.Errorf("%w: OnFailedOptions can't have OnFailed, OnFailedOptions or KeepFailed", ErrInvalid)
 	}
 	if err := f.check(capacity); err != nil {
 		return fmt.Errorf("options of OnFailed: %w", err)
@@ -187,7 +188,7 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case err != nil:
 		panic(wrap(fmt.Sprintf("options for the handler of %q", q.name), err).Error())
 	case opts != nil && opts.OnFailedOptions != nil && opts.OnFailed == nil:
-		panic(fmt.Sprintf("worqr: options for the handler of %q: bad option: FailedOptions without OnFailed", q.name))
+		panic(fmt.Sprintf("worqr: options for the handler of %q: OnFailedOptions is set without OnFailed", q.name))
 	}
 	o := opts.withDefaults()
 
@@ -240,11 +241,11 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	case s == nil:
 		err = errors.New("the queue has no handler")
 	case o.OnFailed != nil:
-		err = errors.New("handlers cannot be changed; leave OnFailed nil")
+		err = errors.New("OnFailed can't be changed; leave it nil")
 	case f == nil && o.OnFailedOptions != nil:
-		err = errors.New("there are FailedOptions, but no OnFailed")
+		err = errors.New("OnFailedOptions is set without OnFailed")
 	case o.Exclusive != s.Options().Exclusive, f != nil && of.Exclusive != f.Options().Exclusive:
-		err = errors.New("whether it is Exclusive cannot be changed")
+		err = errors.New("Exclusive can't be changed")
 	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -263,7 +264,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 // block, and fails with ErrInvalid if units is negative.
 func (p *Peer) SetCapacity(units int) error {
 	if units < 0 {
-		return wrap("set capacity", fmt.Errorf("%w: %d units", ErrInvalid, units))
+		return wrap("set capacity", fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, units))
 	}
 	p.capacity.SetTotal(units)
 	p.capacity.Pass()
@@ -297,22 +298,22 @@ const (
 	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
 	FailureError = FailureKind(store.Failed)
 	// FailureMalformed: its payload can't be decoded.
-	FailureMalformed = FailureKind(store.Broken)
+	FailureMalformed = FailureKind(store.Malformed)
 	// FailureCrashed: too many workers died holding it.
 	FailureCrashed = FailureKind(store.Crashed)
 )
 
 // Permanent makes a handler's error final: the task goes to the failed queue. It returns nil
-// if err is nil. Of Permanent, Malformed and RetryAfter around an error, the outermost
-// decides.
+// if err is nil. If Permanent, Malformed and RetryAfter are nested, the outermost decides.
 func Permanent(err error) error { return engine.Permanent(err) }
 
-// Malformed is Permanent for a payload that can't be decoded: the failed task has the kind
-// FailureMalformed. It returns nil if err is nil.
+// Malformed is like Permanent, for a payload that can't be decoded: the failed task has the
+// kind FailureMalformed. It returns nil if err is nil.
 func Malformed(err error) error { return engine.Malformed(err) }
 
-// RetryAfter retries the task after d instead of Backoff; at once if d is negative.
-// MaxRetries still applies. It returns nil if err is nil.
+// RetryAfter makes a handler's error retry the task after d, instead of the delay from
+// Backoff; at once if d is negative. MaxRetries still applies. It returns nil if err is
+// nil.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
@@ -353,7 +354,7 @@ func undecodable(err error, into reflect.Type, size int) error {
 		}
 		return fmt.Errorf("not a %v: %swant %v, found %s, at byte %d of %d", into, field, e.Type, found, e.Offset, size)
 	}
-	return fmt.Errorf("not a %v: refused with a %T", into, err)
+	return fmt.Errorf("not a %v: UnmarshalJSON failed with a %T", into, err)
 }
 
 // kinds are those of JSON.
@@ -392,7 +393,7 @@ func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	for i, v := range vs {
 		p, err := json.Marshal(v)
 		if err != nil {
-			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, cannot be JSON: %s", ErrInvalid, i+1, len(vs), v, unencodable(err)))
+			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, can't be encoded as JSON: %s", ErrInvalid, i+1, len(vs), v, unencodable(err)))
 		}
 		payloads[i] = p
 	}
@@ -414,9 +415,9 @@ func unencodable(err error) string {
 const exitBroken = 65 // EX_DATAERR of sysexits.h
 
 // Command returns a Handler that runs a program for each task, without a shell. The program
-// reads the payload from standard input; its standard output, up to 1 MiB, becomes t.Result.
-// Status 0 finishes the task, 65 is Malformed, any other is an error that matches
-// *exec.ExitError. When ctx ends, its whole process group is killed.
+// reads the payload from standard input; its standard output, up to 1 MiB, becomes
+// t.Result. Exit status 0 finishes the task, 65 is a Malformed error, and any other is an
+// error that matches *exec.ExitError. When ctx ends, its whole process group is killed.
 //
 // The environment has PATH, HOME and the like, and WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN,
 // WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES. It has none of the peer's other variables,

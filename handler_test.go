@@ -225,7 +225,7 @@ func TestJSONUndecodable(t *testing.T) {
 		"another type":     {`"secret"`, "not a worqr_test.mail: want worqr_test.mail, found string, at byte"},
 		"type of a field":  {`{"Size":"secret"}`, "field Size: want int, found string, at byte"},
 		"number too large": {`{"Size":77777777777777777777}`, "field Size: want int, found number, at byte"},
-		"method":           {`{"Sent":"secret"}`, "refused with a *time.ParseError"},
+		"method":           {`{"Sent":"secret"}`, "UnmarshalJSON failed with a *time.ParseError"},
 		"string option":    {`{"Count":"secret77"}`, "worqr_test.mail"},
 		"too deep":         {strings.Repeat("[", 20000), "of 20000"},
 	} {

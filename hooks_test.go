@@ -169,7 +169,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	g := newGate(func(line string) bool { return strings.Contains(line, "comes back under a new id") })
+	g := newGate(func(line string) bool { return strings.Contains(line, "coming back under a new id") })
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
 	p.BeforeLog(g.Before)
 	starts, causes := held(t, p, "b", nil)

@@ -16,7 +16,7 @@ type EventKind string
 
 // The kinds of event.
 const (
-	// EventSync comes first and after each gap: from here on nothing is missed until the next.
+	// EventSync comes first and after each gap: no event is missed until the next EventSync.
 	EventSync EventKind = "sync"
 	// EventWork: Count tasks were enqueued, by one call or several.
 	EventWork EventKind = "work"
@@ -38,7 +38,7 @@ type Event struct {
 	Result   []byte // of EventDone; nil if there is none or it's large
 	Count    int    // of EventWork
 
-	// In bytes, and SHA-1 in hex of what is large; it may be missing.
+	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
 	PayloadSize, ResultSize     int
 	PayloadDigest, ResultDigest string
 }
@@ -51,9 +51,9 @@ const (
 	eventBytes  = 16 << 20
 )
 
-// Events yields what happens on the named queues, or on all if none is named, beginning with
-// EventSync. While Redis can't be reached, or refuses a channel, it yields that as an error,
-// and the loop may go on. It ends when ctx ends, and after Close. Events aren't stored.
+// Events yields what happens on the named queues, or on all if none is named, beginning
+// with EventSync. While Redis can't be reached, or refuses a channel, it yields an error,
+// and the loop may continue. It ends when ctx ends, and after Close. Events aren't stored.
 func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		inbox, stop, err := p.observe(queues)

@@ -32,7 +32,7 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	return payload, q.wrap("peek", err)
 }
 
-// Tasks yields the waiting payloads, front first, without tasks whose key runs.
+// Tasks yields the waiting payloads, front first, except tasks whose key is running.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return listed(store.Tasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }
@@ -114,9 +114,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.wrap("resume", store.Resume(ctx, q.peer.calls, q.keys))
 }
 
-// Delete drops all that waits. What runs isn't touched. A pause stays, and so do failed
-// tasks. Tasks that are added meanwhile may be dropped, too; if they come too fast, Delete
-// fails.
+// Delete drops all waiting tasks. Running tasks, failed tasks and a pause stay. It may also
+// drop tasks added meanwhile; if they arrive too fast, Delete fails.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)

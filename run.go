@@ -18,9 +18,9 @@ import (
 // ends the contexts of the others with ErrShutdown, returns their tasks to the front, and
 // leaves. That takes at most Drain, Grace and 5 s.
 //
-// Run survives every failure of Redis. It fails when it couldn't leave cleanly or handlers
-// were disowned, when it has never reached Redis, with ErrEvictionPolicy, if Redis is older
-// than 6.2, and when called twice.
+// Run survives every failure of Redis. It fails if it couldn't leave cleanly, if handlers
+// were abandoned, if it never reached Redis, with ErrEvictionPolicy, if Redis is older than
+// 6.2, or if called twice.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)

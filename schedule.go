@@ -15,18 +15,19 @@ type Reschedule int
 
 // The rules.
 const (
-	RescheduleAlways    Reschedule = iota // whatever the time is
-	RescheduleNever                       // not at all; with KeepPayload, put only if nothing waits
+	RescheduleAlways    Reschedule = iota // to At, in every case
+	RescheduleNever                       // not at all; with KeepPayload, Put has an effect only if nothing waits
 	RescheduleIfLater                     // only to a later time
 	RescheduleIfEarlier                   // only to an earlier time
 )
 
 var rules = map[Reschedule]store.When{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
 
-// PutOptions configure a Put. All but At is about a task that already waits under the key.
+// PutOptions configure a Put. All fields but At affect only a task that already waits under
+// the key.
 type PutOptions struct {
 	At          time.Time  // when to start; zero is now
-	KeepPayload bool       // leaves its payload and its counts
+	KeepPayload bool       // keeps the waiting task's payload and counts
 	Reschedule  Reschedule // whether its time changes
 	// KeepCounts leaves its retries and crashes. By default a new payload sets them to zero.
 	KeepCounts bool
@@ -56,7 +57,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	}
 	when, ok := rules[o.Reschedule]
 	if !ok {
-		return fmt.Errorf("%w: unknown When %d", ErrInvalid, o.Reschedule)
+		return fmt.Errorf("%w: unknown Reschedule %d", ErrInvalid, o.Reschedule)
 	}
 	at, err := millis(o.At)
 	if err != nil {
@@ -98,7 +99,7 @@ func millis(t time.Time) (int64, error) {
 }
 
 // EnqueueAt schedules payload for at under a new key, which it returns. Otherwise it's like
-// Put; if you repeat it, the task is there twice.
+// Put, but repeating it schedules the task twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
@@ -129,7 +130,7 @@ type ScheduledTask struct {
 	Crashes int // of a task with a key
 }
 
-// Scheduled yields the schedule, earliest first, without tasks whose key runs.
+// Scheduled yields the schedule, earliest first, except tasks whose key is running.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
 	return listed(store.Scheduled(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
 		return ScheduledTask{Key: t.Key, Payload: t.Payload, DueAt: time.UnixMilli(t.Due), Retries: t.Retries, Crashes: t.Crashes}

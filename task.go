@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it; a task with a handler
-// ends when that returns.
+// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it. If a handler runs
+// it, it ends when the handler returns.
 type Task struct {
 	AttemptID string // a UUIDv7
 	Queue     string
@@ -22,7 +22,7 @@ type Task struct {
 	Retries   int         // attempts that failed before this one
 	Crashes   int         // workers that died holding it
 	Failure   *FailedTask // for OnFailed: what happened
-	Result    []byte      // set it before the end; EventDone carries it
+	Result    []byte      // set it before the task ends; EventDone carries it
 
 	attempt *engine.Attempt
 }
@@ -37,13 +37,19 @@ func taskOf(queue string, a *engine.Attempt) *Task {
 	return t
 }
 
-// Context ends when the task should no longer be worked on. Its cause says why, as for a
-// [Handler]; context.Canceled if the task has ended.
-func (t *Task) Context() context.Context { return t.attempt.Context() }
+// Context returns a context that ends when work on the task should stop. Its cause says
+// why, as for a [Handler]; context.Canceled if the task has ended. A task that you made
+// yourself has a context that never ends.
+func (t *Task) Context() context.Context {
+	if t.attempt == nil {
+		return context.Background()
+	}
+	return t.attempt.Context()
+}
 
 // StartTask takes the task at the front: what is due in the schedule, else the first of the
-// list. It fails with ErrNoTask, and with ErrNotWorking unless StartWork was called. If ctx
-// ends meanwhile, the task is put back.
+// list. It fails with ErrNoTask, and with ErrNotWorking if the worker doesn't serve the queue. If ctx
+// ends first, the task returns to the queue.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	tasks, err := q.startTasks(ctx, 1)
 	if err != nil {
@@ -52,8 +58,7 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	return tasks[0], nil
 }
 
-// StartTasks takes up to n tasks, 1 to 1,000, in their order, and at least one if it doesn't
-// fail.
+// StartTasks takes up to n tasks, 1 to 1,000, in their order, and at least one unless it fails.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -64,7 +69,7 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 		return nil, q.bad
 	}
 	if n < 1 || n > engine.MaxStarts {
-		return nil, fmt.Errorf("%w: %d tasks at once; from 1 to %d", ErrInvalid, n, engine.MaxStarts)
+		return nil, fmt.Errorf("%w: can't start %d tasks at once; the limit is 1 to %d", ErrInvalid, n, engine.MaxStarts)
 	}
 	r, err := q.peer.fleet.Session(q.id)
 	if err != nil {
@@ -84,22 +89,22 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 // Finish ends the task for good. It fails with ErrNotOwner if this worker no longer holds it.
 // After any other error, ErrUnknownOutcome included, you may repeat it.
 func (t *Task) Finish(ctx context.Context) error {
-	return t.wrap("finish task", t.attempt.End(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
+	return t.wrap("finish task", t.end(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
 }
 
 // Stop ends this attempt and returns the task to the front, or drops it if it was canceled.
 // It fails as Finish does.
 func (t *Task) Stop(ctx context.Context) error {
-	return t.wrap("stop task", t.attempt.End(ctx, store.Outcome{Verb: store.Stop}))
+	return t.wrap("stop task", t.end(ctx, store.Outcome{Verb: store.Stop}))
 }
 
 // Retry ends this attempt as failed and retries the task after delay, or drops it if it was
 // canceled. MaxRetries doesn't apply. It fails as Finish does.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
 	if delay < 0 || delay > engine.Longest {
-		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v", ErrInvalid, delay))
+		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v isn't between 0 and 100 years", ErrInvalid, delay))
 	}
-	return t.wrap("retry task", t.attempt.End(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
+	return t.wrap("retry task", t.end(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
 }
 
 // Fail moves the task to the failed queue with the text of reason, or drops it if it was
@@ -108,7 +113,15 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
 	}
-	return t.wrap("fail task", t.attempt.End(ctx, engine.OutcomeOf(reason)))
+	return t.wrap("fail task", t.end(ctx, engine.OutcomeOf(reason)))
+}
+
+// end says how the attempt ends. No worker holds a task that the caller has made.
+func (t *Task) end(ctx context.Context, o store.Outcome) error {
+	if t.attempt == nil {
+		return ErrNotOwner
+	}
+	return t.attempt.End(ctx, o)
 }
 
 func (t *Task) wrap(verb string, err error) error { return wrapOn(t.Queue, verb, err) }
@@ -139,7 +152,7 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.wrap("enqueue", err)
 }
 
-// EnqueueOnce is an Enqueue that may be repeated: within ten minutes, only the first call
+// EnqueueOnce is like Enqueue, but safe to repeat: within ten minutes, only the first call
 // with the nonce, 1 to MaxKeySize bytes, enqueues. Fresh is true for that one.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
@@ -247,7 +260,8 @@ type CancelReport struct {
 
 // Wait blocks until everything that was running at this cancel has ended, and sets Stopped
 // and Finished. If a worker died, that takes until a peer has returned its tasks. When it
-// fails you may call it again. ErrUnknownOutcome means that Redis has lost what still ran.
+// fails you may call it again. ErrUnknownOutcome means that Redis lost its record of the
+// running tasks.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	if c.receipt.Token == 0 {
 		return nil // nothing ran

@@ -332,3 +332,19 @@ func TestVerbs(t *testing.T) {
 	is.NoErr(p.StopWorker(ctx))
 	nothingLeft(t, prefix, "q")
 }
+
+// A task that a test has made belongs to no worker, and can still be handed to a handler.
+func TestTaskMadeByHand(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	task := &worqr.Task{Payload: []byte("a")}
+	is.NoErr(task.Context().Err())
+	for _, end := range []func() error{
+		func() error { return task.Finish(t.Context()) },
+		func() error { return task.Stop(t.Context()) },
+		func() error { return task.Retry(t.Context(), 0) },
+		func() error { return task.Fail(t.Context(), errors.New("no")) },
+	} {
+		is.True(errors.Is(end(), worqr.ErrNotOwner))
+	}
+}

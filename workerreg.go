@@ -45,7 +45,8 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 }
 
 // StartWork joins the workers of the queue, so that you can call StartTask. It fails with
-// ErrNotStarted, and with ErrInvalid if the queue has a handler, which Run serves.
+// ErrNotStarted, and with ErrInvalid if the queue has a handler and Run hasn't been called.
+// While Run is running, it resumes serving a queue after StopWork.
 func (q *Queue) StartWork(ctx context.Context) error {
 	p := q.peer
 	switch {
@@ -66,8 +67,9 @@ func (p *Peer) handles(queue string) bool {
 	return p.services[queue] != nil
 }
 
-// StopWork ends the contexts of the peer's tasks of the queue with ErrShutdown, returns them
-// to the front and leaves. It fails with ErrNotWorking.
+// StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
+// the tasks to the front and stops serving the queue. It fails with ErrNotWorking if the
+// peer isn't serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
@@ -100,7 +102,7 @@ type Worker struct {
 	StuckHandlers int
 }
 
-// Workers yields the registered peers, without those that were silent for two leases.
+// Workers yields the registered peers, except those silent for more than two leases.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
 	return listed(store.Workers(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
 }

@@ -12,7 +12,7 @@
 //
 // # Terms
 //
-// A task is a unit of work; its payload is raw bytes. A queue is a first in, first out list
+// A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list
 // of tasks, with a schedule beside it: tasks that have a key or a time, and those that wait
 // for a retry. When due, these start before the list. An attempt is one start of a task
 // until its end. A worker is a registered peer. It renews its lease with heartbeats. A
@@ -29,12 +29,12 @@
 //
 // # Calls
 //
-// All methods are safe for concurrent use. Those that take a context block until Redis has
-// answered or the context ends, and fail when Redis shows no sign of life for
-// [Options.CallTimeout]. If the call was sent and the reply lost, it may have been carried
-// out: the error is [ErrUnknownOutcome]. With any other error it wasn't.
+// All methods are safe for concurrent use. Methods that take a context block until Redis
+// answers or the context ends, and fail if Redis sends nothing for [Options.CallTimeout].
+// If the call was sent and the reply lost, it may have taken effect: the error is
+// [ErrUnknownOutcome]. With any other error, it had no effect.
 //
-// Sequences read a page at a time. They aren't snapshots, and end after the first error.
+// Iterators read a page at a time. They aren't snapshots, and stop after the first error.
 // Values print and log without payloads, keys and results.
 package worqr
 
@@ -89,7 +89,7 @@ var (
 	// ErrBadName: the name of a queue, or a prefix, isn't allowed.
 	ErrBadName = errors.New("worqr: bad name")
 	// ErrInvalid: an option or an argument isn't valid; the error says which.
-	ErrInvalid = errors.New("worqr: bad option")
+	ErrInvalid = errors.New("worqr: invalid argument")
 	// ErrTooLarge: something is over its limit, and nothing was sent. It comes with ErrInvalid or
 	// ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
@@ -102,30 +102,29 @@ var (
 	ErrDenied = errors.New("worqr: permission denied")
 )
 
-// A Pool hands out connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
-// keeps up to five. A *redis.Pool only dials them, so its limits don't apply. For large
-// payloads over slow links prefer Open.
+// A Pool provides connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
+// keeps up to five of them. A *redis.Pool only dials them, so its limits don't apply. For
+// large payloads over slow links prefer Open.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
 // Options configure a Peer. A zero field has its default. docs/options.md says more.
 type Options struct {
-	// Prefix begins every key and channel; "" is "worqr". Fleets in several databases of one
-	// Redis need a prefix each.
+	// Prefix is the start of every key and channel name; "" is "worqr". Fleets in different
+	// databases of one Redis each need their own prefix.
 	Prefix string
 	// Name is a human-readable name, shown next to the worker's id; "" is host:pid.
 	Name string
-	// Lease is the silence after which other peers take over this one's tasks; 0 is 3 s,
-	// negative is forever. All peers of a queue should have the same.
+	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3
+	// s, negative never expires. Use the same for all peers of a queue.
 	Lease time.Duration
-	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s, negative is
-	// not at all.
+	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s, negative is no time.
 	Drain time.Duration
 	// Capacity is how many units all handlers together may occupy, each task as many as its
 	// queue's Weight; 0 is no limit.
 	Capacity int
-	// CallTimeout is how long a call waits for a sign of life from Redis; 0 is 5 s. Each MiB of
+	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
 	// MaxPayload is the size in bytes of the largest payload that this peer enqueues; 0 is
@@ -136,7 +135,7 @@ type Options struct {
 	MaxResult int
 	// TLSConfig configures rediss:// connections of Open. It must not change afterwards.
 	TLSConfig *tls.Config
-	// Logger gets the log lines; nil is slog.Default. One goroutine calls it, so a slow Logger
+	// Logger receives log records; nil is slog.Default. One goroutine calls it, so a slow Logger
 	// delays only the log.
 	Logger *slog.Logger
 	// FailureLog says which failures of handlers are logged.
@@ -227,8 +226,8 @@ type Peer struct {
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
-// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O. A lone name is a password, as
-// in redis-cli.
+// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O. A name without a colon is the
+// password, as in redis-cli.
 func Open(url string, opts *Options) (*Peer, error) {
 	var config *tls.Config
 	if opts != nil {
@@ -280,13 +279,12 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 	return p
 }
 
-// WorkerID returns the present id of the worker. It changes when the peer was evicted and
-// came back.
+// WorkerID returns the worker's current id. It changes when the peer is evicted and comes back.
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the connections that the peer has
-// opened, but no Pool. It blocks at most twice CallTimeout. While Run hasn't returned it does
-// nothing and fails. Other calls fail with ErrShutdown afterwards.
+// opened, but no Pool. It blocks at most twice CallTimeout. Until Run has returned, it does
+// nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -425,20 +423,20 @@ func public(err error) error {
 
 // PeerStats count what a peer has done since it was made.
 type PeerStats struct {
-	Started         int64 // tasks handed to a handler or a caller
+	Started         int64 // tasks passed to a handler, or returned by StartTask
 	Finished        int64
 	Stopped         int64 // returned to the front after they had started
 	Canceled        int64 // ended because they were canceled
 	Retried         int64 // attempts that ended with a retry
 	Failed          int64 // moved to the failed queue
 	Dropped         int64 // dropped from a full failed queue (HandleOptions.KeepFailed)
-	TakenOver       int64 // lost to another worker, or ended too late
+	TakenOver       int64 // taken over by another worker, or ended too late
 	HandlerErrors   int64 // panics included
 	WorkersEvicted  int64 // by this peer
 	TasksReturned   int64 // of evicted workers
 	TimesEvicted    int64
 	RunningHandlers int64
-	StuckHandlers   int64 // disowned and not returned
+	StuckHandlers   int64 // handlers that were abandoned and haven't returned
 }
 
 // Stats returns the counters of this process. It does no I/O.
@@ -462,7 +460,7 @@ const (
 	// LogLimited logs up to 20 failures a second for a queue and 50 for the peer, then their
 	// number.
 	LogLimited FailureLog = iota
-	// LogAll logs each failure, as far as the Logger keeps up.
+	// LogAll logs every failure, unless the Logger can't keep up.
 	LogAll
 	// LogPanics logs panics only, as LogLimited does.
 	LogPanics

@@ -18,7 +18,7 @@ import (
 
 // A target is the fleet that a command looks at.
 type target struct {
-	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at; the default is redis://localhost:6379. If the URL has a password, set the environment variable: other users of the machine see arguments."`
+	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at; the default is redis://localhost:6379. If the URL has a password, set the environment variable: other users of the machine can see command-line arguments."`
 	Prefix string        `default:"worqr" help:"Prefix of the fleet's keys."`
 	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
 }
@@ -32,8 +32,8 @@ type checkCommand struct {
 	target
 	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
 	MaxRun      time.Duration `help:"How long a task may run."`
-	MaxAge      time.Duration `help:"How long a task that is due may wait, and a queue may start nothing while tasks wait."`
-	MaxWaiting  *int          `help:"How many tasks of a queue may wait that are due."`
+	MaxAge      time.Duration `help:"How long a due task may wait, and how long a queue with waiting tasks may start none."`
+	MaxWaiting  *int          `help:"How many due tasks may wait on a queue."`
 	MaxRetrying *int          `help:"How many tasks of a queue may wait to be retried."`
 	MaxFailed   *int          `help:"How many failed tasks a queue may have."`
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of this kind, such as persistence. May be repeated."`
@@ -63,7 +63,7 @@ func most(limit *int) int {
 func (checkCommand) Help() string {
 	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
 		"The exit status is 0 if no error and no warning is left, 1 if one is, and 2 if the check itself failed. " +
-		"So it can serve as an alert: --ignore what you accept, by the kind that a finding has in parentheses."
+		"So you can use it as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore."
 }
 
 // check refuses names that no fleet has, and does not repeat them: in their place may
@@ -81,7 +81,7 @@ func (c *checkCommand) Validate() error {
 		return err
 	}
 	if c.Repair && c.Lease == 0 {
-		return usage("--repair needs --lease, that of the fleet's peers: a worker that is silent for longer is failed")
+		return usage("--repair needs --lease, the lease of the fleet's peers: a worker that is silent for longer is evicted")
 	}
 	if c.MaxRun < 0 || c.MaxAge < 0 {
 		return usage("neither --max-run nor --max-age may be negative")
@@ -123,12 +123,12 @@ type explainCommand struct {
 	target
 	Queue   string  `arg:"" help:"Name of the queue."`
 	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and --key, standard input is the payload, byte for byte: printf adds no newline, echo does. The empty payload is written \"\"."`
-	Key     *string `placeholder:"KEY" help:"Explain what is under this key, whatever its payload."`
+	Key     *string `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
 }
 
 // Help is called by kong.
 func (explainCommand) Help() string {
-	return "The payload is not printed. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 when that could not be found out."
+	return "The payload is not printed. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
 }
 
 // Validate is called by kong.
@@ -140,11 +140,11 @@ func (c *explainCommand) Validate() error {
 	case c.Queue == "":
 		return usage("expected \"<queue>\", the name of a queue")
 	case strings.Contains(c.Queue, "://"):
-		return usage("a URL stands where the name of the queue belongs; use REDIS_URL or --redis")
+		return usage("expected the name of a queue, not a URL; set REDIS_URL or --redis")
 	case keys.CheckName(c.Queue) != nil:
-		return usage("that is no name of a queue: names have 1 to 255 bytes, and no braces, spaces or control bytes")
+		return usage("not a valid queue name: use 1 to 255 bytes without braces, spaces or control bytes")
 	case c.Payload != nil && c.Key != nil:
-		return usage("either a payload or --key")
+		return usage("expected a payload or --key, not both")
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, in io.Read
 		return q.Explain(ctx, []byte(*c.Payload))
 	}
 	if f, ok := in.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(errs, "worqr: waiting for the payload, to the byte; Ctrl-D ends it") // who does not see it types anyway
+		fmt.Fprintln(errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // who does not see it types anyway
 	}
 	payload, err := io.ReadAll(in)
 	switch {

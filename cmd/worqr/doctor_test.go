@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 	_, err := conn.Do("SET", "p:token:{q}", 5)
 	is.NoErr(err)
 	check(exitUnwell, "error (orphan)")
-	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and nobody serves the queue
+	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and no worker serves the queue
 	check(exitUnwell, "warning (no-worker)")
 	n, err := redis.Int(conn.Do("LLEN", "p:queues:{q}"))
 	is.NoErr(err)
@@ -149,8 +149,8 @@ func TestExplain(t *testing.T) {
 		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "No copy"},
 		{"other queue", "", []string{"other", canary}, exitUnwell, "No queue \"other\" exists under the prefix"},
 		{"empty key", "", []string{"q", "--key", ""}, exitFailed, "explain on \"q\""},
-		{"bad name", "", []string{"q q", canary}, exitFailed, "no name of a queue"},
-		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "either"},
+		{"bad name", "", []string{"q q", canary}, exitFailed, "not a valid queue name"},
+		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "not both"},
 		{"neither", "", nil, exitFailed, "<queue>"},
 		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass \"\""},
 	} {
@@ -201,7 +201,7 @@ func TestExplainWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			status := run(append(args[:len(args):len(args)], c.args...), c.in, &out, &errs)
-			if status != c.status || strings.Contains(errs.String(), "waiting for the payload") != c.waits || strings.Contains(out.String(), "waiting for the payload") {
+			if status != c.status || strings.Contains(errs.String(), "reading the payload") != c.waits || strings.Contains(out.String(), "reading the payload") {
 				t.Errorf("exit status %d, want %d:\n%s\n%s", status, c.status, out.String(), errs.String())
 			}
 		})

@@ -66,7 +66,7 @@ func (p *play) repair(ctx context.Context) error {
 		return err
 	}
 	if n != 1 {
-		return fmt.Errorf("%s were requeued, and not %v alone", tasks(n), invoice)
+		return fmt.Errorf("%s were requeued instead of only %v", tasks(n), invoice)
 	}
 	p.journal.add(good, "requeued", "the customer has an address now, and %v is requeued", invoice)
 	return nil

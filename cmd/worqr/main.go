@@ -24,9 +24,9 @@ import (
 )
 
 type cli struct {
-	Demo    demoCommand    `cmd:"" help:"Watch three peers at work. One is killed, tasks fail, one is canceled, nothing is lost."`
-	Check   checkCommand   `cmd:"" help:"Examine all that a fleet has in Redis, while it works."`
-	Explain explainCommand `cmd:"" help:"Tell where a task is, and why it does not run."`
+	Demo    demoCommand    `cmd:"" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
+	Check   checkCommand   `cmd:"" help:"Examine a fleet's keys in Redis. The fleet may be running."`
+	Explain explainCommand `cmd:"" help:"Show where a task is and why it isn't running."`
 	Peer    peerCommand    `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }

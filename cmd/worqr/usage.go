@@ -37,10 +37,10 @@ func misuse(err error, args []string) string {
 	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
 		if what := arg; strings.HasPrefix(text, "unexpected argument "+what) || strings.HasPrefix(text, "unknown flag "+name) {
-			return fmt.Sprintf("argument %d is not understood (it is not repeated, since it may be secret)", i+1)
+			return fmt.Sprintf("unexpected argument %d (not shown, since it may be secret)", i+1)
 		}
 	}
-	return "the arguments are not understood"
+	return "invalid arguments"
 }
 
 // printable is a text without what a terminal would act on: others have written parts

@@ -445,7 +445,7 @@ func TestCheckAsWorker(t *testing.T) {
 			_, ok := errors.AsType[redis.Error](err)
 			is.True(ok) // what Redis said is there, too
 			is.True(strings.HasPrefix(err.Error(), "worqr: "+verb+": permission denied: the Redis user may not run SCAN; "+
-				"give it the doctor's rule in docs/security.md: NOPERM "))
+				"grant it the rule \"Doctor\" in docs/security.md: NOPERM "))
 		})
 	}
 }

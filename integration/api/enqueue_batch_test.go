@@ -309,7 +309,7 @@ func TestDamagedBatch(t *testing.T) {
 	enqueue(t, q, "d")
 	enqueue(t, q, numbers("e", 6000)...)
 	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
-	eventually(t, "it is logged", func() bool { return len(j.Lines("something else is in their place")) == 1 })
+	eventually(t, "it is logged", func() bool { return len(j.Lines("are missing or overwritten")) == 1 })
 
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {

@@ -123,8 +123,8 @@ func TestTooLarge(t *testing.T) {
 		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "at most 1024", verb: `put on "q"`},
 		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "at most 1024", verb: `remove on "q"`},
 		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "at most 1024", verb: `cancel on "q"`},
-		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "enqueue on"},
-		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "255 are allowed", verb: "start worker"},
+		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "the limit is 255", verb: "enqueue on"},
+		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "the limit is 255", verb: "start worker"},
 	} {
 		if !is_(c.err, worqr.ErrTooLarge) || !is_(c.err, cmp.Or(c.kind, worqr.ErrInvalid)) {
 			t.Errorf("%s: %v", what, c.err)

@@ -135,7 +135,7 @@ func TestRedisIsTooOld(t *testing.T) {
 					continue
 				}
 				is.True(err != nil && !is_(err, worqr.ErrEvictionPolicy))
-				is.True(strings.Contains(err.Error(), "start worker: Redis is too old: it is "+version))
+				is.True(strings.Contains(err.Error(), "start worker: Redis is too old: version "+version))
 				is.True(strings.Contains(err.Error(), "6.2 or later"))
 			}
 			if refused {

@@ -208,7 +208,7 @@ func TestBackoffIsTold(t *testing.T) {
 	run(t, p)
 	enqueue(t, q, "a", "b", "later")
 	eventually(t, "they wait", func() bool { return p.Stats().Retried == 3 })
-	lines := told.Lines("Backoff panics")
+	lines := told.Lines("Backoff panicked")
 	is.Equal(len(lines), 1)
 	is.True(strings.Contains(lines[0], "unsound") && strings.Contains(lines[0], "TestBackoffIsTold"))
 	for _, s := range scheduled(t, q) {

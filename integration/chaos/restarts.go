@@ -71,9 +71,9 @@ const noteKill, noteBack = "kill", "back"
 // Where a peer says that Redis has lost something that it had acknowledged.
 var confessions = []string{
 	"Redis has lost writes",
-	"it comes back under a new id", // the membership is gone
-	"whose start Redis has lost",
-	"that Redis says we hold but we don't",
+	"coming back under a new id", // the membership is gone
+	"Redis has lost its start",
+	"that Redis assigns to this worker",
 }
 
 // confessed returns when peers have said so.

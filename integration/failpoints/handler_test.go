@@ -250,7 +250,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		o.until("it has left", func() bool { return o.left != "" })
 		// Stopped for long while it leaves, it is too late to say so.
-		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "could not be told to Redis")) {
+		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis could not be told")) {
 			t.Errorf("Run ended with %q", o.left)
 		}
 		taken = w.drain()

@@ -113,7 +113,7 @@ func (c *checkup) walk() error {
 			switch {
 			case !f.Ours:
 				c.found(Finding{Kind: unknown, Severity: Notice, Key: Clip(f.Name),
-					Text: "No key of a queue has this name. Whoever has put it there should use another prefix."})
+					Text: "worqr has no key with this name. Find out what wrote it, and give that another prefix."})
 				continue
 			case f.Is == string(f.Key.Type):
 				c.note(f.Key, some)
@@ -238,7 +238,7 @@ func (c *checkup) again() error {
 		return nil
 	}
 	if c.skipped > 0 {
-		c.notice(unreadable, Notice, fmt.Sprintf("%d more things look odd than Check looks at twice (%d). Repair what it reports, and check again.", c.skipped, maxDoubts))
+		c.notice(unreadable, Notice, fmt.Sprintf("%d more suspicious items were skipped; Check examines at most %d twice. Repair what it reports, and check again.", c.skipped, maxDoubts))
 	}
 	select {
 	case <-c.ctx.Done():

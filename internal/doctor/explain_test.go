@@ -26,16 +26,16 @@ func TestReasons(t *testing.T) {
 		byKey bool
 		want  string
 	}{
-		"first":          {place: with(serving, func(p *store.Place) { p.Before = []int{0} }), want: "waiting[] "},
-		"behind":         {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Ready = 1 }), want: "waiting[behind] "},
-		"all are busy":   {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Idle = 0 }), want: "waiting[busy] "},
-		"nobody serves":  {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Workers, p.Idle = 0, 0 }), want: "waiting[no-worker] "},
-		"paused":         {place: with(serving, func(p *store.Place) { p.Before = []int{0, 3}; p.Paused = true }), want: "waiting[paused] waiting[paused behind] "},
-		"due":            {place: entry(serving, store.Entry{Due: 5}), want: "scheduled[] "},
-		"not due":        {place: entry(serving, store.Entry{Due: at + 1}), want: "scheduled[not-due] "},
-		"suspect":        {place: entry(serving, store.Entry{Due: at, Crashes: 2}), want: "scheduled[suspect] "},
-		"its key runs":   {place: entry(serving, store.Entry{Due: at, Process: "x", Before: -1}), byKey: true, want: "blocked[blocked] running[] "},
-		"only what runs": {place: entry(serving, store.Entry{Due: -1, Process: "x"}), byKey: true, want: "running[] "},
+		"first":                          {place: with(serving, func(p *store.Place) { p.Before = []int{0} }), want: "waiting[] "},
+		"behind":                         {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Ready = 1 }), want: "waiting[behind] "},
+		"all are busy":                   {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Idle = 0 }), want: "waiting[busy] "},
+		"nobody serves":                  {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Workers, p.Idle = 0, 0 }), want: "waiting[no-worker] "},
+		"paused":                         {place: with(serving, func(p *store.Place) { p.Before = []int{0, 3}; p.Paused = true }), want: "waiting[paused] waiting[paused behind] "},
+		"due":                            {place: entry(serving, store.Entry{Due: 5}), want: "scheduled[] "},
+		"not due":                        {place: entry(serving, store.Entry{Due: at + 1}), want: "scheduled[not-due] "},
+		"suspect":                        {place: entry(serving, store.Entry{Due: at, Crashes: 2}), want: "scheduled[suspect] "},
+		"a task with its key is running": {place: entry(serving, store.Entry{Due: at, Process: "x", Before: -1}), byKey: true, want: "blocked[blocked] running[] "},
+		"only what runs":                 {place: entry(serving, store.Entry{Due: -1, Process: "x"}), byKey: true, want: "running[] "},
 	} {
 		got := ""
 		for _, c := range explained(test.place, test.byKey).Copies {

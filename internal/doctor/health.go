@@ -163,7 +163,7 @@ func (all *findings) late(v *vitals, q store.Keys, limits Limits) {
 	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
 	if limit := cmp.Or(limits.Wait, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 are as soon as possible
 		all.add(late, against(limits.Wait > 0), q.Schedule(),
-			fmt.Sprintf("A task was due %v ago, and has not started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
+			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *checkup) unlisted(e *exam) error {
 		if err := store.List(c.ctx, c.Runner, c.Space, e.name); err != nil && !store.IsWrongType(err) {
 			return err
 		}
-		f.Text, f.Repaired = "The queue was not on the list of queues, so tools did not see it. It was listed.", true
+		f.Text, f.Repaired = "The queue was not on the list of queues, so Queues didn't show it. It was added.", true
 	}
 	c.found(f)
 	return nil
@@ -163,14 +163,14 @@ func (c *checkup) idler(w string) error {
 		return err
 	}
 	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
-		Text: "A worker is registered for queues and serves none of them. If it lives, look into its log."}
+		Text: "A worker is registered for queues and serves none of them. If its process is running, look at its log."}
 	if endless {
 		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."
 		if c.Repair {
 			if err := store.Unregister(c.ctx, c.Runner, c.Space, w); err != nil {
 				return err
 			}
-			f.Text, f.Repaired = "A worker without a lease was registered for queues and served none of them. Its registration was removed; if it lives it writes that again.", true
+			f.Text, f.Repaired = "A worker without a lease was registered for queues and served none of them. Its registration was removed; if it's alive, it registers again.", true
 		}
 	}
 	c.found(f)
@@ -198,7 +198,7 @@ func (c *checkup) leases(e *exam) error {
 			first = id
 		case lease != c.known[first]:
 			c.found(Finding{Kind: leases, Severity: Warning, Queue: e.id, Key: e.keys.Workers(), Subject: Clip(id),
-				Text: fmt.Sprintf("Its lease is %v, and that of %s is %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, Clip(first), c.known[first])})
+				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, Clip(first), c.known[first])})
 			return nil
 		}
 	}

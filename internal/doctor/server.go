@@ -22,7 +22,7 @@ func (c *checkup) server() error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
 		err := told.Tell(c.ctx, c.Runner, section)
 		if store.IsRefusal(err) {
-			c.notice(unreadable, Notice, fmt.Sprintf("INFO %s could not be read (%s), so nothing is known of it.", section, Shown(err.Error())))
+			c.notice(unreadable, Notice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, Shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -33,7 +33,7 @@ func (c *checkup) server() error {
 	for _, name := range []string{"appendfsync", "save", "min-replicas-to-write"} {
 		value, ok, err := store.Setting(c.ctx, c.Runner, name)
 		if store.IsRefusal(err) {
-			c.notice(unreadable, Notice, fmt.Sprintf("CONFIG GET could not be read (%s), so how Redis persists and replicates is known in part.", Shown(err.Error())))
+			c.notice(unreadable, Notice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", Shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -84,7 +84,7 @@ func (c *checkup) clocks() error {
 	theirs := time.UnixMilli(now)
 	ahead := max(before.Sub(theirs), theirs.Sub(after))
 	if ahead > drift {
-		c.notice(clock, Notice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; tasks that are put for a time start by the clock of Redis. Set the clocks.",
+		c.notice(clock, Notice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
 	return nil
@@ -92,7 +92,7 @@ func (c *checkup) clocks() error {
 
 func (all *findings) version(told store.Told) {
 	if v := told["redis_version"]; v != "" && store.IsOlder(v, store.Oldest) {
-		all.notice(version, Error, fmt.Sprintf("Redis is %s, and lacks commands that are used here. Use %s or later.", Shown(v), store.Oldest))
+		all.notice(version, Error, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", Shown(v), store.Oldest))
 	}
 }
 
@@ -121,9 +121,9 @@ func (all *findings) holes(told store.Told) {
 	to = fmt.Sprintf(" Upgrade to %s, unless your distribution has patched this one.", to)
 	switch first := overflow[branch]; {
 	case first != "" && store.IsOlder(v, first):
-		all.notice(vulnerable, Warning, fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and others in its scripting.", Shown(v))+to)
+		all.notice(vulnerable, Warning, fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and other vulnerabilities in its scripting.", Shown(v))+to)
 	case least == "" || store.IsOlder(v, least):
-		all.notice(vulnerable, Notice, fmt.Sprintf("Redis %s isn't patched against all known holes in its scripting (CVE-2025-49844): who may run scripts may take it over.", Shown(v))+to)
+		all.notice(vulnerable, Notice, fmt.Sprintf("Redis %s has known vulnerabilities in its scripting (such as CVE-2025-49844): anyone who may run scripts can take over the server.", Shown(v))+to)
 	}
 }
 
@@ -139,7 +139,7 @@ func (all *findings) memory(m store.Policy) {
 		all.notice(policy, Warning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", Shown(m.Name), bound))
 	}
 	if m.Maximum > 0 && m.Used*100 >= m.Maximum*nearFull {
-		all.notice(memory, Warning, fmt.Sprintf("Redis uses %d of %d bytes. Full, it refuses what is enqueued; what waits is still done. Raise maxmemory, or add workers.", m.Used, m.Maximum))
+		all.notice(memory, Warning, fmt.Sprintf("Redis uses %d of %d bytes. When it's full, it refuses new tasks; waiting tasks still run. Raise maxmemory, or add workers.", m.Used, m.Maximum))
 	}
 }
 
@@ -160,7 +160,7 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 		all.notice(persistence, Warning, "appendfsync is no: if the machine of Redis fails, half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
-		all.notice(persistence, Warning, "Redis could not write its log the last time. Look at its disk.")
+		all.notice(persistence, Warning, "Redis could not write its append-only file. Check its disk.")
 	}
 	if s := told["rdb_last_bgsave_status"]; s != "" && s != "ok" {
 		all.notice(persistence, Warning, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
@@ -171,10 +171,10 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	replicas := told["connected_slaves"]
 	switch {
 	case told["role"] == "slave":
-		all.notice(replication, Error, "This Redis is a replica, and what is written to it is refused or lost. Connect to the primary.")
+		all.notice(replication, Error, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
 	case replicas == "0":
-		all.notice(replication, Notice, "Redis has no replica: while its machine is down, nothing is done.")
+		all.notice(replication, Notice, "Redis has no replica: while it's down, no tasks run.")
 	case replicas != "" && settings["min-replicas-to-write"] == "0":
-		all.notice(replication, Notice, "Redis acknowledges what no replica has yet: a failover loses the last of it. Set min-replicas-to-write to 1 to bound that.")
+		all.notice(replication, Notice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write to 1 to limit the loss.")
 	}
 }

@@ -98,7 +98,7 @@ func (r *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 		}
 		switch {
 		case s.Bytes > 0:
-			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Broken,
+			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Malformed,
 				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
 			r.outbox = append(r.outbox, &ending{Outcome: o, ours: true})
 			continue
@@ -123,7 +123,9 @@ func (r *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	coverAllLocked(a.Cancels, r.held)
 	r.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
-		r.mu.laterLocked(func() { r.engine.log.Error("worqr: Redis has lost writes: its tokens went back", "queue", r.queue.id) })
+		r.mu.laterLocked(func() {
+			r.engine.log.Error("worqr: Redis has lost writes: its token counter decreased", "queue", r.queue.id)
+		})
 		r.seen, r.said = a.Seen, min(r.said, a.Seen)
 	}
 	r.seen = max(r.seen, a.Seen)
@@ -161,7 +163,7 @@ func (r *Session) noteLocked(e *exchange, a *store.Answer) {
 	if a.Buried > 0 {
 		r.engine.counts.Failed.Add(int64(a.Buried))
 		r.mu.laterLocked(func() {
-			r.engine.log.Error("worqr: workers died holding tasks; these are in the failed queue now, listed by Failed",
+			r.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
 				"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
 		})
 	}

@@ -165,7 +165,7 @@ func TestAnswerWithoutPayload(t *testing.T) {
 	a, _ := r.brings(e, 0)
 	a.Started = []store.Start{{Token: 1, Bytes: 1 << 20}}
 	r.answerLocked(noon, e, a, []*Attempt{newAttempt(r, e.Start[0], a.Started[0])})
-	if len(r.outbox) != 1 || r.outbox[0].Verb != store.Fail || r.outbox[0].Kind != store.Broken || r.queue.handling != 0 {
+	if len(r.outbox) != 1 || r.outbox[0].Verb != store.Fail || r.outbox[0].Kind != store.Malformed || r.queue.handling != 0 {
 		t.Errorf("%+v", r.outbox)
 	}
 }

@@ -75,7 +75,7 @@ func (r *Session) haul() {
 // as well: tasks that were enqueued, and ends of tasks, which then run again. It
 // cannot be told from a clock of Redis that was set back.
 func (r *Session) LostWrites(sign string) {
-	r.engine.log.Error("worqr: Redis has lost writes, tasks may be among them", "queue", r.queue.id, "sign", sign)
+	r.engine.log.Error("worqr: Redis has lost writes; tasks may be lost", "queue", r.queue.id, "sign", sign)
 }
 
 // renewLocked notes that the lease was renewed by something sent at the given time.
@@ -109,7 +109,7 @@ func (r *Session) unsure() {
 	}
 	if ends > 0 {
 		r.mu.laterLocked(func() {
-			r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; the contexts of exclusive handlers end, and their tasks start again",
+			r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; stopping exclusive handlers, their tasks start again",
 				"queue", r.queue.id, "tasks", ends)
 		})
 	}

@@ -68,7 +68,7 @@ func (r *Session) reconcile() {
 		case r.held[id] != nil:
 		case again:
 			r.mu.laterLocked(func() {
-				log.Warn("worqr: returning a task that Redis says we hold but we don't", "queue", r.queue.id, "attempt_id", id)
+				log.Warn("worqr: returning a task that Redis assigns to this worker, but that it does not hold", "queue", r.queue.id, "attempt_id", id)
 			})
 			r.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
@@ -81,7 +81,7 @@ func (r *Session) reconcile() {
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && r.held[id] == t {
 			r.mu.laterLocked(func() {
-				log.Warn("worqr: stopping a task whose start Redis has lost", t.named()...)
+				log.Warn("worqr: stopping a task: Redis has lost its start", t.named()...)
 			})
 			r.engine.counts.Lost.Add(1)
 			delete(r.held, id)

@@ -273,7 +273,7 @@ func (s *Queue) pause(o *Options, retry int) (d time.Duration) {
 			d, err = DefaultBackoff(retry), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
-		s.unsound.Note(s.engine.log, "Backoff panics, and the default holds", err, attrs...)
+		s.unsound.Note(s.engine.log, "Backoff panicked; using the default", err, attrs...)
 	}()
 	return min(max(o.Backoff(retry), 0), Longest)
 }

@@ -260,11 +260,11 @@ func (a *run) judge(err error) judgement {
 		if ok {
 			return j
 		}
-		failed = errors.New("the Backoff, or a method of the handler's error, called runtime.Goexit")
+		failed = errors.New("Backoff, or a method of the handler's error, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("the Backoff, or a method of the handler's error, does not return")
+		failed = errors.New("Backoff, or a method of the handler's error, did not return")
 	}
-	a.queue.unsound.Note(a.queue.engine.log, "the default backoff is used", failed, "queue", a.queue.id)
+	a.queue.unsound.Note(a.queue.engine.log, "Backoff failed; using the default", failed, "queue", a.queue.id)
 	opts := a.queue.Options()
 	return judgement{opts.outcome(failed, a.task.Retries, DefaultBackoff), failed.Error(), p}
 }

@@ -68,7 +68,7 @@ func (t *talk) goOn() bool {
 		if errors.Is(err, store.ErrUnknown) {
 			e.lostReply()
 		} else {
-			err = fmt.Errorf("%w, and it could not be asked again: %w", store.ErrUnknown, err)
+			err = fmt.Errorf("%w, and repeating the call failed: %w", store.ErrUnknown, err)
 		}
 		t.release(e, err)
 	case undo:
@@ -184,7 +184,7 @@ func (r *Session) fetch(e *exchange, a *store.Answer) error {
 				continue
 			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
-					r.engine.log.Error("worqr: a payload does not arrive, and its task goes to the failed queue; look at the limits and timeouts of the connection",
+					r.engine.log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
 						"queue", r.queue.id, "attempt_id", e.Start[i], "bytes", s.Bytes, "err", err)
 				}
 			}

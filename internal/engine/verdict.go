@@ -15,7 +15,7 @@ import (
 func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
 
 // Malformed is Permanent for a payload that cannot be decoded.
-func Malformed(err error) error { return judge(err, verdict{kind: store.Broken}) }
+func Malformed(err error) error { return judge(err, verdict{kind: store.Malformed}) }
 
 // RetryAfter makes an error of a handler one after which the task is retried in d: at once
 // if that is negative, and in Longest at most.

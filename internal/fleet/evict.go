@@ -232,7 +232,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 		queues = append(queues, m.queue.ID)
 	}
 	slices.Sort(queues)
-	f.Log.Warn("worqr: this worker was evicted; it comes back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
+	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}

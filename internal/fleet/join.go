@@ -154,7 +154,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 
 const maxAsks = 100 // for a place among a queue's workers, while others go
 
-var errCrowd = errors.New("others keep leaving the queue at the same time; try again")
+var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
 // missing are those of the queues of which the worker is no member.
 func (w *worker) missing(queues []*Queue) []*Queue {

@@ -57,7 +57,7 @@ func (w *worker) compareLease(q *Queue, members []string, known map[string]store
 		w.mu.Lock()
 		w.warned[q.ID] = true
 		w.mu.Unlock()
-		w.fleet.Log.Warn("worqr: peers of a queue have different leases; is it two services that use one queue?",
+		w.fleet.Log.Warn("worqr: peers of a queue have different leases; do two services share it?",
 			"queue", q.ID, "lease", lease, "other", other.Lease, "worker", id, "name", other.Name, "host", other.Host)
 		return
 	}

@@ -27,7 +27,7 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	}
 	// Others than Redis say for which version of it they stand, or what they like.
 	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && store.IsOlder(v, store.Oldest) {
-		return fmt.Errorf("%w: it is %s, and lacks commands that are used here; use %s or later", ErrOld, v, store.Oldest)
+		return fmt.Errorf("%w: version %s lacks commands that worqr needs; use %s or later", ErrOld, v, store.Oldest)
 	}
 	switch m := told.Policy(); {
 	case m.EvictsLists() && m.Maximum > 0:

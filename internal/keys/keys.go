@@ -33,10 +33,10 @@ func CheckName(name string) error {
 // CheckPrefix reports why prefix cannot be a namespace.
 func CheckPrefix(prefix string) error {
 	if strings.HasSuffix(prefix, failedSuffix) {
-		return fmt.Errorf("the prefix %q ends in %s, which is for failed tasks", prefix, failedSuffix)
+		return fmt.Errorf("the prefix %q ends in %s, which is reserved for failed tasks", prefix, failedSuffix)
 	}
 	if before, _, ok := strings.Cut(prefix+":", ":worker:"); ok {
-		return fmt.Errorf("the prefix %q has the part :worker, where the prefix %q keeps registrations", prefix, before)
+		return fmt.Errorf("the prefix %q contains :worker; the prefix %q keeps its registrations there", prefix, before)
 	}
 	return check(prefix)
 }
@@ -45,7 +45,7 @@ const failedSuffix = ":failed"
 
 func check(name string) error {
 	if len(name) > MaxName {
-		return fmt.Errorf("the name has %d bytes; %d are allowed", len(name), MaxName)
+		return fmt.Errorf("the name has %d bytes; the limit is %d", len(name), MaxName)
 	}
 	for i := range len(name) {
 		switch c := name[i]; {

@@ -91,14 +91,14 @@ var (
 	errEmpty    = errors.New("the URL is empty")
 	errScheme   = bad("the URL does not begin with redis://, rediss:// or unix:///")
 	errLogin    = bad("a part of the user or the password, or of a path, is not escaped")
-	errFragment = bad("the URL has a #, which is not escaped or begins what has no meaning")
+	errFragment = bad("the URL has an unescaped # or a fragment")
 	errHost     = bad("the host is invalid")
 	errColons   = bad("the host or the port has too many colons; put an IPv6 address in brackets")
 	errPort     = bad("the port is not a number from 1 to 65535")
-	errDatabase = bad("the database is not a number from 0")
+	errDatabase = bad("the database is not a number, 0 or higher")
 	errQuery    = bad("the URL has a query, but the database is written as /2")
 	errSocket   = bad("the path of the socket does not begin with the third slash of unix:///, or is not escaped")
-	errDB       = bad("the query is not ?db= and the database")
+	errDB       = bad("the query must be ?db= and the number of the database")
 )
 
 var dialer = &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}

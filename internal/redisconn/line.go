@@ -256,7 +256,7 @@ func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error 
 		if left := limit - min(l.alive.since(), time.Since(began)); left > 0 {
 			timer.Reset(left)
 		} else if !l.isSent(b) {
-			return l.quit(b, done, fmt.Errorf("no answer within %v: %w", l.timeout, os.ErrDeadlineExceeded))
+			return l.quit(b, done, fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded))
 		}
 	}
 }

@@ -314,7 +314,7 @@ func (s *Subscriber) ping(conn redis.Conn, over <-chan struct{}) {
 	}
 }
 
-var errBabble = errors.New("what answers a subscription is no Redis")
+var errBabble = errors.New("the reply to a subscription isn't Redis protocol")
 
 // receive takes in what Redis says. It fails when the connection is of no more use.
 func (s *Subscriber) receive(reply any, err error) error {
@@ -375,7 +375,7 @@ func (s *Subscriber) answered() (r request, ok bool) {
 }
 
 const (
-	saysUnsubscribed = "not subscribed; work and cancels are noticed with the next beat"
+	saysUnsubscribed = "not subscribed; tasks and cancels are noticed at the next heartbeat"
 	saysRefused      = "Redis refuses a subscription"
 )
 

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrForgotten is why nobody can tell when a cancel is over.
-var ErrForgotten = errors.New("keys that say what the cancel covers and still runs are gone from Redis")
+var ErrForgotten = errors.New("Redis has lost the record of what the cancel covers")
 
 // stoppingName is how members of stopping begin that this cancel is about.
 func (c Receipt) stoppingName() string {

@@ -17,7 +17,7 @@ var (
 	ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
 	// ErrUnmoved is why an enqueue was refused: Haul has to be called first, so that it goes
 	// behind a batch that was accepted before it.
-	ErrUnmoved = errors.New("a batch that was accepted before is to be moved to the queue first")
+	ErrUnmoved = errors.New("an earlier batch must be moved to the queue first")
 )
 
 // PageLength is how many payloads one call enqueues at most. It's a variable because

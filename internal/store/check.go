@@ -68,7 +68,7 @@ func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string
 	})
 	v.Judged, v.Retries = int(a.int("judged")), int(a.int("retries"))
 	if a.err == nil && (v.Judged < 1 || v.Judged > len(names)) && len(names) > 0 {
-		a.err = errors.New("the reply has judged more or less than was asked for")
+		a.err = errors.New("the reply covers more or fewer items than requested")
 	}
 	return v, a.err
 }

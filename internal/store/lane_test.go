@@ -201,7 +201,7 @@ func TestKeyed(t *testing.T) {
 			h(append([]string{waits("a", "now", 0, 0), "kind=" + kind, "reason=r", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x"}, fields...)...)}
 	}
 	gone := func(s state) state { return s.with("workers", "", "rounds", "", "token", "=2") }
-	fail := Outcome{Kind: Broken, Reason: "r"}
+	fail := Outcome{Kind: Malformed, Reason: "r"}
 	run(t, []scenario{
 		{name: "start, repeat, and before the list", seed: keyX.with("queues", "[z]"), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX.with("queues", "[z]")},
@@ -231,7 +231,7 @@ func TestKeyed(t *testing.T) {
 			{call: ends(2, "p1", 9, Retry, Outcome{}), want: "settled=gone", state: runX.with("rounds", "{w1=2}")},
 			{call: ends(3, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("rounds", "{w1=3}", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 3, 1))}}},
-		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with(grave("broken")...)}}},
+		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with(grave("malformed")...)}}},
 		{name: "leave", seed: runX, steps: []when{{call: leaves("w1"), want: "returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1))}}},
 		{name: "its worker is failed", seed: runX, steps: []when{{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "its worker dies", alive: []string{"w2"}, seed: runX.with("workers", "(w1=-60m)", "suspects", "(w1=-1m)", "idle", "(w2=-1m)"), steps: []when{

@@ -27,9 +27,9 @@ type Kind string
 // The kinds of failure: its handler gave up; its payload cannot be read; too
 // many workers died holding it.
 const (
-	Failed  Kind = "failed"
-	Broken  Kind = "broken"
-	Crashed Kind = "crashed"
+	Failed    Kind = "failed"
+	Malformed Kind = "malformed"
+	Crashed   Kind = "crashed"
 )
 
 // An Outcome ends one process.

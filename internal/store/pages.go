@@ -18,7 +18,7 @@ const (
 )
 
 // errReply is the error of a reply that Redis does not send.
-var errReply = errors.New("the reply is not what Redis sends: is this a Redis?")
+var errReply = errors.New("unexpected reply; is this a Redis server?")
 
 // IsWrongType reports whether Redis has refused because of the type of a key.
 func IsWrongType(err error) bool {

@@ -115,7 +115,7 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 		if left < least {
 			least, stalled = left, 0
 		} else if stalled++; least > 0 && stalled >= stalls {
-			return fmt.Errorf("others add tasks as fast as they are deleted, and %d still wait: stop them, and call Delete again", left)
+			return fmt.Errorf("tasks are added as fast as they are deleted, and %d are still waiting; stop the producers and call Delete again", left)
 		}
 		switch {
 		case least == 0 && next == "0": // once nothing was left; what is there now is new
@@ -181,7 +181,7 @@ func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (req
 		a := requeue.ask(ctx, r, q, "head", head, "tail", tail, "entry", entries)
 		n, looked := int(a.int("requeued")), int(a.int("looked"))
 		if a.err == nil && (looked < 1 || looked > len(entries)) {
-			a.err = fmt.Errorf("the reply tells of %d entries of %d", looked, len(entries))
+			a.err = fmt.Errorf("the reply covers %d of %d entries", looked, len(entries))
 		}
 		if a.err != nil {
 			return requeued, a.err

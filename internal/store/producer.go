@@ -207,7 +207,7 @@ func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 func (p *Producer) Haul(ctx context.Context, q Target) error {
 	damage, err := Haul(ctx, p.calls, q.Keys)
 	if damage.Batches > 0 && p.damage.Allow(q.ID) {
-		p.log.Error("worqr: the tasks of accepted batches are gone, or something else is in their place; call Check",
+		p.log.Error("worqr: tasks of accepted batches are missing or overwritten; call Check",
 			"queue", q.ID, "batches", damage.Batches, "key", damage.Key)
 	}
 	if err != nil && ctx.Err() != nil {

@@ -264,7 +264,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	}
 	a.Heard, a.Watched = in.int("heard") == 1, in.int("watched") == 1
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
-		in.err = errors.New("the reply does not tell of what was asked")
+		in.err = errors.New("the reply doesn't match the request")
 	}
 	return a, in.err
 }

@@ -25,9 +25,9 @@ import (
 
 // The refusals of scripts.
 var (
-	ErrEvicted   = errors.New("the worker is no member of the queue")
+	ErrEvicted   = errors.New("the worker isn't a member of the queue")
 	ErrStale     = errors.New("a later round has been answered")
-	ErrDuplicate = errors.New("an equal unique task waits or runs")
+	ErrDuplicate = errors.New("an equal unique task is waiting or running")
 )
 
 // refusals are the errors by their words.
@@ -110,7 +110,7 @@ func (d *decoder) next() any {
 
 func (d *decoder) fail(v any, want string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("the reply holds %T where %s is due", v, want)
+		d.err = fmt.Errorf("the reply has %T instead of %s", v, want)
 	}
 }
 

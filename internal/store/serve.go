@@ -17,7 +17,7 @@ import (
 var ErrUnknown = redisconn.ErrUnknown
 
 // ErrGone is the error of who asks for what is not there.
-var ErrGone = errors.New("it is not there")
+var ErrGone = errors.New("not found")
 
 // A Backoff is the time between tries.
 type Backoff = redisconn.Backoff

@@ -206,7 +206,7 @@ var errTooShort = errors.New("the reply is too short")
 
 func (a *answer) fail(name string, v any, want string) {
 	if a.err == nil {
-		a.err = fmt.Errorf("%s: the reply holds %T where %s is due", name, v, want)
+		a.err = fmt.Errorf("%s: the reply has %T instead of %s", name, v, want)
 	}
 }
 
