@@ -136,26 +136,35 @@ func endless(c net.Conn) bool {
 	return pieces(c, piece, 1<<15, 20*time.Millisecond)
 }
 
-// A reply that keeps coming is cut off by Abort at once.
+// A reply that keeps coming is cut off by Abort at once, and not when the time of a silent
+// server is over.
 func TestAbortOfReply(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	l := answering(t, 500*time.Millisecond, endless)
+	const silence = 10 * time.Second
+	comes := make(chan struct{})
+	l := answering(t, silence, func(c net.Conn) bool {
+		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<29)
+		if !pieces(c, piece, 20, time.Millisecond) {
+			return false
+		}
+		close(comes)
+		return pieces(c, piece, 1<<15, 20*time.Millisecond)
+	})
 	failed := make(chan error, 1)
 	go func() {
 		_, err := l.One(context.Background(), redisconn.Command("GET", "large"))
 		failed <- err
 	}()
-	time.Sleep(time.Second)
 	select {
 	case err := <-failed:
 		t.Fatal(err)
-	default:
+	case <-comes:
 	}
 	began := time.Now()
 	l.Abort()
 	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
-	is.True(time.Since(began) < 400*time.Millisecond)
+	is.True(time.Since(began) < silence/2)
 }
 
 // A caller whose context ends while a reply comes is gone at once. When it was the last, the
