@@ -59,10 +59,24 @@ func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 // Flush logs what limits have left out so far.
 func (p *Producer) Flush() { p.damage.Flush() }
 
-// of is what is known of a queue.
+// of is what is known of a queue. It may be forgotten during a call: what comes of that is
+// noted with what is known then.
 func (p *Producer) of(q Target) *known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.ofLocked(q)
+}
+
+// accepted notes that a batch may be there that is not moved, and returns what is known now.
+func (p *Producer) accepted(q Target) *known {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.ofLocked(q)
+	k.unmoved.Add(1)
+	return k
+}
+
+func (p *Producer) ofLocked(q Target) *known {
 	k := p.all[q.ID]
 	if k == nil {
 		k = &known{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
@@ -90,8 +104,8 @@ func (p *Producer) Forget() {
 // Enqueue adds payloads to the back of the queue.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
 	if Spans(payloads) {
-		return p.add(ctx, q, func(k *known) (bool, error) {
-			_, err := p.batch(ctx, q, k, Batch{ID: NewID()}, payloads)
+		return p.add(ctx, q, func() (bool, error) {
+			_, err := p.batch(ctx, q, Batch{ID: NewID()}, payloads)
 			return true, err
 		})
 	}
@@ -102,8 +116,8 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 // EnqueueOnce does so once for a nonce within a time. Fresh is true for the call that did.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
 	if Spans(payloads) {
-		err = p.add(ctx, q, func(k *known) (bool, error) {
-			fresh, err = p.batch(ctx, q, k, Batch{ID: NewID(), Nonce: nonce, Window: window}, payloads)
+		err = p.add(ctx, q, func() (bool, error) {
+			fresh, err = p.batch(ctx, q, Batch{ID: NewID(), Nonce: nonce, Window: window}, payloads)
 			return fresh, err
 		})
 		return fresh, err
@@ -125,35 +139,33 @@ func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) 
 // Put puts a task under an entry.
 func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change) error {
 	c.Payload = bytes.Clone(c.Payload)
-	return p.add(ctx, q, func(*known) (bool, error) { return Put(ctx, p.calls, q.Keys, entry, c) })
+	return p.add(ctx, q, func() (bool, error) { return Put(ctx, p.calls, q.Keys, entry, c) })
 }
 
 // add has something sent, and makes sure that the queue is listed; send tells whether
 // nothing else is there of it.
-func (p *Producer) add(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
-	k := p.of(q)
-	alone, err := send(k)
-	return p.added(ctx, q, k, alone, err)
+func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, err error)) error {
+	alone, err := send()
+	return p.added(ctx, q, alone, err)
 }
 
 // behind has something sent to the back of the queue. Batches that were accepted before are
 // moved there first.
 func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
-	k := p.of(q)
-	for {
+	for k := p.of(q); ; k = p.accepted(q) {
 		if err := p.catchUp(ctx, q, k); err != nil {
-			return p.added(ctx, q, k, false, NotEnqueued(err))
+			return p.added(ctx, q, false, NotEnqueued(err))
 		}
 		alone, err := send(k)
 		if !errors.Is(err, ErrUnmoved) {
-			return p.added(ctx, q, k, alone, err)
+			return p.added(ctx, q, alone, err)
 		}
-		k.unmoved.Add(1)
 	}
 }
 
 // added takes in what came of it.
-func (p *Producer) added(ctx context.Context, q Target, k *known, alone bool, err error) error {
+func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) error {
+	k := p.of(q)
 	if errors.Is(err, ErrUnknown) {
 		k.listed.Store(0) // nobody knows whether it was alone
 	}
@@ -166,13 +178,13 @@ func (p *Producer) added(ctx context.Context, q Target, k *known, alone bool, er
 // batch enqueues more payloads than one call takes. When it returns they are
 // accepted, or none is. If they can't be moved to the queue now, whoever serves the queue
 // or enqueues to it moves them.
-func (p *Producer) batch(ctx context.Context, q Target, k *known, b Batch, payloads [][]byte) (fresh bool, err error) {
+func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = b.Enqueue(ctx, p.calls, q.Keys, payloads)
 	unknown := errors.Is(err, ErrUnknown)
 	if err != nil && !unknown {
 		return false, err
 	}
-	k.unmoved.Add(1)
+	k := p.accepted(q)
 	if !unknown {
 		_ = p.catchUp(ctx, q, k) // if it fails, that is logged
 	}

@@ -1,11 +1,15 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/logs"
@@ -48,4 +52,45 @@ func TestManyQueueNames(t *testing.T) {
 		listed++
 	}
 	is.Equal(listed, 3*mostKnown)
+}
+
+// What is known of a queue may be forgotten while a batch is sent. That the batch may be
+// there is then noted nevertheless.
+func TestForgottenDuringBatch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	link := redistest.NewLink(t, redistest.Start(t).Addr())
+	dial, err := DialURL(link.URL(), nil)
+	is.NoErr(err)
+	log := logs.New(slog.New(slog.DiscardHandler))
+	var p *Producer
+	forget := make(chan bool, 1)
+	l := NewLines(func(ctx context.Context) (redis.Conn, error) {
+		select {
+		case <-forget:
+			p.Forget()
+		default:
+		}
+		return dial(ctx)
+	}, log, DefaultTimeout, time.Second)
+	t.Cleanup(l.Close)
+	s := SpaceOf(redistest.Prefix(t))
+	p = NewProducer(l, s, log)
+	q, other := Target{"q", "q", s.Queue("q")}, Target{"o", "o", s.Queue("o")}
+	batch := slices.Repeat([][]byte{[]byte("a")}, PageLength+1)
+	is.NoErr(p.Enqueue(t.Context(), other, batch)) // has the scripts be loaded
+	link.LoseRepliesTo(q.Keys.Batches(), attempts) // to the commit
+	forget <- true                                 // when the first of them is lost
+	err = p.Enqueue(t.Context(), q, batch)
+	is.True(errors.Is(err, ErrUnknown))
+	is.Equal(p.of(q).unmoved.Load(), int64(1))
+	is.NoErr(p.Enqueue(t.Context(), q, [][]byte{[]byte("b")}))
+	is.Equal(p.of(q).unmoved.Load(), int64(0))
+	n, last := 0, ""
+	for payload, err := range Tasks(t.Context(), l.Calls, q.Keys) {
+		is.NoErr(err)
+		n, last = n+1, string(payload)
+	}
+	is.Equal(n, PageLength+2)
+	is.Equal(last, "b")
 }
