@@ -93,3 +93,23 @@ func TestEvictions(t *testing.T) {
 	is.Equal(*dead["w"], eviction{queues: []string{"a", "b"}, tasks: 4})
 	is.Equal(f.Counts().Returned.Load(), int64(4))
 }
+
+// A join that ends while the worker stops is nothing to warn of.
+func TestJoinedWhileStopping(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f, q := newFleet(t, redistest.Prefix(t), time.Second)
+	is.NoErr(f.Start(t.Context()))
+	w := f.present()
+	is.NoErr(w.await(t.Context()))
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	_, first := w.ask(t.Context(), w.id, []*Queue{q}) // which has begun before
+	is.Equal(first.err, ErrNotStarted)
+	w.pass()
+	is.NoErr(f.Stop(t.Context())) // leaves it
+	n, err := redis.Int(redistest.Conn(t).Do("EXISTS", q.Keys.Workers()))
+	is.NoErr(err)
+	is.Equal(n, 0)
+}

@@ -264,9 +264,13 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	m.Session = q.Engine.Join(engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
+		why := engine.ErrEvicted
+		if w.closing {
+			why = ErrNotStarted // which is nothing to warn of
+		}
 		w.mu.Unlock()
-		w.forsake(m, engine.ErrEvicted)
-		return engine.ErrEvicted
+		w.forsake(m, why)
+		return why
 	}
 	delete(w.doubtful, m.membership())
 	w.members[q.ID], w.wanted[q.ID] = m, q
