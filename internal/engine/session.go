@@ -398,7 +398,7 @@ func (r *Session) Interrupt() {
 func (r *Session) Refused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closing {
+	if !r.closing && r.ended == nil { // else the worker knows
 		r.endLocked(ErrEvicted)
 		r.mu.laterLocked(r.member.Evicted)
 	}

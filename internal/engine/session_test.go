@@ -62,6 +62,32 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
+// The worker is told once that it was evicted, however often that is found out.
+func TestEvictedOnce(t *testing.T) {
+	t.Parallel()
+	beat, round := (*Session).Refused, func(r *Session) {
+		r.idle = make(chan struct{}) // a talk is under way
+		r.evicted(nil)
+	}
+	for name, found := range map[string][]func(*Session){
+		"by beats":           {beat, beat},
+		"by a beat, a round": {beat, round},
+		"by a round, a beat": {round, beat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			told := 0
+			r := newSession(lonely(t), Membership{Worker: "w", Evicted: func() { told++ }})
+			for _, find := range found {
+				find(r)
+			}
+			if told != 1 {
+				t.Error("the worker was told", told, "times")
+			}
+		})
+	}
+}
+
 // A round is held back only where nothing is in a hurry, and one that waits is told.
 func TestSayNudges(t *testing.T) {
 	t.Parallel()

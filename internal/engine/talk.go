@@ -415,8 +415,9 @@ func (r *Session) evicted(flight []*exchange) {
 		r.tellFailedLocked(e, mishapOf(err))
 	}
 	r.stopLocked()
+	first := r.ended == nil // else the worker knows
 	r.endLocked(why)
-	if why == ErrEvicted {
+	if first && why == ErrEvicted {
 		r.mu.laterLocked(r.member.Evicted)
 	}
 }
