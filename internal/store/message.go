@@ -22,8 +22,9 @@ const (
 	Deleted   = string(keys.KindDelete)
 )
 
-// A Message is what was published about a queue. Of what is large it has the size and the
-// digest.
+// A Message is what was published about a queue. Of what is large it has the size, and the
+// digest if that is known: that of Done may lack it where one step has ended much, or nobody
+// listened at the server.
 type Message struct {
 	Kind     string
 	Queue    string
