@@ -130,6 +130,39 @@ func TestDeleteBothLanes(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
+// A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
+	q := p.Queue("q")
+	began, end := make(chan string, 10), make(chan struct{})
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		began <- string(t.Payload)
+		<-end
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 2})
+	run(t, p)
+	enqueue(t, q, "before")
+	is.Equal(receive(t, began, 1), []string{"before"})
+	other := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
+	byHand := working(t, other, "q")
+	for range 2 { // a second pause changes nothing
+		is.NoErr(byHand.Pause(ctx))
+	}
+	enqueue(t, byHand, "during")
+	_, err := byHand.StartTask(ctx)
+	is.True(errors.Is(err, worqr.ErrNoTask))
+	close(end)
+	eventually(t, "what ran has ended", func() bool { return p.Stats().Finished == 1 })
+	is.Equal(waiting(t, q), []string{"during"})
+	is.NoErr(byHand.StopWork(ctx)) // else it may be the one that is woken
+	is.NoErr(byHand.Resume(ctx))
+	is.Equal(receive(t, began, 1), []string{"during"})
+}
+
 func TestPauseWithDueTasks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
