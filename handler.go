@@ -245,7 +245,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	case f == nil && o.OnFailedOptions != nil:
 		err = errors.New("OnFailedOptions is set without OnFailed")
 	case o.Exclusive != s.Options().Exclusive, f != nil && of.Exclusive != f.Options().Exclusive:
-		err = errors.New("Exclusive can't be changed")
+		err = errors.New("the option Exclusive can't be changed")
 	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -260,9 +260,9 @@ func (a *run) judge(err error) judgement {
 		if ok {
 			return j
 		}
-		failed = errors.New("Backoff, or a method of the handler's error, called runtime.Goexit")
+		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("Backoff, or a method of the handler's error, did not return")
+		failed = errors.New("a method of the handler's error, or Backoff, did not return")
 	}
 	a.queue.unsound.Note(a.queue.engine.log, "Backoff failed; using the default", failed, "queue", a.queue.id)
 	opts := a.queue.Options()

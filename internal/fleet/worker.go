@@ -147,7 +147,7 @@ func (w *worker) leave(ctx context.Context) error {
 		defer cancel()
 	}
 	if err := joined(append(errs, w.fleet.unregister(ctx, w.id))); err != nil {
-		return fmt.Errorf("Redis could not be told, so peers return its tasks when its lease expires: %w", err)
+		return fmt.Errorf("leave: Redis could not be told, so peers return its tasks when its lease expires: %w", err)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestBadURLs(t *testing.T) {
 		"unix:///path?db=canary":            "the database",
 		"redis://h?db=canary":               "a query",
 		"unix:///path?canary=2":             "the query",
-		"redis://h/2#canary":                "a #",
+		"redis://h/2#canary":                "unescaped #",
 		"unix://canary/path":                "the path",
 		"unix://:canary@":                   "the path",
 		"unix:///%zz":                       "the path",

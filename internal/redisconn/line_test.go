@@ -33,11 +33,21 @@ func line(t testing.TB, url string) *redisconn.Line {
 // What a call waits for others on the line is not part of the time that it took.
 func TestTook(t *testing.T) {
 	t.Parallel()
-	l := line(t, redistest.URL())
+	server := redistest.Start(t)
+	l := line(t, server.URL())
 	defer l.Close()
 	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
 	const blocked = 300 * time.Millisecond
 	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
+	for conn := redistest.Dial(t, server.URL()); ; { // else the two may travel as one
+		clients, err := redis.String(conn.Do("INFO", "clients"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(clients, "blocked_clients:1") {
+			break
+		}
+	}
 	quick := l.Start(redisconn.Command("PING"))
 	slow.Wait(t.Context())
 	quick.Wait(t.Context())

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrForgotten is why nobody can tell when a cancel is over.
-var ErrForgotten = errors.New("Redis has lost the record of what the cancel covers")
+var ErrForgotten = errors.New("the record of what the cancel covers is lost")
 
 // stoppingName is how members of stopping begin that this cancel is about.
 func (c Receipt) stoppingName() string {
