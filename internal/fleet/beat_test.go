@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +30,11 @@ func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newFleetAt(t, dial, prefix, lease)
+}
+
+func newFleetAt(t *testing.T, dial store.Dial, prefix string, lease time.Duration) (*Fleet, *Queue) {
+	t.Helper()
 	log := logs.New(slog.New(slog.DiscardHandler))
 	lines := store.NewLines(dial, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
 	t.Cleanup(lines.Close)
@@ -110,6 +117,33 @@ func TestJoinedWhileStopping(t *testing.T) {
 	w.pass()
 	is.NoErr(f.Stop(t.Context())) // leaves it
 	n, err := redis.Int(redistest.Conn(t).Do("EXISTS", q.Keys.Workers()))
+	is.NoErr(err)
+	is.Equal(n, 0)
+}
+
+// A worker that ends while Redis restarts tries to leave until it has told so.
+func TestLeaveWhileRedisRestarts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
+	reach, err := store.DialURL(link.URL(), nil)
+	is.NoErr(err)
+	var failures atomic.Int32
+	dial := func(ctx context.Context) (redis.Conn, error) {
+		if failures.Add(-1) >= 0 {
+			return nil, errors.New("nobody listens")
+		}
+		return reach(ctx)
+	}
+	f, q := newFleetAt(t, dial, prefix, time.Hour) // beats are rare
+	is.NoErr(f.Start(t.Context()))
+	is.NoErr(f.Join(t.Context(), q))
+	failures.Store(3)
+	link.Cut()
+	is.NoErr(f.Stop(t.Context()))
+	is.True(failures.Load() < 0)
+	n, err := redis.Int(redistest.Conn(t).Do("EXISTS", q.Keys.Workers(), prefix+":worker:"+f.ID()))
 	is.NoErr(err)
 	is.Equal(n, 0)
 }

@@ -134,7 +134,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 }
 
 // Stop has the worker leave everything, and waits until no goroutine of it runs. It ends
-// without leaving where ctx or Redis fails first.
+// without leaving where ctx ends first, or Redis is away for longer than a moment.
 func (f *Fleet) Stop(ctx context.Context) error {
 	w, id := f.present(), f.ID()
 	if w == nil {

@@ -15,10 +15,23 @@ import (
 func (w *worker) forsake(m *member, why error) {
 	m.End(why)
 	m.Unlisten()
+	w.doubt(m)
+}
+
+// doubt notes that a membership whose session has ended may still be there.
+func (w *worker) doubt(m *member) {
 	s := m.stay()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.doubtful[m.membership()] = s
+}
+
+// doubts reports whether that is noted.
+func (w *worker) doubts(m *member) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, noted := w.doubtful[m.membership()]
+	return noted
 }
 
 // settle leaves a queue if the worker may be a member of it and should not. It

@@ -122,13 +122,19 @@ func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
-	errs := make([]error, len(members))
+	errs, once := make([]error, len(members)), make([]bool, len(members)) // once more
 	var leaving sync.WaitGroup
 	for i, m := range members {
 		leaving.Go(func() {
-			if err := m.Leave(ctx); !errors.Is(err, store.ErrEvicted) {
-				errs[i] = w.fleet.Describe("leave", m.queue.Name, err)
+			err := m.Leave(ctx)
+			switch {
+			case errors.Is(err, store.ErrEvicted):
+				return
+			case w.fleet.isAway(err) && ctx.Err() == nil:
+				once[i] = true
+				w.doubt(m)
 			}
+			errs[i] = w.fleet.Describe("leave", m.queue.Name, err)
 		})
 	}
 	leaving.Wait()
@@ -140,17 +146,48 @@ func (w *worker) leave(ctx context.Context) error {
 	for _, m := range members {
 		m.Unlisten()
 	}
-	errs = append(errs, w.settleAll(ctx))
+	again, enough := context.WithTimeout(ctx, lastTries)
+	defer enough()
+	err := w.insist(again, func() error { return w.settleAll(ctx) })
+	for i, m := range members {
+		if once[i] && !w.doubts(m) {
+			errs[i] = nil
+		}
+	}
+	errs = append(errs, err)
 	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time
 		var cancel func()
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
 		defer cancel()
 	}
-	if err := joined(append(errs, w.fleet.unregister(ctx, w.id))); err != nil {
+	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
+	if err := joined(append(errs, err)); err != nil {
 		return fmt.Errorf("leave: Redis could not be told, so peers return its tasks when its lease expires: %w", err)
 	}
 	return nil
 }
+
+// lastTries is how long a worker that ends tries to say so. Redis, or what is in front of it,
+// restarts in that time, and else peers take the worker for one that has crashed.
+const lastTries = 2 * time.Second
+
+// insist does something again while Redis is away, until ctx ends.
+func (w *worker) insist(ctx context.Context, do func() error) error {
+	for retry := store.NewBackoff(); ; {
+		err := do()
+		if err == nil || !w.fleet.isAway(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retry.Next()):
+		}
+	}
+}
+
+// isAway reports whether an error says that Redis doesn't answer.
+func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil && f.Log.Away(err) }
 
 // keep beats until the worker ends.
 func (w *worker) keep() {
