@@ -40,7 +40,7 @@ func TestFail(t *testing.T) {
 			{call: ends(3, "p1", 1, Fail, gaveUp), want: "settled=gone", state: doneX.with("idle", "(w2=-1m)", "rounds", "{w1=3}").merged(one).with("failed:keyed:k:p1", graveOf("a", "now", "deaths=2"))}}},
 		{name: "any bytes", seed: rawP.with("process:p1", `[x]`), steps: []when{
 			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Malformed, Reason: "\x00: é\n{"}), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#x:k:p1=0)",
-				"failed:keyed:k:p1", graveOf("x", "now", "kind=broken", `reason="\x00: é\n{"`))}}},
+				"failed:keyed:k:p1", graveOf("x", "now", "kind=malformed", `reason="\x00: é\n{"`))}}},
 		{name: "the newest are kept", seed: rawP.merged(three), steps: []when{
 			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
 				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},

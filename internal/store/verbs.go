@@ -8,7 +8,7 @@ var (
 		Keys: "idle", Args: "wake count", Reply: "woken", Tells: "wake"})
 	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless it was done with this nonce",
 		Keys: "waiting idle once batches workers", Args: "wake enqueue window payload…", Reply: "fresh", Fails: "UNMOVED", Tells: "wake enqueue"})
-	stage = verb(Verb{Name: "stage", By: asProducer, Does: "puts a page of a large enqueue aside",
+	stage = verb(Verb{Name: "stage", By: asProducer, Does: "stores a page of a large enqueue separately",
 		Keys: "batch", Args: "before ttl payload…", Reply: "length", Fails: "BATCH"})
 	commit = verb(Verb{Name: "commit", By: asProducer, Does: "accepts all pages of a large enqueue at once",
 		Keys: "batch batches once", Args: "enqueue id count window", Reply: "fresh", Fails: "BATCH", Tells: "enqueue"})
@@ -16,7 +16,7 @@ var (
 		Keys: "waiting idle batches", Args: "wake batch", Reply: "left damaged", Tells: "wake"})
 	enqueueUnique = verb(Verb{Name: "enqueue_unique", By: asWorker, Does: "enqueues unless an equal unique task waits or runs",
 		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
-	put = verb(Verb{Name: "put", By: asWorker, Does: "gives a key something to do, or changes what waits there",
+	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task under a key, or changes the one that waits there",
 		Keys: "shared", Args: "shared entry payload at when keep counts enqueue digest", Reply: "fresh", Tells: "wake enqueue"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
 		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake"})
