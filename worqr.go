@@ -283,7 +283,7 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the connections that the peer has
-// opened, but no Pool. It blocks at most twice CallTimeout. Until Run has returned, it does
+// opened, but no Pool. It blocks at most twice CallTimeout and 2 s. Until Run has returned, it does
 // nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
 func (p *Peer) Close() error {
 	p.mu.Lock()
