@@ -67,7 +67,7 @@ var memberships = []*scenario{
 		call: func(v *victim) error { return v.queue.StopWork(v.ctx) },
 	},
 	{
-		name: "unregister", wire: "DEL", role: stranger, repeats: true,
+		name: "unregister", wire: "DEL", role: stranger, repeats: true, insists: true,
 		ready: hold,
 		call:  func(v *victim) error { return v.peer.StopWorker(v.ctx) },
 	},

@@ -21,6 +21,7 @@ type scenario struct {
 	wire    string // the call as command.calls knows it
 	role    role
 	repeats bool   // the library makes it again if its reply is lost
+	insists bool   // and again, however often
 	silent  bool   // its caller hears nothing of it, and goes on
 	free    bool   // Redis does not ask whether its caller is a member
 	fenced  string // what the caller is told when the worker was given up for dead before
@@ -55,6 +56,9 @@ func (s *scenario) promised(c cell) promise {
 	case pause, evict:
 		return s.outlived(c, fenced)
 	case twice:
+		if s.insists {
+			return promise{effect: 1, told: "ok"}
+		}
 		return promise{effect: 1, told: s.unsure()}
 	case lost, late:
 		switch {
