@@ -20,7 +20,7 @@ var reasons = map[string]string{
 	"page":     "It is the size of a page. One more or less is as good; that there is a bound is tested.",
 	"reset":    "It is set again before anybody reads it.",
 	"pair":     "There are always two of them, or none: a name and its score.",
-	"colon":    "What has the digest and the colon has an entry behind them.",
+	"colon":    "A member that begins with the digest and a colon always goes on with an entry.",
 	"follows":  "What follows does the same: the next command refuses, or needs no memory.",
 	"above":    "Any number above 0 says that it is no suspect.",
 	"between":  "No time and no token lies between: times are far above 1, and marks are 0 and -1.",

@@ -80,7 +80,7 @@ type Session struct {
 	listens   time.Time // until when we answer for producers that only publish
 	renewed   time.Time // when the last answered round or beat was sent
 	fence     *time.Timer
-	clock     *time.Timer // has the worker look when the next task is due
+	clock     *time.Timer // fires when the next task is due, and wakes the worker
 	mismatch  mismatch
 	dropped   logs.Loss
 	passed    store.Passed
@@ -241,7 +241,7 @@ type pair struct{ first, second error }
 func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
 func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 
-// Wake has the worker look at the queue, and tells whether it will.
+// Wake makes the worker look at the queue, and reports whether it will.
 func (r *Session) Wake() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

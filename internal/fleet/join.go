@@ -133,7 +133,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 		return err != nil
 	})
 	if w.isBurned(queues, id) {
-		w.fleet.evicted(id) // which has the others be joined again, too
+		w.fleet.evicted(id) // then the worker joins its other queues again, too
 		if err := w.comeBack(ctx); err != nil {
 			return nil, err
 		}

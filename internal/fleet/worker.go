@@ -24,7 +24,7 @@ type worker struct {
 	stop    context.CancelFunc
 	last    context.Context // outlives ctx, for what nobody else will see to
 	hasten  context.CancelFunc
-	turn    chan struct{} // has the worker look at once where it belongs; holds one
+	turn    chan struct{} // wakes the worker, which joins what it should at once; holds one
 	loops   sync.WaitGroup
 	started time.Time
 	upset   logs.Outage // about beats
@@ -103,7 +103,7 @@ func (w *worker) want(q *Queue) {
 	w.hurry()
 }
 
-// hurry has the worker look at once where it belongs.
+// hurry makes the worker join what it should at once.
 func (w *worker) hurry() {
 	select {
 	case w.turn <- struct{}{}:
