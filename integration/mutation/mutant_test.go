@@ -59,7 +59,7 @@ func TestProbed(t *testing.T) {
 	is.NoErr(err)
 	is.True(strings.HasPrefix(probes, prelude))
 	for _, p := range places {
-		is.Equal(strings.Count(probes, "reach_('"+p.in("sample")+"')"), 1)
+		is.Equal(strings.Count(probes, "KEYS.reach('"+p.in("sample")+"')"), 1)
 	}
 	is.True(strings.Contains(probes, ") redis.pcall('DEL', \"x\")"))
 }

@@ -11,10 +11,11 @@ import (
 )
 
 // A script with probes tells which places it has reached, each once in a call, on
-// a channel that is called like the prefix of its keys.
-const prelude = "local reached_ = {} " +
-	"local function reach_(place) " +
-	"if not reached_[place] then reached_[place] = true " +
+// a channel that is called like the prefix of its keys. What it needs for that is in the
+// table of keys: a script may have 200 local variables, and step has nearly as many.
+const prelude = "KEYS.reached = {} " +
+	"function KEYS.reach(place) " +
+	"if not KEYS.reached[place] then KEYS.reached[place] = true " +
 	"redis.call('PUBLISH', 'reached:' .. string.match(KEYS[1], '^[^:]+'), place) end " +
 	"return true end "
 
@@ -33,10 +34,10 @@ func probed(file, src string, places []place) string {
 	open, closed := map[int]string{}, map[int]string{}
 	for _, p := range slices.Compact(places) {
 		if p.width() == statement {
-			open[p.from] += fmt.Sprintf("reach_('%s') ", p.in(file))
+			open[p.from] += fmt.Sprintf("KEYS.reach('%s') ", p.in(file))
 			continue
 		}
-		open[p.from] += fmt.Sprintf("(reach_('%s') and ", p.in(file))
+		open[p.from] += fmt.Sprintf("(KEYS.reach('%s') and ", p.in(file))
 		closed[p.to] += ")"
 	}
 	var all strings.Builder

@@ -104,6 +104,11 @@ func (s *stand) rehearse(ctx context.Context, all []mutant, without string) erro
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
 	}
+	for file := range places { // of a script that does not compile nothing is reached
+		if err == nil && !slices.ContainsFunc(all, func(m mutant) bool { return m.file == file && s.tests[m.place.in(file)] != nil }) {
+			err = fmt.Errorf("the tests reach nothing of %s:\n%s", file, out)
+		}
+	}
 	if err != nil {
 		return err
 	}
