@@ -81,7 +81,7 @@ func TestPlainCost(t *testing.T) {
 		e.must(a, err)
 		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
 		for i, s := range a.Started {
-			second.Outcomes = append(second.Outcomes, Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
+			second.Outcomes = append(second.Outcomes, &Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
 		}
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 		a, err = Step(e.ctx, e.line, e.q, &second)
@@ -130,7 +130,7 @@ func TestFailCost(t *testing.T) {
 		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
-		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []Outcome{fail}})
+		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []*Outcome{&fail}})
 		e.must(a, err)
 		calls := e.calls()
 		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {

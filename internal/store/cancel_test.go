@@ -225,7 +225,7 @@ func TestCancelBetweenPages(t *testing.T) {
 				}
 				if call == at.retry {
 					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
-						Outcomes: []Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
+						Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
 					e.must(nil, err)
 				}
 			}}, e.q, []byte("a"))
@@ -248,7 +248,7 @@ func TestCancelBehindYounger(t *testing.T) {
 			if served {
 				serve()
 			}
-			step := func(number int64, start []string, stop ...Outcome) *Answer {
+			step := func(number int64, start []string, stop ...*Outcome) *Answer {
 				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop})
 				e.must(nil, err)
 				return a
@@ -261,7 +261,7 @@ func TestCancelBehindYounger(t *testing.T) {
 				e.must(e.conn.Do("LPUSH", e.q.Waiting(), "x", "a"))
 				started := step(1, []string{"old", "x", "younger"}).Started
 				for i, id := range []string{"old", "x", "younger"} {
-					step(int64(i)+2, nil, Outcome{Process: id, Token: started[i].Token, Verb: Stop})
+					step(int64(i)+2, nil, &Outcome{Process: id, Token: started[i].Token, Verb: Stop})
 				}
 			}}, e.q, []byte("a"))
 			e.must(nil, err)
@@ -312,7 +312,7 @@ func TestGapsClose(t *testing.T) {
 	// What was taken first goes back, in front of all gaps that are left.
 	for i, id := range []string{"p2", "p1"} {
 		_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
-			Outcomes: []Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
+			Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
 		e.must(nil, err)
 	}
 	for _, p := range []string{"b", "c"} {

@@ -95,7 +95,7 @@ func TestDigestsAreKnown(t *testing.T) {
 	begin := func(n int64, id string) step { return round(Round{Number: n, Start: []string{id}}) }
 	end := func(n int64, id string, token int64, o Outcome, payload string) step {
 		o.Process, o.Token, o.Size, o.Digest = id, token, len(payload), digest(payload)
-		return round(Round{Number: n, Outcomes: []Outcome{o}})
+		return round(Round{Number: n, Outcomes: []*Outcome{&o}})
 	}
 	raw := func(payload string) step {
 		return step{"push", func(e *env) error { _, err := e.conn.Do("LPUSH", e.q.Waiting(), payload); return err }}
@@ -394,10 +394,10 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		},
 		"tried again, and finished": func(e *env) {
 			token := round(e, Round{Number: 1, Start: []string{"p1"}}).Started[0].Token
-			round(e, Round{Number: 2, Outcomes: []Outcome{{Process: "p1", Token: token, Verb: Retry}}})
+			round(e, Round{Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: token, Verb: Retry}}})
 			e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
 			token = round(e, Round{Number: 3, Start: []string{"p2"}}).Started[0].Token
-			round(e, Round{Number: 4, Outcomes: []Outcome{{Process: "p2", Token: token, Verb: Finish}}})
+			round(e, Round{Number: 4, Outcomes: []*Outcome{{Process: "p2", Token: token, Verb: Finish}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

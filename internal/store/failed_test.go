@@ -31,7 +31,7 @@ func TestFail(t *testing.T) {
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
 	large := strings.Repeat("l", 1<<19)
 	keep := func(n int) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
+		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
 	}
 	run(t, []scenario{
 		{name: "raw", alive: []string{"failed:w9", "w2"}, seed: rawP.with("failed:idle", "(w9=-1m)", "idle", "(w2=-1m)", "ledger", "{#a=2}"), steps: []when{
@@ -157,7 +157,7 @@ func TestRequeue(t *testing.T) {
 func TestClock(t *testing.T) {
 	t.Parallel()
 	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
-	idle := func(worker string, n int64, o ...Outcome) func(*env) string {
+	idle := func(worker string, n int64, o ...*Outcome) func(*env) string {
 		return steps(Round{Worker: worker, Number: n, Idle: true, Outcomes: o, Start: []string{worker + itoa(int(n))}})
 	}
 	kept := seed.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")
@@ -190,7 +190,7 @@ func TestClock(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: 5 * time.Minute}), want: "settled=ok", heard: []string{"wake:w3 0"}, state: seed.with("rounds", "{w1=2}", "token", "=1", "idle", "(w2=-1m)",
 				"schedule", "(r:p1=+5m k:x=+30m)", "contents", "(#a:k:x=0 #a:r:p1=0)", "keyed:r:p1", waits("a", "+5m", 1, 0))}}},
 		{name: "a retry of one who keeps it then", seed: rawP, steps: []when{
-			{call: idle("w1", 2, Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
+			{call: idle("w1", 2, &Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
 		{name: "the end of what blocked wakes for what is due", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)", "keyed:k:x", h(blockedX["keyed:k:x"], "due=-1m")), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 1"}, state: doneX.with("schedule", "(k:x=-1m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "-1m", 0, 0))}}},
 		{name: "the end of what blocked tells the time", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)"), steps: []when{

@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
 			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0 0]"},
 		{"step, somebody hears of what is done", rawP, func(e *env) redisconn.Call {
-			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
+			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
 		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -167,15 +167,17 @@ const (
 // abridge says in brief what can be said so, and returns where the outcomes are.
 func (e *env) abridge(r *Round) (places []int) {
 	r.Outcomes = slices.Clone(r.Outcomes)
-	for i, o := range r.Outcomes {
+	for i, of := range r.Outcomes {
+		o := *of
+		r.Outcomes[i] = &o
 		places = append(places, i)
 		if e.way != wordy {
 			entry, err := redis.Bool(e.conn.Do("HEXISTS", e.q.Entries(), o.Process))
-			r.Outcomes[i].Plain = !entry && err == nil
+			o.Plain = !entry && err == nil
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(r.Outcomes[a].Rank(), r.Outcomes[b].Rank()) })
-	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
+	slices.SortStableFunc(r.Outcomes, func(a, b *Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
 	return places
 }
 

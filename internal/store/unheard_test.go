@@ -67,7 +67,7 @@ func TestNothingIsToldToNobody(t *testing.T) {
 				if c.result > 0 {
 					o.Result = []byte(strings.Repeat("r", c.result))
 				}
-				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []Outcome{o}})
+				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []*Outcome{&o}})
 				if err != nil || a.Settled[0] != OK || a.Heard != observed {
 					t.Fatal(a, err)
 				}
