@@ -58,7 +58,7 @@ func TestEnqueueOfMany(t *testing.T) {
 	is.Equal(n, others)
 	is.NoErr(q.Delete(t.Context()))
 	for fresh := range 2 {
-		is.Equal(value(q.EnqueueOnce(t.Context(), "nonce", payloads...)), fresh == 0)
+		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", payloads...))(t), fresh == 0)
 	}
 	n, err = q.Len(t.Context())
 	is.NoErr(err)
@@ -178,13 +178,6 @@ func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payload
 		_, err := c.Do(args[0].(string), args[1:]...)
 		must(t, err)
 	}
-}
-
-func value[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 func anys(all []string) (as []any) {
