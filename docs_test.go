@@ -186,9 +186,8 @@ func TestDocsProducer(t *testing.T) {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			server := redistest.Start(t)                                            // the commands have the default prefix
-			peer, err := worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}) // so that no beat helps
-			is.NoErr(err)
+			server := redistest.Start(t)                                                // the commands have the default prefix
+			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no beat helps
 			defer peer.Close()
 			q := peer.Queue("emails")
 			got := make(chan string, 10)
@@ -201,10 +200,8 @@ func TestDocsProducer(t *testing.T) {
 			go func() { ran <- peer.Run(ctx) }()
 			conn := redistest.Dial(t, server.URL())
 			eventually(t, "it is idle and listens", func() bool {
-				s, err := q.Stats(ctx)
-				is.NoErr(err)
-				heard, err := redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work"))
-				is.NoErr(err)
+				s := sure(q.Stats(ctx))(t)
+				heard := sure(redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work")))(t)
 				return s.IdleWorkers == 1 && heard["worqr_{emails}_work"] == 1
 			})
 			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
@@ -213,9 +210,7 @@ func TestDocsProducer(t *testing.T) {
 				for _, w := range words[1:] {
 					args = append(args, strings.Trim(w, "'")) // quoted for a shell
 				}
-				n, err := conn.Do(words[0], args...)
-				is.NoErr(err)
-				is.Equal(n, int64(1)) // pushed; heard
+				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed; heard
 			}
 			is.Equal(receive(t, got, 1), []string{"hello"})
 			cancel()
@@ -249,8 +244,7 @@ func TestDocsExamples(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	built, err := os.ReadDir(bin)
-	is.NoErr(err)
+	built := sure(os.ReadDir(bin))(t)
 	is.Equal(len(built), len(want))
 	for _, program := range built {
 		t.Run(program.Name(), func(t *testing.T) {
@@ -262,8 +256,7 @@ func TestDocsExamples(t *testing.T) {
 			cmd := exec.CommandContext(ctx, filepath.Join(bin, program.Name()))
 			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
 			if program.Name() == "minimal" { // a service, which logs and goes on
-				stderr, err := cmd.StderrPipe()
-				is.NoErr(err)
+				stderr := sure(cmd.StderrPipe())(t)
 				is.NoErr(cmd.Start())
 				for lines := bufio.NewScanner(stderr); lines.Scan(); {
 					if strings.HasSuffix(lines.Text(), want["minimal"]) {
@@ -275,9 +268,7 @@ func TestDocsExamples(t *testing.T) {
 				return
 			}
 			cmd.Stderr = os.Stderr
-			out, err := cmd.Output()
-			is.NoErr(err)
-			is.Equal(string(out), want[program.Name()])
+			is.Equal(string(sure(cmd.Output())(t)), want[program.Name()])
 		})
 	}
 }

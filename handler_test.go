@@ -202,8 +202,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		{},
 	}
 	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
-	encoded, err := json.Marshal(want[0])
-	is.NoErr(err)
+	encoded := sure(json.Marshal(want[0]))(t)
 	is.Equal(waiting(t, q)[0], string(encoded)) // so that it can be canceled by its payload
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)

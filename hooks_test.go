@@ -59,17 +59,14 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 
 	c := redistest.Conn(t)
 	deadline := func() float64 {
-		ms, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
-		is.NoErr(err)
-		return ms
+		return sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t)
 	}
 	for before, n := deadline(), 0; n < 3; n++ {
 		eventually(t, "the lease is renewed", func() bool { return deadline() > before })
 		before = deadline()
 	}
 
-	covers, err := other.Cancel(t.Context(), large)
-	is.NoErr(err)
+	covers := sure(other.Cancel(t.Context(), large))(t)
 	for _, r := range []*worqr.CancelReport{report, covers} { // nobody knows what they cover
 		ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		is.True(is_(r.Wait(ctx), context.DeadlineExceeded))
@@ -110,8 +107,7 @@ func TestMessageBeforeDigest(t *testing.T) {
 	small := take(t, q)
 	c := redistest.Conn(t)
 	for _, payload := range []string{large, "small"} {
-		_, err := c.Do("PUBLISH", prefix+"_{q}_cancel", payload)
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
 	}
 	<-small.Context().Done() // so the message before has been heard, too
 	is.Equal(len(started), 0)
@@ -177,8 +173,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
-	_, err := c.Do("ZREM", prefix+":workers:{a}", before) // as good as failed, there
-	is.NoErr(err)
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // as good as failed, there
 	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // learns of it
 	receiveClosed(t, g.Halted)
 	enqueue(t, p.Queue("b"), "x")
@@ -186,9 +181,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	close(g.Open)
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrEvicted})
 	receive(t, starts, 1) // under the new one
-	members, err := redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1))
-	is.NoErr(err)
-	is.Equal(members, []string{p.WorkerID()})
+	is.Equal(sure(redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1)))(t), []string{p.WorkerID()})
 	is.True(p.WorkerID() != before)
 }
 
@@ -221,12 +214,10 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	other := open(t, worqr.Options{Prefix: prefix})
 	q := other.Queue("q")
 	idle(t, q, 1)
-	_, err := c.Do("SET", prefix+":token:{q}", "no number")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", "no number")
 	put(t, q, "key", "a", nil)
 	receive(t, failing, 1)
-	_, err = c.Do("SET", prefix+":token:{q}", 1)
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 1)
 	<-at.Halted
 	old := p.WorkerID()
 	failWorker(t, other, old, 1)

@@ -33,14 +33,11 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	for _, cmd := range [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	working(t, p, "q")
 	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
-		n, err := redis.Int(c.Do("EXISTS", "p:worker:dead"))
-		is.NoErr(err)
-		return n == 0
+		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
 	})
 	over, end := context.WithCancel(t.Context())
 	end()

@@ -28,10 +28,9 @@ const ruled, letters = "worqr", "emails"
 // as returns a peer of a role of docs/security.md.
 func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 	t.Helper()
-	p, err := worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
+	p := sure(worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
 		Prefix: ruled, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	})
-	must(t, err)
+	}))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -39,9 +38,7 @@ func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 // undenied fails the test if anybody was denied anything since ACL LOG RESET.
 func undenied(t testing.TB, c redis.Conn) {
 	t.Helper()
-	entries, err := redis.Values(c.Do("ACL", "LOG"))
-	must(t, err)
-	for _, e := range entries {
+	for _, e := range sure(redis.Values(c.Do("ACL", "LOG")))(t) {
 		t.Errorf("denied: %s", e)
 	}
 }
@@ -58,12 +55,10 @@ func TestProducerRule(t *testing.T) {
 	q := as(t, server, "producer").Queue(letters)
 	for range 2 { // where nobody is, and where the queue has been deleted
 		enqueue(t, q, "first")
-		listed, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-		is.NoErr(err)
+		listed := sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t)
 		is.Equal(listed, []string{letters})
 		is.NoErr(worker.Queue(letters).Delete(t.Context()))
-		listed, err = redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-		is.NoErr(err)
+		listed = sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t)
 		is.Equal(listed, []string{})
 	}
 	starts, _ := counting(t, worker, letters, nil)
@@ -71,13 +66,10 @@ func TestProducerRule(t *testing.T) {
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
 	idle(t, worker.Queue(letters), 1)
-	_, err := c.Do("SCRIPT", "FLUSH")
-	is.NoErr(err)
-	fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
-	is.NoErr(err)
+	redistest.Do(t, c, "SCRIPT", "FLUSH")
+	fresh := sure(q.EnqueueOnce(t.Context(), "nonce", []byte("b")))(t)
 	is.True(fresh)
-	fresh, err = q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
-	is.NoErr(err)
+	fresh = sure(q.EnqueueOnce(t.Context(), "nonce", []byte("b")))(t)
 	is.True(!fresh)
 	receive(t, starts, 1)
 	is.NoErr(worker.Queue(letters).Pause(t.Context()))
@@ -89,9 +81,7 @@ func TestProducerRule(t *testing.T) {
 	receive(t, starts, 1)
 	enqueue(t, q, numbers("", 5001)...) // in pages
 	receive(t, starts, 5001)
-	names, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-	is.NoErr(err)
-	is.Equal(names, []string{letters})
+	is.Equal(sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t), []string{letters})
 	undenied(t, c)
 }
 
@@ -103,18 +93,14 @@ func TestProducerWithoutRegistry(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	rule := slices.DeleteFunc(redistest.Rule(t, "producer", ruled), func(w string) bool { return strings.Contains(w, "registry") })
-	_, err := c.Do("ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
 	q := openAt(t, "redis://app:SECRET@"+server.Addr(), worqr.Options{Prefix: ruled}).Queue(letters)
 	for range 5 {
 		enqueue(t, q, "a")
 	}
-	entries, err := redis.Values(c.Do("ACL", "LOG"))
-	is.NoErr(err)
+	entries := sure(redis.Values(c.Do("ACL", "LOG")))(t)
 	is.Equal(len(entries), 1)
-	first, err := redis.Values(entries[0], nil)
-	is.NoErr(err)
-	is.Equal(first[:2], []any{[]byte("count"), int64(1)})
+	is.Equal(sure(redis.Values(entries[0], nil))(t)[:2], []any{[]byte("count"), int64(1)})
 }
 
 // The observer of docs/security.md can look at everything.
@@ -133,32 +119,22 @@ func TestObserverRule(t *testing.T) {
 
 	p := as(t, server, "observer")
 	seen := p.Queue(letters)
-	s, err := seen.Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(s, worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
-	n, err := seen.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 2)
-	front, err := seen.Peek(t.Context())
-	is.NoErr(err)
-	is.Equal(string(front), "c")
+	is.Equal(sure(seen.Stats(t.Context()))(t), worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
+	is.Equal(sure(seen.Len(t.Context()))(t), 2)
+	is.Equal(string(sure(seen.Peek(t.Context()))(t)), "c")
 	is.Equal(waiting(t, seen), []string{"c", "later"})
 	is.Equal(failedPayloads(t, seen), []string{"a"})
-	for r, err := range seen.Running(t.Context()) {
-		is.NoErr(err)
+	for r := range each(t, seen.Running(t.Context())) {
 		is.Equal(string(r.Payload), "b")
 	}
-	for w, err := range p.Workers(t.Context()) {
-		is.NoErr(err)
+	for w := range each(t, p.Workers(t.Context())) {
 		is.Equal(w.ID, worker.WorkerID())
 	}
-	for name, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
+	for name := range each(t, p.Queues(t.Context())) {
 		is.Equal(name, letters)
 	}
 	for _, queues := range [][]string{nil, {letters}} {
-		for e, err := range p.Events(t.Context(), queues...) {
-			is.NoErr(err)
+		for e := range each(t, p.Events(t.Context(), queues...)) {
 			if e.Kind == worqr.EventSync {
 				enqueue(t, q, "d")
 				continue
@@ -180,8 +156,7 @@ func TestDenials(t *testing.T) {
 		"LPUSH worqr:queues:{emails} task", "LPUSH worqr:queues:{other} task", "LPUSH other:queues:{emails} task",
 		"HSET worqr:keyed:{emails}:k:ann payload task",
 	} {
-		_, err := c.Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(strings.Fields(cmd))...)
-		must(t, err)
+		redistest.Do(t, c, "EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(strings.Fields(cmd))...)
 	}
 	before := redistest.Keys(t, c, "*")
 	for role, commands := range map[string]string{
@@ -339,12 +314,9 @@ func TestSiblingPrefixes(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	for _, role := range []string{"worker", "doctor", "observer"} {
-		_, err := c.Do("ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
-		must(t, err)
+		redistest.Do(t, c, "ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
 		may := func(command ...any) string {
-			says, err := redis.String(c.Do("ACL", append([]any{"DRYRUN", role}, command...)...))
-			must(t, err)
-			return says
+			return sure(redis.String(c.Do("ACL", append([]any{"DRYRUN", role}, command...)...)))(t)
 		}
 		for _, prefix := range append(siblings, ruled) {
 			own := prefix == ruled
@@ -385,8 +357,7 @@ func TestSiblingFleets(t *testing.T) {
 	server := redistest.Start(t)
 	spy := redistest.As(t, server.URL(), "worker", ruled)
 	for _, prefix := range siblings {
-		p, err := worqr.Open(redistest.As(t, server.URL(), "worker", prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
-		is.NoErr(err)
+		p := sure(worqr.Open(redistest.As(t, server.URL(), "worker", prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer p.Close() //nolint:errcheck // the server goes
 		q := working(t, p, letters)
 		enqueue(t, q, "task", "task")
@@ -509,8 +480,7 @@ func TestMayNotPublish(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := redistest.Start(t)
-	_, err := redistest.Dial(t, server.URL()).Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	starts, _ := counting(t, p, "q", nil)
 	q := p.Queue("q")

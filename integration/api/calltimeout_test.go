@@ -22,13 +22,11 @@ func TestCallTimeout(t *testing.T) {
 	for name, idle := range map[string]time.Duration{"busy": 0, "idle": 1100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is := is.New(t)
 			server := redistest.Start(t)
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: timeout, Lease: time.Hour})
 			q := working(t, p, "q")
 			enqueue(t, q, "a", "b")
-			task, err := q.StartTask(t.Context())
-			is.NoErr(err)
+			task := sure(q.StartTask(t.Context()))(t)
 			time.Sleep(idle) // the idle time itself
 			server.Signal(t, syscall.SIGSTOP)
 			calls := map[string]func() error{

@@ -113,8 +113,7 @@ func TestCancelStarting(t *testing.T) {
 	}
 	is.Equal(len(causes), stopped)
 	is.Equal(len(starts), stopped)
-	s, err := q.Stats(t.Context())
-	is.NoErr(err)
+	s := sure(q.Stats(t.Context()))(t)
 	is.Equal(s.Running+s.Waiting, 0)
 	t.Logf("%d were removed and %d stopped", removed, stopped)
 }
@@ -126,14 +125,12 @@ func TestCancelWithoutMessage(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
 	p := openAt(t, "redis://mute:x@"+server.Addr(), worqr.Options{Prefix: prefix})
 	_, _ = c.Do("ACL", "SETUSER", "mute", "&"+prefix+"_nothing")
 	starts, causes := held(t, p, "q", nil)
 	other := openAt(t, server.URL(), worqr.Options{Prefix: prefix})
-	_, err = c.Do("ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
 	enqueue(t, other.Queue("q"), "a")
 	receive(t, starts, 1)
 	report := cancel(t, other.Queue("q"), "a")
@@ -169,8 +166,7 @@ func TestCancelTakenByHand(t *testing.T) {
 	is := is.New(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "a", "a", "b")
-	tasks, err := q.StartTasks(t.Context(), 4)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 4))(t)
 	report := cancel(t, q, "a")
 	for _, task := range tasks[:3] {
 		<-task.Context().Done()
@@ -240,9 +236,7 @@ func TestCancelConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s, err := q.Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(s.Running, 0)
+	is.Equal(sure(q.Stats(t.Context()))(t).Running, 0)
 	is.Equal(p.Stats().Canceled, int64(64))
 }
 
@@ -275,14 +269,12 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	receiveClosed(t, started)
 	leave() // so that it is to go back
 	is.True(is_(receive(t, left, 1)[0], context.Canceled))
-	_, err := c.Do("SET", "p:queues:{q}", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", "p:queues:{q}", "foreign")
 	close(answered)
 	receiveClosed(t, refused)
-	_, err = q.StartTask(t.Context())
+	_, err := q.StartTask(t.Context())
 	is.True(err != nil) // the refusal was taken in before
-	_, err = c.Do("DEL", "p:queues:{q}")
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", "p:queues:{q}")
 
 	report := cancel(t, other, "x")
 	wait(t, report)
@@ -342,16 +334,13 @@ func TestCancelAgainAndAgain(t *testing.T) {
 	is := is.New(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "x", "y", "y")
-	tasks, err := q.StartTasks(t.Context(), 1)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 1))(t)
 	first := cancel(t, q, "x")
 	<-tasks[0].Context().Done()
 	is.NoErr(tasks[0].Stop(t.Context()))
 	for range 3 { // each time one that doesn't stop runs, and is canceled
 		enqueue(t, q, "x")
-		others, err := q.StartTasks(t.Context(), 3)
-		is.NoErr(err)
-		for _, o := range others {
+		for _, o := range sure(q.StartTasks(t.Context(), 3))(t) {
 			if string(o.Payload) == "y" {
 				is.NoErr(o.Finish(t.Context()))
 			}
@@ -376,8 +365,7 @@ func TestCancelBurst(t *testing.T) {
 	for _, payload := range payloads {
 		is.NoErr(c.Send("PUBLISH", prefix+"_{q}_cancel", payload))
 	}
-	_, err := c.Do("")
-	is.NoErr(err)
+	redistest.Do(t, c, "")
 	for _, cause := range receive(t, causes, 350) {
 		is.Equal(cause, worqr.ErrCanceled)
 	}
@@ -428,8 +416,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	options := worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond}
 	must(t, q.SetOptions(&options)) // has it look
 	eventually(t, "it is taken", func() bool { return queueStats(t, oq).Running == 1 })
-	_, err := oq.Cancel(t.Context(), []byte("a"))
-	must(t, err)
+	sure(oq.Cancel(t.Context(), []byte("a")))(t)
 	link.Deafen(false)
 	link.Cut()
 	eventually(t, "it is disowned, if it was begun", func() bool {
@@ -498,8 +485,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 			do := func(command string) {
 				t.Helper()
 				words := strings.Fields(strings.ReplaceAll(command, "%", prefix))
-				_, err := c.Do(words[0], redis.Args{}.AddFlat(words[1:])...)
-				is.NoErr(err)
+				redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
 			}
 			do("SET %:token:{q} 5")
 			do("ZADD %:workers:{q} " + far + " w1")
@@ -526,8 +512,7 @@ func TestCancelWithoutRecord(t *testing.T) {
 	task := take(t, q)
 	report := cancel(t, q, "x")
 	<-task.Context().Done()
-	_, err := c.Do("DEL", prefix+":cancel:{q}:"+sha("x"))
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", prefix+":cancel:{q}:"+sha("x"))
 	ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer end()
 	is.True(is_(report.Wait(ctx), context.DeadlineExceeded))
@@ -558,16 +543,14 @@ func TestLateCancelMessage(t *testing.T) {
 	receive(t, starts, 2)
 	c := redistest.Conn(t)
 	for _, payload := range []string{"x", "y"} { // of y, no cancel is on record
-		_, err := c.Do("PUBLISH", prefix+"_{q}_cancel", payload)
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
 	}
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled}) // y, asked for together with x or after it
 	is.Equal(len(causes), 0)
 	var running []string
 	eventually(t, "only x runs", func() bool {
 		running = nil
-		for r, err := range q.Running(t.Context()) {
-			is.NoErr(err)
+		for r := range each(t, q.Running(t.Context())) {
 			running = append(running, string(r.Payload))
 		}
 		return len(running) == 1

@@ -56,9 +56,7 @@ func TestClock(t *testing.T) {
 		t.Errorf("%d scripts were called for one task that came due", steps)
 	}
 	is.Equal(stats(t, q).Scheduled, 1)
-	removed, err := q.RemoveKey(t.Context(), "far")
-	is.NoErr(err)
-	is.True(removed)
+	is.True(sure(q.RemoveKey(t.Context(), "far"))(t))
 }
 
 // Whoever keeps the time hands it over when it gets busy, when it is killed,
@@ -94,13 +92,11 @@ func TestClockIsHandedOver(t *testing.T) {
 			c := redistest.Conn(t)
 			keeper := ""
 			eventually(t, "somebody keeps the time", func() bool {
-				last, err := redis.Strings(c.Do("ZRANGE", prefix+":idle:{q}", -1, -1, "WITHSCORES"))
-				is.NoErr(err)
+				last := sure(redis.Strings(c.Do("ZRANGE", prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
 				if len(last) == 2 && stats(t, q).IdleWorkers == 2 {
 					score, err := redis.Float64(last[1], nil)
 					if err != nil {
-						_, err = fmt.Sscan(last[1], &score)
-						is.NoErr(err)
+						sure(fmt.Sscan(last[1], &score))(t)
 					}
 					if score >= 1<<43 {
 						keeper = last[0]
@@ -123,8 +119,7 @@ func TestClockIsHandedOver(t *testing.T) {
 			case "shut down":
 				stops[keeper]()
 			case "failed":
-				_, err := other.FailWorker(t.Context(), keeper)
-				is.NoErr(err)
+				sure(other.FailWorker(t.Context(), keeper))(t)
 			case "paused":
 				is.NoErr(q.Pause(t.Context()))
 				eventually(t, "it is due", func() bool { _, err := q.Peek(t.Context()); return err == nil })
@@ -178,8 +173,7 @@ func TestClockHearsOfAll(t *testing.T) {
 				want = "held"
 			case "requeue":
 				is.NoErr(task.Fail(ctx, errors.New("no")))
-				_, err := q.RequeueAllFailed(ctx)
-				is.NoErr(err)
+				sure(q.RequeueAllFailed(ctx))(t)
 				want = "held"
 			}
 			since := time.Now()

@@ -34,9 +34,7 @@ func TestExplainDead(t *testing.T) {
 	child.Kill()
 	var e *worqr.Explanation
 	eventually(t, "the lease has lapsed", func() bool {
-		var err error
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
+		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return !slices.Equal(told(e), []string{"running"})
 	})
 	is.Equal(told(e), []string{"running lease-expired no-worker"})
@@ -44,15 +42,13 @@ func TestExplainDead(t *testing.T) {
 
 	looked := time.Now()
 	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
-	e, err := q.Explain(t.Context(), []byte("a"))
-	is.NoErr(err)
+	e = sure(q.Explain(t.Context(), []byte("a")))(t)
 	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // else it was returned meanwhile
 		is.True(e.Copies[0].EvictAt.After(looked))
 		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
 	eventually(t, "it waits again", func() bool {
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
+		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return slices.Equal(told(e), []string{"waiting busy"})
 	})
 }
@@ -143,8 +139,7 @@ func TestPausedPeer(t *testing.T) {
 	awake := time.After(10 * time.Second)
 	is.Equal(sorted(other.starts(t, 3)), []string{"a", "b", "c"}) // taken over
 	old := ""
-	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
-		is.NoErr(err)
+	for w := range each(t, open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context())) {
 		old += w.ID + " "
 	}
 	zombie.Tell("finish") // it will see this before anything else
@@ -176,14 +171,10 @@ func TestSweep(t *testing.T) {
 	q := p.Queue("q")
 	enqueue(t, q, "a", "b", "c")
 	victim.starts(t, 2)
-	failed, err := p.Sweep(t.Context())
-	is.NoErr(err)
-	is.Equal(len(failed), 0) // it lives
+	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // it lives
 	victim.Kill()
 	eventually(t, "it is swept", func() bool {
-		failed, err := p.Sweep(t.Context())
-		is.NoErr(err)
-		return len(failed) == 1
+		return len(sure(p.Sweep(t.Context()))(t)) == 1
 	})
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
@@ -307,8 +298,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		}
 	}
 	failed := func() (all []worqr.FailedTask) {
-		for f, err := range q.Failed(t.Context()) {
-			must(t, err)
+		for f := range each(t, q.Failed(t.Context())) {
 			all = append(all, f)
 		}
 		return all
@@ -330,8 +320,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 			}
 		}
 		buried = failed()
-		s, err := q.Stats(t.Context())
-		must(t, err)
+		s := sure(q.Stats(t.Context()))(t)
 		if len(buried) > 0 && s.Waiting+s.Scheduled+s.Running == 0 {
 			break
 		}
@@ -372,16 +361,12 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		counts[n]++
 	}
 	t.Logf("failed after %v; crashes that were counted for others when they started: %v", took, counts)
-	_, err := q.DeleteAllFailed(t.Context())
-	must(t, err)
+	sure(q.DeleteAllFailed(t.Context()))(t)
 	// Who found a worker dead may have been killed before it could strike it off.
 	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)
 	eventually(t, "the dead are off the roster", func() bool {
-		_, err := sweeper.Sweep(t.Context())
-		must(t, err)
-		n, err := redis.Int(conn.Do("SCARD", c.Prefix+":workers"))
-		must(t, err)
-		return n == 0
+		sure(sweeper.Sweep(t.Context()))(t)
+		return sure(redis.Int(conn.Do("SCARD", c.Prefix+":workers")))(t) == 0
 	})
 	nothingLeftBut(t, c.Prefix, c.Queue)
 }
@@ -394,9 +379,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	is := is.New(t)
 	storm := 6 * time.Second
 	if s := os.Getenv(chaosEnv); s != "" {
-		var err error
-		storm, err = time.ParseDuration(s)
-		is.NoErr(err)
+		storm = sure(time.ParseDuration(s))(t)
 	}
 	seed := *checkSeed
 	if seed == 0 {
@@ -491,17 +474,14 @@ func TestCheckBusyFleet(t *testing.T) {
 	// The dead are found, and Repair has all that they held done by others.
 	dead, unserved := 0, 0
 	eventually(t, "nobody holds anything", func() bool {
-		report, err := doctor.Repair(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(doctor.Repair(t.Context(), nil))(t)
 		is.True(report.OK())
 		dead += count(report, "expired-worker")
-		stats, err := doctor.Queue("q").Stats(t.Context())
-		is.NoErr(err)
+		stats := sure(doctor.Queue("q").Stats(t.Context()))(t)
 		return stats.Running == 0 && stats.Workers == 0
 	})
 	is.True(dead > 0)
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	for _, f := range ills(report) {
 		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say

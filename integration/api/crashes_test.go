@@ -34,8 +34,7 @@ func TestMaxCrashes(t *testing.T) {
 				hand := func() (*worqr.Peer, *worqr.Task) {
 					h := open(t, worqr.Options{Prefix: prefix})
 					hands = append(hands, h)
-					task, err := working(t, h, "q").StartTask(ctx)
-					is.NoErr(err)
+					task := sure(working(t, h, "q").StartTask(ctx))(t)
 					is.Equal(task.Crashes, len(hands)-1)
 					return h, task
 				}
@@ -88,8 +87,7 @@ func TestMaxCrashes(t *testing.T) {
 					is.Equal(f[0].Key, key)
 					is.True(f[0].Error != "")
 					is.Equal(p.Stats().Failed, int64(1))
-					_, err := q.DeleteAllFailed(ctx)
-					is.NoErr(err)
+					sure(q.DeleteAllFailed(ctx))(t)
 				}
 				nothingLeft(t, prefix, "q")
 			})
@@ -108,8 +106,7 @@ func TestCrashedAmongOthers(t *testing.T) {
 	enqueue(t, q, "crashes/1", "crashes/2")
 	victim := func() { // takes what it gets, and dies
 		v := open(t, worqr.Options{Prefix: prefix})
-		tasks, err := working(t, v, "q").StartTasks(ctx, 3)
-		is.NoErr(err)
+		tasks := sure(working(t, v, "q").StartTasks(ctx, 3))(t)
 		failWorker(t, v, v.WorkerID(), len(tasks))
 		is.NoErr(v.Close())
 	}
@@ -122,11 +119,9 @@ func TestCrashedAmongOthers(t *testing.T) {
 	enqueue(t, q, "good/1", "good/2", "good/3")
 	var got []string
 	for len(got) < 4 {
-		tasks, err := q.StartTasks(ctx, 5)
-		is.NoErr(err)
+		tasks := sure(q.StartTasks(ctx, 5))(t)
 		running := map[string]string{}
-		for r, err := range q.Running(ctx) {
-			is.NoErr(err)
+		for r := range each(t, q.Running(ctx)) {
 			running[r.AttemptID] = string(r.Payload)
 		}
 		for _, task := range tasks {
@@ -152,8 +147,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 	enqueue(t, q, "list")
 	put(t, q, "key", "key", nil)
 	for range 4 {
-		tasks, err := q.StartTasks(ctx, 2)
-		is.NoErr(err)
+		tasks := sure(q.StartTasks(ctx, 2))(t)
 		for _, task := range tasks {
 			is.Equal(task.Crashes, 0)
 		}
@@ -162,20 +156,17 @@ func TestWhatIsNoCrash(t *testing.T) {
 		is.NoErr(q.StartWork(ctx))
 	}
 	other := open(t, worqr.Options{Prefix: prefix})
-	_, err := q.StartTasks(ctx, 2)
-	is.NoErr(err)
+	sure(q.StartTasks(ctx, 2))(t)
 	failWorker(t, other, p.WorkerID(), 2)
 	qo := working(t, other, "q")
-	tasks, err := qo.StartTasks(ctx, 2)
-	is.NoErr(err)
+	tasks := sure(qo.StartTasks(ctx, 2))(t)
 	for _, task := range tasks {
 		is.Equal(task.Crashes, 1)
 		is.NoErr(task.Finish(ctx))
 	}
 	enqueue(t, qo, "list")
 	put(t, qo, "key", "key", nil)
-	tasks, err = qo.StartTasks(ctx, 2)
-	is.NoErr(err)
+	tasks = sure(qo.StartTasks(ctx, 2))(t)
 	for _, task := range tasks {
 		is.Equal(task.Crashes, 0)
 		is.NoErr(task.Finish(ctx))
@@ -203,8 +194,7 @@ func TestNearlyCrashed(t *testing.T) {
 	}
 	for range 2 {
 		v := open(t, worqr.Options{Prefix: prefix})
-		_, err := working(t, v, "q").StartTasks(ctx, suspects)
-		is.NoErr(err)
+		sure(working(t, v, "q").StartTasks(ctx, suspects))(t)
 		failWorker(t, v, v.WorkerID(), suspects)
 		is.NoErr(v.Close())
 	}
@@ -289,10 +279,8 @@ func TestLastChanceBesideBusyQueue(t *testing.T) {
 	enqueue(t, p.Queue("quiet"), numbers("accused", 3)...)
 	for range 2 {
 		victim := open(t, worqr.Options{Prefix: prefix})
-		tasks, err := working(t, victim, "quiet").StartTasks(t.Context(), 3)
-		must(t, err)
-		n, err := p.FailWorker(t.Context(), victim.WorkerID())
-		must(t, err)
+		tasks := sure(working(t, victim, "quiet").StartTasks(t.Context(), 3))(t)
+		n := sure(p.FailWorker(t.Context(), victim.WorkerID()))(t)
 		if len(tasks) != 3 || n != 3 {
 			t.Fatalf("%d tasks, and %d returned", len(tasks), n)
 		}

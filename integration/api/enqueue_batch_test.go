@@ -53,15 +53,13 @@ func TestEnqueueOfMany(t *testing.T) {
 		}
 	}
 	is.NoErr(<-done)
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
+	n := sure(q.Len(t.Context()))(t)
 	is.Equal(n, others)
 	is.NoErr(q.Delete(t.Context()))
 	for fresh := range 2 {
 		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", payloads...))(t), fresh == 0)
 	}
-	n, err = q.Len(t.Context())
-	is.NoErr(err)
+	n = sure(q.Len(t.Context()))(t)
 	is.Equal(n, many)
 	for _, key := range redistest.Keys(t, redistest.Conn(t), prefix+":batch*") {
 		t.Errorf("%s is left", key)
@@ -80,20 +78,14 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 		for i := range 3000 {
 			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
 		}
-		_, err := c.Do("ZADD", prefix+":batches:{q}", 1, "id")
-		is.NoErr(err)
-		_, err = c.Do("")
-		is.NoErr(err)
+		redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1, "id")
+		redistest.Do(t, c, "")
 	}
 	accepted()
-	report, err := q.Cancel(t.Context(), []byte("2999"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("2999")))(t).Removed, 1)
 	accepted()
 	is.NoErr(q.Delete(t.Context()))
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(sure(q.Len(t.Context()))(t), 0)
 
 	accepted()
 	working(t, p, "q")
@@ -123,12 +115,10 @@ func TestCheckBesideBatch(t *testing.T) {
 		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
 		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
-	report, err := doctor.Repair(t.Context(), about)
-	is.NoErr(err)
+	report := sure(doctor.Repair(t.Context(), about))(t)
 	is.True(report.OK())
 	is.Equal(report.Keys, 3)
 	kinds := map[worqr.FindingKind]bool{}
@@ -138,9 +128,7 @@ func TestCheckBesideBatch(t *testing.T) {
 		}
 	}
 	is.True(kinds["queue-list"] && kinds["no-worker"])
-	listed, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
-	is.NoErr(err)
-	is.True(listed)
+	is.True(sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t))
 }
 
 // On a full Redis none is enqueued, and nothing is left.
@@ -149,22 +137,18 @@ func TestEnqueueOfManyWhenFull(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	c := redistest.Dial(t, server.URL())
-	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
 	defer p.Close()
-	used, err := redis.String(c.Do("INFO", "memory"))
-	is.NoErr(err)
+	used := sure(redis.String(c.Do("INFO", "memory")))(t)
 	_, after, _ := strings.Cut(used, "used_memory:")
 	bytes := 0
-	_, err = fmt.Sscan(after, &bytes)
-	is.NoErr(err)
-	_, err = c.Do("CONFIG", "SET", "maxmemory", bytes+12<<20)
-	is.NoErr(err)
+	sure(fmt.Sscan(after, &bytes))(t)
+	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", bytes+12<<20)
 	payloads := make([][]byte, 20)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<20)
 	}
-	err = p.Queue("q").Enqueue(t.Context(), payloads...)
+	err := p.Queue("q").Enqueue(t.Context(), payloads...)
 	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
 	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
 }
@@ -175,8 +159,7 @@ func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payload
 	for _, args := range [][]any{
 		append([]any{"LPUSH", prefix + ":batch:{q}:" + id}, anys(payloads)...), {"ZADD", prefix + ":batches:{q}", number, id},
 	} {
-		_, err := c.Do(args[0].(string), args[1:]...)
-		must(t, err)
+		redistest.Do(t, c, args[0].(string), args[1:]...)
 	}
 }
 
@@ -197,21 +180,15 @@ func TestAcceptedBatchWaits(t *testing.T) {
 	q := p.Queue("q")
 	accepted(t, c, prefix, "x", 2, "c", "d")
 	accepted(t, c, prefix, "y", 1, "a", "b")
-	peeked, err := q.Peek(t.Context())
-	is.NoErr(err)
-	is.Equal(string(peeked), "a")
-	_, err = c.Do("LPUSH", prefix+":queues:{q}", "first")
-	is.NoErr(err)
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
+	redistest.Do(t, c, "LPUSH", prefix+":queues:{q}", "first")
 	put(t, q, "key", "scheduled", nil)
 	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 
 	is.Equal(waiting(t, q), []string{"scheduled", "first", "a", "b", "c", "d", "later"})
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 7)
+	is.Equal(sure(q.Len(t.Context()))(t), 7)
 	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 5, Scheduled: 2})
-	e, err := q.Explain(t.Context(), []byte("c"))
-	is.NoErr(err)
+	e := sure(q.Explain(t.Context(), []byte("c")))(t)
 	is.Equal(len(e.Copies), 1)
 	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
@@ -250,8 +227,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
 	var j journal
 	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.Logger()}).Queue("q")
 	enqueue(t, q, numbers("a", 200)...)
@@ -261,12 +237,9 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 		err := q.Enqueue(t.Context(), []byte("c"))
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 	}
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 200+1+6000)
+	is.Equal(sure(q.Len(t.Context()))(t), 200+1+6000)
 	eventually(t, "it is logged", func() bool { return len(j.Lines("cannot be moved")) > 0 })
-	_, err = c.Do("ACL", "SETUSER", "app", "+lmove")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
 	eventually(t, "it is over", func() bool { return len(j.Lines("recovered")) == 1 })
@@ -287,18 +260,13 @@ func TestDamagedBatch(t *testing.T) {
 		accepted(t, c, prefix, "overwritten", 2, "x")
 		accepted(t, c, prefix, "whole", 3, "a", "b", "c")
 		for _, args := range [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}} {
-			_, err := c.Do(args[0].(string), args[1:]...)
-			is.NoErr(err)
+			redistest.Do(t, c, args[0].(string), args[1:]...)
 		}
 	}
 	plant()
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 3)
-	report, err := q.Cancel(t.Context(), []byte("b"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Len(t.Context()))(t), 3)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
 	enqueue(t, q, "d")
 	enqueue(t, q, numbers("e", 6000)...)
 	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
@@ -307,8 +275,7 @@ func TestDamagedBatch(t *testing.T) {
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
 		t.Helper()
-		report, err := look(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(look(t.Context(), nil))(t)
 		for _, f := range report.Findings {
 			if f.Kind == kind {
 				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
@@ -327,12 +294,9 @@ func TestDamagedBatch(t *testing.T) {
 	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
 
 	plant()
-	_, err = c.Do("LPUSH", prefix+":batch:{q}:gone", "found again")
-	is.NoErr(err)
-	_, err = c.Do("ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
-	is.NoErr(err)
-	_, err = doctor.Repair(t.Context(), nil)
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":batch:{q}:gone", "found again")
+	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
+	sure(doctor.Repair(t.Context(), nil))(t)
 	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
 }
 
@@ -341,17 +305,14 @@ func TestDamagedListOfBatches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	_, err := c.Do("SET", prefix+":batches:{q}", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":batches:{q}", "foreign")
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b", "c")
 	is.NoErr(q.EnqueueUnique(t.Context(), []byte("d")))
-	err = q.Enqueue(t.Context(), make([][]byte, 6000)...)
+	err := q.Enqueue(t.Context(), make([][]byte, 6000)...)
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
-	report, err := q.Cancel(t.Context(), []byte("b"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
 	is.Equal(waiting(t, q), []string{"a", "c", "d"})
 	is.Equal(stats(t, q).Waiting, 3)
 	must(t, take(t, q).Finish(t.Context()))
@@ -366,8 +327,7 @@ func TestCallersHaulInTurn(t *testing.T) {
 	is := is.New(t)
 	const batches, callers = 10, 100
 	server := redistest.Start(t)
-	p, err := worqr.Open(server.URL(), nil)
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), nil))(t)
 	defer p.Close()
 	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
@@ -376,10 +336,8 @@ func TestCallersHaulInTurn(t *testing.T) {
 		for range 2000 { // as many as a call moves
 			payloads = payloads.Add("b")
 		}
-		_, err := c.Do("LPUSH", payloads...)
-		is.NoErr(err)
-		_, err = c.Do("ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
-		is.NoErr(err)
+		redistest.Do(t, c, "LPUSH", payloads...)
+		redistest.Do(t, c, "ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
 	}
 	before := redistest.Calls(t, c, "evalsha")
 	var all sync.WaitGroup
@@ -391,9 +349,7 @@ func TestCallersHaulInTurn(t *testing.T) {
 		})
 	}
 	all.Wait()
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 1+batches*2000+callers)
+	is.Equal(sure(q.Len(t.Context()))(t), 1+batches*2000+callers)
 	// One call moves each batch, and what is enqueued side by side travels together. If each
 	// caller moved batches, there were a call for each, at least.
 	calls := redistest.Calls(t, c, "evalsha") - before
@@ -436,11 +392,10 @@ func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, log := redistest.Prefix(t), &journal{}
-	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()})
-	is.NoErr(err)
+	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()}))(t)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err = p.Queue("q").Cancel(late, []byte("a"))
+	_, err := p.Queue("q").Cancel(late, []byte("a"))
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	is.NoErr(p.Close()) // all lines are written
 	is.Equal(log.Lines("batch"), nil)

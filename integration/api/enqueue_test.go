@@ -42,8 +42,7 @@ func TestEnqueueTogether(t *testing.T) {
 	}
 	all.Wait()
 	is.True(redistest.Calls(t, conn, "evalsha")+redistest.Calls(t, conn, "publish") < callers*calls)
-	got, err := redis.Strings(conn.Do("LRANGE", "p:queues:{q}", 0, -1))
-	is.NoErr(err)
+	got := sure(redis.Strings(conn.Do("LRANGE", "p:queues:{q}", 0, -1)))(t)
 	slices.Reverse(got) // the oldest first
 	next := map[string]int{}
 	for _, payload := range got {
@@ -159,13 +158,11 @@ func TestEnqueueBesideForeignRegistry(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	_, err := c.Do("SET", "p:registry", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", "p:registry", "foreign")
 	before := redistest.Calls(t, c, "sadd")
 	for range 5 {
 		enqueue(t, q, "a")
-		_, err := c.Do("DEL", "p:queues:{q}") // so the queue is alone
-		is.NoErr(err)
+		redistest.Do(t, c, "DEL", "p:queues:{q}") // so the queue is alone
 	}
 	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
 }

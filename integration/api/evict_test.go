@@ -147,8 +147,7 @@ func TestDifferentLeases(t *testing.T) {
 	start("alike", 900*time.Millisecond, "own")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func() (queues []string) {
-		report, err := doctor.Check(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(doctor.Check(t.Context(), nil))(t)
 		for _, f := range report.Findings {
 			if f.Kind == "leases" {
 				queues = append(queues, f.Queue)

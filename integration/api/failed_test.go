@@ -49,9 +49,7 @@ func TestFailedIsBounded(t *testing.T) {
 	enqueue(t, q, numbers("", 1100)...)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
 	is.Equal(stats(t, q).Failed, 1000)
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
-	is.Equal(n, 1000)
+	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
 }
 
 // With KeepFailed, the failed queue is bounded also after the one peer that worked
@@ -61,8 +59,7 @@ func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	is := is.New(t)
 	const keep, all = 10, 100
 	prefix := redistest.Prefix(t)
-	_, err := redistest.Conn(t).Do("ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Conn(t), "ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
 	q.Handle(func(context.Context, *worqr.Task) error {

@@ -84,11 +84,9 @@ func TestCheckHealth(t *testing.T) {
 				plant = append(plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
 			}
 			for _, command := range plant {
-				_, err := conn.Do(command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
-				is.NoErr(err)
+				redistest.Do(t, conn, command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
 			}
-			report, err := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit)
-			is.NoErr(err)
+			report := sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit))(t)
 			is.Equal(strings.Join(health(report), ", "), c.finds)
 			is.True(strings.Contains(report.String(), c.says))
 			is.True(!strings.Contains(report.String(), canary))
@@ -105,9 +103,7 @@ func TestCheckFailing(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, numbers("", 60)...)
-	held, err := q.StartTasks(t.Context(), 60)
-	is.NoErr(err)
-	for i, task := range held {
+	for i, task := range sure(q.StartTasks(t.Context(), 60))(t) {
 		if i%2 == 0 {
 			must(t, task.Retry(t.Context(), time.Hour))
 		} else {
@@ -115,8 +111,7 @@ func TestCheckFailing(t *testing.T) {
 		}
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(health(report), []string{"notice retrying", "notice failed"})
 	is.Equal(report.Queues, 1) // its failed queue is not another one
@@ -139,15 +134,13 @@ func TestCheckStuck(t *testing.T) {
 	enqueue(t, p.Queue("q"), "a", "b")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	stuck := func() (n int) {
-		for w, err := range doctor.Workers(t.Context()) {
-			is.NoErr(err)
+		for w := range each(t, doctor.Workers(t.Context())) {
 			n += w.StuckHandlers
 		}
 		return n
 	}
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
-	report, err := doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}})
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}}))(t)
 	is.Equal(health(report), []string{"warning stuck-handler"})
 	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
 	close(release)

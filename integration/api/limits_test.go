@@ -60,16 +60,13 @@ func TestRefusedGiveBack(t *testing.T) {
 	is.True(is_(err, worqr.ErrNoTask))
 	enqueue(t, q, "a")
 	c, other := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
-	_, err = c.Do("CLIENT", "PAUSE", 300, "WRITE")
-	is.NoErr(err)
+	redistest.Do(t, c, "CLIENT", "PAUSE", 300, "WRITE")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = q.StartTask(ctx)
 	is.True(err != nil)
-	_, err = other.Do("SET", "p:queues:{q}", "of another type") // waits for the end of the pause, behind the start
-	is.NoErr(err)
-	_, err = c.Do("DEL", "p:queues:{q}")
-	is.NoErr(err)
+	redistest.Do(t, other, "SET", "p:queues:{q}", "of another type") // waits for the end of the pause, behind the start
+	redistest.Do(t, c, "DEL", "p:queues:{q}")
 	eventually(t, "the task is back", func() bool {
 		n, err := q.Len(t.Context())
 		return err == nil && n == 1
@@ -139,9 +136,7 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("%s: the error shows it: %v", what, c.err)
 		}
 	}
-	n, err := q.Len(ctx)
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(sure(q.Len(ctx))(t), 0)
 
 	// Just within.
 	is.NoErr(q.Enqueue(ctx, []byte(canary[:10])))
@@ -163,12 +158,10 @@ func TestLargestPayload(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	c := redistest.Conn(t)
-	limit, err := redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len"))
-	is.NoErr(err)
-	is.Equal(limit, []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
+	is.Equal(sure(redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len")))(t), []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
 	huge := make([]byte, worqr.MaxPayloadSize+1) // never touched, so it takes no memory
 	q := open(t, worqr.Options{}).Queue("q")
-	err = q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
+	err := q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
 	is.True(is_(err, worqr.ErrTooLarge))
 	tells(t, err, "has 67108865 bytes; at most 67108864")
 	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayloadSize}).Queue("q")
@@ -200,8 +193,7 @@ func TestFailedDropped(t *testing.T) {
 	for _, line := range lines {
 		var n int
 		_, rest, _ := strings.Cut(line, "dropped=")
-		_, err := fmt.Sscanf(rest, "%d kept=5", &n)
-		is.NoErr(err)
+		sure(fmt.Sscanf(rest, "%d kept=5", &n))(t)
 		logged += n
 	}
 	is.Equal(logged, 55)

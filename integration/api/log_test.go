@@ -29,10 +29,7 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 		if m == nil {
 			t.Fatalf("no count: %s", line)
 		}
-		i, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := sure(strconv.Atoi(m[1]))(t)
 		n += i
 	}
 	return n
@@ -152,8 +149,7 @@ func TestPanicBehindError(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "error", "panic", "canceled")
 	receive(t, runs, 3)
-	_, err := q.Cancel(t.Context(), []byte("canceled"))
-	is.NoErr(err)
+	sure(q.Cancel(t.Context(), []byte("canceled")))(t)
 	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Canceled == 1 })
 	stop()
 	is.NoErr(p.Close()) // its log is written

@@ -36,22 +36,17 @@ func TestUncertainJoin(t *testing.T) {
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
 			c := redistest.Dial(t, server.URL())
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
-			is.NoErr(err)
+			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{before}) // it has joined
 			if failed {
-				_, err := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before)
-				is.NoErr(err)
+				sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before))(t)
 			}
 			is.NoErr(q.StartWork(t.Context()))
 			is.Equal(p.WorkerID() != before, failed)
-			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
-			is.NoErr(err)
+			members = sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{p.WorkerID()})
 			if !failed { // it has asked again, and not left: that would hold up the joins of others
-				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
-				is.NoErr(err)
-				is.True(!there)
+				is.True(!sure(redis.Bool(c.Do("EXISTS", "p:token:{q}")))(t))
 			}
 		})
 	}
@@ -76,9 +71,7 @@ func TestUncertainLeave(t *testing.T) {
 	c := redistest.Dial(t, server.URL())
 	for _, q := range []string{"a", "b"} {
 		eventually(t, "it is there", func() bool {
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1))
-			is.NoErr(err)
-			return slices.Equal(members, []string{p.WorkerID()})
+			return slices.Equal(sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1)))(t), []string{p.WorkerID()})
 		})
 	}
 }
@@ -184,14 +177,12 @@ func TestComesBackFromManyQueues(t *testing.T) {
 	}
 	before := p.WorkerID()
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
-	is.NoErr(err)
-	_, err = p.Queue("q0").StartTask(t.Context())
+	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as failed, there
+	_, err := p.Queue("q0").StartTask(t.Context())
 	is.True(is_(err, worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {
 		eventually(t, "it is there again", func() bool {
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
-			is.NoErr(err)
+			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1)))(t)
 			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
@@ -207,11 +198,9 @@ func TestJoinsWhatItCan(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
-		_, err := c.Do("SET", prefix+":token:{"+q+"}", token)
-		is.NoErr(err)
+		redistest.Do(t, c, "SET", prefix+":token:{"+q+"}", token)
 	}
-	_, err := c.Do("LPUSH", prefix+":token:{foreign}", "x")
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":token:{foreign}", "x")
 	p := open(t, worqr.Options{Prefix: prefix})
 	runs := make(chan string, 10)
 	for _, q := range []string{"rubbish", "foreign", "odd", "good"} {
@@ -236,17 +225,14 @@ func TestStopWorkFailsAndStartsAgain(t *testing.T) {
 	q, other := working(t, p, "q"), p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
 	enqueue(t, other, "o")
-	theirs, err := other.StartTask(t.Context())
-	is.NoErr(err)
+	theirs := sure(other.StartTask(t.Context()))(t)
 	enqueue(t, q, "a")
-	_, err = q.StartTask(t.Context())
-	is.NoErr(err)
+	sure(q.StartTask(t.Context()))(t)
 	over, end := context.WithCancel(t.Context())
 	end()
 	is.True(q.StopWork(over) != nil)
 	is.NoErr(q.StartWork(t.Context()))
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	is.Equal(string(task.Payload), "a")
 	is.NoErr(task.Finish(t.Context()))
 	is.NoErr(theirs.Context().Err())

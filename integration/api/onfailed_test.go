@@ -106,11 +106,9 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	put(t, q, "key", "a", nil)
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
 	is.Equal(failed(t, q), nil) // it is being worked on
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
+	n := sure(q.DeleteAllFailed(ctx))(t)
 	is.Equal(n, 0)
-	n, err = q.RequeueAllFailed(ctx)
-	is.NoErr(err)
+	n = sure(q.RequeueAllFailed(ctx))(t)
 	is.Equal(n, 0)
 	b := serve(false)
 	run(t, b)
@@ -127,11 +125,9 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)
 	is.Equal(stats(t, q).Failed, 2)
-	n, err = q.DeleteFailed(ctx, f.ID)
-	is.NoErr(err)
+	n = sure(q.DeleteFailed(ctx, f.ID))(t)
 	is.Equal(n, 1)
-	n, err = q.RequeueAllFailed(ctx)
-	is.NoErr(err)
+	n = sure(q.RequeueAllFailed(ctx))(t)
 	is.Equal(n, 1)
 	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
 }
@@ -158,7 +154,5 @@ func TestOnFailedGivesUp(t *testing.T) {
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
 }

@@ -73,8 +73,7 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	log := &peertest.Journal{}
-	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()}) // without a login, which would fail first
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()}))(t) // without a login, which would fail first
 	t.Cleanup(func() { _ = p.Close() })
 	for _, name := range []string{"a", "b", "c"} {
 		p.Queue(name).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
@@ -85,11 +84,9 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	}
 	server.Kill()
 	refuseAll := func(connections int) {
-		proxy, err := net.Listen("tcp", server.Addr())
-		is.NoErr(err)
+		proxy := sure(net.Listen("tcp", server.Addr()))(t)
 		for i := range connections {
-			c, err := proxy.Accept()
-			is.NoErr(err)
+			c := sure(proxy.Accept())(t)
 			if i%2 == 0 {
 				is.NoErr(c.(*net.TCPConn).SetLinger(0)) // is reset
 			}

@@ -78,8 +78,7 @@ func TestEvictionPolicyForbidden(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
-	is.NoErr(err)
+	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
 	var log journal
 	url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
 	peer := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"})
@@ -155,8 +154,7 @@ func TestRedisTellsSome(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
-	is.NoErr(err)
+	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
 	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
 	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
 }

@@ -39,8 +39,7 @@ func TestPutSeveralTimesOnRunning(t *testing.T) {
 	put(t, q, "key", "again", nil)
 	task = take(t, q)
 	put(t, q, "key", "blocked", nil)
-	removed, err := q.RemoveKey(ctx, "key") // and its rules
-	is.NoErr(err)
+	removed := sure(q.RemoveKey(ctx, "key"))(t) // and its rules
 	is.True(removed)
 	is.NoErr(task.Retry(ctx, time.Hour))
 	waits("again", time.Now().Add(time.Hour), 1)
@@ -114,9 +113,7 @@ func TestPutOnHandled(t *testing.T) {
 				b, _ := serve()
 				eventually(t, "both serve", func() bool { return stats(t, q).Workers == 2 })
 				if end.before == "cancel" {
-					report, err := q.CancelKey(ctx, "key")
-					is.NoErr(err)
-					is.Equal(report.Removed, 0)
+					is.Equal(sure(q.CancelKey(ctx, "key"))(t).Removed, 0)
 				}
 				put(t, q, "key", "new", o)
 				close(release)
@@ -221,8 +218,7 @@ func TestSameKeyInTwoQueues(t *testing.T) {
 		release <- struct{}{}
 		release <- struct{}{}
 		is.Equal(sorted(receive(t, started, 2)), []string{"one/key", "two/key"})
-		report, err := queues[0].CancelKey(t.Context(), "key") // of this one only
-		is.NoErr(err)
+		report := sure(queues[0].CancelKey(t.Context(), "key"))(t) // of this one only
 		release <- struct{}{}
 		release <- struct{}{}
 		wait(t, report)

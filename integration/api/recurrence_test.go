@@ -67,11 +67,9 @@ func TestRecurrence(t *testing.T) {
 	planned := func() {
 		t.Helper()
 		eventually(t, "the next run is planned for tomorrow, and nothing else is", func() bool {
-			s, err := jobs.Stats(t.Context())
-			must(t, err)
+			s := sure(jobs.Stats(t.Context()))(t)
 			var all []worqr.ScheduledTask
-			for task, err := range jobs.Scheduled(t.Context()) {
-				must(t, err)
+			for task := range each(t, jobs.Scheduled(t.Context())) {
 				all = append(all, task)
 			}
 			return s.Running+s.Waiting == 0 && len(all) == 1 && all[0].Key == "cleanup" &&

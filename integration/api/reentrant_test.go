@@ -226,8 +226,7 @@ func TestReentrant(t *testing.T) {
 			old := c.p.WorkerID()
 			enqueue(t, q, "hold")
 			eventually(t, "it is evicted, and back", func() bool {
-				_, err := other.FailWorker(t.Context(), c.p.WorkerID())
-				is.NoErr(err)
+				sure(other.FailWorker(t.Context(), c.p.WorkerID()))(t)
 				c.quiet("evict")
 				return c.p.WorkerID() != old
 			})

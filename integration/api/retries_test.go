@@ -141,8 +141,7 @@ func TestMaxRetries(t *testing.T) {
 				is.Equal(p.Stats().Failed, int64(1))
 				is.Equal(p.Stats().HandlerErrors, int64(c.runs))
 				is.Equal(p.Stats().Finished, int64(0))
-				_, err := q.DeleteAllFailed(ctx)
-				is.NoErr(err)
+				sure(q.DeleteAllFailed(ctx))(t)
 				nothingLeft(t, prefix, "q")
 			})
 		}

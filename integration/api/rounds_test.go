@@ -52,8 +52,7 @@ func (c *tally) len() int {
 func rounds(t testing.TB, server *redistest.Server) (n int) {
 	t.Helper()
 	c := redistest.Dial(t, server.URL())
-	list, err := c.Do("CLIENT", "LIST")
-	must(t, err)
+	list := sure(c.Do("CLIENT", "LIST"))(t)
 	for line := range strings.Lines(string(list.([]byte))) {
 		if strings.Contains(line, "cmd=evalsha") {
 			n++
@@ -117,10 +116,8 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	enqueue(t, q, "first")
 	eventually(t, "it works", func() bool { return handled.len() == 1 })
 	c := redistest.Dial(t, server.URL())
-	clients, err := c.Do("CLIENT", "LIST")
-	must(t, err)
-	_, err = c.Do("CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
-	must(t, err)
+	clients := sure(c.Do("CLIENT", "LIST"))(t)
+	redistest.Do(t, c, "CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
 	const n = 10_000
 	enqueue(t, sender, numbers("", n)...)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
@@ -192,8 +189,7 @@ func TestFarAway(t *testing.T) {
 		for range n / 1000 {
 			enqueue(t, q, numbers("", 1000)...)
 		}
-		_, err := conn.Do("CONFIG", "RESETSTAT")
-		must(t, err)
+		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
 		eventually(t, "all ran", func() bool { return done.Load() == before+n })
 		calls := redistest.Calls(t, conn, "evalsha")
 		t.Logf("%d tasks by %d calls", n, calls)
@@ -239,8 +235,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
 		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	put(t, q, "key", "second", nil)
 	is.Equal(receive(t, keyed, 1), []string{"second"})
@@ -257,14 +252,11 @@ func TestStrayAmongMany(t *testing.T) {
 	const thousands = 66 // with their scores, more than 65,536 values
 	for range thousands {
 		enqueue(t, q, numbers("", 1000)...)
-		_, err := q.StartTasks(t.Context(), 1000)
-		is.NoErr(err)
+		sure(q.StartTasks(t.Context(), 1000))(t)
 	}
 	c := redistest.Conn(t)
-	_, err := c.Do("LPUSH", prefix+":process:{q}:stray", "stray")
-	is.NoErr(err)
-	_, err = c.Do("ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:stray", "stray")
+	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
 	is.Equal(p.Stats().TakenOver, int64(0))
 }
@@ -283,24 +275,20 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 			q := p.Queue("q")
 			long := strings.Repeat("x", 3<<20)
 			if key == "" {
-				_, err := c.Do("LPUSH", "p:queues:{q}", long)
-				is.NoErr(err)
+				redistest.Do(t, c, "LPUSH", "p:queues:{q}", long)
 			} else {
 				put(t, q, key, long, nil)
 			}
 			enqueue(t, q, numbers("t", 20)...)
-			_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
-			is.NoErr(err)
+			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
 			done := make(chan string, 100)
 			q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }, &worqr.HandleOptions{Concurrency: 4})
 			run(t, p)
 			receive(t, done, 20)
 			eventually(t, "all others are finished", func() bool { return p.Stats().Finished == 20 })
 			eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
-			_, err = c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
-			is.NoErr(err)
-			for f, err := range q.Failed(t.Context()) {
-				is.NoErr(err)
+			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
+			for f := range each(t, q.Failed(t.Context())) {
 				is.Equal(f.Kind, worqr.FailureMalformed)
 				is.Equal(f.Key, key)
 				is.Equal(string(f.Payload), long)
@@ -319,10 +307,8 @@ func TestSmallBulks(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	long := strings.Repeat("x", 2<<20)
-	_, err := c.Do("LPUSH", "p:queues:{q}", long) // while it may
-	is.NoErr(err)
-	_, err = c.Do("CONFIG", "SET", "proto-max-bulk-len", 1<<20)
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while it may
+	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // more than the server takes
 	q := p.Queue("q")
 	enqueue(t, q, numbers("t", 20)...)
