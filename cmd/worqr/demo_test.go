@@ -87,10 +87,7 @@ func figures(t *testing.T, out string) map[string]int {
 	t.Helper()
 	n := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^ +(\d+)  (enqueued|finished|canceled|in the queue|still failed|lost|returned|started twice|retried|failed|on time)\b`).FindAllStringSubmatch(out, -1) {
-		v, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := redistest.Sure(strconv.Atoi(m[1]))(t)
 		n[m[2]] = v
 	}
 	if len(n) != 11 {
@@ -163,9 +160,7 @@ func TestUnreachable(t *testing.T) {
 func TestJob(t *testing.T) {
 	is := is.New(t)
 	for _, j := range []job{film, mail, invoice, backup, photo(5), photo(12345)} {
-		again, err := readJob(j.payload())
-		is.NoErr(err)
-		is.Equal(again, j)
+		is.Equal(redistest.Sure(readJob(j.payload()))(t), j)
 	}
 	for _, bad := range []string{"", "x photo 1s", "1 photo x", "1 photo 1s more"} {
 		_, err := readJob([]byte(bad))

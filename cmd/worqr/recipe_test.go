@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"github.com/worqr/worqr/internal/redistest"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -12,10 +13,7 @@ import (
 // docs/recipes.md shows this test. It is in this module because a Redis in memory is.
 func TestGreetings(t *testing.T) {
 	redis := miniredis.RunT(t) // in memory, for this test only
-	peer, err := worqr.Open("redis://"+redis.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer := redistest.Sure(worqr.Open("redis://"+redis.Addr(), nil))(t)
 	defer peer.Close()
 	greetings, sent := peer.Queue("greetings"), make(chan string, 1)
 	greetings.Handle(worqr.JSON(func(ctx context.Context, name string, t *worqr.Task) error {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"github.com/worqr/worqr/internal/redistest"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -192,11 +193,7 @@ var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 func standStill(t *testing.T, verb string, now int64) string {
 	t.Helper()
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(scripts, name+".lua"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+		return string(redistest.Sure(os.ReadFile(filepath.Join(scripts, name+".lua")))(t))
 	}
 	body := read(verb)
 	var all strings.Builder

@@ -16,12 +16,10 @@ import (
 // Who a URL says that we are, and which database it names.
 func TestLogins(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	for _, rule := range [][]any{{"ann", "on", ">p@ss w:rd", "+@all", "~*"}, {"default", "resetpass", ">hunter2"}} {
-		_, err := c.Do("ACL", redis.Args{"SETUSER"}.Add(rule...)...)
-		is.NoErr(err)
+		redistest.Do(t, c, "ACL", redis.Args{"SETUSER"}.Add(rule...)...)
 	}
 	for _, at := range []string{"redis://%s" + server.Addr() + "/3", "unix://%s" + server.Socket() + "?db=3"} {
 		for login, want := range map[string]string{

@@ -2,6 +2,7 @@ package redisconn_test
 
 import (
 	"errors"
+	"github.com/worqr/worqr/internal/redistest"
 	"net"
 	"strings"
 	"testing"
@@ -64,8 +65,7 @@ func TestDiscreetServer(t *testing.T) {
 	_, err = dial(t.Context())
 	is.True(err != nil && !strings.Contains(err.Error(), "hunter2"))
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed := l.Addr().String()
 	is.NoErr(l.Close())
 	_, err = line(t, "redis://ann:canary@"+closed).One(t.Context(), redisconn.Command("PING"))

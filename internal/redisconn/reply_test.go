@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/worqr/worqr/internal/redistest"
 	"net"
 	"strings"
 	"testing"
@@ -19,9 +20,7 @@ import (
 // answer does, until that returns false.
 func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool) *redisconn.Line {
 	t.Helper()
-	is := is.New(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	serve := func(c net.Conn) {
 		defer c.Close() //nolint:errcheck // nobody cares
@@ -48,8 +47,7 @@ func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool
 			go serve(c)
 		}
 	}()
-	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
 	l := redisconn.NewLine(dial, timeout)
 	t.Cleanup(l.Close)
 	return l
@@ -88,8 +86,7 @@ func TestReplyInPieces(t *testing.T) {
 			})
 			for range 2 {
 				sent := time.Now()
-				_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
-				is.NoErr(err)
+				redistest.Sure(l.One(t.Context(), redisconn.Command("GET", "large")))(t)
 				is.True(time.Since(sent) > 2*timeout) // else this shows nothing
 			}
 		})
@@ -191,9 +188,8 @@ func TestUnwantedReply(t *testing.T) {
 		cancel()
 		err := <-failed
 		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
-		is.True(time.Since(began) < timeout*9/10)                               // at once, not when the exchange has timed out
-		got, err := redis.String(l.One(t.Context(), redisconn.Command("PING"))) // behind it
-		is.NoErr(err)
+		is.True(time.Since(began) < timeout*9/10)                                             // at once, not when the exchange has timed out
+		got := redistest.Sure(redis.String(l.One(t.Context(), redisconn.Command("PING"))))(t) // behind it
 		is.Equal(got, "PONG")
 		is.True(time.Since(began) < 4*timeout) // the reply would take ten minutes
 	}

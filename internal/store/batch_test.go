@@ -176,9 +176,7 @@ func TestBatchPages(t *testing.T) {
 		is.Equal(hauls(e), "0")
 		is.Equal(stages(0, "a")(e), "OOM")
 		e.must(e.conn.Do("CONFIG", "SET", "maxmemory", 0))
-		n, err := redis.Int(e.conn.Do("LLEN", e.q.Waiting()))
-		is.NoErr(err)
-		is.Equal(n, c.payloads)
+		is.Equal(sure(redis.Int(e.conn.Do("LLEN", e.q.Waiting())))(t), c.payloads)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))
 	}
 }
@@ -239,17 +237,12 @@ func TestBatchInterrupted(t *testing.T) {
 						t.Errorf("answered %v %v", fresh, err)
 					}
 					if !all {
-						ttl, err := redis.Int(e.conn.Do("PTTL", e.q.Batch("b")))
-						is.NoErr(err)
+						ttl := sure(redis.Int(e.conn.Do("PTTL", e.q.Batch("b"))))(t)
 						is.True(ttl > 0 || ttl == -2) // it vanishes, or has
-						_, err = e.conn.Do("DEL", e.q.Batch("b"))
-						is.NoErr(err)
+						redistest.Do(t, e.conn, "DEL", e.q.Batch("b"))
 					}
-					damage, err := Haul(e.ctx, e.line, e.q)
-					is.NoErr(err)
-					is.Equal(damage, Damage{})
-					list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-					is.NoErr(err)
+					is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
+					list := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t)
 					want := others
 					if all {
 						want += len(payloads)
@@ -281,7 +274,5 @@ func TestBatchBehindTheHighestNumber(t *testing.T) {
 	is.Equal(commits("n", 1)(e), "1")
 	is.Equal(hauls(e), "1")
 	is.Equal(hauls(e), "0")
-	list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-	is.NoErr(err)
-	is.Equal(list, []string{"y", "x"})
+	is.Equal(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t), []string{"y", "x"})
 }

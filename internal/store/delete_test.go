@@ -171,9 +171,7 @@ func TestDeleteBesideReturns(t *testing.T) {
 	}
 	round := func(n int64, r Round) *Answer {
 		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
-		answer, err := Step(e.ctx, e.line, e.q, &r)
-		e.must(nil, err)
-		return answer
+		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 	}
 	calls := 0
 	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {

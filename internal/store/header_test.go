@@ -81,8 +81,7 @@ func TestHeaders(t *testing.T) {
 				is.Equal(repeats, strconv.Itoa(len(v.args)))
 			}
 			words := map[string]bool{}
-			own, err := files.ReadFile(v.Name + ".lua")
-			is.NoErr(err)
+			own := sure(files.ReadFile(v.Name + ".lua"))(t)
 			for _, m := range refuses.FindAllStringSubmatch(string(own), -1) {
 				words[m[1]] = true
 			}
@@ -115,8 +114,7 @@ const protocol = "../../docs/protocol.md"
 func TestProtocolTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	said, err := os.ReadFile(protocol)
-	is.NoErr(err)
+	said := sure(os.ReadFile(protocol))(t)
 	want := string(said)
 	for name, rows := range map[string][]string{"keys": keyRows(), "verbs": verbRows()} {
 		begin, end := "<!-- "+name+": written by go test ./internal/store -run TestProtocolTables -update -->\n\n", "\n<!-- end of "+name+" -->"

@@ -88,9 +88,7 @@ func TestUnlist(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			s := keys.NewSpace(e.prefix)
 			listed := func(name string) bool {
-				on, err := redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name))
-				is.NoErr(err)
-				return on
+				return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t)
 			}
 			for range 2 {
 				is.NoErr(List(e.ctx, e.line, s, "q", "other"))
@@ -112,9 +110,7 @@ func TestUnlistAnswers(t *testing.T) {
 	e := newEnv(t, redistest.URL(), nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
-		v, err := e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q"))
-		is.NoErr(err)
-		return v
+		return sure(e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q")))(t)
 	}
 	is.Equal(takes(), int64(0))
 	is.NoErr(List(e.ctx, e.line, s, "q"))

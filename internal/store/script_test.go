@@ -88,10 +88,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Helper()
 	chosen(t)
 	prefix := redistest.Prefix(t)
-	dial, err := redisconn.FromURL(redistest.Worker(t, url, prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dial := sure(redisconn.FromURL(redistest.Worker(t, url, prefix)))(t)
 	e := &env{
 		t: t, ctx: t.Context(), prefix: prefix,
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
@@ -99,10 +96,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Cleanup(e.line.Close)
 	watched(t, url, e.prefix)
 	e.doctor = sync.OnceValue(func() *redisconn.Line {
-		dial, err := redisconn.FromURL(redistest.Doctor(t, url, prefix))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dial := sure(redisconn.FromURL(redistest.Doctor(t, url, prefix)))(t)
 		l := redisconn.NewLine(dial, time.Minute)
 		t.Cleanup(l.Close)
 		return l
@@ -355,9 +349,7 @@ func (e *env) now() int64 {
 	if e.still > 0 {
 		return e.still
 	}
-	now, err := Now(e.ctx, e.line)
-	e.must(nil, err)
-	return now
+	return sure(Now(e.ctx, e.line))(e.t)
 }
 
 // The scores of a lease that does not end, of what was given up, and of who
@@ -386,9 +378,7 @@ func (e *env) look() state {
 func (e *env) value(k string, now int64) (v string) {
 	e.t.Helper()
 	list := func(command string, args ...any) []string {
-		s, err := redis.Strings(e.conn.Do(command, append([]any{k}, args...)...))
-		e.must(nil, err)
-		return s
+		return sure(redis.Strings(e.conn.Do(command, append([]any{k}, args...)...)))(e.t)
 	}
 	var words []string
 	switch kind, _ := redis.String(e.conn.Do("TYPE", k)); kind {
@@ -420,12 +410,10 @@ func (e *env) value(k string, now int64) (v string) {
 	case "set":
 		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
 	case "string":
-		s, err := redis.String(e.conn.Do("GET", k))
-		e.must(nil, err)
+		s := sure(redis.String(e.conn.Do("GET", k)))(e.t)
 		v = "=" + s
 	}
-	ttl, err := redis.Int64(e.conn.Do("PTTL", k))
-	e.must(nil, err)
+	ttl := sure(redis.Int64(e.conn.Do("PTTL", k)))(e.t)
 	if ttl > 0 {
 		v += " " + minutes(ttl)
 	}
@@ -1034,3 +1022,5 @@ func seq(name string, from, to int) (all []string) {
 func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*Answer, error) {
 	return ReadStep(l.Do(ctx, StepCall(q, round))[0], round)
 }
+
+func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }

@@ -71,8 +71,7 @@ func TestNothingIsToldToNobody(t *testing.T) {
 				if err != nil || a.Settled[0] != OK || a.Heard != observed {
 					t.Fatal(a, err)
 				}
-				bytes, err := redis.IntMap(e.conn.Do("HGETALL", e.q.Once("told")))
-				e.must(nil, err)
+				bytes := sure(redis.IntMap(e.conn.Do("HGETALL", e.q.Once("told"))))(e.t)
 				if got := fmt.Sprintf("%d %d", bytes["encoded"], bytes["hashed"]); got != want {
 					t.Errorf("%s bytes were encoded and hashed, want %s", got, want)
 				}
