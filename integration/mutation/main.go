@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 func main() {
@@ -90,7 +92,7 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 		return false, err
 	}
 	var wg sync.WaitGroup
-	next := make(chan *mutant)
+	next := make(chan *mutant.Mutant)
 	for range jobs {
 		wg.Go(func() {
 			for m := range next {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/worqr/worqr/integration/mutation/mutant"
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
@@ -62,29 +63,29 @@ func (s *stand) load() error {
 }
 
 // breed returns all mutants, in order, and what is wrong with the marks.
-func (s *stand) breed() (all []mutant, wrong []string, err error) {
+func (s *stand) breed() (all []mutant.Mutant, wrong []string, err error) {
 	for _, file := range slices.Sorted(maps.Keys(s.source)) {
-		some, err := breed(file, s.source[file])
+		some, err := mutant.Breed(file, s.source[file])
 		if err != nil {
 			return nil, nil, err
 		}
-		slices.SortStableFunc(some, func(a, b mutant) int { return a.edit.from - b.edit.from })
-		wrong = append(wrong, excused(file, s.source[file], some)...)
+		slices.SortStableFunc(some, func(a, b mutant.Mutant) int { return a.Edit.From - b.Edit.From })
+		wrong = append(wrong, mutant.Excuse(file, s.source[file], some)...)
 		all = append(all, some...)
 	}
 	return all, wrong, nil
 }
 
 // rehearse runs all tests but some on scripts with probes.
-func (s *stand) rehearse(ctx context.Context, all []mutant, without string) error {
+func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without string) error {
 	dir := filepath.Join(s.dir, "rehearsal")
 	reached := filepath.Join(dir, "reached")
 	if err := os.MkdirAll(reached, 0o755); err != nil {
 		return err
 	}
-	places := map[string][]place{}
+	places := map[string][]mutant.Place{}
 	for _, m := range all {
-		places[m.file] = append(places[m.file], m.place)
+		places[m.File] = append(places[m.File], m.Place)
 	}
 	for file, at := range places {
 		if err := os.WriteFile(filepath.Join(dir, file+".lua"), []byte(probed(file, s.source[file], at)), 0o644); err != nil {
@@ -105,7 +106,7 @@ func (s *stand) rehearse(ctx context.Context, all []mutant, without string) erro
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
 	}
 	for file := range places { // of a script that does not compile nothing is reached
-		if err == nil && !slices.ContainsFunc(all, func(m mutant) bool { return m.file == file && s.tests[m.place.in(file)] != nil }) {
+		if err == nil && !slices.ContainsFunc(all, func(m mutant.Mutant) bool { return m.File == file && s.tests[in(m.Place, file)] != nil }) {
 			err = fmt.Errorf("the tests reach nothing of %s:\n%s", file, out)
 		}
 	}
@@ -177,13 +178,13 @@ type fate struct {
 
 // try tries a mutant: at first with few tests that reach it, then with more, as many as
 // take so long.
-func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, error) {
+func (s *stand) try(ctx context.Context, m *mutant.Mutant, most time.Duration) (fate, error) {
 	dir, err := os.MkdirTemp(s.dir, "mutant")
 	if err != nil {
 		return fate{}, err
 	}
 	defer remove(dir)
-	if err := os.WriteFile(filepath.Join(dir, m.file+".lua"), []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, m.File+".lua"), []byte(m.Edit.Apply(s.source[m.File])), 0o644); err != nil {
 		return fate{}, err
 	}
 	rest := s.order(m)
@@ -221,8 +222,8 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 
 // control runs the tests of a run without end on the script as it is: they end then,
 // unless it was not the mutant that kept them.
-func (s *stand) control(ctx context.Context, dir string, m *mutant, cost time.Duration, tests []string) error {
-	if err := os.Remove(filepath.Join(dir, m.file+".lua")); err != nil {
+func (s *stand) control(ctx context.Context, dir string, m *mutant.Mutant, cost time.Duration, tests []string) error {
+	if err := os.Remove(filepath.Join(dir, m.File+".lua")); err != nil {
 		return err
 	}
 	if out, err := s.run(ctx, dir, cost, tests...); err != nil {
@@ -259,12 +260,12 @@ func blame(out string) string {
 // something, as what is near is found by the same, and the last to find something of its
 // class; then one of each kind, then a second one, and so on; of a kind, those that have
 // found most, and then the cheapest.
-func (s *stand) order(m *mutant) (all []*test) {
+func (s *stand) order(m *mutant.Mutant) (all []*test) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all = slices.Clone(s.tests[m.place.in(m.file)])
+	all = slices.Clone(s.tests[in(m.Place, m.File)])
 	few := 0
-	for _, of := range []class{"", m.class} {
+	for _, of := range []mutant.Class{"", m.Class} {
 		rest := all[few:]
 		slices.SortStableFunc(rest, func(a, b *test) int { return b.last[of] - a.last[of] })
 		for i := 0; i < min(len(rest), 4) && rest[i].last[of] > 0; i++ {
@@ -290,14 +291,14 @@ func (s *stand) order(m *mutant) (all []*test) {
 	return all
 }
 
-func (s *stand) credit(m *mutant, tests []*test, name string) {
+func (s *stand) credit(m *mutant.Mutant, tests []*test, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kills++
 	for _, t := range tests {
 		if t.name == name {
 			t.kills++
-			t.last[""], t.last[m.class] = s.kills, s.kills
+			t.last[""], t.last[m.Class] = s.kills, s.kills
 		}
 	}
 }

@@ -1,7 +1,6 @@
-package main
+package mutant
 
 import (
-	"maps"
 	"strings"
 	"testing"
 
@@ -21,7 +20,7 @@ end
 
 func TestBreed(t *testing.T) {
 	is := is.New(t)
-	all, err := breed("sample", sample)
+	all, err := Breed("sample", sample)
 	is.NoErr(err)
 	var got []string
 	for _, m := range all {
@@ -44,26 +43,6 @@ sample:6:clamp: f: return {math.max(n, b) → n}
 sample:6:clamp: f: return {math.max(n, b) → b}`)
 }
 
-// With its probes a script is the same but for them, and they are where its
-// mutants are.
-func TestProbed(t *testing.T) {
-	is := is.New(t)
-	all, err := breed("sample", sample)
-	is.NoErr(err)
-	var places []place
-	for _, m := range all {
-		places = append(places, m.place)
-	}
-	probes := probed("sample", sample, places)
-	_, err = scan(probes)
-	is.NoErr(err)
-	is.True(strings.HasPrefix(probes, prelude))
-	for _, p := range places {
-		is.Equal(strings.Count(probes, "KEYS.reach('"+p.in("sample")+"')"), 1)
-	}
-	is.True(strings.Contains(probes, ") redis.pcall('DEL', \"x\")"))
-}
-
 func TestScan(t *testing.T) {
 	is := is.New(t)
 	for _, bad := range []string{"f(", "f)", "x = 'a"} {
@@ -72,42 +51,19 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Each mark excuses a mutant, for a reason that there is; and each reason excuses some.
-func TestMarks(t *testing.T) {
-	is := is.New(t)
-	s := &stand{root: "../.."}
-	is.NoErr(s.load())
-	all, wrong, err := s.breed()
-	is.NoErr(err)
-	is.Equal(wrong, nil)
-	idle := maps.Clone(reasons)
-	for _, m := range all {
-		maps.DeleteFunc(idle, func(_, why string) bool { return why == m.why })
-	}
-	is.Equal(len(idle), 0)
-}
-
 func TestExcused(t *testing.T) {
 	is := is.New(t)
 	const src = "if a > 0 and b > 0 then --! look bound.2 false\nend --! page true; what bound\n"
-	all, err := breed("sample", src)
+	all, err := Breed("sample", src)
 	is.NoErr(err)
-	is.Equal(excused("sample", src, all), []string{
+	is.Equal(Excuse("sample", src, all), []string{
 		"sample:2: page true.0: there is no such mutant, or reason", "sample:2: what bound.0: there is no such mutant, or reason",
 	})
 	var got []string
 	for _, m := range all {
-		if m.why == reasons["look"] {
+		if m.Why == Reasons["look"] {
 			got = append(got, m.text)
 		}
 	}
 	is.Equal(got, []string{"if {a > 0 and b > 0 → false} then", "if a > 0 and b {> → >=} 0 then"})
-}
-
-func TestAsked(t *testing.T) {
-	is := is.New(t)
-	m := &mutant{file: "step", line: 123, class: bound}
-	for only, want := range map[string]bool{"": true, "step": true, "step:123": true, "step:123:bound": true, "step:12": false, "s": false, "step:123:true": false} {
-		is.Equal((&report{only: []string{only}}).asked(m), want)
-	}
 }

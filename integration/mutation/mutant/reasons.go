@@ -1,4 +1,4 @@
-package main
+package mutant
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 //
 // which names the reason and the classes. A number behind a class, as in operand.2, is for
 // the one of these among those of the line. Redis doesn't get to see marks.
-var reasons = map[string]string{
+var Reasons = map[string]string{
 	"look":     "It only saves a look. Without it something is read that is not there, or that changes nothing.",
 	"first":    "Only the first is read.",
 	"one":      "Redis answers true with 1 as well.",
@@ -65,7 +65,7 @@ var mark = regexp.MustCompile(` --! (.*)$`)
 type excuse struct {
 	file  string
 	line  int
-	class class
+	class Class
 	nth   int // 0: all of them
 	why   string
 	used  bool
@@ -87,36 +87,36 @@ func excuses(file, src string) (all []*excuse) {
 			for _, w := range words[1:] {
 				name, nth, _ := strings.Cut(w, ".")
 				n, _ := strconv.Atoi(nth) // none is 0
-				all = append(all, &excuse{file: file, line: i + 1, class: class(name), nth: n, why: words[0]})
+				all = append(all, &excuse{file: file, line: i + 1, class: Class(name), nth: n, why: words[0]})
 			}
 		}
 	}
 	return all
 }
 
-// excuse gives the mutants of a file their reasons, and returns what excuses nothing.
-func excused(file, src string, mutants []mutant) (wrong []string) {
+// Excuse gives the mutants of a file their reasons, and returns what excuses nothing.
+func Excuse(file, src string, mutants []Mutant) (wrong []string) {
 	all := excuses(file, src)
 	type of struct {
 		line  int
-		class class
+		class Class
 	}
 	seen := map[of]int{}
 	for i := range mutants {
 		m := &mutants[i]
-		k := of{m.line, m.class}
+		k := of{m.Line, m.Class}
 		seen[k]++
 		for _, e := range all {
-			if e.line == m.line && e.class == m.class && (e.nth == 0 || e.nth == seen[k]) {
-				if m.why != "" {
+			if e.line == m.Line && e.class == m.Class && (e.nth == 0 || e.nth == seen[k]) {
+				if m.Why != "" {
 					wrong = append(wrong, e.String()+": it has a reason")
 				}
-				m.why, e.used = reasons[e.why], true
+				m.Why, e.used = Reasons[e.why], true
 			}
 		}
 	}
 	for _, e := range all {
-		if !e.used || reasons[e.why] == "" {
+		if !e.used || Reasons[e.why] == "" {
 			wrong = append(wrong, e.String()+": there is no such mutant, or reason")
 		}
 	}

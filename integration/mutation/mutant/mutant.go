@@ -1,4 +1,4 @@
-package main
+package mutant
 
 import (
 	"fmt"
@@ -8,58 +8,58 @@ import (
 	"strings"
 )
 
-// A class is a kind of change.
-type class string
+// A Class is a kind of change.
+type Class string
 
 const (
-	always   class = "true"     // a condition always holds
-	never    class = "false"    // a condition never holds
-	negated  class = "negated"  // a condition holds when it did not; a "not" is left out
-	operand  class = "operand"  // one side of "and" or "or" is left out
-	bound    class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
-	clamp    class = "clamp"    // math.min or math.max is one of its arguments
-	constant class = "constant" // a number is one more; true is false
-	score    class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX
-	raised   class = "raised"   // what redis.pcall hands back is raised as redis.call does
-	omitted  class = "omitted"  // a call that stands alone is not made
+	always   Class = "true"     // a condition always holds
+	never    Class = "false"    // a condition never holds
+	negated  Class = "negated"  // a condition holds when it did not; a "not" is left out
+	operand  Class = "operand"  // one side of "and" or "or" is left out
+	bound    Class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
+	clamp    Class = "clamp"    // math.min or math.max is one of its arguments
+	constant Class = "constant" // a number is one more; true is false
+	score    Class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX
+	raised   Class = "raised"   // what redis.pcall hands back is raised as redis.call does
+	omitted  Class = "omitted"  // a call that stands alone is not made
 )
 
-// A mutant is a script with one change.
-type mutant struct {
-	file  string // without .lua
-	line  int
-	class class
-	edit  change
-	place place  // to be reached for the change to matter
+// A Mutant is a script with one change.
+type Mutant struct {
+	File  string // without .lua
+	Line  int
+	Class Class
+	Edit  Change
+	Place Place  // to be reached for the change to matter
 	text  string // the function, and the line with the change in braces
-	why   string // it makes no difference; "" where it does
+	Why   string // it makes no difference; "" where it does
 }
 
-// A change replaces bytes of a file.
-type change struct {
-	from, to int
+// A Change replaces bytes of a file.
+type Change struct {
+	From, to int
 	by       string
 }
 
-func (c change) apply(src string) string { return src[:c.from] + c.by + src[c.to:] }
+func (c Change) Apply(src string) string { return src[:c.From] + c.by + src[c.to:] }
 
-// A place is an expression, or the begin of a statement if that is empty.
-type place struct{ from, to int }
+// A Place is an expression, or the begin of a statement if that is empty.
+type Place struct{ From, To int }
 
-// name is what to call it by on the command line.
-func (m *mutant) name() string { return fmt.Sprintf("%s:%d:%s", m.file, m.line, m.class) }
+// Name is what to call it by on the command line.
+func (m *Mutant) Name() string { return fmt.Sprintf("%s:%d:%s", m.File, m.Line, m.Class) }
 
-func (m *mutant) String() string { return m.name() + ": " + m.text }
+func (m *Mutant) String() string { return m.Name() + ": " + m.text }
 
 // A breeder finds the mutants of one file.
 type breeder struct {
 	file, src string
 	all       []token
-	found     []mutant
+	found     []Mutant
 }
 
-// breed returns the mutants of a file.
-func breed(file, src string) ([]mutant, error) {
+// Breed returns the mutants of a file.
+func Breed(file, src string) ([]Mutant, error) {
 	all, err := scan(src)
 	if err != nil {
 		return nil, fmt.Errorf("%s.lua: %w", file, err)
@@ -77,19 +77,19 @@ func (b *breeder) source(s span) string {
 }
 
 // add adds the mutant in which an expression is replaced.
-func (b *breeder) add(c class, s span, by string) {
+func (b *breeder) add(c Class, s span, by string) {
 	from, to := b.bytes(s)
-	b.put(c, change{from, to, by}, place{from, to})
+	b.put(c, Change{from, to, by}, Place{from, to})
 }
 
-func (b *breeder) put(c class, e change, p place) {
-	from := strings.LastIndexByte(b.src[:e.from], '\n') + 1
+func (b *breeder) put(c Class, e Change, p Place) {
+	from := strings.LastIndexByte(b.src[:e.From], '\n') + 1
 	rest, _, _ := strings.Cut(b.src[e.to:], "\n")
 	rest, _, _ = strings.Cut(rest, " --")
-	shown := b.src[from:e.from] + "{" + b.src[e.from:e.to] + " → " + e.by + "}" + rest
-	b.found = append(b.found, mutant{
-		file: b.file, line: 1 + strings.Count(b.src[:e.from], "\n"), class: c, edit: e, place: p,
-		text: strings.Join(strings.Fields(b.function(e.from)+shown), " "),
+	shown := b.src[from:e.From] + "{" + b.src[e.From:e.to] + " → " + e.by + "}" + rest
+	b.found = append(b.found, Mutant{
+		File: b.file, Line: 1 + strings.Count(b.src[:e.From], "\n"), Class: c, Edit: e, Place: p,
+		text: strings.Join(strings.Fields(b.function(e.From)+shown), " "),
 	})
 }
 
@@ -112,12 +112,12 @@ func (b *breeder) inside(s span, statements bool) {
 		switch {
 		case alone:
 			from, to := b.bytes(g.span)
-			b.put(omitted, change{from, to, ""}, place{from, from})
+			b.put(omitted, Change{from, to, ""}, Place{from, from})
 		case g.after == "if" || g.after == "elseif" || g.after == "while":
 			b.condition(g.span)
 		}
 		if alone && first.text == "redis" && b.all[g.from+2].text == "pcall" {
-			b.put(raised, change{b.all[g.from+2].from, b.all[g.from+2].to, "call"}, place{first.from, first.from})
+			b.put(raised, Change{b.all[g.from+2].from, b.all[g.from+2].to, "call"}, Place{first.from, first.from})
 			b.inside(span{g.from + 4, g.to - 1}, false)
 			continue
 		}
@@ -162,7 +162,7 @@ func (b *breeder) expression(s span) {
 	if sides, at := split(b.all, s, "<", "<=", ">", ">=", "==", "~="); len(at) == 1 {
 		from, to := b.bytes(s)
 		t := b.all[at[0]]
-		b.put(bound, change{t.from, t.to, flipped[t.text]}, place{from, to})
+		b.put(bound, Change{t.from, t.to, flipped[t.text]}, Place{from, to})
 		b.expression(sides[0])
 		b.expression(sides[1])
 		return
@@ -194,7 +194,7 @@ func (b *breeder) leaf(i, end int) {
 	case t.text == "false":
 		b.add(constant, one, "true")
 	case t.text == "'NX'":
-		b.put(score, change{t.from, b.all[i+2].from, ""}, place{t.from, t.to})
+		b.put(score, Change{t.from, b.all[i+2].from, ""}, Place{t.from, t.to})
 	case t.kind == text && t.text[1] == '(':
 		b.add(score, one, "'"+t.text[2:])
 	case t.kind == text && t.text[1] == '[':
