@@ -72,11 +72,8 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 	if err != nil {
 		return false, err
 	}
-	all, wrong, err := s.breed()
-	if err != nil {
-		return false, err
-	}
-	for _, w := range wrong {
+	all := s.scripts.Mutants
+	for _, w := range s.scripts.Wrong {
 		r.wrong++
 		fmt.Println("a mark:", w)
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,10 +25,10 @@ const uneven = "^(TestCancelAtScale|TestManyDie)$"
 // A stand is where mutants are tried: the test binary of internal/store, and what
 // its tests reach.
 type stand struct {
-	root   string // of the repository
-	dir    string // for files
-	binary string
-	source map[string]string // of each file of Lua
+	root    string // of the repository
+	dir     string // for files
+	binary  string
+	scripts *mutant.Scripts
 
 	idle time.Duration // what a run takes that runs no test
 
@@ -45,35 +44,9 @@ func newStand(ctx context.Context, root, dir string) (*stand, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
-	return s, s.load()
-}
-
-// load reads the scripts.
-func (s *stand) load() error {
-	s.source = map[string]string{}
-	paths, err := filepath.Glob(filepath.Join(s.root, "internal", "store", "*.lua"))
-	for _, path := range paths {
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		s.source[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(src)
-	}
-	return err
-}
-
-// breed returns all mutants, in order, and what is wrong with the marks.
-func (s *stand) breed() (all []mutant.Mutant, wrong []string, err error) {
-	for _, file := range slices.Sorted(maps.Keys(s.source)) {
-		some, err := mutant.Breed(file, s.source[file])
-		if err != nil {
-			return nil, nil, err
-		}
-		slices.SortStableFunc(some, func(a, b mutant.Mutant) int { return a.Edit.From - b.Edit.From })
-		wrong = append(wrong, mutant.Excuse(file, s.source[file], some)...)
-		all = append(all, some...)
-	}
-	return all, wrong, nil
+	var err error
+	s.scripts, err = mutant.Read(root)
+	return s, err
 }
 
 // rehearse runs all tests but some on scripts with probes.
@@ -88,7 +61,7 @@ func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without strin
 		places[m.File] = append(places[m.File], m.Place)
 	}
 	for file, at := range places {
-		if err := os.WriteFile(filepath.Join(dir, file+".lua"), []byte(probed(file, s.source[file], at)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file+".lua"), []byte(probed(file, s.scripts.Files[file], at)), 0o644); err != nil {
 			return err
 		}
 	}
@@ -184,7 +157,7 @@ func (s *stand) try(ctx context.Context, m *mutant.Mutant, most time.Duration) (
 		return fate{}, err
 	}
 	defer remove(dir)
-	if err := os.WriteFile(filepath.Join(dir, m.File+".lua"), []byte(m.Edit.Apply(s.source[m.File])), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, m.File+".lua"), []byte(m.Lua()), 0o644); err != nil {
 		return fate{}, err
 	}
 	rest := s.order(m)
