@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -41,8 +40,7 @@ func flush(text string) string {
 // The Go code in the documents is code that is compiled and run: the first
 // block of the README is a whole example, the others are lines of one or of a recipe.
 func TestReadmeCode(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	blocks := fenced(contents(t, "README.md"), "go")
 	is.True(len(blocks) >= 2)
 	if lines, words := strings.Count(contents(t, "README.md"), "\n"), len(strings.Fields(contents(t, "README.md"))); lines > 160 || words > 1500 {
@@ -184,8 +182,7 @@ func TestDocsProducer(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/recipes.md", "docs/protocol.md"} {
 		t.Run(doc, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)                                                // the commands have the default prefix
 			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no beat helps
 			defer peer.Close()
@@ -221,8 +218,7 @@ func TestDocsProducer(t *testing.T) {
 
 // Every example does what it says, on a Redis of its own.
 func TestDocsExamples(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	want := map[string]string{
 		"minimal": `sending "hello" to ann@example.com`, // then it serves until it is interrupted
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
@@ -248,8 +244,7 @@ func TestDocsExamples(t *testing.T) {
 	is.Equal(len(built), len(want))
 	for _, program := range built {
 		t.Run(program.Name(), func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -109,8 +108,7 @@ func TestCheckDamages(t *testing.T) {
 	t.Parallel()
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 			q, conn := doctor.Queue("q"), redistest.Conn(t)
@@ -185,8 +183,7 @@ func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 
 // When Redis has stood still, everybody has lapsed and nobody is dead.
 func TestCheckAfterStall(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const lease = time.Second
 	server := redistest.Start(t)
 	for range 2 {
@@ -228,8 +225,7 @@ func severities(r *worqr.CheckReport) map[worqr.FindingKind]worqr.Severity {
 // A pause that tasks wait for is always told: as a danger while they become more. It
 // does not hide that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
@@ -273,8 +269,7 @@ func TestCheckPaused(t *testing.T) {
 
 // Many findings are counted, and none is forgotten.
 func TestCheckMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	for i := range 1000 + 500 {
@@ -295,8 +290,7 @@ func TestCheckMany(t *testing.T) {
 
 // A task is explained at each station of its way.
 func TestExplain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	looker := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	payload := []byte(canary)
@@ -367,8 +361,7 @@ func TestExplain(t *testing.T) {
 // A task that one more crash would fail is not started while another such task runs on
 // the peer, and that is what it's told to wait for.
 func TestExplainSuspect(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	other := open(t, worqr.Options{Prefix: prefix})
 	first := open(t, worqr.Options{Prefix: prefix})
@@ -401,8 +394,7 @@ func TestExplainSuspect(t *testing.T) {
 
 // What is under a key is explained by it.
 func TestExplainKey(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, peer, "q")
@@ -432,8 +424,7 @@ func TestExplainKey(t *testing.T) {
 
 // Ten copies are enough, and so is the front of a long list.
 func TestExplainMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	enqueue(t, q, "first")
 	for range 2 {

@@ -5,15 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestDeleteAndRequeueFailed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")

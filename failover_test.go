@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -16,8 +15,7 @@ import (
 // Exclusive handlers are stopped before anybody else may start their task,
 // whether Redis can be reached or not; others go on.
 func TestExclusive(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	told := &journal{}
@@ -68,8 +66,7 @@ func TestExclusive(t *testing.T) {
 
 // A worker that never lapses is failed by hand only.
 func TestNegativeLease(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
 	q := working(t, p, "q")
@@ -83,8 +80,7 @@ func TestNegativeLease(t *testing.T) {
 
 // Two peers on one queue: failing one leaves the other's tasks alone.
 func TestFailWorkerTouchesNobodyElse(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	qa, qb := working(t, a, "q"), working(t, b, "q")
@@ -117,8 +113,7 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 
 // More tasks than one call returns at a time keep their order.
 func TestReturnInChunks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	q := working(t, a, "q")

@@ -51,6 +51,7 @@ var (
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
 	panics         = peertest.Panics
+	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
 	put            = peertest.Put
 	receiveClosed  = peertest.ReceiveClosed

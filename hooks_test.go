@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -21,8 +20,7 @@ import (
 // cancel of the large one isn't over before it's known that it is covered, and then its
 // handler doesn't begin.
 func TestDigestHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	large := bytes.Repeat([]byte("x"), 100_000)
 	computing, release := make(chan struct{}, 10), make(chan struct{})
@@ -84,8 +82,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 // A message about a cancel that nobody has put on record stops what was held when it came,
 // also if its digest wasn't known then.
 func TestMessageBeforeDigest(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	computing, release := make(chan struct{}, 10), make(chan struct{})
 	p := open(t, worqr.Options{Prefix: prefix})
@@ -121,8 +118,7 @@ func TestMessageBeforeDigest(t *testing.T) {
 
 // What goes back before its digest is known has it said all the same.
 func TestReturnBeforeDigest(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	large := bytes.Repeat([]byte("x"), 100_000)
 	computing, release, returned := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
@@ -162,8 +158,7 @@ func TestReturnBeforeDigest(t *testing.T) {
 // A worker that comes back leaves everything under its old id, also what a round brings
 // meanwhile.
 func TestComesBackWhileRoundsFlow(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	g := newGate(func(line string) bool { return strings.Contains(line, "coming back under a new id") })
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
@@ -188,8 +183,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 // A worker is failed between a round that starts a task and its answer: its
 // handler does not start, and the task runs once, for the worker that takes over.
 func TestAnswerAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	failing := make(chan struct{}, 100)

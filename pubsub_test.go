@@ -12,15 +12,13 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	binary := []byte("\x00\xff{\"\\\n€")
@@ -62,8 +60,7 @@ func TestEvents(t *testing.T) {
 
 // What happens on a queue that is named twice is told once.
 func TestEventsOfAQueueNamedTwice(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	var kinds []worqr.EventKind
@@ -83,8 +80,7 @@ func TestEventsOfAQueueNamedTwice(t *testing.T) {
 // A reader that is too slow, and one whose connection breaks, are told that
 // they have missed something.
 func TestEventsGap(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
@@ -125,8 +121,7 @@ func TestEventsGap(t *testing.T) {
 
 // A Redis that refuses every connection in the same way is told of once.
 func TestEventsTellEachErrorOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var tries atomic.Int64
 	p := worqr.New(&redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
@@ -146,8 +141,7 @@ func TestEventsTellEachErrorOnce(t *testing.T) {
 
 // Of some queues a user may not know: the others' events come, and once it may, all do.
 func TestPartlyRefusedEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "resetchannels", "&p_{a}_*", "&p_{a}", "+@all")
@@ -182,8 +176,7 @@ func TestPartlyRefusedEvents(t *testing.T) {
 
 // Close ends the loops of Events, with ErrShutdown, and their connection.
 func TestCloseEndsEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	synced, ended := make(chan bool, 2), make(chan error, 2)
@@ -215,8 +208,7 @@ func TestCloseEndsEvents(t *testing.T) {
 
 // Who begins to listen later makes others believe in no gap.
 func TestEventsBesideOthers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	var kinds []worqr.EventKind
@@ -236,8 +228,7 @@ func TestEventsBesideOthers(t *testing.T) {
 // What others put into a message is bounded for a slow reader, whichever part of it is
 // large.
 func TestEventsOfALargeName(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	c := redistest.Conn(t)

@@ -8,16 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Read-outs see both lanes.
 func TestReadOutsOfBothLanes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
@@ -88,8 +85,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 }
 
 func TestDeleteBothLanes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -123,8 +119,7 @@ func TestDeleteBothLanes(t *testing.T) {
 
 // A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.
 func TestPause(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
@@ -155,8 +150,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestPauseWithDueTasks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{Lease: time.Minute})
 	q := p.Queue("q")

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -32,8 +30,7 @@ func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
 
 // The key that EnqueueAt returns is a key like any other.
 func TestEnqueueAt(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -69,8 +66,7 @@ func TestEnqueueAt(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, past := range []time.Time{
@@ -120,8 +116,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -183,8 +178,7 @@ func TestKeys(t *testing.T) {
 
 // Payloads of the schedule are any bytes, and theirs for whom they are.
 func TestKeyedPayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, payload := range [][]byte{nil, {}, {0}, []byte("\x00\xff\r\n{}:"), []byte(strings.Repeat("long", 1<<18))} {

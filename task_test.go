@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -20,8 +18,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
 		t.Run("key="+key, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 			q := working(t, p, "q")
@@ -93,8 +90,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 }
 
 func TestRetryAndFailBadly(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")
@@ -118,8 +114,7 @@ func TestRetryAndFailBadly(t *testing.T) {
 }
 
 func TestCancelKey(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", nil)
@@ -162,8 +157,7 @@ func TestCancelKey(t *testing.T) {
 
 // Also of a worker that is dead, and dies only now.
 func TestCancelKeyHeldByTheDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	victim, other := open(t, worqr.Options{Prefix: prefix, Lease: -1}), open(t, worqr.Options{Prefix: prefix})
 	q := victim.Queue("q")
@@ -185,8 +179,7 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 }
 
 func TestEnqueueOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	for i := range 3 {
 		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), i == 0)
@@ -196,8 +189,7 @@ func TestEnqueueOnce(t *testing.T) {
 }
 
 func TestEnqueueUnique(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
 	take := func() *worqr.Task {
@@ -222,8 +214,7 @@ func TestEnqueueUnique(t *testing.T) {
 
 // Verbs without Run.
 func TestVerbs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Name: "someone"})
 	q := p.Queue("q")
@@ -309,8 +300,7 @@ func TestVerbs(t *testing.T) {
 
 // A task that a test has made belongs to no worker, and can still be handed to a handler.
 func TestTaskMadeByHand(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	task := &worqr.Task{Payload: []byte("a")}
 	is.NoErr(task.Context().Err())
 	for _, end := range []func() error{

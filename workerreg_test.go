@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -18,8 +17,7 @@ import (
 // A StopWorker whose context has ended does not wait until Redis has said that the dead
 // are off the roster.
 func TestStopWorkerWaitsForNoRoster(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	way := redistest.NewLink(t, server.Addr())
 	c := redistest.Dial(t, server.URL())
@@ -49,8 +47,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 
 // A StopWorker that Run overtakes does nothing: what it would stop is the worker of Run.
 func TestStopWorkerBesideRun(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	registers, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -101,8 +98,7 @@ func TestStopWorkerBesideRun(t *testing.T) {
 
 // The id that a peer has before it is started is the one that it then has.
 func TestID(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	before := p.WorkerID()
 	is.NoErr(p.StartWorker(t.Context()))

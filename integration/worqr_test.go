@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/worqr/worqr/internal/redistest"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var (

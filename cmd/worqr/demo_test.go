@@ -50,8 +50,7 @@ var story = []string{
 func TestDemo(t *testing.T) {
 	for name, url := range map[string]string{"in this process": "", "given": redistest.URL()} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			var out bytes.Buffer
 			c := demoCommand{Redis: url, Seconds: 6, Plain: true}
 			err := c.Run(t.Context(), &out)
@@ -124,8 +123,7 @@ func TestInterrupted(t *testing.T) {
 		"serve the queue", "is put for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
 	} {
 		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := demoCommand{Seconds: 5}

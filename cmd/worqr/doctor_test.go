@@ -10,7 +10,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -33,8 +32,7 @@ func command(t *testing.T, in string, args ...string) (out string, status int) {
 
 // The server endangers nothing, so that only what is planted is found.
 func TestCheck(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	conn := redistest.Dial(t, server.URL())
 	check := func(want int, says string, more ...string) {
@@ -75,8 +73,7 @@ func TestCheck(t *testing.T) {
 
 // Each flag is that option of the library, and no other.
 func TestCheckFlags(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	parse := func(args ...string) *checkCommand {
 		t.Helper()
 		var c cli
@@ -115,8 +112,7 @@ func TestCheckFlags(t *testing.T) {
 
 // The payload is an argument or the input, to the byte.
 func TestExplain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	prefix := redistest.Prefix(t)
 	url := redistest.Worker(t, redistest.URL(), prefix)
 	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)

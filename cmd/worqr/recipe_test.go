@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"github.com/worqr/worqr/internal/redistest"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // docs/recipes.md shows this test. It is in this module because a Redis in memory is.

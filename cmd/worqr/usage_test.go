@@ -49,8 +49,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 
 // The demo says where its Redis is, and not how it logs in there.
 func TestPlace(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	for given, want := range map[string]string{
 		"redis://" + canary + "@host":                  "Redis at redis://host",
 		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",

@@ -47,8 +47,7 @@ func undenied(t testing.TB, c redis.Conn) {
 // long, scripts are flushed, or a worker is idle; and it is not denied anything while
 // it does so.
 func TestProducerRule(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	worker := as(t, server, "worker")
@@ -88,8 +87,7 @@ func TestProducerRule(t *testing.T) {
 // A producer that may not list the queue is told so once, and neither fails nor
 // connects anew with each task.
 func TestProducerWithoutRegistry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	rule := slices.DeleteFunc(redistest.Rule(t, "producer", ruled), func(w string) bool { return strings.Contains(w, "registry") })
@@ -105,8 +103,7 @@ func TestProducerWithoutRegistry(t *testing.T) {
 
 // The observer of docs/security.md can look at everything.
 func TestObserverRule(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	worker := as(t, server, "worker")
@@ -273,8 +270,7 @@ func keysOf(s keys.Space, name, part string) (all []string) {
 // Each rule names each kind of key, and nothing else; the producer's names the keys of the
 // verbs that are for it.
 func TestRulesNameKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	named := func(role string) (all []string) {
 		for _, w := range redistest.Rule(t, role, ruled) {
 			if _, key, ok := strings.Cut(w, "~"); ok && !strings.HasPrefix(w, "(") {
@@ -352,8 +348,7 @@ func TestSiblingPrefixes(t *testing.T) {
 // A worker of one fleet neither reads what another one's tasks hold nor stops them, though
 // their prefixes begin in the same way.
 func TestSiblingFleets(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	spy := redistest.As(t, server.URL(), "worker", ruled)
 	for _, prefix := range siblings {
@@ -381,8 +376,7 @@ func TestSiblingFleets(t *testing.T) {
 // The verbs that a role is not for fail with Redis's denial, and do not leave
 // something half done.
 func TestDeniedVerbs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	enqueue(t, as(t, server, "worker").Queue(letters), "task")
@@ -425,8 +419,7 @@ func TestCheckAsWorker(t *testing.T) {
 // of the driver, and no others; those of the other roles are among them, but for what
 // the doctor looks with.
 func TestRulesAreLeast(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	used := map[string]bool{}
 	for _, w := range strings.Fields("AUTH SELECT PING ECHO EVAL EVALSHA SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE") {
 		used[w] = true // ECHO is how redigo's pool takes back a connection that was subscribed
@@ -477,8 +470,7 @@ func TestRulesAreLeast(t *testing.T) {
 
 // A user who may not publish: messages are hints, and everything else works.
 func TestMayNotPublish(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})

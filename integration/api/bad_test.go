@@ -51,8 +51,7 @@ func TestBadNames(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	_, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: "a{b}"})
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
@@ -82,8 +81,7 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	panics(t, "no pool", func() { worqr.New(nil, nil) })
 	p := open(t, worqr.Options{})
@@ -120,8 +118,7 @@ func TestMisuse(t *testing.T) {
 
 // Any bytes are a payload.
 func TestPayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t) // which stands still for a while
 	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "a:b_c*?[]é")
 	for _, payload := range []string{
@@ -150,8 +147,7 @@ func TestPayloads(t *testing.T) {
 // Redis is not there, or does not want us: a clear error from every verb, at
 // once.
 func TestNoRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	absent := "redis://:hunter2@" + l.Addr().String()
 	is.NoErr(l.Close())
@@ -181,8 +177,7 @@ func TestNoRedis(t *testing.T) {
 
 // A replica refuses what writes; when it is promoted, the same peer works.
 func TestReplica(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
@@ -199,8 +194,7 @@ func TestReplica(t *testing.T) {
 
 // A full Redis refuses new work, and everything else goes on until it is empty.
 func TestFullRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
@@ -228,8 +222,7 @@ func TestFullRedis(t *testing.T) {
 // Somebody else's key under one of our names: a clear error, and nothing is
 // half done or lost.
 func TestForeignKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
@@ -254,8 +247,7 @@ func TestForeignKeys(t *testing.T) {
 // What cannot go back since the user may not move it is not taken for somebody else's
 // key. It goes back once the user may.
 func TestReturnIsForbidden(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	allow := func(rule ...any) {
@@ -281,8 +273,7 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -309,8 +300,7 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 // Somebody else's key where a task of the schedule was: that one is lost, the
 // others start, and the worker does not go round in circles.
 func TestForeignEntry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestCancelWaiting(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	enqueue(t, q, "a", "b", "a", "c", "a")
@@ -35,8 +33,7 @@ func TestCancelWaiting(t *testing.T) {
 // Running copies are stopped wherever they run, other tasks go on, and a copy
 // that is enqueued afterwards is not touched.
 func TestCancelRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	sa, ca := held(t, a, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -76,8 +73,7 @@ func TestCancelRunning(t *testing.T) {
 
 // A handler that finishes in spite of it has finished first.
 func TestCancelFinished(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 1)
@@ -97,8 +93,7 @@ func TestCancelFinished(t *testing.T) {
 
 // Cancels that hit tasks in the moment of their start.
 func TestCancelStarting(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
@@ -120,8 +115,7 @@ func TestCancelStarting(t *testing.T) {
 
 // A message that is lost costs a beat: the log says the same.
 func TestCancelWithoutMessage(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
@@ -141,8 +135,7 @@ func TestCancelWithoutMessage(t *testing.T) {
 
 // What a killed peer held is dropped, not returned.
 func TestCancelHeldByTheDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
 	victim := spawn(t, c)
 	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
@@ -162,8 +155,7 @@ func TestCancelHeldByTheDead(t *testing.T) {
 // Tasks that were taken by hand are told through their context, and dropped
 // when they are stopped, are to be tried again, or have failed.
 func TestCancelTakenByHand(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "a", "a", "b")
 	tasks := sure(q.StartTasks(t.Context(), 4))(t)
@@ -185,8 +177,7 @@ func TestCancelTakenByHand(t *testing.T) {
 // Wait ends with its context when a handler does not stop, and may be called
 // again; another payload's cancel is not held up.
 func TestCancelOfAStubbornHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started, release := make(chan string, 2), make(chan struct{})
@@ -215,8 +206,7 @@ func TestCancelOfAStubbornHandler(t *testing.T) {
 
 // Many cancels at once, of the same and of different payloads.
 func TestCancelConcurrently(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
@@ -243,8 +233,7 @@ func TestCancelConcurrently(t *testing.T) {
 // A task that is to go back, and cannot since a key holds something else, is still held:
 // its cancel is not over before it is gone.
 func TestCancelOfWhatCannotGoBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
 	started, answered, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -285,8 +274,7 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 // An answer that brings a task comes when its worker was failed, and the task canceled: no
 // handler begins it.
 func TestCancelBeforeTheStartIsKnown(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	look := redistest.Dial(t, server.URL())
 	started, answered := make(chan struct{}), make(chan struct{})
@@ -330,8 +318,7 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 
 // Wait returns when what ran at that cancel has ended, whatever others cancel afterwards.
 func TestCancelAgainAndAgain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "x", "y", "y")
 	tasks := sure(q.StartTasks(t.Context(), 1))(t)
@@ -353,8 +340,7 @@ func TestCancelAgainAndAgain(t *testing.T) {
 
 // Cancels that others publish are looked up a page at a time, until all are.
 func TestCancelBurst(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 350})
@@ -373,8 +359,7 @@ func TestCancelBurst(t *testing.T) {
 
 // The payload of a large cancel doesn't travel to the workers, who know it by its digest.
 func TestCancelLarge(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", nil)
@@ -449,8 +434,7 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -478,8 +462,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 		"an old log":     "ZADD %:canceled:{q} 1 " + sha("x"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			do := func(command string) {
@@ -503,8 +486,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 // A cancel whose record alone is lost waits for what runs all the same, and has no
 // figures.
 func TestCancelWithoutRecord(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -532,8 +514,7 @@ func waitAll(t testing.TB, report *worqr.CancelReport) error {
 // A cancel message that comes late, when a copy that was enqueued after the
 // cancel runs: that one is spared.
 func TestLateCancelMessage(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,8 +16,7 @@ import (
 // What becomes due starts at once on peers that have nothing to do, and wakes
 // only one of them; so does what is put before it.
 func TestClock(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	const peers = 4
 	lease := 30 * time.Second // no beat helps
@@ -65,8 +63,7 @@ func TestClockIsHandedOver(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"busy", "shut down", "failed", "paused"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			started, release := make(chan string, 10), make(chan struct{})
 			var peers []*worqr.Peer
@@ -140,8 +137,7 @@ func TestClockHearsOfAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"resume", "finish", "fail", "retry", "requeue"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			hand := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Minute}), "q")
 			put(t, hand, "key", "held", nil)
@@ -186,8 +182,7 @@ func TestClockHearsOfAll(t *testing.T) {
 // Whoever keeps the time hears of what is planned also while something that is
 // due stands before it, which nobody may start yet.
 func TestClockBehindWhatIsDue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	accused(t, redistest.URL(), prefix, "q", 2)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // no beat helps

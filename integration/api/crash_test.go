@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -23,8 +22,7 @@ import (
 // Of what a dead worker holds it is told when that will be over, or that nobody is
 // there to see to it.
 func TestExplainDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 500 * time.Millisecond, Concurrency: 1, Hold: true}
 	child := spawn(t, c)
@@ -56,8 +54,7 @@ func TestExplainDead(t *testing.T) {
 // A killed process: its tasks go to the front, in the order in which they had
 // started, and nobody else is disturbed.
 func TestKilledPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true, Lease: time.Second}
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	tasks, theirs, behind := numbers("", 10), numbers("theirs", 6), numbers("behind", 4)
@@ -91,8 +88,7 @@ func TestKilledPeer(t *testing.T) {
 // started first, before the others have made many beats. How long that takes is for the
 // bench to measure; a busy machine beats late.
 func TestKilledPeerRecoversInTime(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := childConfig{URL: server.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true}
 	q := openAt(t, server.URL(), worqr.Options{Prefix: c.Prefix}).Queue("q")
@@ -126,8 +122,7 @@ func TestKilledPeerRecoversInTime(t *testing.T) {
 // A paused process: what it does late is refused, its handlers' contexts end,
 // and it is back at work by itself, under a new id.
 func TestPausedPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true}
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	zombie := spawn(t, c)
@@ -163,8 +158,7 @@ func TestPausedPeer(t *testing.T) {
 
 // Sweep, for fleets of which nobody is left.
 func TestSweep(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
 	victim := spawn(t, c)
 	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
@@ -375,8 +369,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 // no page that is old when the next is read makes for a false alarm. One peer lives
 // all the time, so there is somebody to judge the others.
 func TestCheckBusyFleet(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	storm := 6 * time.Second
 	if s := os.Getenv(chaosEnv); s != "" {
 		storm = sure(time.ParseDuration(s))(t)

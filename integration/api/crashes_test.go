@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -24,8 +22,7 @@ func TestMaxCrashes(t *testing.T) {
 	}{"default": {0, 3}, "one": {1, 1}, "two": {2, 2}, "negative": {-1, 0}} {
 		for _, kind := range []string{"list", "key", "retried"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				p := open(t, worqr.Options{Prefix: prefix})
 				q := p.Queue("q")
@@ -98,8 +95,7 @@ func TestMaxCrashes(t *testing.T) {
 // Tasks that are taken in one call with some that have crashed too often are
 // themselves, and can be ended.
 func TestCrashedAmongOthers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	put(t, q, "key", "crashes/key", nil)
@@ -139,8 +135,7 @@ func TestCrashedAmongOthers(t *testing.T) {
 // Stops, drains and cancels are no crashes, and a task that finishes has its
 // count forgotten.
 func TestWhatIsNoCrash(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -179,8 +174,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 // Tasks of which one more death would be the last start one at a time on a
 // worker, without a beat between them, and hold up nothing else.
 func TestNearlyCrashed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 	q := p.Queue("q")
@@ -241,8 +235,7 @@ func TestNearlyCrashed(t *testing.T) {
 // A worker that may start none of many that are due, since one more death would
 // be their last and one of them runs, is idle; they have their turn, one by one.
 func TestManyNearlyCrashed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	const suspects = 300
 	accused(t, server.URL(), "p", "q", suspects)

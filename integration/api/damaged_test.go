@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -33,8 +32,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"schedule", "suspects", "entries", "workers", "ledger"} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			p := open(t, worqr.Options{Prefix: prefix, Lease: -1}) // nobody fails it but us
 			names := []string{"a", "b", "bad1", "bad2", "c", "d"}
@@ -75,8 +73,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 // A peer that serves a damaged queue joins, serves and leaves the others, though the
 // damaged one takes all the time that there is for leaving.
 func TestDamagedQueueDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	spoil(t, prefix, "token", "a") // cannot be joined
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1})
@@ -104,8 +101,7 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 // A worker that dies is told of in one line: who it was, which queues it served, and how
 // many tasks it held. Nothing else is said.
 func TestDeathIsLoggedOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.Logger()})
@@ -137,8 +133,7 @@ func TestDeathIsLoggedOnce(t *testing.T) {
 // A peer that is evicted from all its queues says so once, with what it is and what it
 // becomes.
 func TestEvictionIsLoggedOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Name: "api-7", Logger: j.Logger()})

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -21,8 +20,7 @@ import (
 // As many as one call may enqueue arrive in order, also while they are taken and others
 // enqueue; and once with a nonce.
 func TestEnqueueOfMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -69,8 +67,7 @@ func TestEnqueueOfMany(t *testing.T) {
 // What a producer had enqueued when it died is done by whoever serves the queue, with
 // the second heartbeat; and canceled or deleted like everything that waits.
 func TestEnqueueOfADeadProducer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
@@ -107,8 +104,7 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 // What is accepted and not in the queue yet is no finding, but that the queue is not listed
 // and not served.
 func TestCheckBesideBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	for _, cmd := range [][]any{
@@ -133,8 +129,7 @@ func TestCheckBesideBatch(t *testing.T) {
 
 // On a full Redis none is enqueued, and nothing is left.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	c := redistest.Dial(t, server.URL())
 	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
@@ -173,8 +168,7 @@ func anys(all []string) (as []any) {
 // What is accepted waits: it's counted, listed, peeked at and explained where it will be in
 // the queue, before it is there.
 func TestAcceptedBatchWaits(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -207,8 +201,7 @@ func TestEnqueueBehindBatch(t *testing.T) {
 		"enqueue unique": func(ctx context.Context, q *worqr.Queue) error { return q.EnqueueUnique(ctx, []byte("z")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			accepted(t, c, prefix, "x", 1, numbers("", 4500)...) // three pages
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
@@ -223,8 +216,7 @@ func TestEnqueueBehindBatch(t *testing.T) {
 // what the same producer enqueues later is refused until the batch is moved, though the
 // queue is long, so that their order holds.
 func TestBatchThatCannotBeMoved(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
@@ -249,8 +241,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 // A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
 // nor what is enqueued, canceled or deleted. It is logged, and Check tells of it.
 func TestDamagedBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
@@ -302,8 +293,7 @@ func TestDamagedBatch(t *testing.T) {
 
 // Where something else is in the place of the list of batches, only large enqueues fail.
 func TestDamagedListOfBatches(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	redistest.Do(t, c, "SET", prefix+":batches:{q}", "foreign")
 	p := open(t, worqr.Options{Prefix: prefix})
@@ -323,8 +313,7 @@ func TestDamagedListOfBatches(t *testing.T) {
 // Of the callers that find batches to be moved, one moves them: pages of all of them would
 // travel together and keep Redis busy.
 func TestCallersHaulInTurn(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const batches, callers = 10, 100
 	server := redistest.Start(t)
 	p := sure(worqr.Open(server.URL(), nil))(t)
@@ -361,8 +350,7 @@ func TestCallersHaulInTurn(t *testing.T) {
 // Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
 // rest.
 func TestStopWorkerBesideHaul(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
@@ -389,8 +377,7 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 
 // A caller whose own time is over says nothing of Redis, so nothing is logged.
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, log := redistest.Prefix(t), &journal{}
 	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()}))(t)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))

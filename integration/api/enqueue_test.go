@@ -20,8 +20,7 @@ import (
 // Many callers share few calls, and each payload is there once, in the order of
 // its caller.
 func TestEnqueueTogether(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -153,8 +152,7 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 
 // Where the list of queues is something else, a peer doesn't try again with each enqueue.
 func TestEnqueueBesideForeignRegistry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")

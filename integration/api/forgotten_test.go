@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,8 +16,7 @@ func TestLostWritesAreReported(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a round", "a beat"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			said := &journal{}
 			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: said.Logger()})
@@ -72,8 +70,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server, said := redistest.Start(t), &journal{}
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: said.Logger()})
 			q := working(t, p, "q")

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -75,8 +74,7 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			plant := c.plant()
 			for _, line := range member {
@@ -97,8 +95,7 @@ func TestCheckHealth(t *testing.T) {
 
 // A fleet whose tasks have failed and are retried is not well without a word.
 func TestCheckFailing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, p, "q")
@@ -121,8 +118,7 @@ func TestCheckFailing(t *testing.T) {
 // Handlers that ignore their context are told of by their peer, and not any more when
 // they have returned.
 func TestCheckStuck(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	release := make(chan struct{})
@@ -149,8 +145,7 @@ func TestCheckStuck(t *testing.T) {
 
 // Options that make no sense are refused, and kinds that there are none of.
 func TestCheckOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
 		_, err := p.Check(t.Context(), &o)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -27,8 +26,7 @@ func rubbish() []string {
 // Whatever somebody publishes on the channels of a queue, and under names that look
 // like them, a peer works on, and comes to rest again.
 func TestHostileMessages(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -126,8 +124,7 @@ func TestHostileKeys(t *testing.T) {
 // Entries of the schedule whose numbers are rubbish start like others, once, with
 // counts of 0; and what was never an entry is cleared away.
 func TestHostileEntries(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
@@ -177,8 +174,7 @@ func TestHostileEntries(t *testing.T) {
 // The same of what runs: it ends like others, however it ends, and what was put
 // meanwhile runs after it.
 func TestHostileRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -212,8 +208,7 @@ func TestHostileRunning(t *testing.T) {
 // Registrations of any size, ids that are none and a great many names are read in bounded
 // pieces, and do not hide the peers.
 func TestHostileRoster(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -255,8 +250,7 @@ func TestHostileRoster(t *testing.T) {
 // A flood of large messages is not kept for a reader that does not read: it is told that
 // it has missed some.
 func TestHostileEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})

@@ -22,8 +22,7 @@ import (
 // silent. What is behind it on that connection comes then, and the lease is renewed
 // meanwhile: a peer that looks at it gives nobody up.
 func TestLargePayloadOnNarrowLink(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const silence, lease, size, rate = 400 * time.Millisecond, 900 * time.Millisecond, 3 << 20, 2 << 20
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
@@ -75,8 +74,7 @@ func slowest(t testing.TB, c redis.Conn) int64 {
 // The end of a large task does not have Redis encode its payload, or its result, for
 // observers, though there is one: they are told of the length and the digest.
 func TestLargeTaskEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -115,8 +113,7 @@ func TestLargeTaskEnds(t *testing.T) {
 // Observers get a result up to the limit, byte for byte. Above it the task finishes as
 // well, and they get the length and the digest.
 func TestLargeResults(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{MaxResult: 300_000})
 	q := working(t, p, "q")
 	events := make(chan worqr.Event, 100)
@@ -209,8 +206,7 @@ func weightOf(reply any) (n int) {
 // A task whose payload does not reach its worker is to fail, and Redis refuses that. It
 // goes back then, and stays what it was to a cancel and to its lock.
 func TestPayloadDoesNotReachWorker(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	is.NoErr(q.EnqueueUnique(t.Context(), payload))

@@ -19,8 +19,7 @@ import (
 
 // However much is allowed at once, it is not asked for at once.
 func TestHugeOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	done := make(chan string, 10)
@@ -51,8 +50,7 @@ func TestLeaseOfDecades(t *testing.T) {
 // A task that nobody took, and that could not be given back, is given back when
 // that is possible again.
 func TestRefusedGiveBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 600 * time.Millisecond})
 	q := working(t, p, "q")
@@ -76,8 +74,7 @@ func TestRefusedGiveBack(t *testing.T) {
 // What is over a limit is refused before anything is sent, with an error that says
 // how large it is and may be, and nothing of what it is.
 func TestTooLarge(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, MaxPayload: 10})
 	q, ctx := p.Queue("q"), t.Context()
@@ -155,8 +152,7 @@ func TestTooLarge(t *testing.T) {
 // The largest payload there may be is that of Redis's default, and one byte more is
 // refused here, not there.
 func TestLargestPayload(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := redistest.Conn(t)
 	is.Equal(sure(redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len")))(t), []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
 	huge := make([]byte, worqr.MaxPayloadSize+1) // never touched, so it takes no memory
@@ -174,8 +170,7 @@ func TestLargestPayload(t *testing.T) {
 // What is dropped from a full failed queue is counted and logged, each task in one line
 // by the time the peer has stopped, and Redis drops few in one call.
 func TestFailedDropped(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	said := &journal{}
 	p := open(t, worqr.Options{Logger: said.Logger()})
 	q := p.Queue("q")

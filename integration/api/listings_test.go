@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -146,8 +145,7 @@ func TestListingsBesideChanges(t *testing.T) {
 // To list more takes as many calls more: none of them looks for its place from the
 // beginning on.
 func TestListingsAreLinear(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
@@ -184,8 +182,7 @@ func TestListingsAreLinear(t *testing.T) {
 // What travels at once is bounded in bytes, and so is what a page of deletions or
 // requeues touches.
 func TestListingsOfLargePayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	seedLanes(t, c, prefix, 20, func(int) int64 { return 4e12 }, strings.Repeat("x", size))
@@ -213,8 +210,7 @@ func TestListingsOfLargePayloads(t *testing.T) {
 
 // A key that was stopped is due now, and not in 1970.
 func TestStoppedKeyIsDueNow(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
 	put(t, q, "key", "x", nil)
 	before := time.Now().Add(-time.Second)
@@ -229,8 +225,7 @@ func TestStoppedKeyIsDueNow(t *testing.T) {
 
 // However fast others fail, all are deleted, or requeued, that had failed.
 func TestAllFailedEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const many = 300
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	old := func(i int) int64 { return 1e12 + int64(i) }
@@ -295,8 +290,7 @@ func atLeast(most *atomic.Int64, n int) {
 // However much there is, it is read and named by pages, so no call is long for Redis
 // or for who waits behind it.
 func TestPages(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const (
 		many  = 400
 		most  = 250  // words or elements: a page of 100, each with a number, or behind names of keys
@@ -357,8 +351,7 @@ func TestPages(t *testing.T) {
 
 // Whoever has seen enough may stop, and an error comes last.
 func TestListingEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "b")
 	put(t, q, "k", "c", nil)

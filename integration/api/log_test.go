@@ -39,8 +39,7 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 // together account for each failure, each place that panics is there with its stack,
 // and the last summary needs no further failure.
 func TestFailureFlood(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	const many = 5000
@@ -100,8 +99,7 @@ func TestFailureLog(t *testing.T) {
 		lines  int
 	}{"all": {worqr.LogAll, 300}, "panics": {worqr.LogPanics, 0}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			told := &journal{}
 			p := open(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
 			q := p.Queue("q")
@@ -128,8 +126,7 @@ func TestFailureLog(t *testing.T) {
 // A panic right behind an ordinary error is logged with its stack, also when its task
 // was canceled meanwhile.
 func TestPanicBehindError(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	q := p.Queue("q")
@@ -191,8 +188,7 @@ func TestLoggerBlocks(t *testing.T) {
 
 // A Logger may call the peer, which logs meanwhile, and may panic or end its goroutine.
 func TestLoggerCallsPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	var p *worqr.Peer
 	var lines atomic.Int64
 	ready := make(chan struct{})
@@ -248,8 +244,7 @@ func TestUserCodeMisbehaves(t *testing.T) {
 			"panic": func() error { panic(evil{misbehave}) }, "Backoff": func() error { return errors.New("no") },
 		} {
 			t.Run(what+" "+how, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				told := &journal{}
 				p := open(t, worqr.Options{Logger: told.Logger()})
 				q := p.Queue("q")

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -15,8 +14,7 @@ import (
 // not know. What may be repeated is repeated, and has no further effect; what
 // may not says that it is unknown.
 func TestLostReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -89,8 +87,7 @@ func TestLostReplies(t *testing.T) {
 
 // The same under handlers: every task finishes exactly once.
 func TestLostRepliesOfHandlers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
@@ -112,8 +109,7 @@ func TestLostRepliesOfHandlers(t *testing.T) {
 // again, and a process that it has ended is held again. The worker has since been
 // told of later cancels, and tokens have gone on.
 func TestLostAcknowledgement(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
 	q := working(t, p, "q")
@@ -162,8 +158,7 @@ func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string,
 
 // A finish that was refused, repeated, and whose reply was then lost, is no loss.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})

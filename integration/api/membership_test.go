@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -24,8 +23,7 @@ func TestUncertainJoin(t *testing.T) {
 	t.Parallel()
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -55,8 +53,7 @@ func TestUncertainJoin(t *testing.T) {
 // A worker whose answer to a leave was lost works on that queue again when it is asked
 // to, and on the others.
 func TestUncertainLeave(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -79,8 +76,7 @@ func TestUncertainLeave(t *testing.T) {
 // The contexts of what an exclusive handler runs have ended before a leave gives its
 // tasks to others.
 func TestStopWorkOfExclusiveHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	began, causes := make(chan context.Context, 10), make(chan error, 10)
 	running := t.Context()
@@ -109,8 +105,7 @@ func TestStopWorkOfExclusiveHandler(t *testing.T) {
 // A cancel where nobody works keeps nobody from beginning to: it is not taken for
 // somebody who leaves.
 func TestCancelBesideAJoin(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	joins := make(chan string, 1000)
@@ -128,8 +123,7 @@ func TestCancelBesideAJoin(t *testing.T) {
 // Nor is it when a join was lost before: the worker keeps its id, and what it runs
 // elsewhere.
 func TestCancelBehindALostJoin(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
@@ -153,8 +147,7 @@ func TestCancelBehindALostJoin(t *testing.T) {
 
 // A worker that comes back leaves its queues together, and not one after the other.
 func TestComesBackFromManyQueues(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const queues = 100
 	server := redistest.Start(t)
 	var left, exchanges, unanswered atomic.Int64
@@ -193,8 +186,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 
 // A queue that cannot be joined keeps nobody from the others.
 func TestJoinsWhatItCan(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
@@ -219,8 +211,7 @@ func TestJoinsWhatItCan(t *testing.T) {
 // A StopWork of which nobody knows whether it was carried out, and StartWork
 // under the same id: what was held goes back, and other queues are not touched.
 func TestStopWorkFailsAndStartsAgain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
 	q, other := working(t, p, "q"), p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
@@ -262,8 +253,7 @@ func TestStartAndStopAtOnce(t *testing.T) {
 // Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
 // handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)

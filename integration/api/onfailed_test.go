@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -17,8 +15,7 @@ import (
 // OnFailed is told what has happened, has retries of its own, and what it
 // finishes is gone.
 func TestOnFailed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -78,8 +75,7 @@ func TestOnFailed(t *testing.T) {
 // OnFailed runs at least once, also when the worker dies that runs it; what it
 // gives up stays, is not run again, and can be put back.
 func TestOnFailedAtLeastOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	no := errors.New("no")
 	type told struct {
@@ -134,8 +130,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 
 // OnFailed that is used up, or whose workers die, keeps the task too.
 func TestOnFailedGivesUp(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")

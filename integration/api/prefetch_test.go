@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -141,8 +140,7 @@ func TestNothingAhead(t *testing.T) {
 
 // A slow handler holds no second task, whether there is a neighbour or not.
 func TestSlowHoldsNothingAhead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	slow := newValve()
@@ -167,8 +165,7 @@ func TestSlowHoldsNothingAhead(t *testing.T) {
 
 // What a peer holds ahead goes back when its handlers are stuck, in its order.
 func TestStuckHoldsNothingAhead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	stuck, free := newValve(), newValve()
@@ -202,8 +199,7 @@ func TestStuckHoldsNothingAhead(t *testing.T) {
 // What is held ahead by wish is held while handlers are slow, drops out when it
 // is canceled, and goes back in its order when the peer drains.
 func TestPrefetch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	slow := newValve()
@@ -240,8 +236,7 @@ func TestPrefetch(t *testing.T) {
 
 // Two fast peers share a queue, and nothing is lost or done twice between them.
 func TestAheadShared(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	gates := []*valve{newValve(), newValve(), newValve()}
 	var q *worqr.Queue
@@ -332,8 +327,7 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 // Ends that take longer than starts don't pile up: what a handler is done with, but Redis
 // doesn't know of, runs again if the peer dies.
 func TestEndsKeepUpWithStarts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const n, handlers = 16_000, 64
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")

@@ -8,16 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Several Puts on a key that runs and ends: only what they made of each other.
 func TestPutSeveralTimesOnRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	hour := time.Now().Add(time.Hour)
@@ -77,8 +74,7 @@ func TestPutOnHandled(t *testing.T) {
 			"if earlier": {Reschedule: worqr.RescheduleIfEarlier}, "keep counts": {KeepCounts: true},
 		} {
 			t.Run(how+", "+which, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				var running, runs, twice atomic.Int64
 				started, release, got := make(chan string, 10), make(chan struct{}), make(chan string, 10)
@@ -140,8 +136,7 @@ func TestPutOnHandled(t *testing.T) {
 
 // A handler that puts its own key again has it done periodically.
 func TestPeriodic(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	const period = 30 * time.Millisecond
 	ticks := make(chan time.Time, 100)
@@ -191,8 +186,7 @@ func TestPeriodic(t *testing.T) {
 
 // The same key in two queues of a peer is two things.
 func TestSameKeyInTwoQueues(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Capacity: 2})
 	started, release := make(chan string, 10), make(chan struct{}, 10)

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 )
 
@@ -142,8 +140,7 @@ func recipeCapacity(url string, resize, transcode worqr.Handler) (*worqr.Peer, e
 
 // The recipes do what the documents say.
 func TestDocsRecipes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -46,8 +44,7 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 // What repeats itself is retried when it fails or panics, starts elsewhere when its
 // process is killed, and reaches the failed queue; and each time it is planned again.
 func TestRecurrence(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "jobs", Mode: "repeater"}
 	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
@@ -48,8 +47,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 
 // A StopWork that StopWorker overtakes does not put the worker back on the list.
 func TestStoppedWorkerStaysOffTheList(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	var leaves atomic.Int64
 	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -91,8 +89,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 
 // What could not be written when a queue was joined is written with a later beat.
 func TestRegistrationIsCompleted(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	is.NoErr(p.StartWorker(t.Context()))
@@ -292,8 +289,7 @@ func TestRosterIsPruned(t *testing.T) {
 
 // When Redis does not let it, it tries again.
 func TestRosterIsPrunedLater(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-srandmember")

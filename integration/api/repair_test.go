@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -19,8 +18,7 @@ import (
 
 // Orphans go back in the order in which they had started, and run again.
 func TestRepairRuns(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
@@ -101,8 +99,7 @@ func TestRepairDamage(t *testing.T) {
 // What cannot be returned, because a key holds something else, is not called
 // repaired, and is once the key is free.
 func TestRepairBesideForeignType(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
@@ -126,8 +123,7 @@ func TestRepairBesideForeignType(t *testing.T) {
 // Repair goes on with the return of a worker that leaves, and leaves it alone when it is
 // a member again meanwhile.
 func TestRepairOfWhoComesBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	half, rest := make(chan struct{}), make(chan struct{})
 	var first sync.Once

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -65,8 +63,7 @@ func rounds(t testing.TB, server *redistest.Server) (n int) {
 // are lost, and whichever round is repeated before or behind the other, every task
 // is handled once, and finishes.
 func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
@@ -103,8 +100,7 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 // Where the second connection for rounds cannot be had, the first one does, and
 // nobody is troubled.
 func TestNoSecondConnectionForRounds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	var log bytes.Buffer
@@ -128,8 +124,7 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 // What goes back starts before all that waits, however late the round comes that
 // puts it back.
 func TestNothingOvertakesWhatGoesBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := &tamper{Url: server.URL(), Before: func(_ string, args []any) error {
 		if slices.Contains(args, any("stop")) {
@@ -200,8 +195,7 @@ func TestFarAway(t *testing.T) {
 // Redis comes back without the end of a task, of a key that is to run again, on a queue
 // that is never silent.
 func TestStrayOfBusyQueue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := p.Queue("q")
@@ -244,8 +238,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 
 // What Redis believes a worker to hold is more than one reply may bring.
 func TestStrayAmongMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := working(t, p, "q")
@@ -267,8 +260,7 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"list": "", "key": "k"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			c := redistest.Dial(t, server.URL())
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -302,8 +294,7 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 // Where Redis takes no argument of more than a megabyte, larger results and larger
 // payloads of others hold up nothing.
 func TestSmallBulks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	long := strings.Repeat("x", 2<<20)

@@ -48,8 +48,7 @@ func TestCheckSurroundings(t *testing.T) {
 
 // A replica is no Redis to work with, and a primary may have to wait for one.
 func TestCheckReplication(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	primary, replica := redistest.Start(t), redistest.Start(t)
 	conn := redistest.Dial(t, replica.URL())
 	host, port, _ := strings.Cut(primary.Addr(), ":")
@@ -68,8 +67,7 @@ func TestCheckReplication(t *testing.T) {
 
 // Who may not ask Redis about itself is told so, and the rest is examined.
 func TestCheckForbidden(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
 	for _, command := range [][]any{
@@ -90,8 +88,7 @@ func TestCheckForbidden(t *testing.T) {
 
 // A Redis that is full can be repaired.
 func TestRepairFull(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
 	redistest.Do(t, conn, "LPUSH", "p:process:{q}:p1", "a")

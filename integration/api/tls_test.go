@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -141,8 +139,7 @@ func alerting(t *testing.T) string {
 
 // Without a password, too, where the first that is sent is another call.
 func TestTLSWanted(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
 	for _, address := range []string{server.Addr(), alerting(t)} {
 		p := sure(worqr.Open("redis://"+address, nil))(t)
@@ -163,8 +160,7 @@ func TestTLSServerName(t *testing.T) {
 // A port that accepts connections and says nothing, ever: calls fail when the time
 // for dialling is over, or their context, and nothing goes on behind them.
 func TestTLSBlackHole(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	hole := sure(net.Listen("tcp", home+":0"))(t)
 	closed := make(chan struct{}, 10)
 	go func() {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -16,8 +14,7 @@ import (
 // An end that contradicts the one before is refused, also when its first reply
 // was lost.
 func TestEndAfterEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -34,8 +31,7 @@ func TestEndAfterEnd(t *testing.T) {
 // Redis has lost writes, and its tokens went back: cancels still reach who
 // holds something.
 func TestTokensGoBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -53,8 +49,7 @@ func TestTokensGoBack(t *testing.T) {
 // An end that is refused when its caller has long gone, and was told that it is
 // unknown: others go on.
 func TestRefusedToNobody(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -47,8 +46,7 @@ func TestForeignProducer(t *testing.T) {
 
 // The commands of the original worqr, given the queue name in braces.
 func TestOriginalWorqr(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	started, causes := make(chan string, 10), make(chan error, 10)
@@ -107,8 +105,7 @@ func TestOriginalWorqr(t *testing.T) {
 
 // All subscriptions die while tasks arrive.
 func TestSubscriptionsKilled(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
@@ -142,8 +139,7 @@ func listening(t testing.TB, c redis.Conn) (ids []string) {
 // A subscription on which nothing comes is kept while its link lives. When the link
 // goes deaf and stays open, it is made anew, and what was not heard is looked for.
 func TestDeafSubscription(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
@@ -173,8 +169,7 @@ func TestDeafSubscription(t *testing.T) {
 
 // What a task costs Redis does not depend on how many peers are idle.
 func TestCommandsPerTask(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const tasks = 100
 	var perTask []float64
 	for _, peers := range []int{1, 8, 32} {
@@ -231,8 +226,7 @@ func TestCommandsPerTask(t *testing.T) {
 
 // A trickle of single tasks with every handler busy but one peer's.
 func TestWakePassesOn(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	got := make(chan string, 100)
 	release := make(chan struct{})
@@ -257,8 +251,7 @@ func TestWakePassesOn(t *testing.T) {
 
 // What a waiting task of 100 bytes costs Redis.
 func TestMemory(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	c := redistest.Dial(t, server.URL())
@@ -277,8 +270,7 @@ func TestMemory(t *testing.T) {
 // A subscription that Redis refuses affects no other: the worker of the same peer is
 // woken as ever, on the same connection, and the loop that asked for it is told once.
 func TestRefusedSubscription(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")

@@ -3,12 +3,12 @@ package failpoints_test
 import (
 	"bytes"
 	"fmt"
-	"github.com/worqr/worqr/internal/redistest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"github.com/worqr/worqr/internal/redistest"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A drawing draws the requests of one sequence.

@@ -98,8 +98,7 @@ func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (err
 // A caller that is cut off returns before the reply comes. The connection stays,
 // and the reply is nobody else's.
 func TestCutOff(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	id := clientID(t, l)
@@ -124,8 +123,7 @@ func TestCutOff(t *testing.T) {
 
 // A call that is cut off while the line dials is not made, however the dial ends.
 func TestCutOffWhileDialling(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	real := redistest.Sure(redisconn.FromURL(server.URL()))(t)
 	dialling, on := make(chan bool), make(chan bool)
@@ -151,8 +149,7 @@ func TestCutOffWhileDialling(t *testing.T) {
 
 // A connection that falls silent is given up, and the call is unknown.
 func TestSilence(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	dial, err := redisconn.FromURL(link.URL())
@@ -172,8 +169,7 @@ func TestSilence(t *testing.T) {
 
 // Each call has its time, however long the connection has been there.
 func TestPatience(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	dial := redistest.Sure(redisconn.FromURL(server.URL()))(t)
 	l := redisconn.NewLine(dial, 800*time.Millisecond)
@@ -190,8 +186,7 @@ func TestPatience(t *testing.T) {
 
 // Replies of every size and number come whole.
 func TestReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	ctx, _ := cancellable(t)
 	l := line(t, redistest.Start(t).URL())
 	id := clientID(t, l)
@@ -232,8 +227,7 @@ func TestReadyIsForgone(t *testing.T) {
 
 // A connection whose reply came, though nobody waited for it any more, stays.
 func TestLateReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	dial := redistest.Sure(redisconn.FromURL(redistest.Start(t).URL()))(t)
 	const timeout = 400 * time.Millisecond
 	l := redisconn.NewLine(dial, timeout)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -103,8 +102,7 @@ func TestBadURLs(t *testing.T) {
 // A server that does not know a command repeats what it was told with it. Neither
 // passwords nor payloads are in the error.
 func TestUnknownCommands(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH", "--rename-command", "EVALSHA", "NO-EVALSHA", "--rename-command", "LPUSH", "NO-LPUSH")
 	_, err := line(t, "redis://ann:canary@"+server.Addr()).One(t.Context(), redisconn.Command("PING"))
 	is.True(err != nil && strings.Contains(err.Error(), "unknown command 'AUTH'"))
@@ -122,8 +120,7 @@ func TestUnknownCommands(t *testing.T) {
 // The dial function of a pool that has a URL which cannot be made out says so with
 // the URL. The peer does not.
 func TestPoolWithBadURL(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	for _, url := range []string{"redis://:canary@host:x", "redis:canary", "redis://:canary%zz@host"} {
 		dial := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }})
 		_, err := dial(t.Context())

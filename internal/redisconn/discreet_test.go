@@ -2,23 +2,21 @@ package redisconn_test
 
 import (
 	"errors"
-	"github.com/worqr/worqr/internal/redistest"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // However a server words its errors, what it was told is not in ours: neither a
 // password nor a payload; and they have a code, a bound and nothing that a terminal acts
 // on.
 func TestDiscreet(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	secret := "canary-hunter2"
 	for said, want := range map[string]string{
 		"ERR bad login ann canary-hunter2 here":                             "ERR bad login ann … here",
@@ -43,8 +41,7 @@ func TestDiscreet(t *testing.T) {
 // The same over a connection, for the login and for a call; and the error of a
 // connection names the address and the user.
 func TestDiscreetServer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	url := replying(t, func(request string) string {
 		if request == "AUTH" || request == "ECHO" {
 			return "-ERR no " + request + " of canary-hunter2 and canary-payload\r\n"

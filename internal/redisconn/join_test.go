@@ -47,8 +47,7 @@ func TestJoin(t *testing.T) {
 	}
 	for name, dial := range dials {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			server := redistest.Start(t)
 			c := redistest.Dial(t, server.URL())
 			l := redisconn.NewLine(dial(server.URL()), 0)
@@ -86,8 +85,7 @@ func TestJoin(t *testing.T) {
 
 // Who leaves before the calls are sent is left out.
 func TestJoinWithout(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	_, release := occupy(t, l, server)
@@ -109,8 +107,7 @@ func TestJoinWithout(t *testing.T) {
 
 // When the one reply is lost, nobody knows.
 func TestJoinLost(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
@@ -128,8 +125,7 @@ func TestJoinLost(t *testing.T) {
 
 // A refusal is everybody's, and no harm to the connection.
 func TestJoinRefused(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", "no list")))(t)
@@ -187,8 +183,7 @@ func TestJoinBounds(t *testing.T) {
 
 // The calls of one caller stay apart and in order.
 func TestOrder(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	redistest.Sure(l.One(t.Context(), pushes(0)))(t) // the script is known

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -52,8 +51,7 @@ func TestTook(t *testing.T) {
 
 // Concurrent callers share a connection, and each gets its own reply.
 func TestSharing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	var all sync.WaitGroup
@@ -75,8 +73,7 @@ func TestSharing(t *testing.T) {
 
 // Errors are told apart, and do not hurt the neighbours.
 func TestErrors(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := line(t, redistest.URL())
 	replies := l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", "b"))
 	is.Equal(string(replies[0].Value.([]byte)), "a")
@@ -91,8 +88,7 @@ func TestErrors(t *testing.T) {
 // Scripts are loaded when Redis does not know them, in the middle of a
 // pipeline too.
 func TestScripts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	s := redisconn.NewScript("return ARGV[1]")
@@ -109,8 +105,7 @@ func TestScripts(t *testing.T) {
 // A call that its context cuts off before it is sent was not made; afterwards
 // nobody knows.
 func TestContext(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	over, end := context.WithCancel(t.Context())
@@ -140,8 +135,7 @@ func (n *nosy) Error() string { n.ask(); return "nosy" }
 // The cause with which a context ends is user code. Its methods may use the line, so
 // nobody asks them anything under its lock.
 func TestCauseUsesLine(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
 	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
@@ -163,8 +157,7 @@ func TestCauseUsesLine(t *testing.T) {
 
 // A lost reply is unknown, what was behind it too, and the next call works.
 func TestLostReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
@@ -177,8 +170,7 @@ func TestLostReply(t *testing.T) {
 
 // Nothing is sent on a connection that does not answer.
 func TestDeafLink(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	dial := redistest.Sure(redisconn.FromURL(link.URL()))(t)
@@ -207,8 +199,7 @@ func TestVerified(t *testing.T) {
 
 // Replies that say that the connection leads astray have it dropped.
 func TestPoison(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	id := func() int {
@@ -226,8 +217,7 @@ func TestPoison(t *testing.T) {
 
 // Abort fails what is under way at once.
 func TestAbort(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)

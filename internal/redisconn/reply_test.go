@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/worqr/worqr/internal/redistest"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // answering is a line to a server that answers a PING as it should, and whatever else as
@@ -75,8 +74,7 @@ func TestReplyInPieces(t *testing.T) {
 		"an array": {fmt.Sprintf("*%d\r\n", n), fmt.Sprintf("$%d\r\n%s\r\n", len(piece), piece)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			l := answering(t, timeout, func(c net.Conn) bool {
 				_, _ = fmt.Fprint(c, of.begins)
 				if of.piece != piece {
@@ -96,8 +94,7 @@ func TestReplyInPieces(t *testing.T) {
 // A reply that stops half-way is given up within the timeout, also when much of it has come
 // at once.
 func TestReplyStops(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := answering(t, 300*time.Millisecond, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<24)
 		_, _ = c.Write(make([]byte, 1<<23))
@@ -113,8 +110,7 @@ func TestReplyStops(t *testing.T) {
 
 // A reply of which too little comes does not hold the line.
 func TestTrickle(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := answering(t, 200*time.Millisecond, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // it has begun well
 		return pieces(c, "x", 1<<24, 5*time.Millisecond)
@@ -136,8 +132,7 @@ func endless(c net.Conn) bool {
 // A reply that keeps coming is cut off by Abort at once, and not when the time of a silent
 // server is over.
 func TestAbortOfReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const silence = 10 * time.Second
 	comes := make(chan struct{})
 	l := answering(t, silence, func(c net.Conn) bool {
@@ -167,8 +162,7 @@ func TestAbortOfReply(t *testing.T) {
 // A caller whose context ends while a reply comes is gone at once. When it was the last, the
 // others and Close wait no longer than the timeout for what nobody wants.
 func TestUnwantedReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const timeout = 3 * time.Second
 	asked := make(chan bool, 10)
 	l := answering(t, timeout, func(c net.Conn) bool {
@@ -197,8 +191,7 @@ func TestUnwantedReply(t *testing.T) {
 
 // What one caller does not wait for any more may be what another waits behind, so it is read.
 func TestReplyWantedByOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const timeout = 1500 * time.Millisecond
 	asked, on := make(chan bool, 3), make(chan bool)
 	l := answering(t, timeout, func(c net.Conn) bool {

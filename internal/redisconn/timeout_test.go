@@ -150,8 +150,7 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 
 // What was not sent when its caller went is not kept while Redis stalls.
 func TestTimeoutKeepsNothing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := lineOf(t, server.URL(), time.Minute)
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
@@ -227,8 +226,7 @@ func TestSlowWrite(t *testing.T) {
 
 // The error of a call that waited in vain is a timeout, and says what was waited for.
 func TestTimeoutError(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	over := make(chan struct{})
 	l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), 50*time.Millisecond)
 	t.Cleanup(func() { close(over); l.Close() })
@@ -239,8 +237,7 @@ func TestTimeoutError(t *testing.T) {
 
 // Who waits for calls that were never sent gets an answer for each.
 func TestPendingGivesUp(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 )
 
 // Sure returns the value of a call that must succeed: Sure(f())(t).
@@ -38,4 +39,11 @@ func Each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] {
 func Do(t testing.TB, c redis.Conn, command string, args ...any) any {
 	t.Helper()
 	return Sure(c.Do(command, args...))(t)
+}
+
+// Parallel has a test run beside others, and returns what it checks with.
+func Parallel(t *testing.T) *is.I {
+	t.Helper()
+	t.Parallel()
+	return is.New(t)
 }

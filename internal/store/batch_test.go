@@ -216,8 +216,7 @@ func TestBatchInterrupted(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			for at := 1; at <= 8; at++ { // 3 pages, commit, 3 hauls, and one that finds nothing
 				t.Run(fmt.Sprint(dies, done, at), func(t *testing.T) {
-					t.Parallel()
-					is := is.New(t)
+					is := redistest.Parallel(t)
 					e := newEnv(t, redistest.URL(), nil)
 					payloads := make([][]byte, 6_000)
 					for i := range payloads {
@@ -266,8 +265,7 @@ func TestBatchInterrupted(t *testing.T) {
 // Whatever others have written as its number, a batch is behind those that are to be moved,
 // and is to be moved.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)
 	e.seed(state{"batch:a": "[x]", "batch:b": "[y] +1m"})
 	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))

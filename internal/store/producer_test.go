@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
@@ -19,8 +18,7 @@ import (
 // Who adds to queues of ever new names remembers only some of them. The others are listed
 // and kept in order as well, and found again.
 func TestManyQueueNames(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	dial := sure(DialURL(redistest.Start(t).URL(), nil))(t) // the tables run on what is no whole Redis, too
 	log := logs.New(slog.New(slog.DiscardHandler))
 	l := NewLines(dial, log, DefaultTimeout, time.Second)
@@ -54,8 +52,7 @@ func TestManyQueueNames(t *testing.T) {
 // What is known of a queue may be forgotten while a batch is sent. That the batch may be
 // there is then noted nevertheless.
 func TestForgottenDuringBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	link := redistest.NewLink(t, redistest.Start(t).Addr())
 	dial := sure(DialURL(link.URL(), nil))(t)
 	log := logs.New(slog.New(slog.DiscardHandler))

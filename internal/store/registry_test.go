@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -49,8 +48,7 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	t.Run("to a long queue that was drained", func(t *testing.T) {
-		t.Parallel()
-		is := is.New(t)
+		is := redistest.Parallel(t)
 		e := newEnv(t, redistest.URL(), nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
@@ -83,8 +81,7 @@ func TestUnlist(t *testing.T) {
 		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			e := newEnv(t, redistest.URL(), nil)
 			s := keys.NewSpace(e.prefix)
 			listed := func(name string) bool {
@@ -105,8 +102,7 @@ func TestUnlist(t *testing.T) {
 
 // The answer tells whether the name was there. A list of another type is nobody's.
 func TestUnlistAnswers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
