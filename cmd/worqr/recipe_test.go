@@ -7,13 +7,15 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // docs/recipes.md shows this test. It is in this module because a Redis in memory is.
 func TestGreetings(t *testing.T) {
 	redis := miniredis.RunT(t) // in memory, for this test only
-	peer := redistest.Sure(worqr.Open("redis://"+redis.Addr(), nil))(t)
+	peer, err := worqr.Open("redis://"+redis.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer peer.Close()
 	greetings, sent := peer.Queue("greetings"), make(chan string, 1)
 	greetings.Handle(worqr.JSON(func(ctx context.Context, name string, t *worqr.Task) error {
