@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/integration/mutation/mutant"
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // guards are the mutants that take a guard out of a script, by the names on the lines of Lua.
@@ -117,4 +118,23 @@ func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 		s.tune(o)
 	}
 	return o
+}
+
+// The guards that are marked on lines of Lua are those that are taken away somewhere: here, or in
+// the specification, for the search. The others of the specification are in the library.
+func TestGuardsAreMarked(t *testing.T) {
+	want := slices.Collect(maps.Keys(sabotages))
+	for _, r := range spec.Removals {
+		if !strings.HasSuffix(r.Where, ".lua") {
+			continue
+		}
+		want = append(want, string(r.Guard))
+		if m := guards()[string(r.Guard)]; m != nil && m.File+".lua" != r.Where {
+			t.Errorf("the guard %s is marked in %s.lua, not in %s", r.Guard, m.File, r.Where)
+		}
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(guards())); !slices.Equal(got, slices.Compact(want)) {
+		t.Errorf("the guards %q are marked, and %q are taken away", got, want)
+	}
 }
