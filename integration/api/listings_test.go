@@ -179,8 +179,7 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 }
 
-// What travels at once is bounded in bytes, and so is what a page of deletions or
-// requeues touches.
+// What travels at once is bounded in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
 	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10

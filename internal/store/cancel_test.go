@@ -174,6 +174,11 @@ func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
+func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	defer b.look()
+	return b.Runner.Do(ctx, calls...)
+}
+
 // A cancel takes as many calls as there are pages of what waited when it began.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()

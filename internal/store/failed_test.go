@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // graveOf is a failed task of the list, or of a key.
@@ -256,4 +258,51 @@ func TestLost(t *testing.T) {
 			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]", "unique", "{#b=w:1 offset=1}")}}})
 	}
 	run(t, all)
+}
+
+// What deletes or requeues failed tasks does so a page at a time: of a hundred tasks, or of a
+// mebibyte of payloads, which Redis goes through without doing anything else.
+func TestFailedPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ tasks, size, page int }{
+		"elements": {250, 1, 100},
+		"bytes":    {24, 300 << 10, 3},
+		"exactly":  {8, 512 << 10, 2},
+		"one":      {3, 2 << 20, 1},
+	} {
+		for verb, call := range map[string]func(e *env, r Runner, ids []string) (int, error){
+			"DeleteFailed":     func(e *env, r Runner, ids []string) (int, error) { return DeleteFailed(e.ctx, r, e.q, ids) },
+			"RequeueFailed":    func(e *env, r Runner, ids []string) (int, error) { return RequeueFailed(e.ctx, r, e.q, ids) },
+			"DeleteAllFailed":  func(e *env, r Runner, _ []string) (int, error) { return DeleteAllFailed(e.ctx, r, e.q) },
+			"RequeueAllFailed": func(e *env, r Runner, _ []string) (int, error) { return RequeueAllFailed(e.ctx, r, e.q) },
+		} {
+			t.Run(name+"/"+verb, func(t *testing.T) {
+				t.Parallel()
+				e, payload := newEnv(t, redistest.URL(), nil), strings.Repeat("x", c.size)
+				var ids []string
+				for i := range c.tasks {
+					id := fmt.Sprint("g", i)
+					ids = append(ids, id)
+					e.must(nil, e.conn.Send("HSET", e.q.Failed().Keyed(EntryOf(id)), "payload", payload, "kind", Failed, "at", i))
+					e.must(nil, e.conn.Send("ZADD", e.q.Failed().Contents(), 0, digest(payload)+":"+EntryOf(id)))
+					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
+				}
+				left, pages := c.tasks, 0
+				n, err := call(e, behind{e.line, func() {
+					now := e.count("ZCARD", "failed:schedule")
+					if now < left {
+						pages++
+					}
+					if left-now > c.page {
+						t.Errorf("%d tasks of %d bytes at once, not %d", left-now, c.size, c.page)
+					}
+					left = now
+				}}, ids)
+				e.must(nil, err)
+				if most := (c.tasks + c.page - 1) / c.page; n != c.tasks || left > 0 || pages > most {
+					t.Errorf("%d of %d tasks in %d pages, %d are left", n, c.tasks, pages, left)
+				}
+			})
+		}
+	}
 }
