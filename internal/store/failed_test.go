@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -304,5 +306,51 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// However many tasks fail in one round beside a long failed queue, the round drops a hundred
+// at most: the oldest, and none for which there is room. It tells how many.
+func TestTrimOfManyFailures(t *testing.T) {
+	t.Parallel()
+	const before, fails = 100_000, 60
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	e.seed(member)
+	e.fill(before, "redis.call('HSET', KEYS[3] .. 'k:g' .. i, 'payload', 't' .. i, 'kind', 'failed', 'at', i) "+
+		"redis.call('ZADD', KEYS[1], 0, redis.sha1hex('t' .. i) .. ':k:g' .. i) redis.call('ZADD', KEYS[2], i, 'k:g' .. i)",
+		e.q.Failed().Contents(), e.q.Failed().Schedule(), e.q.Failed().Keyed(""))
+	failed, dropped := 0, 0
+	for i, c := range []struct{ keep, drops int }{
+		{before, fails}, {before, fails}, // full before each of them
+		{before - 100, 100}, {before - 100, 100}, {before - 100, 80}, // 160, 120 and 80 too many
+		{before + 100, 0},
+	} {
+		r := Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Keep: c.keep}
+		for range fails {
+			failed++
+			id := fmt.Sprint("p", failed)
+			e.must(e.conn.Do("ZADD", e.q.Working("w1"), failed, id))
+			e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint("new", failed)))
+			r.Outcomes = append(r.Outcomes, &Outcome{Process: id, Token: int64(failed), Verb: Fail, Kind: Failed, Reason: "r"})
+		}
+		e.must(e.conn.Do("SET", e.q.Token(), failed))
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(nil, err)
+		if !slices.Equal(a.Settled, slices.Repeat([]Settled{OK}, fails)) || a.Dropped != c.drops {
+			t.Errorf("round %d keeps %d: %v, and %d are dropped, not %d", i+1, c.keep, a.Settled, a.Dropped, c.drops)
+		}
+		dropped += a.Dropped
+		if n := e.count("ZCARD", "failed:schedule"); n != before+failed-dropped {
+			t.Errorf("round %d: %d of %d are left, and %d are said to be dropped", i+1, n, before+failed, dropped)
+		}
+	}
+	oldest, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0))
+	e.must(nil, err)
+	if want := fmt.Sprint("k:g", dropped); !slices.Equal(oldest, []string{want}) {
+		t.Errorf("the oldest that is left is %v, not %s", oldest, want)
+	}
+	contents, hashes := e.count("ZCARD", "failed:contents"), len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Failed().Keyed(""), ":")))
+	if left := before + failed - dropped; contents != left || hashes != left {
+		t.Errorf("%d contents and %d tasks are left, not %d", contents, hashes, left)
 	}
 }
