@@ -266,6 +266,7 @@ func TestLost(t *testing.T) {
 // mebibyte of payloads, which Redis goes through without doing anything else.
 func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
+	url := redistest.Start(t).URL()
 	for name, c := range map[string]struct{ tasks, size, page int }{
 		"elements": {250, 1, 100},
 		"bytes":    {24, 300 << 10, 3},
@@ -280,7 +281,7 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 		} {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				e, payload := newEnv(t, redistest.URL(), nil), strings.Repeat("x", c.size)
+				e, payload := newEnv(t, url, nil), strings.Repeat("x", c.size)
 				var ids []string
 				for i := range c.tasks {
 					id := fmt.Sprint("g", i)
