@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +81,62 @@ func TestHostileCounts(t *testing.T) {
 	silent(t, server)
 	if n := redistest.Calls(t, c, "evalsha"); n > 6 {
 		t.Errorf("it looked %d times", n)
+	}
+}
+
+// A cancel of a token that was never given, which only a foreign writer puts on record, is
+// none: it stops nothing that runs or starts, drops nothing that goes back to the queue, and
+// no peer asks about it. Check tells of it, and Repair takes it away.
+func TestHostileCancels(t *testing.T) {
+	t.Parallel()
+	for token, repaired := range map[string]bool{"1e15": true, "1e14": false, "9007199254740993": true, "inf": false} {
+		t.Run(token, func(t *testing.T) {
+			is := parallel(t)
+			server := redistest.Start(t)
+			c := redistest.Dial(t, server.URL())
+			var beats, steps atomic.Int64
+			link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+				switch verb {
+				case "beat":
+					beats.Add(1)
+				case "step":
+					steps.Add(1)
+				}
+				return nil
+			}}
+			p := link.Open(t, worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond})
+			q := p.Queue("q")
+			starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 3})
+			enqueue(t, q, "a")
+			put(t, q, "key", "b", nil)
+			receive(t, starts, 2)
+			for _, name := range []string{digestOf("a"), "k:key", digestOf("c")} {
+				redistest.Do(t, c, "ZADD", "p:canceled:{q}", token, name)
+			}
+			restful := func() {
+				t.Helper()
+				before, until := steps.Load(), beats.Load()+6
+				eventually(t, "six beats", func() bool { return beats.Load() >= until })
+				if n := steps.Load() - before; n > 3 { // of what was to be said before, not one a beat
+					t.Errorf("%d rounds in six beats, though there is nothing to say", n)
+				}
+			}
+			restful()
+			enqueue(t, q, "c") // a round that would be told
+			receive(t, starts, 1)
+			restful()
+			is.Equal(len(causes), 0)
+			is.Equal(stats(t, q).Running, 3)
+
+			doctor := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
+			is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 3)
+			if repaired {
+				sure(doctor.Repair(t.Context(), nil))(t)
+				is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 0)
+			}
+			is.NoErr(p.Shutdown(t.Context()))
+			is.Equal(sorted(waiting(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"))), []string{"a", "b", "c"}) // none was dropped as canceled
+		})
 	}
 }
 

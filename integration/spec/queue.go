@@ -106,6 +106,14 @@ func (q *queue) lastToken() (int64, bool) {
 	return asToken(q.get(q.token))
 }
 
+// given is the highest token that can have been given.
+func (q *queue) given() float64 {
+	if token, ok := q.lastToken(); ok {
+		return float64(max(token, 1))
+	}
+	return never
+}
+
 // asToken reads what the counter of tokens holds, if there is one and it holds a number.
 func asToken(text string, there bool) (int64, bool) {
 	if !there {

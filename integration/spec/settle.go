@@ -145,7 +145,7 @@ func (q *queue) keepOffset() {
 	}
 }
 
-// covered counts the end of a process that a cancel covers.
+// covered counts the end of a process that a cancel covers, of a token that was given.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
@@ -155,7 +155,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 		names = append(names, entry)
 	}
 	for _, name := range names {
-		if canceled, ok := q.score(q.canceled, name); ok && (float64(token) <= canceled || !q.has(CancelSpares)) {
+		if canceled, ok := q.score(q.canceled, name); ok && canceled <= q.given() && (float64(token) <= canceled || !q.has(CancelSpares)) {
 			covered = true
 			if record := q.cancel + name; q.is(record, "hash") && q.exists(record) {
 				was, ok := q.field(record, field)

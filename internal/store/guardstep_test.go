@@ -28,6 +28,7 @@ func TestGuardStep(t *testing.T) {
 	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	over := member.with("rounds", "{w1=2}", "token", "=2")
 	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
+	over0 := func(token int) string { return fmt.Sprintf("{finished=0 stopped=0 token=%d} +1m", token) } // over
 	done := []string{"done w1 a", "done w1 b"}
 	mark := func(s state, key, value string) state { return s.with(key, value) }
 	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
@@ -95,7 +96,18 @@ func TestGuardStep(t *testing.T) {
 				state: member.with("rounds", "{w1=4}", "token", "=3", "cancel:#a", "{finished=0 stopped=1 token=2} +1m", "cancel:#b", "{finished=0 stopped=0 token=3} +1m")}}},
 		{name: "a cancel of a token that was not given", seed: rawP.with("token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99"))},
-			{call: beats("w1", false), want: "held=1"}}},
+			{call: beats("w1", false), want: "held=1"},
+			{call: ends(3, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=3", state: member.with("rounds", "{w1=3}", "token", "=3", "queues", "[a]", "cancel:#a", over0(99))}}},
+		{name: "a cancel of a key, of a token that was not given", seed: runX.with("token", "=3", "canceled", "(k:x=99)", "cancel:k:x", log("99")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=3", state: backX.with("token", "=3", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1), "cancel:k:x", over0(99))}}},
+		{name: "a cancel of the next token, and its worker dies", seed: rawP.with("token", "=3", "canceled", "(#a=5)", "cancel:#a", log("5")), steps: []when{
+			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=4", "queues": "[a]", "ledger": "{#a=1}", "cancel:#a": over0(5)}}}},
+		{name: "a cancel of the first token, and Redis has lost that", seed: rawP.with("token", "", "canceled", "(#a=1)", "cancel:#a", log("1")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: member.with("rounds", "{w1=2}", "cancel:#a", "{finished=0 stopped=1 token=1} +1m")}}},
+		{name: "a cancel of the second token, and Redis has lost both", seed: rawP.with("token", "", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=2}", "queues", "[a]", "cancel:#a", over0(2))}}},
+		{name: "a cancel, and the counter of tokens is no number", seed: rawP.with("token", "=x", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
+			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=x", "cancel:#a": "{finished=0 stopped=1 token=99} +1m"}}}},
 		{name: "a worker that holds nothing is told of nothing", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 1}), want: "seen=3", state: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=1}", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2"))}}},
 		{name: "a repeated round, the process of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},

@@ -123,7 +123,8 @@ local function stopping_as(name, token, id)
 end
 
 -- Counts the end of a process that a cancel of its payload or its key covers;
--- false if none does.
+-- false if none does. One with a token that was never given covers nothing: it would drop
+-- for ever what comes back.
 local function count_canceled(payload, entry, id, token, field)
   if not canceling then --! look false
     return false
@@ -131,6 +132,9 @@ local function count_canceled(payload, entry, id, token, field)
   local covered = false
   for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
+    if canceled and canceled > math.max(last_token() or NEVER, 1) then
+      canceled = nil
+    end
     if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2
       local record = q.cancel .. name
       if redis.pcall('HEXISTS', record, 'token') == 1 then
