@@ -102,6 +102,32 @@ func TestStopWorkOfExclusiveHandler(t *testing.T) {
 	is.Equal(string(take(t, other).Payload), "x")
 }
 
+// Run doesn't serve a queue any more after StopWork, and the log says so, once. Of a queue
+// that Run doesn't serve it says nothing, since whoever calls StopWork called StartWork, too.
+func TestStopWorkIsLogged(t *testing.T) {
+	is := parallel(t)
+	var j journal
+	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Logger: j.Logger()})
+	starts, _ := counting(t, p, "served", nil)
+	served, other := p.Queue("served"), p.Queue("other")
+	enqueue(t, served, "a")
+	receive(t, starts, 1)
+	is.NoErr(other.StartWork(t.Context()))
+	is.NoErr(other.StopWork(t.Context()))
+	is.NoErr(served.StopWork(t.Context()))
+	is.True(is_(served.StopWork(t.Context()), worqr.ErrNotWorking))
+	id := p.WorkerID()
+	is.NoErr(p.Shutdown(t.Context()))
+	eventually(t, "it is logged", func() bool { return len(j.Lines("StopWork")) > 0 })
+	lines := j.Lines("StopWork")
+	is.Equal(len(lines), 1)
+	for _, want := range []string{"level=INFO", `"worqr: no longer serving a queue; StopWork was called"`, "queue=served", "worker=" + id} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("%q lacks %q", lines[0], want)
+		}
+	}
+}
+
 // A cancel where nobody works keeps nobody from beginning to: it is not taken for
 // somebody who leaves.
 func TestCancelBesideAJoin(t *testing.T) {
