@@ -177,6 +177,48 @@ func TestDocsLogLines(t *testing.T) {
 	}
 }
 
+// docs/findings.md has one row for each kind of finding, with the severities that it comes
+// with, and whether Repair repairs it.
+func TestDocsFindings(t *testing.T) {
+	t.Parallel()
+	type row struct{ severity, repaired string }
+	rows := map[worqr.FindingKind]row{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z, ]+) \\| [^|]+ \\| [^|]+ \\| ([^|]+) \\|$").FindAllStringSubmatch(contents(t, "docs/findings.md"), -1) {
+		kind := worqr.FindingKind(m[1])
+		if _, twice := rows[kind]; twice || !slices.Contains(worqr.FindingKinds(), kind) {
+			t.Errorf("%s is there twice, or is no kind", kind)
+		}
+		rows[kind] = row{m[2], m[3]}
+	}
+	for _, kind := range worqr.FindingKinds() {
+		if _, ok := rows[kind]; !ok {
+			t.Errorf("docs/findings.md has no row for %s", kind)
+		}
+	}
+	source := contents(t, "internal/doctor/diagnosis.go")
+	for _, m := range regexp.MustCompile(`Kind\s+= "([a-z-]+)"`).FindAllStringSubmatch(source, -1) {
+		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(m[1])) {
+			t.Errorf("FindingKinds lacks %s", m[1])
+		}
+	}
+	heals, stays := map[worqr.FindingKind]bool{}, map[worqr.FindingKind]bool{}
+	for _, d := range damages {
+		if d.kind == "" {
+			continue
+		}
+		heals[d.kind], stays[d.kind] = heals[d.kind] || d.heals, stays[d.kind] || !d.heals
+		if !slices.Contains(strings.Split(rows[d.kind].severity, ", "), string(d.severity)) {
+			t.Errorf("%s: docs/findings.md calls a %s a %s", d.kind, d.severity, rows[d.kind].severity)
+		}
+	}
+	for kind, heals := range heals {
+		says := rows[kind].repaired
+		if yes, no := strings.HasPrefix(says, "yes"), strings.HasPrefix(says, "no"); yes != (heals && !stays[kind]) || no != !heals {
+			t.Errorf("%s: docs/findings.md says that it is repaired: %s", kind, says)
+		}
+	}
+}
+
 // The commands by which other languages produce reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()

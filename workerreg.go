@@ -69,9 +69,8 @@ func (p *Peer) handles(queue string) bool {
 }
 
 // StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
-// the tasks to the front and stops serving the queue. If Run serves it, it stays stopped
-// until StartWork, and the log says so. It fails with ErrNotWorking if the peer isn't serving
-// it. If ctx ends or Redis fails first, it stops anyway and returns the error.
+// the tasks to the front and stops serving the queue, until StartWork. If Run served it, the
+// log says so. It fails with ErrNotWorking if the peer isn't serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
