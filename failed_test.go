@@ -5,27 +5,38 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestDeleteAndRequeueFailed(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	no := errors.New("no")
 	requeue := func(ids ...string) int {
-		return sure(q.RequeueFailed(ctx, ids...))(t)
+		n, err := q.RequeueFailed(ctx, ids...)
+		is.NoErr(err)
+		return n
 	}
 	remove := func(ids ...string) int {
-		return sure(q.DeleteFailed(ctx, ids...))(t)
+		n, err := q.DeleteFailed(ctx, ids...)
+		is.NoErr(err)
+		return n
 	}
 	requeueAll := func() int {
-		return sure(q.RequeueAllFailed(ctx))(t)
+		n, err := q.RequeueAllFailed(ctx)
+		is.NoErr(err)
+		return n
 	}
 	removeAll := func() int {
-		return sure(q.DeleteAllFailed(ctx))(t)
+		n, err := q.DeleteAllFailed(ctx)
+		is.NoErr(err)
+		return n
 	}
 	is.Equal(requeueAll(), 0)
 	is.Equal(removeAll(), 0)
@@ -72,7 +83,8 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(task.Retries, 0) // counts begin anew
 	is.NoErr(task.Finish(ctx))
 	is.NoErr(running.Finish(ctx))
-	sure(q.RemoveKey(ctx, "k1"))(t)
+	_, err := q.RemoveKey(ctx, "k1")
+	is.NoErr(err)
 	is.Equal(requeueAll(), 2)
 	is.Equal(removeAll(), 0)
 
@@ -89,7 +101,8 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	// More than a page, of the same millisecond or not.
 	is.NoErr(q.Delete(ctx))
 	enqueue(t, q, numbers("", 350)...)
-	tasks := sure(q.StartTasks(ctx, 350))(t)
+	tasks, err := q.StartTasks(ctx, 350)
+	is.NoErr(err)
 	for _, task := range tasks {
 		is.NoErr(task.Fail(ctx, no))
 	}
@@ -97,7 +110,8 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(stats(t, q).Failed, 350)
 	is.Equal(requeueAll(), 350)
 	is.Equal(len(failed(t, q)), 0)
-	tasks = sure(q.StartTasks(ctx, 350))(t)
+	tasks, err = q.StartTasks(ctx, 350)
+	is.NoErr(err)
 	for _, task := range tasks {
 		is.NoErr(task.Fail(ctx, no))
 	}

@@ -31,7 +31,8 @@ func TestHandlerFails(t *testing.T) {
 		"own finish": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix := redistest.Prefix(t)
 			p := open(t, worqr.Options{Prefix: prefix})
 			q := p.Queue("q")
@@ -67,7 +68,8 @@ func TestHandlerFails(t *testing.T) {
 type key struct{}
 
 func TestBadHandleOptions(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	both := map[string]worqr.HandleOptions{
 		"Concurrency":               {Concurrency: -1},
@@ -122,7 +124,8 @@ func TestBadHandleOptions(t *testing.T) {
 
 // A RetryAfter with a negative delay is at once, and the verdicts of nil are nil.
 func TestVerdicts(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	is.NoErr(worqr.Permanent(nil))
 	is.NoErr(worqr.Malformed(nil))
 	is.NoErr(worqr.RetryAfter(nil, time.Hour))
@@ -148,7 +151,8 @@ func TestVerdicts(t *testing.T) {
 
 // A handler may do what it likes with the payload: the task keeps its identity.
 func TestHandlerChangesPayload(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)
@@ -179,7 +183,8 @@ type mail struct {
 }
 
 func TestJSONRoundTrip(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -197,7 +202,8 @@ func TestJSONRoundTrip(t *testing.T) {
 		{},
 	}
 	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
-	encoded := sure(json.Marshal(want[0]))(t)
+	encoded, err := json.Marshal(want[0])
+	is.NoErr(err)
 	is.Equal(waiting(t, q)[0], string(encoded)) // so that it can be canceled by its payload
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)
@@ -224,7 +230,8 @@ func TestJSONUndecodable(t *testing.T) {
 		"too deep":         {strings.Repeat("[", 20000), "of 20000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			handle := worqr.JSON(func(context.Context, mail, *worqr.Task) error {
 				t.Error("the handler was called")
 				return nil
@@ -287,7 +294,8 @@ func TestJSONFields(t *testing.T) {
 }
 
 func TestJSONHandler(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	own := errors.New("own")
 	handle := worqr.JSON(func(_ context.Context, v map[string]any, _ *worqr.Task) error {
 		is.Equal(v, map[string]any{"a": 1.0})
@@ -319,7 +327,8 @@ func TestJSONUnencodable(t *testing.T) {
 		"method":    {unwilling{}, "a method of worqr_test.unwilling fails"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix := redistest.Prefix(t)
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 			err := worqr.EnqueueJSON(t.Context(), q, "first", c.value, "last")

@@ -64,9 +64,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
-	p.starting.Lock()
-	err := p.stopWorker(leave)
-	p.starting.Unlock()
+	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
 	switch stuck += p.engine.Counts().Stuck.Load(); {
 	case stuck == 1:
 		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))

@@ -20,7 +20,8 @@ import (
 // The end of Run: no more tasks, time for those that run, then a nudge, and
 // what remains goes to the front in its order.
 func TestDrain(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	draining := make(said, 10)
 	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
@@ -58,7 +59,8 @@ func TestDrain(t *testing.T) {
 
 // While it drains, a peer still beats: nobody takes what it still works on.
 func TestDrainKeepsTheLease(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
 	q := p.Queue("q")
@@ -85,7 +87,8 @@ func TestDrainKeepsTheLease(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Drain: patience})
 	q := p.Queue("q")
@@ -115,7 +118,8 @@ func TestShutdown(t *testing.T) {
 
 // Run waits for a Redis that is not there yet, and ends when it is told to.
 func TestRunWithoutRedis(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	server.Kill()
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -150,7 +154,8 @@ func TestShutdownWithoutRedis(t *testing.T) {
 		"stopped": func(s *redistest.Server, t testing.TB) { s.Signal(t, syscall.SIGSTOP) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			server := redistest.Start(t)
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
 			q := p.Queue("q")
@@ -186,7 +191,8 @@ func TestRunTellsWhatItServes(t *testing.T) {
 		warned int
 	}{"two": {[]string{"b", "a"}, "[a b]", 0}, "none": {nil, "[]", 1}} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			told := &journal{}
 			p := open(t, worqr.Options{Logger: told.Logger()})
 			for _, q := range c.queues {
@@ -224,7 +230,8 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 // What may not be called while Run runs says so, and changes nothing; after
 // Close, everything says that it is closed.
 func TestCloseAndRun(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	starts, stop := counting(t, p, "q", nil)
 	q := p.Queue("q")

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -30,12 +32,14 @@ func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
 
 // The key that EnqueueAt returns is a key like any other.
 func TestEnqueueAt(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	at := func(at time.Time, payload string) string {
-		key := sure(q.EnqueueAt(ctx, at, []byte(payload)))(t)
+		key, err := q.EnqueueAt(ctx, at, []byte(payload))
+		is.NoErr(err)
 		is.True(key != "")
 		return key
 	}
@@ -43,17 +47,22 @@ func TestEnqueueAt(t *testing.T) {
 	a, b := at(later, "same"), at(later, "same")
 	is.True(a != b)
 	is.Equal(len(scheduled(t, q)), 2)
-	removed := sure(q.RemoveKey(ctx, a))(t)
+	removed, err := q.RemoveKey(ctx, a)
+	is.NoErr(err)
 	is.True(removed)
-	removed = sure(q.RemoveKey(ctx, a))(t)
+	removed, err = q.RemoveKey(ctx, a)
+	is.NoErr(err)
 	is.True(!removed)
-	is.Equal(sure(q.CancelKey(ctx, b))(t).Removed, 1)
+	report, err := q.CancelKey(ctx, b)
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
 	is.Equal(scheduled(t, q), nil)
 
 	c := at(time.Now(), "c")
 	task := takeSoon(t, q)
 	is.Equal(task.Key, c)
-	removed = sure(q.RemoveKey(ctx, c))(t) // runs, and does not wait
+	removed, err = q.RemoveKey(ctx, c) // runs, and does not wait
+	is.NoErr(err)
 	is.True(!removed)
 	is.NoErr(task.Finish(ctx))
 
@@ -66,7 +75,8 @@ func TestEnqueueAt(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, past := range []time.Time{
@@ -116,7 +126,8 @@ func TestTimes(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -145,26 +156,34 @@ func TestKeys(t *testing.T) {
 	for i, key := range keys {
 		is.Equal(s[i].Key, key)
 	}
-	tasks := sure(q.StartTasks(ctx, len(keys)+1))(t)
+	tasks, err := q.StartTasks(ctx, len(keys)+1)
+	is.NoErr(err)
 	is.Equal(len(tasks), len(keys))
 	for i, key := range keys {
 		is.Equal(tasks[i].Key, key)
 		is.Equal(string(tasks[i].Payload), fmt.Sprint(i))
 		put(t, q, key, "blocked", nil)
-		is.True(sure(q.RemoveKey(ctx, key))(t))
+		removed, err := q.RemoveKey(ctx, key)
+		is.NoErr(err)
+		is.True(removed)
 		switch i % 3 {
 		case 0:
 			is.NoErr(tasks[i].Retry(ctx, time.Hour))
-			is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 1)
+			report, err := q.CancelKey(ctx, key)
+			is.NoErr(err)
+			is.Equal(report.Removed, 1)
 		case 1:
 			is.NoErr(tasks[i].Fail(ctx, errors.New("no")))
 			is.Equal(failed(t, q)[0].Key, key)
-			is.Equal(sure(q.RequeueFailed(ctx, tasks[i].AttemptID))(t), 1)
+			n, err := q.RequeueFailed(ctx, tasks[i].AttemptID)
+			is.NoErr(err)
+			is.Equal(n, 1)
 			task := take(t, q)
 			is.Equal(task.Key, key)
 			is.NoErr(task.Finish(ctx))
 		default:
-			report := sure(q.CancelKey(ctx, key))(t)
+			report, err := q.CancelKey(ctx, key)
+			is.NoErr(err)
 			<-tasks[i].Context().Done()
 			is.Equal(context.Cause(tasks[i].Context()), worqr.ErrCanceled)
 			is.NoErr(tasks[i].Stop(ctx))
@@ -178,7 +197,8 @@ func TestKeys(t *testing.T) {
 
 // Payloads of the schedule are any bytes, and theirs for whom they are.
 func TestKeyedPayloads(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, payload := range [][]byte{nil, {}, {0}, []byte("\x00\xff\r\n{}:"), []byte(strings.Repeat("long", 1<<18))} {
@@ -191,6 +211,7 @@ func TestKeyedPayloads(t *testing.T) {
 		is.Equal(string(task.Payload), string(payload))
 		is.NoErr(task.Fail(ctx, errors.New("no")))
 		is.Equal(string(failed(t, q)[0].Payload), string(payload))
-		sure(q.DeleteAllFailed(ctx))(t)
+		_, err := q.DeleteAllFailed(ctx)
+		is.NoErr(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -18,7 +20,8 @@ func TestRetryAndFailByHand(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
 		t.Run("key="+key, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 			q := working(t, p, "q")
@@ -53,7 +56,8 @@ func TestRetryAndFailByHand(t *testing.T) {
 
 			// Lost: nothing happens to the other's.
 			if key == "" {
-				sure(q.Cancel(ctx, []byte("a")))(t)
+				_, err := q.Cancel(ctx, []byte("a"))
+				is.NoErr(err)
 				enqueue(t, q, "b")
 			} else {
 				put(t, q, key, "b", nil)
@@ -81,7 +85,9 @@ func TestRetryAndFailByHand(t *testing.T) {
 			is.Equal(f[0], worqr.FailedTask{ID: task.AttemptID, Payload: []byte("b"), Key: key, Kind: worqr.FailureError,
 				Error: "it is hopeless", Retries: 0, Crashes: 1, WorkerID: other.WorkerID()})
 			is.Equal(other.Stats().Failed, int64(1))
-			is.Equal(sure(qo.DeleteAllFailed(ctx))(t), 1)
+			n, err := qo.DeleteAllFailed(ctx)
+			is.NoErr(err)
+			is.Equal(n, 1)
 			is.NoErr(other.StopWorker(ctx))
 			is.NoErr(p.StopWorker(ctx))
 			nothingLeftBut(t, prefix, "q")
@@ -90,7 +96,8 @@ func TestRetryAndFailByHand(t *testing.T) {
 }
 
 func TestRetryAndFailBadly(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")
@@ -109,18 +116,22 @@ func TestRetryAndFailBadly(t *testing.T) {
 		f := failed(t, q)
 		is.Equal(f[0].Error, strings.ToValidUTF8(reason, "�"))
 		is.Equal(f[0].Kind, worqr.FailureError)
-		sure(q.DeleteFailed(ctx, f[0].ID))(t)
+		_, err := q.DeleteFailed(ctx, f[0].ID)
+		is.NoErr(err)
 	}
 }
 
 func TestCancelKey(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", nil)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
 	cancelKey := func(key string) *worqr.CancelReport {
-		return sure(q.CancelKey(ctx, key))(t)
+		report, err := q.CancelKey(ctx, key)
+		is.NoErr(err)
+		return report
 	}
 	// Nothing.
 	report := cancelKey("key")
@@ -157,7 +168,8 @@ func TestCancelKey(t *testing.T) {
 
 // Also of a worker that is dead, and dies only now.
 func TestCancelKeyHeldByTheDead(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	victim, other := open(t, worqr.Options{Prefix: prefix, Lease: -1}), open(t, worqr.Options{Prefix: prefix})
 	q := victim.Queue("q")
@@ -165,9 +177,11 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 	must(t, q.StartWork(ctx))
 	put(t, q, "key", "a", nil)
 	task := take(t, q)
-	report := sure(other.Queue("q").CancelKey(ctx, "key"))(t)
+	report, err := other.Queue("q").CancelKey(ctx, "key")
+	is.NoErr(err)
 	put(t, q, "key", "after", nil)
-	sure(other.FailWorker(ctx, victim.WorkerID()))(t)
+	_, err = other.FailWorker(ctx, victim.WorkerID())
+	is.NoErr(err)
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
 	is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
@@ -179,21 +193,29 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 }
 
 func TestEnqueueOnce(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	for i := range 3 {
-		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), i == 0)
+		fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b"))
+		is.NoErr(err)
+		is.Equal(fresh, i == 0)
 	}
-	is.True(sure(q.EnqueueOnce(t.Context(), "other", []byte("c")))(t))
+	fresh, err := q.EnqueueOnce(t.Context(), "other", []byte("c"))
+	is.NoErr(err)
+	is.True(fresh)
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 }
 
 func TestEnqueueUnique(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
 	take := func() *worqr.Task {
-		return sure(q.StartTask(t.Context()))(t)
+		task, err := q.StartTask(t.Context())
+		must(t, err)
+		return task
 	}
 	enqueue(t, q, "u") // a plain twin, in front
 	is.NoErr(unique())
@@ -206,7 +228,8 @@ func TestEnqueueUnique(t *testing.T) {
 	is.True(is_(unique(), worqr.ErrDuplicate)) // it waits again
 	is.NoErr(take().Finish(t.Context()))
 	is.NoErr(unique())
-	sure(q.Cancel(t.Context(), []byte("u")))(t)
+	_, err := q.Cancel(t.Context(), []byte("u"))
+	is.NoErr(err)
 	is.NoErr(unique())
 	is.NoErr(q.Delete(t.Context()))
 	is.NoErr(unique())
@@ -214,7 +237,8 @@ func TestEnqueueUnique(t *testing.T) {
 
 // Verbs without Run.
 func TestVerbs(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Name: "someone"})
 	q := p.Queue("q")
@@ -236,15 +260,23 @@ func TestVerbs(t *testing.T) {
 	is.True(is_(err, worqr.ErrNoTask))
 
 	enqueue(t, q, "a", "b", "c", "d")
-	is.Equal(string(sure(q.Peek(ctx))(t)), "a")
-	tasks := sure(q.StartTasks(ctx, 3))(t)
+	front, err := q.Peek(ctx)
+	is.NoErr(err)
+	is.Equal(string(front), "a")
+	tasks, err := q.StartTasks(ctx, 3)
+	is.NoErr(err)
 	is.Equal(payloads(tasks), []string{"a", "b", "c"})
 	is.True(tasks[0].Token < tasks[1].Token && tasks[1].Token < tasks[2].Token)
-	is.Equal(sure(q.Len(ctx))(t), 1)
-	is.Equal(sure(q.Stats(ctx))(t), worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	stats, err := q.Stats(ctx)
+	is.NoErr(err)
+	is.Equal(stats, worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
 
 	var running []string
-	for r := range each(t, q.Running(ctx)) {
+	for r, err := range q.Running(ctx) {
+		is.NoErr(err)
 		is.Equal(r.WorkerID, p.WorkerID())
 		is.True(time.Since(r.StartedAt) < time.Hour)
 		running = append(running, string(r.Payload))
@@ -259,7 +291,8 @@ func TestVerbs(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"b", "d"}) // the front
 
 	var workers []worqr.Worker
-	for w := range each(t, p.Workers(ctx)) {
+	for w, err := range p.Workers(ctx) {
+		is.NoErr(err)
 		workers = append(workers, w)
 	}
 	is.Equal(len(workers), 1)
@@ -268,7 +301,8 @@ func TestVerbs(t *testing.T) {
 	is.Equal(workers[0].PID, os.Getpid())
 	is.Equal(workers[0].Queues, []string{"q"})
 	var queues []string
-	for name := range each(t, p.Queues(ctx)) {
+	for name, err := range p.Queues(ctx) {
+		is.NoErr(err)
 		queues = append(queues, name)
 	}
 	is.Equal(queues, []string{"q"})
@@ -285,7 +319,8 @@ func TestVerbs(t *testing.T) {
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
 
 	is.NoErr(q.StartWork(ctx))
-	tasks = sure(q.StartTasks(ctx, 10))(t)
+	tasks, err = q.StartTasks(ctx, 10)
+	is.NoErr(err)
 	is.Equal(payloads(tasks), []string{"c", "b", "d"})
 	is.NoErr(p.StopWorker(ctx)) // puts them back, in their order
 	is.Equal(waiting(t, q), []string{"c", "b", "d"})
@@ -300,7 +335,8 @@ func TestVerbs(t *testing.T) {
 
 // A task that a test has made belongs to no worker, and can still be handed to a handler.
 func TestTaskMadeByHand(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	task := &worqr.Task{Payload: []byte("a")}
 	is.NoErr(task.Context().Err())
 	for _, end := range []func() error{

@@ -2,7 +2,6 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -15,12 +14,39 @@ import (
 // Run to fail fast. When it fails, nothing has started. It fails with ErrEvictionPolicy
 // where a full Redis would evict tasks, and if Redis is older than 6.2.
 func (p *Peer) StartWorker(ctx context.Context) error {
-	p.starting.Lock()
-	defer p.starting.Unlock()
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
 	}
-	return wrap("start worker", p.fleet.Start(ctx))
+	return wrap("start worker", p.alone(ctx, func() error {
+		err := p.fleet.Start(ctx)
+		if err == nil && p.isClosed() { // Close has not waited for this
+			_ = p.fleet.Stop(ctx)
+			err = ErrShutdown
+		}
+		return err
+	}))
+}
+
+func (p *Peer) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// alone starts or stops the worker while nobody else does. It fails when ctx ends before that
+// is so. It isn't a lock: both wait for Redis, and so for a Pool, which may call them.
+func (p *Peer) alone(ctx context.Context, do func() error) error {
+	select {
+	case p.starting <- struct{}{}: // also when ctx has ended
+	default:
+		select {
+		case p.starting <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() { <-p.starting }()
+	return do()
 }
 
 // StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front of
@@ -30,19 +56,19 @@ func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)
 	}
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	if p.isRunning() { // it began meanwhile
-		return wrap("stop worker", errRunning)
-	}
-	return p.stopWorker(ctx)
+	return wrap("stop worker", p.alone(ctx, func() error {
+		if p.isRunning() { // it began meanwhile
+			return errRunning
+		}
+		return p.stopWorker(ctx)
+	}))
 }
 
-// stopWorker does it for who holds p.starting.
+// stopWorker does it for who is alone.
 func (p *Peer) stopWorker(ctx context.Context) error {
 	err := p.fleet.Stop(ctx)
 	p.flushLog()
-	return wrap("stop worker", err)
+	return err
 }
 
 // StartWork joins the workers of the queue, so that you can call StartTask. It fails with
@@ -69,18 +95,13 @@ func (p *Peer) handles(queue string) bool {
 }
 
 // StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
-// the tasks to the front and stops serving the queue, until StartWork. If Run served it, the
-// log says so. It fails with ErrNotWorking if the peer isn't serving it.
+// the tasks to the front and stops serving the queue. It fails with ErrNotWorking if the
+// peer isn't serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
 	}
-	p := q.peer
-	err := p.fleet.Leave(ctx, q.id)
-	if p.isRunning() && p.handles(q.id) && !errors.Is(err, ErrNotWorking) {
-		p.log.Info("worqr: no longer serving a queue; StopWork was called", "queue", q.id, "worker", p.WorkerID())
-	}
-	return q.wrap("stop work", err)
+	return q.wrap("stop work", q.peer.fleet.Leave(ctx, q.id))
 }
 
 // joined is the queue for the fleet.

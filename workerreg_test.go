@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,7 +18,8 @@ import (
 // A StopWorker whose context has ended does not wait until Redis has said that the dead
 // are off the roster.
 func TestStopWorkerWaitsForNoRoster(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	way := redistest.NewLink(t, server.Addr())
 	c := redistest.Dial(t, server.URL())
@@ -31,11 +33,14 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	for _, cmd := range [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
+		_, err := c.Do(cmd[0].(string), cmd[1:]...)
+		is.NoErr(err)
 	}
 	working(t, p, "q")
 	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
-		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
+		n, err := redis.Int(c.Do("EXISTS", "p:worker:dead"))
+		is.NoErr(err)
+		return n == 0
 	})
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -47,7 +52,8 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 
 // A StopWorker that Run overtakes does nothing: what it would stop is the worker of Run.
 func TestStopWorkerBesideRun(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	registers, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -63,14 +69,14 @@ func TestStopWorkerBesideRun(t *testing.T) {
 		began <- string(task.Payload)
 		return nil
 	}, nil)
-	// in calls something in a goroutine, and waits until that waits for a lock.
+	// in calls something in a goroutine, and waits until that waits for its turn.
 	in := func(method string, call func() error) <-chan error {
 		done := make(chan error, 1)
 		go func() { done <- call() }()
 		eventually(t, method+" waits", func() bool {
 			all := make([]byte, 1<<22)
 			for _, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
-				if strings.Contains(stack, "[sync.Mutex.Lock") && strings.Contains(stack, "(*Peer)."+method+"(") && strings.Contains(stack, t.Name()) {
+				if strings.Contains(stack, "[select") && strings.Contains(strings.Split(stack, "\n")[1], "(*Peer).alone(") && strings.Contains(stack, "(*Peer)."+method+"(") && strings.Contains(stack, t.Name()) {
 					return true
 				}
 			}
@@ -98,7 +104,8 @@ func TestStopWorkerBesideRun(t *testing.T) {
 
 // The id that a peer has before it is started is the one that it then has.
 func TestID(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	before := p.WorkerID()
 	is.NoErr(p.StartWorker(t.Context()))

@@ -217,11 +217,12 @@ type Peer struct {
 	shut     context.CancelFunc
 	ended    chan struct{} // closed when Run has returned
 
-	starting sync.Mutex // held while the worker starts or stops
+	starting chan struct{} // has an element while the worker starts or stops
 
 	mu       sync.Mutex          // protects the fields below
 	ran      bool                // Run was called
 	running  bool                // and has not returned
+	closed   bool                // Close was called, and the peer wasn't running
 	services map[string]*service // by queue
 }
 
@@ -260,6 +261,7 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 		capacity: capacity.New(opts.capacity()),
 		services: map[string]*service{},
 		ended:    make(chan struct{}),
+		starting: make(chan struct{}, 1),
 	}
 	p.bad = p.opts.check()
 	p.space = store.SpaceOf(p.opts.Prefix)
@@ -289,6 +291,7 @@ func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
 	if !running {
+		p.closed = true
 		p.shut() // Run, called now, fails
 	}
 	p.mu.Unlock()
@@ -297,9 +300,7 @@ func (p *Peer) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	err := p.stopWorker(ctx)
+	err := wrap("stop worker", p.alone(ctx, func() error { return p.stopWorker(ctx) }))
 	if errors.Is(err, ErrNotStarted) {
 		err = nil
 	}

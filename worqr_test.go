@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -17,7 +18,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 
 func TestEnqueueAndHandleInOrder(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -42,9 +44,11 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 
 // The zero options, as most people use them, including the namespace.
 func TestDefaults(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
-	p := sure(worqr.Open(server.URL(), nil))(t)
+	p, err := worqr.Open(server.URL(), nil)
+	is.NoErr(err)
 	defer p.Close()
 	q := p.Queue("q")
 	got := make(chan string, 1)
@@ -75,7 +79,8 @@ func TestExistingPool(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix := redistest.Prefix(t)
 			p := worqr.New(pool(redistest.Worker(t, redistest.URL(), prefix)), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 			defer p.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -32,7 +33,8 @@ func command(t *testing.T, in string, args ...string) (out string, status int) {
 
 // The server endangers nothing, so that only what is planted is found.
 func TestCheck(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	conn := redistest.Dial(t, server.URL())
 	check := func(want int, says string, more ...string) {
@@ -46,25 +48,33 @@ func TestCheck(t *testing.T) {
 	check(exitWell, "0 errors, 0 warnings")
 	check(exitWell, "no queues under the prefix \"p\"")
 	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
-		redistest.Do(t, conn, "LPUSH", key, canary)
+		_, err := conn.Do("LPUSH", key, canary)
+		is.NoErr(err)
 	}
-	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
+	_, err := conn.Do("SET", "p:token:{q}", 5)
+	is.NoErr(err)
 	check(exitUnwell, "error (orphan)")
 	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and no worker serves the queue
 	check(exitUnwell, "warning (no-worker)")
-	is.Equal(redistest.Sure(redis.Int(conn.Do("LLEN", "p:queues:{q}")))(t), 2)
-	redistest.Do(t, conn, "DEL", "p:queues:{q}")
+	n, err := redis.Int(conn.Do("LLEN", "p:queues:{q}"))
+	is.NoErr(err)
+	is.Equal(n, 2)
+	_, err = conn.Do("DEL", "p:queues:{q}")
+	is.NoErr(err)
 	check(exitWell, "0 errors, 0 warnings")
 
 	// As an alert.
-	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
-	redistest.Do(t, conn, "ZADD", "p:workers:{q}", 9007199254740991, "w1")
+	_, err = conn.Do("LPUSH", "p:queues:{q}", canary, canary, canary)
+	is.NoErr(err)
+	_, err = conn.Do("ZADD", "p:workers:{q}", 9007199254740991, "w1")
+	is.NoErr(err)
 	check(exitWell, "0 warnings")
 	check(exitWell, "0 warnings", "--max-waiting", "3")
 	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
 	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
 	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
-	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
+	_, err = conn.Do("CONFIG", "SET", "appendonly", "no")
+	is.NoErr(err)
 	check(exitUnwell, "warning (persistence)")
 	check(exitWell, "0 warnings", "--ignore", "persistence")
 	check(exitFailed, "the kinds are", "--ignore", "perisstence")
@@ -73,11 +83,13 @@ func TestCheck(t *testing.T) {
 
 // Each flag is that option of the library, and no other.
 func TestCheckFlags(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	parse := func(args ...string) *checkCommand {
 		t.Helper()
 		var c cli
-		redistest.Sure(kong.Must(&c).Parse(append([]string{"check"}, args...)))(t)
+		_, err := kong.Must(&c).Parse(append([]string{"check"}, args...))
+		is.NoErr(err)
 		return &c.Check
 	}
 	c := parse(
@@ -112,10 +124,12 @@ func TestCheckFlags(t *testing.T) {
 
 // The payload is an argument or the input, to the byte.
 func TestExplain(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	url := redistest.Worker(t, redistest.URL(), prefix)
-	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)
+	p, err := worqr.Open(url, &worqr.Options{Prefix: prefix})
+	is.NoErr(err)
 	defer p.Close()
 	q := p.Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte(canary)))
@@ -160,12 +174,14 @@ func (t typist) Fd() uintptr { return t.terminal.Fd() }
 // Who is to type the payload is told so, and apart from the explanation; nobody else is.
 func TestExplainWaits(t *testing.T) {
 	t.Parallel()
+	is := is.New(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("needs a terminal of its own:", err)
 	}
 	defer terminal.Close() //nolint:errcheck // nothing was written to it
-	null := redistest.Sure(os.Open(os.DevNull))(t)
+	null, err := os.Open(os.DevNull)
+	is.NoErr(err)
 	defer null.Close() //nolint:errcheck // it was only read
 	prefix := redistest.Prefix(t)
 	url := redistest.Worker(t, redistest.URL(), prefix)

@@ -51,7 +51,8 @@ func TestBadNames(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	_, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: "a{b}"})
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
@@ -81,7 +82,8 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	panics(t, "no pool", func() { worqr.New(nil, nil) })
 	p := open(t, worqr.Options{})
@@ -113,12 +115,15 @@ func TestMisuse(t *testing.T) {
 	over, end := context.WithCancel(ctx)
 	end()
 	is.True(is_(q.Enqueue(over, []byte("a")), context.Canceled))
-	is.Equal(sure(q.Len(ctx))(t), 0)
+	n, err := q.Len(ctx)
+	is.NoErr(err)
+	is.Equal(n, 0)
 }
 
 // Any bytes are a payload.
 func TestPayloads(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t) // which stands still for a while
 	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "a:b_c*?[]é")
 	for _, payload := range []string{
@@ -126,14 +131,18 @@ func TestPayloads(t *testing.T) {
 		strings.Repeat("\x00\xff", 8<<20), // 16 MiB
 	} {
 		is.NoErr(q.Enqueue(t.Context(), []byte(payload)))
-		is.True(string(sure(q.Peek(t.Context()))(t)) == payload)
-		task := sure(q.StartTask(t.Context()))(t)
+		front, err := q.Peek(t.Context())
+		is.NoErr(err)
+		is.True(string(front) == payload)
+		task, err := q.StartTask(t.Context())
+		is.NoErr(err)
 		is.True(string(task.Payload) == payload)
 		is.NoErr(task.Stop(t.Context()))
 		is.Equal(cancel(t, q, payload).Removed, 1)
 		is.NoErr(q.EnqueueUnique(t.Context(), []byte(payload)))
 		is.True(is_(q.EnqueueUnique(t.Context(), []byte(payload)), worqr.ErrDuplicate))
-		task = sure(q.StartTask(t.Context()))(t)
+		task, err = q.StartTask(t.Context())
+		is.NoErr(err)
 		task.Result = []byte(payload)
 		is.NoErr(task.Finish(t.Context()))
 	}
@@ -147,8 +156,10 @@ func TestPayloads(t *testing.T) {
 // Redis is not there, or does not want us: a clear error from every verb, at
 // once.
 func TestNoRedis(t *testing.T) {
-	is := parallel(t)
-	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Parallel()
+	is := is.New(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
 	absent := "redis://:hunter2@" + l.Addr().String()
 	is.NoErr(l.Close())
 	guarded := redistest.Start(t, "--requirepass", "secret")
@@ -177,30 +188,35 @@ func TestNoRedis(t *testing.T) {
 
 // A replica refuses what writes; when it is promoted, the same peer works.
 func TestReplica(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, q, 1)
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "REPLICAOF", "127.0.0.1", "1")
-	err := q.Enqueue(t.Context(), []byte("a"))
+	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
+	is.NoErr(err)
+	err = q.Enqueue(t.Context(), []byte("a"))
 	is.True(err != nil && strings.Contains(err.Error(), "READONLY") && !is_(err, worqr.ErrUnknownOutcome))
-	redistest.Do(t, c, "REPLICAOF", "NO", "ONE")
+	_, err = c.Do("REPLICAOF", "NO", "ONE")
+	is.NoErr(err)
 	is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // at once: the connection was dropped
 	receive(t, starts, 1)
 }
 
 // A full Redis refuses new work, and everything else goes on until it is empty.
 func TestFullRedis(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
 	enqueue(t, q, numbers("", 500)...)
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", "1")
+	_, err := c.Do("CONFIG", "SET", "maxmemory", "1")
+	is.NoErr(err)
 	for verb, err := range map[string]error{"Enqueue": q.Enqueue(t.Context(), []byte("x")), "EnqueueUnique": q.EnqueueUnique(t.Context(), []byte("x"))} {
 		if err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("%s: %v", verb, err)
@@ -210,11 +226,14 @@ func TestFullRedis(t *testing.T) {
 	is.NoErr(q.Resume(t.Context()))
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	oq := working(t, other, "q") // a new member, and one that will be failed
-	sure(oq.StartTasks(t.Context(), 10))(t)
+	_, err = oq.StartTasks(t.Context(), 10)
+	is.NoErr(err)
 	is.Equal(cancel(t, q, "499").Removed, 1)
 	starts, _ := counting(t, p, "q", nil)
 	receive(t, starts, 489)
-	is.Equal(sure(p.FailWorker(t.Context(), other.WorkerID()))(t), 10)
+	n, err := p.FailWorker(t.Context(), other.WorkerID())
+	is.NoErr(err)
+	is.Equal(n, 10)
 	receive(t, starts, 10)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
 }
@@ -222,15 +241,19 @@ func TestFullRedis(t *testing.T) {
 // Somebody else's key under one of our names: a clear error, and nothing is
 // half done or lost.
 func TestForeignKeys(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b")
-	task := sure(q.StartTask(t.Context()))(t)
-	redistest.Do(t, c, "RENAME", prefix+":queues:{q}", prefix+":aside")
-	redistest.Do(t, c, "SET", prefix+":queues:{q}", "foreign")
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
+	_, err = c.Do("RENAME", prefix+":queues:{q}", prefix+":aside")
+	is.NoErr(err)
+	_, err = c.Do("SET", prefix+":queues:{q}", "foreign")
+	is.NoErr(err)
 	_, start := q.StartTask(t.Context())
 	for verb, err := range map[string]error{
 		"Enqueue": q.Enqueue(t.Context(), []byte("x")), "StartTask": start, "Stop": task.Stop(t.Context()),
@@ -239,7 +262,8 @@ func TestForeignKeys(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	redistest.Do(t, c, "RENAME", prefix+":aside", prefix+":queues:{q}")
+	_, err = c.Do("RENAME", prefix+":aside", prefix+":queues:{q}")
+	is.NoErr(err)
 	is.NoErr(task.Stop(t.Context())) // it was still ours
 	is.Equal(waiting(t, q), []string{"a", "b"})
 }
@@ -247,12 +271,14 @@ func TestForeignKeys(t *testing.T) {
 // What cannot go back since the user may not move it is not taken for somebody else's
 // key. It goes back once the user may.
 func TestReturnIsForbidden(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	allow := func(rule ...any) {
 		t.Helper()
-		redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+		_, err := c.Do("ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+		is.NoErr(err)
 	}
 	allow("on", ">secret", "~*", "&*", "+@all", "-lmove")
 	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
@@ -263,7 +289,8 @@ func TestReturnIsForbidden(t *testing.T) {
 	is.True(err != nil && !strings.Contains(err.Error(), ": WRONGTYPE"))
 	is.True(strings.Contains(err.Error(), "this user may not use a command"))
 	allow("+lmove")
-	sure(p.Sweep(t.Context()))(t)
+	_, err = p.Sweep(t.Context())
+	is.NoErr(err)
 	is.Equal(waiting(t, q), []string{"a"})
 }
 
@@ -273,22 +300,25 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
 		t.Run(kind, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 			enqueue(t, q, "a")
 			task := take(t, q)
 			foreign := prefix + ":failed:" + kind + ":{q}"
-			redistest.Do(t, c, "SET", foreign, "foreign")
-			err := task.Fail(t.Context(), errors.New("no"))
+			_, err := c.Do("SET", foreign, "foreign")
+			is.NoErr(err)
+			err = task.Fail(t.Context(), errors.New("no"))
 			if kind == "schedule" || kind == "contents" {
 				is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 				is.NoErr(task.Context().Err()) // still ours
 			} else {
 				is.NoErr(err) // these are for those who work on it
 			}
-			redistest.Do(t, c, "DEL", foreign)
+			_, err = c.Do("DEL", foreign)
+			is.NoErr(err)
 			is.NoErr(task.Fail(t.Context(), errors.New("no")))
 			is.Equal(failedPayloads(t, q), []string{"a"})
 			s := stats(t, q)
@@ -300,7 +330,8 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 // Somebody else's key where a task of the schedule was: that one is lost, the
 // others start, and the worker does not go round in circles.
 func TestForeignEntry(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -312,13 +343,15 @@ func TestForeignEntry(t *testing.T) {
 	}, &worqr.HandleOptions{Concurrency: 8})
 	put(t, q, "x", "x", nil)
 	put(t, q, "y", "y", nil)
-	redistest.Do(t, c, "SET", "p:keyed:{q}:k:x", "foreign")
+	_, err := c.Do("SET", "p:keyed:{q}:k:x", "foreign")
+	is.NoErr(err)
 	run(t, p)
 	is.Equal(receive(t, started, 1), []string{"y"})
 	eventually(t, "y is finished", func() bool { return p.Stats().Finished == 1 })
 	idle(t, q, 1)
 	silent(t, server)
-	redistest.Do(t, c, "DEL", "p:keyed:{q}:k:x")
+	_, err = c.Do("DEL", "p:keyed:{q}:k:x")
+	is.NoErr(err)
 	put(t, q, "x", "x", nil)
 	is.Equal(receive(t, started, 1), []string{"x"})
 	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })

@@ -43,7 +43,8 @@ func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer
 }
 
 func TestCommandExitStatus(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	before := []byte("before")
 	task := &worqr.Task{Result: before}
 
@@ -70,7 +71,8 @@ func TestCommandExitStatus(t *testing.T) {
 // Through a queue: the result is published, and an attempt that fails is
 // followed by another.
 func TestCommandServesQueue(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	dir := t.TempDir()

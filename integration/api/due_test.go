@@ -137,7 +137,8 @@ func TestDueWithoutKeeper(t *testing.T) {
 	conn := redistest.Conn(t)
 	keeper := func() (id string) {
 		eventually(t, "somebody keeps the time", func() bool {
-			last := sure(redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
+			last, err := redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES"))
+			must(t, err)
 			if len(last) == 2 && len(last[1]) >= 14 { // others: since when they are idle, in ms
 				id = last[0]
 			}
@@ -147,7 +148,8 @@ func TestDueWithoutKeeper(t *testing.T) {
 	}
 	for range 2 {
 		f.ahead(400 * time.Millisecond)
-		victim := sure(redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid")))(t)
+		victim, err := redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid"))
+		must(t, err)
 		i := slices.IndexFunc(f.peers, func(p process) bool { return p.PID() == victim })
 		f.peers[i].Kill()
 		f.ahead(450 * time.Millisecond)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -28,7 +30,8 @@ func TestEndsAreBounded(t *testing.T) {
 		{"small ones fail", "fail", 1000, 10, worqr.Permanent(errors.New("no")), 1000 / 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			server := redistest.Start(t)
 			var mu sync.Mutex
 			var ends []int // in each call that ends any

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -20,7 +21,8 @@ import (
 // As many as one call may enqueue arrive in order, also while they are taken and others
 // enqueue; and once with a nonce.
 func TestEnqueueOfMany(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -51,13 +53,15 @@ func TestEnqueueOfMany(t *testing.T) {
 		}
 	}
 	is.NoErr(<-done)
-	n := sure(q.Len(t.Context()))(t)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
 	is.Equal(n, others)
 	is.NoErr(q.Delete(t.Context()))
 	for fresh := range 2 {
-		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", payloads...))(t), fresh == 0)
+		is.Equal(value(q.EnqueueOnce(t.Context(), "nonce", payloads...)), fresh == 0)
 	}
-	n = sure(q.Len(t.Context()))(t)
+	n, err = q.Len(t.Context())
+	is.NoErr(err)
 	is.Equal(n, many)
 	for _, key := range redistest.Keys(t, redistest.Conn(t), prefix+":batch*") {
 		t.Errorf("%s is left", key)
@@ -67,7 +71,8 @@ func TestEnqueueOfMany(t *testing.T) {
 // What a producer had enqueued when it died is done by whoever serves the queue, with
 // the second heartbeat; and canceled or deleted like everything that waits.
 func TestEnqueueOfADeadProducer(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
@@ -75,14 +80,20 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 		for i := range 3000 {
 			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
 		}
-		redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1, "id")
-		redistest.Do(t, c, "")
+		_, err := c.Do("ZADD", prefix+":batches:{q}", 1, "id")
+		is.NoErr(err)
+		_, err = c.Do("")
+		is.NoErr(err)
 	}
 	accepted()
-	is.Equal(sure(q.Cancel(t.Context(), []byte("2999")))(t).Removed, 1)
+	report, err := q.Cancel(t.Context(), []byte("2999"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
 	accepted()
 	is.NoErr(q.Delete(t.Context()))
-	is.Equal(sure(q.Len(t.Context()))(t), 0)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 0)
 
 	accepted()
 	working(t, p, "q")
@@ -104,17 +115,20 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 // What is accepted and not in the queue yet is no finding, but that the queue is not listed
 // and not served.
 func TestCheckBesideBatch(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	for _, cmd := range [][]any{
 		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
 		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
 	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
+		_, err := c.Do(cmd[0].(string), cmd[1:]...)
+		is.NoErr(err)
 	}
 	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
-	report := sure(doctor.Repair(t.Context(), about))(t)
+	report, err := doctor.Repair(t.Context(), about)
+	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(report.Keys, 3)
 	kinds := map[worqr.FindingKind]bool{}
@@ -124,26 +138,33 @@ func TestCheckBesideBatch(t *testing.T) {
 		}
 	}
 	is.True(kinds["queue-list"] && kinds["no-worker"])
-	is.True(sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t))
+	listed, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
+	is.NoErr(err)
+	is.True(listed)
 }
 
 // On a full Redis none is enqueued, and nothing is left.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	c := redistest.Dial(t, server.URL())
-	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
+	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
+	is.NoErr(err)
 	defer p.Close()
-	used := sure(redis.String(c.Do("INFO", "memory")))(t)
+	used, err := redis.String(c.Do("INFO", "memory"))
+	is.NoErr(err)
 	_, after, _ := strings.Cut(used, "used_memory:")
 	bytes := 0
-	sure(fmt.Sscan(after, &bytes))(t)
-	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", bytes+12<<20)
+	_, err = fmt.Sscan(after, &bytes)
+	is.NoErr(err)
+	_, err = c.Do("CONFIG", "SET", "maxmemory", bytes+12<<20)
+	is.NoErr(err)
 	payloads := make([][]byte, 20)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<20)
 	}
-	err := p.Queue("q").Enqueue(t.Context(), payloads...)
+	err = p.Queue("q").Enqueue(t.Context(), payloads...)
 	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
 	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
 }
@@ -154,8 +175,16 @@ func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payload
 	for _, args := range [][]any{
 		append([]any{"LPUSH", prefix + ":batch:{q}:" + id}, anys(payloads)...), {"ZADD", prefix + ":batches:{q}", number, id},
 	} {
-		redistest.Do(t, c, args[0].(string), args[1:]...)
+		_, err := c.Do(args[0].(string), args[1:]...)
+		must(t, err)
 	}
+}
+
+func value[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func anys(all []string) (as []any) {
@@ -168,21 +197,28 @@ func anys(all []string) (as []any) {
 // What is accepted waits: it's counted, listed, peeked at and explained where it will be in
 // the queue, before it is there.
 func TestAcceptedBatchWaits(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
 	accepted(t, c, prefix, "x", 2, "c", "d")
 	accepted(t, c, prefix, "y", 1, "a", "b")
-	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
-	redistest.Do(t, c, "LPUSH", prefix+":queues:{q}", "first")
+	peeked, err := q.Peek(t.Context())
+	is.NoErr(err)
+	is.Equal(string(peeked), "a")
+	_, err = c.Do("LPUSH", prefix+":queues:{q}", "first")
+	is.NoErr(err)
 	put(t, q, "key", "scheduled", nil)
 	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 
 	is.Equal(waiting(t, q), []string{"scheduled", "first", "a", "b", "c", "d", "later"})
-	is.Equal(sure(q.Len(t.Context()))(t), 7)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 7)
 	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 5, Scheduled: 2})
-	e := sure(q.Explain(t.Context(), []byte("c")))(t)
+	e, err := q.Explain(t.Context(), []byte("c"))
+	is.NoErr(err)
 	is.Equal(len(e.Copies), 1)
 	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
@@ -201,7 +237,8 @@ func TestEnqueueBehindBatch(t *testing.T) {
 		"enqueue unique": func(ctx context.Context, q *worqr.Queue) error { return q.EnqueueUnique(ctx, []byte("z")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			accepted(t, c, prefix, "x", 1, numbers("", 4500)...) // three pages
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
@@ -216,10 +253,12 @@ func TestEnqueueBehindBatch(t *testing.T) {
 // what the same producer enqueues later is refused until the batch is moved, though the
 // queue is long, so that their order holds.
 func TestBatchThatCannotBeMoved(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
+	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
+	is.NoErr(err)
 	var j journal
 	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.Logger()}).Queue("q")
 	enqueue(t, q, numbers("a", 200)...)
@@ -229,9 +268,12 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 		err := q.Enqueue(t.Context(), []byte("c"))
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 	}
-	is.Equal(sure(q.Len(t.Context()))(t), 200+1+6000)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 200+1+6000)
 	eventually(t, "it is logged", func() bool { return len(j.Lines("cannot be moved")) > 0 })
-	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
+	_, err = c.Do("ACL", "SETUSER", "app", "+lmove")
+	is.NoErr(err)
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
 	eventually(t, "it is over", func() bool { return len(j.Lines("recovered")) == 1 })
@@ -241,7 +283,8 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 // A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
 // nor what is enqueued, canceled or deleted. It is logged, and Check tells of it.
 func TestDamagedBatch(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
@@ -251,13 +294,18 @@ func TestDamagedBatch(t *testing.T) {
 		accepted(t, c, prefix, "overwritten", 2, "x")
 		accepted(t, c, prefix, "whole", 3, "a", "b", "c")
 		for _, args := range [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}} {
-			redistest.Do(t, c, args[0].(string), args[1:]...)
+			_, err := c.Do(args[0].(string), args[1:]...)
+			is.NoErr(err)
 		}
 	}
 	plant()
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	is.Equal(sure(q.Len(t.Context()))(t), 3)
-	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 3)
+	report, err := q.Cancel(t.Context(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
 	enqueue(t, q, "d")
 	enqueue(t, q, numbers("e", 6000)...)
 	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
@@ -266,7 +314,8 @@ func TestDamagedBatch(t *testing.T) {
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
 		t.Helper()
-		report := sure(look(t.Context(), nil))(t)
+		report, err := look(t.Context(), nil)
+		is.NoErr(err)
 		for _, f := range report.Findings {
 			if f.Kind == kind {
 				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
@@ -285,24 +334,31 @@ func TestDamagedBatch(t *testing.T) {
 	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
 
 	plant()
-	redistest.Do(t, c, "LPUSH", prefix+":batch:{q}:gone", "found again")
-	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
-	sure(doctor.Repair(t.Context(), nil))(t)
+	_, err = c.Do("LPUSH", prefix+":batch:{q}:gone", "found again")
+	is.NoErr(err)
+	_, err = c.Do("ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
+	is.NoErr(err)
+	_, err = doctor.Repair(t.Context(), nil)
+	is.NoErr(err)
 	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
 }
 
 // Where something else is in the place of the list of batches, only large enqueues fail.
 func TestDamagedListOfBatches(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	redistest.Do(t, c, "SET", prefix+":batches:{q}", "foreign")
+	_, err := c.Do("SET", prefix+":batches:{q}", "foreign")
+	is.NoErr(err)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b", "c")
 	is.NoErr(q.EnqueueUnique(t.Context(), []byte("d")))
-	err := q.Enqueue(t.Context(), make([][]byte, 6000)...)
+	err = q.Enqueue(t.Context(), make([][]byte, 6000)...)
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
-	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
+	report, err := q.Cancel(t.Context(), []byte("b"))
+	is.NoErr(err)
+	is.Equal(report.Removed, 1)
 	is.Equal(waiting(t, q), []string{"a", "c", "d"})
 	is.Equal(stats(t, q).Waiting, 3)
 	must(t, take(t, q).Finish(t.Context()))
@@ -313,10 +369,12 @@ func TestDamagedListOfBatches(t *testing.T) {
 // Of the callers that find batches to be moved, one moves them: pages of all of them would
 // travel together and keep Redis busy.
 func TestCallersHaulInTurn(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const batches, callers = 10, 100
 	server := redistest.Start(t)
-	p := sure(worqr.Open(server.URL(), nil))(t)
+	p, err := worqr.Open(server.URL(), nil)
+	is.NoErr(err)
 	defer p.Close()
 	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
@@ -325,8 +383,10 @@ func TestCallersHaulInTurn(t *testing.T) {
 		for range 2000 { // as many as a call moves
 			payloads = payloads.Add("b")
 		}
-		redistest.Do(t, c, "LPUSH", payloads...)
-		redistest.Do(t, c, "ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		_, err := c.Do("LPUSH", payloads...)
+		is.NoErr(err)
+		_, err = c.Do("ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		is.NoErr(err)
 	}
 	before := redistest.Calls(t, c, "evalsha")
 	var all sync.WaitGroup
@@ -338,7 +398,9 @@ func TestCallersHaulInTurn(t *testing.T) {
 		})
 	}
 	all.Wait()
-	is.Equal(sure(q.Len(t.Context()))(t), 1+batches*2000+callers)
+	n, err := q.Len(t.Context())
+	is.NoErr(err)
+	is.Equal(n, 1+batches*2000+callers)
 	// One call moves each batch, and what is enqueued side by side travels together. If each
 	// caller moved batches, there were a call for each, at least.
 	calls := redistest.Calls(t, c, "evalsha") - before
@@ -350,7 +412,8 @@ func TestCallersHaulInTurn(t *testing.T) {
 // Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
 // rest.
 func TestStopWorkerBesideHaul(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
@@ -377,12 +440,14 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 
 // A caller whose own time is over says nothing of Redis, so nothing is logged.
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix, log := redistest.Prefix(t), &journal{}
-	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()}))(t)
+	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()})
+	is.NoErr(err)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err := p.Queue("q").Cancel(late, []byte("a"))
+	_, err = p.Queue("q").Cancel(late, []byte("a"))
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	is.NoErr(p.Close()) // all lines are written
 	is.Equal(log.Lines("batch"), nil)

@@ -8,13 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A job that takes longer than any timeout of the monitor is not done twice.
 func TestLongJob(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	var peers []*worqr.Peer
 	started, release := make(chan string, 10), make(chan struct{})
@@ -45,7 +48,8 @@ func TestLongJob(t *testing.T) {
 // A worker dies: what it did is done by others. Many of them look after it, and
 // each job comes back once.
 func TestManyMonitors(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const jobs, monitors = 250, 5
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: jobs, Hold: true, Lease: 1500 * time.Millisecond}
@@ -90,7 +94,8 @@ func TestManyMonitors(t *testing.T) {
 // A thousand workers that die at once: all of their tasks start elsewhere, though only one
 // peer is left, before that has made many beats.
 func TestThousandDie(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const workers = 1000
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -120,7 +125,8 @@ func TestThousandDie(t *testing.T) {
 // Two peers of a queue that have different leases: whoever joins later says so, once, and
 // so does Check.
 func TestDifferentLeases(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	start := func(name string, lease time.Duration, queues ...string) *journal {
 		l := &journal{}
@@ -141,7 +147,8 @@ func TestDifferentLeases(t *testing.T) {
 	start("alike", 900*time.Millisecond, "own")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func() (queues []string) {
-		report := sure(doctor.Check(t.Context(), nil))(t)
+		report, err := doctor.Check(t.Context(), nil)
+		is.NoErr(err)
 		for _, f := range report.Findings {
 			if f.Kind == "leases" {
 				queues = append(queues, f.Queue)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -16,14 +17,17 @@ func TestLostWritesAreReported(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a round", "a beat"} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			said := &journal{}
 			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: said.Logger()})
 			q := working(t, p, "q")
 			work := func() {
 				enqueue(t, q, "a")
-				is.NoErr(sure(q.StartTask(t.Context()))(t).Finish(t.Context()))
+				task, err := q.StartTask(t.Context())
+				is.NoErr(err)
+				is.NoErr(task.Finish(t.Context()))
 			}
 			for range 5 {
 				work()
@@ -32,10 +36,12 @@ func TestLostWritesAreReported(t *testing.T) {
 
 			eventually(t, "the peer says so", func() bool {
 				if name == "a round" {
-					redistest.Do(t, conn, "HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
+					_, err := conn.Do("HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
+					is.NoErr(err)
 					work()
 				} else {
-					redistest.Do(t, conn, "ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
+					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
+					is.NoErr(err)
 				}
 				return len(said.Lines("Redis has lost writes")) > 0
 			})
@@ -66,11 +72,13 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
 		}, false},
 		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			sure(openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID()))(t)
+			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID())
+			must(t, err)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			server, said := redistest.Start(t), &journal{}
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: said.Logger()})
 			q := working(t, p, "q")

@@ -74,7 +74,9 @@ func FuzzPayload(f *testing.F) {
 		}
 		start := func(n int) []*worqr.Task {
 			t.Helper()
-			return sure(q.StartTasks(ctx, n))(t)
+			tasks, err := q.StartTasks(ctx, n)
+			must(t, err)
+			return tasks
 		}
 		bytesOf := func(tasks []*worqr.Task) (bs [][]byte) {
 			for _, t := range tasks {
@@ -89,7 +91,8 @@ func FuzzPayload(f *testing.F) {
 			must(t, task.Stop(ctx))
 		}
 		var waiting [][]byte
-		for b := range each(t, q.Tasks(ctx)) {
+		for b, err := range q.Tasks(ctx) {
+			must(t, err)
 			waiting = append(waiting, b)
 		}
 		same("stopped", waiting, all...)
@@ -98,7 +101,8 @@ func FuzzPayload(f *testing.F) {
 		retried := start(1)
 		same("retried", bytesOf(retried), all[0])
 		must(t, retried[0].Fail(ctx, errors.New("no")))
-		for failed := range each(t, q.Failed(ctx)) {
+		for failed, err := range q.Failed(ctx) {
+			must(t, err)
 			same("failed", [][]byte{failed.Payload}, all[0])
 		}
 		if _, err := q.RequeueAllFailed(ctx); err != nil {
@@ -121,7 +125,8 @@ func FuzzPayload(f *testing.F) {
 				copies++
 			}
 		}
-		report := sure(q.Cancel(ctx, all[n-1]))(t)
+		report, err := q.Cancel(ctx, all[n-1])
+		must(t, err)
 		if report.Removed != copies {
 			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, all[n-1], copies)
 		}

@@ -156,7 +156,8 @@ func TestGuessers(t *testing.T) {
 	for seed := first; seed < first+20*(*randomSeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
 			defer l.Close() //nolint:errcheck // nothing follows
 			go func() {
 				for n := uint64(0); ; n++ {
@@ -168,7 +169,8 @@ func TestGuessers(t *testing.T) {
 				}
 			}()
 			r := rand.New(rand.NewPCG(seed, 1<<63))
-			p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
+			p, err := worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+			must(t, err)
 			defer p.Close() //nolint:errcheck // whatever the guesser says
 			q := p.Queue("q")
 			all := calls(t, p, q)

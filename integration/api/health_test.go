@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -74,7 +75,8 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			plant := c.plant()
 			for _, line := range member {
@@ -82,9 +84,11 @@ func TestCheckHealth(t *testing.T) {
 				plant = append(plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
 			}
 			for _, command := range plant {
-				redistest.Do(t, conn, command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
+				_, err := conn.Do(command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
+				is.NoErr(err)
 			}
-			report := sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit))(t)
+			report, err := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit)
+			is.NoErr(err)
 			is.Equal(strings.Join(health(report), ", "), c.finds)
 			is.True(strings.Contains(report.String(), c.says))
 			is.True(!strings.Contains(report.String(), canary))
@@ -95,12 +99,15 @@ func TestCheckHealth(t *testing.T) {
 
 // A fleet whose tasks have failed and are retried is not well without a word.
 func TestCheckFailing(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, numbers("", 60)...)
-	for i, task := range sure(q.StartTasks(t.Context(), 60))(t) {
+	held, err := q.StartTasks(t.Context(), 60)
+	is.NoErr(err)
+	for i, task := range held {
 		if i%2 == 0 {
 			must(t, task.Retry(t.Context(), time.Hour))
 		} else {
@@ -108,7 +115,8 @@ func TestCheckFailing(t *testing.T) {
 		}
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report := sure(doctor.Check(t.Context(), nil))(t)
+	report, err := doctor.Check(t.Context(), nil)
+	is.NoErr(err)
 	is.True(report.OK())
 	is.Equal(health(report), []string{"notice retrying", "notice failed"})
 	is.Equal(report.Queues, 1) // its failed queue is not another one
@@ -118,7 +126,8 @@ func TestCheckFailing(t *testing.T) {
 // Handlers that ignore their context are told of by their peer, and not any more when
 // they have returned.
 func TestCheckStuck(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	release := make(chan struct{})
@@ -130,13 +139,15 @@ func TestCheckStuck(t *testing.T) {
 	enqueue(t, p.Queue("q"), "a", "b")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	stuck := func() (n int) {
-		for w := range each(t, doctor.Workers(t.Context())) {
+		for w, err := range doctor.Workers(t.Context()) {
+			is.NoErr(err)
 			n += w.StuckHandlers
 		}
 		return n
 	}
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
-	report := sure(doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}}))(t)
+	report, err := doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}})
+	is.NoErr(err)
 	is.Equal(health(report), []string{"warning stuck-handler"})
 	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
 	close(release)
@@ -145,7 +156,8 @@ func TestCheckStuck(t *testing.T) {
 
 // Options that make no sense are refused, and kinds that there are none of.
 func TestCheckOptions(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
 		_, err := p.Check(t.Context(), &o)

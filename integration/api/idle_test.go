@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -13,7 +15,8 @@ import (
 // Peers with nothing to do are silent but for their beats, with something
 // planned and without.
 func TestIdleIsSilent(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	const peers, queues, beat = 3, 2, time.Second
 	h := func(context.Context, *worqr.Task) error { return nil }

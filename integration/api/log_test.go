@@ -29,7 +29,10 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 		if m == nil {
 			t.Fatalf("no count: %s", line)
 		}
-		i := sure(strconv.Atoi(m[1]))(t)
+		i, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
 		n += i
 	}
 	return n
@@ -39,7 +42,8 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 // together account for each failure, each place that panics is there with its stack,
 // and the last summary needs no further failure.
 func TestFailureFlood(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	const many = 5000
@@ -99,7 +103,8 @@ func TestFailureLog(t *testing.T) {
 		lines  int
 	}{"all": {worqr.LogAll, 300}, "panics": {worqr.LogPanics, 0}} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			told := &journal{}
 			p := open(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
 			q := p.Queue("q")
@@ -126,7 +131,8 @@ func TestFailureLog(t *testing.T) {
 // A panic right behind an ordinary error is logged with its stack, also when its task
 // was canceled meanwhile.
 func TestPanicBehindError(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	q := p.Queue("q")
@@ -146,7 +152,8 @@ func TestPanicBehindError(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "error", "panic", "canceled")
 	receive(t, runs, 3)
-	sure(q.Cancel(t.Context(), []byte("canceled")))(t)
+	_, err := q.Cancel(t.Context(), []byte("canceled"))
+	is.NoErr(err)
 	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Canceled == 1 })
 	stop()
 	is.NoErr(p.Close()) // its log is written
@@ -188,7 +195,8 @@ func TestLoggerBlocks(t *testing.T) {
 
 // A Logger may call the peer, which logs meanwhile, and may panic or end its goroutine.
 func TestLoggerCallsPeer(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	var p *worqr.Peer
 	var lines atomic.Int64
 	ready := make(chan struct{})
@@ -244,7 +252,8 @@ func TestUserCodeMisbehaves(t *testing.T) {
 			"panic": func() error { panic(evil{misbehave}) }, "Backoff": func() error { return errors.New("no") },
 		} {
 			t.Run(what+" "+how, func(t *testing.T) {
-				is := parallel(t)
+				t.Parallel()
+				is := is.New(t)
 				told := &journal{}
 				p := open(t, worqr.Options{Logger: told.Logger()})
 				q := p.Queue("q")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -23,7 +24,8 @@ func TestUncertainJoin(t *testing.T) {
 	t.Parallel()
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -34,17 +36,22 @@ func TestUncertainJoin(t *testing.T) {
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
 			c := redistest.Dial(t, server.URL())
-			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
+			is.NoErr(err)
 			is.Equal(members, []string{before}) // it has joined
 			if failed {
-				sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before))(t)
+				_, err := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before)
+				is.NoErr(err)
 			}
 			is.NoErr(q.StartWork(t.Context()))
 			is.Equal(p.WorkerID() != before, failed)
-			members = sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
+			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
+			is.NoErr(err)
 			is.Equal(members, []string{p.WorkerID()})
 			if !failed { // it has asked again, and not left: that would hold up the joins of others
-				is.True(!sure(redis.Bool(c.Do("EXISTS", "p:token:{q}")))(t))
+				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
+				is.NoErr(err)
+				is.True(!there)
 			}
 		})
 	}
@@ -53,7 +60,8 @@ func TestUncertainJoin(t *testing.T) {
 // A worker whose answer to a leave was lost works on that queue again when it is asked
 // to, and on the others.
 func TestUncertainLeave(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -68,7 +76,9 @@ func TestUncertainLeave(t *testing.T) {
 	c := redistest.Dial(t, server.URL())
 	for _, q := range []string{"a", "b"} {
 		eventually(t, "it is there", func() bool {
-			return slices.Equal(sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1)))(t), []string{p.WorkerID()})
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1))
+			is.NoErr(err)
+			return slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
 }
@@ -76,7 +86,8 @@ func TestUncertainLeave(t *testing.T) {
 // The contexts of what an exclusive handler runs have ended before a leave gives its
 // tasks to others.
 func TestStopWorkOfExclusiveHandler(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	began, causes := make(chan context.Context, 10), make(chan error, 10)
 	running := t.Context()
@@ -102,36 +113,11 @@ func TestStopWorkOfExclusiveHandler(t *testing.T) {
 	is.Equal(string(take(t, other).Payload), "x")
 }
 
-// Run doesn't serve a queue any more after StopWork, and the log says so, once. Of a queue
-// that Run doesn't serve it says nothing, since whoever calls StopWork called StartWork, too.
-func TestStopWorkIsLogged(t *testing.T) {
-	is := parallel(t)
-	var j journal
-	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Logger: j.Logger()})
-	starts, _ := counting(t, p, "served", nil)
-	served, other := p.Queue("served"), p.Queue("other")
-	enqueue(t, served, "a")
-	receive(t, starts, 1)
-	is.NoErr(other.StartWork(t.Context()))
-	is.NoErr(other.StopWork(t.Context()))
-	is.NoErr(served.StopWork(t.Context()))
-	is.True(is_(served.StopWork(t.Context()), worqr.ErrNotWorking))
-	id := p.WorkerID()
-	is.NoErr(p.Shutdown(t.Context()))
-	eventually(t, "it is logged", func() bool { return len(j.Lines("StopWork")) > 0 })
-	lines := j.Lines("StopWork")
-	is.Equal(len(lines), 1)
-	for _, want := range []string{"level=INFO", `"worqr: no longer serving a queue; StopWork was called"`, "queue=served", "worker=" + id} {
-		if !strings.Contains(lines[0], want) {
-			t.Errorf("%q lacks %q", lines[0], want)
-		}
-	}
-}
-
 // A cancel where nobody works keeps nobody from beginning to: it is not taken for
 // somebody who leaves.
 func TestCancelBesideAJoin(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	joins := make(chan string, 1000)
@@ -149,7 +135,8 @@ func TestCancelBesideAJoin(t *testing.T) {
 // Nor is it when a join was lost before: the worker keeps its id, and what it runs
 // elsewhere.
 func TestCancelBehindALostJoin(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
@@ -173,7 +160,8 @@ func TestCancelBehindALostJoin(t *testing.T) {
 
 // A worker that comes back leaves its queues together, and not one after the other.
 func TestComesBackFromManyQueues(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const queues = 100
 	server := redistest.Start(t)
 	var left, exchanges, unanswered atomic.Int64
@@ -196,12 +184,14 @@ func TestComesBackFromManyQueues(t *testing.T) {
 	}
 	before := p.WorkerID()
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as failed, there
-	_, err := p.Queue("q0").StartTask(t.Context())
+	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
+	is.NoErr(err)
+	_, err = p.Queue("q0").StartTask(t.Context())
 	is.True(is_(err, worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {
 		eventually(t, "it is there again", func() bool {
-			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1)))(t)
+			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
+			is.NoErr(err)
 			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
@@ -212,13 +202,16 @@ func TestComesBackFromManyQueues(t *testing.T) {
 
 // A queue that cannot be joined keeps nobody from the others.
 func TestJoinsWhatItCan(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
-		redistest.Do(t, c, "SET", prefix+":token:{"+q+"}", token)
+		_, err := c.Do("SET", prefix+":token:{"+q+"}", token)
+		is.NoErr(err)
 	}
-	redistest.Do(t, c, "LPUSH", prefix+":token:{foreign}", "x")
+	_, err := c.Do("LPUSH", prefix+":token:{foreign}", "x")
+	is.NoErr(err)
 	p := open(t, worqr.Options{Prefix: prefix})
 	runs := make(chan string, 10)
 	for _, q := range []string{"rubbish", "foreign", "odd", "good"} {
@@ -237,19 +230,23 @@ func TestJoinsWhatItCan(t *testing.T) {
 // A StopWork of which nobody knows whether it was carried out, and StartWork
 // under the same id: what was held goes back, and other queues are not touched.
 func TestStopWorkFailsAndStartsAgain(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
 	q, other := working(t, p, "q"), p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
 	enqueue(t, other, "o")
-	theirs := sure(other.StartTask(t.Context()))(t)
+	theirs, err := other.StartTask(t.Context())
+	is.NoErr(err)
 	enqueue(t, q, "a")
-	sure(q.StartTask(t.Context()))(t)
+	_, err = q.StartTask(t.Context())
+	is.NoErr(err)
 	over, end := context.WithCancel(t.Context())
 	end()
 	is.True(q.StopWork(over) != nil)
 	is.NoErr(q.StartWork(t.Context()))
-	task := sure(q.StartTask(t.Context()))(t)
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
 	is.Equal(string(task.Payload), "a")
 	is.NoErr(task.Finish(t.Context()))
 	is.NoErr(theirs.Context().Err())
@@ -279,7 +276,8 @@ func TestStartAndStopAtOnce(t *testing.T) {
 // Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
 // handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -15,7 +17,8 @@ import (
 // OnFailed is told what has happened, has retries of its own, and what it
 // finishes is gone.
 func TestOnFailed(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -75,7 +78,8 @@ func TestOnFailed(t *testing.T) {
 // OnFailed runs at least once, also when the worker dies that runs it; what it
 // gives up stays, is not run again, and can be put back.
 func TestOnFailedAtLeastOnce(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	no := errors.New("no")
 	type told struct {
@@ -102,9 +106,11 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	put(t, q, "key", "a", nil)
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
 	is.Equal(failed(t, q), nil) // it is being worked on
-	n := sure(q.DeleteAllFailed(ctx))(t)
+	n, err := q.DeleteAllFailed(ctx)
+	is.NoErr(err)
 	is.Equal(n, 0)
-	n = sure(q.RequeueAllFailed(ctx))(t)
+	n, err = q.RequeueAllFailed(ctx)
+	is.NoErr(err)
 	is.Equal(n, 0)
 	b := serve(false)
 	run(t, b)
@@ -121,16 +127,19 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)
 	is.Equal(stats(t, q).Failed, 2)
-	n = sure(q.DeleteFailed(ctx, f.ID))(t)
+	n, err = q.DeleteFailed(ctx, f.ID)
+	is.NoErr(err)
 	is.Equal(n, 1)
-	n = sure(q.RequeueAllFailed(ctx))(t)
+	n, err = q.RequeueAllFailed(ctx)
+	is.NoErr(err)
 	is.Equal(n, 1)
 	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
 }
 
 // OnFailed that is used up, or whose workers die, keeps the task too.
 func TestOnFailedGivesUp(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -149,5 +158,7 @@ func TestOnFailedGivesUp(t *testing.T) {
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})
-	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
+	n, err := q.DeleteAllFailed(ctx)
+	is.NoErr(err)
+	is.Equal(n, 1)
 }

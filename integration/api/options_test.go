@@ -8,12 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 )
 
 // Capacity, Concurrency and the rest can be changed while it runs.
 func TestOptionsAtRunTime(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{Capacity: 1})
 	q := p.Queue("q")
 	var running atomic.Int64

@@ -74,10 +74,12 @@ func TestEvictionPolicy(t *testing.T) {
 
 // Who may not ask says nothing.
 func TestEvictionPolicyForbidden(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
+	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
+	is.NoErr(err)
 	var log journal
 	url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
 	peer := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"})
@@ -116,7 +118,8 @@ func TestRedisIsTooOld(t *testing.T) {
 		"5.0.7": true, "6.0.16": true, "6.2.0": false, "7.2.4": false, "10.0.1": false, "255.255.255": false, "": false, "unstable": false,
 	} {
 		t.Run(version, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			prefix := redistest.Prefix(t)
 			url := redistest.Worker(t, redistest.URL(), prefix)
 			peer := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -148,10 +151,12 @@ func TestRedisIsTooOld(t *testing.T) {
 
 // Who may ask for one section hears what is in that one.
 func TestRedisTellsSome(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
+	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
+	is.NoErr(err)
 	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
 	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
 }

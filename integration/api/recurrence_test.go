@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -44,7 +46,8 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 // What repeats itself is retried when it fails or panics, starts elsewhere when its
 // process is killed, and reaches the failed queue; and each time it is planned again.
 func TestRecurrence(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "jobs", Mode: "repeater"}
 	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")
@@ -64,9 +67,11 @@ func TestRecurrence(t *testing.T) {
 	planned := func() {
 		t.Helper()
 		eventually(t, "the next run is planned for tomorrow, and nothing else is", func() bool {
-			s := sure(jobs.Stats(t.Context()))(t)
+			s, err := jobs.Stats(t.Context())
+			must(t, err)
 			var all []worqr.ScheduledTask
-			for task := range each(t, jobs.Scheduled(t.Context())) {
+			for task, err := range jobs.Scheduled(t.Context()) {
+				must(t, err)
 				all = append(all, task)
 			}
 			return s.Running+s.Waiting == 0 && len(all) == 1 && all[0].Key == "cleanup" &&

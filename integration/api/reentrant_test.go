@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -186,7 +187,8 @@ func TestReentrant(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error"} {
 		t.Run(from, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			c := &caller{t: t, from: from, ready: make(chan struct{}), seen: map[string]int{}, calls: map[string]time.Time{}, more: 1000}
@@ -224,7 +226,8 @@ func TestReentrant(t *testing.T) {
 			old := c.p.WorkerID()
 			enqueue(t, q, "hold")
 			eventually(t, "it is evicted, and back", func() bool {
-				sure(other.FailWorker(t.Context(), c.p.WorkerID()))(t)
+				_, err := other.FailWorker(t.Context(), c.p.WorkerID())
+				is.NoErr(err)
 				c.quiet("evict")
 				return c.p.WorkerID() != old
 			})
@@ -266,7 +269,8 @@ func TestReentrant(t *testing.T) {
 // What ends a peer that runs is refused from a handler at once, but for Shutdown, which
 // waits for its context: the handler is what it waits for.
 func TestEndFromHandler(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	type result struct {
@@ -287,4 +291,117 @@ func TestEndFromHandler(t *testing.T) {
 	is.True(r.stop != nil)
 	is.True(errors.Is(r.shutdown, context.DeadlineExceeded))
 	is.NoErr(receive(t, ran, 1)[0])
+}
+
+// A reentrantPool calls before it hands out a connection, or it has none and calls when its
+// error is looked at.
+type reentrantPool struct {
+	*redis.Pool
+	from string
+	more *atomic.Int64 // calls, if positive
+	call func()
+}
+
+func (p *reentrantPool) GetContext(ctx context.Context) (redis.Conn, error) {
+	switch {
+	case p.more.Load() <= 0:
+	case p.from == "GetContext":
+		p.again()
+	default:
+		return nil, reentrantError{p}
+	}
+	return p.Pool.GetContext(ctx)
+}
+
+func (p *reentrantPool) again() {
+	if p.more.Add(-1) >= 0 {
+		p.call()
+	}
+}
+
+type reentrantError struct{ p *reentrantPool }
+
+func (e reentrantError) from(method string) {
+	if e.p.from == method {
+		e.p.again()
+	}
+}
+
+func (e reentrantError) Error() string { e.from("Error"); return "no connection" }
+func (e reentrantError) Is(error) bool { e.from("Is"); return false }
+func (e reentrantError) As(any) bool   { e.from("As"); return false }
+func (e reentrantError) Unwrap() error { e.from("Unwrap"); return nil }
+
+// A Pool may call each method of the peer, and so may the errors that it returns: where a
+// connection is needed, the call fails after its time, and nothing hangs. The peer can be
+// closed afterwards, if it isn't.
+func TestReentrantPool(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, from := range []string{"GetContext", "Error", "Is", "As", "Unwrap"} {
+		for _, runs := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, Run %t", from, runs), func(t *testing.T) {
+				t.Parallel()
+				var all sync.WaitGroup
+				p := worqr.New(&redis.Pool{}, nil)
+				for i := range len(methods(t, p)) + len(methods(t, p.Queue("q"))) {
+					all.Go(func() { reenter(t, server, fmt.Sprintf("p%s%t%d", from, runs, i), from, runs, i) })
+				}
+				all.Wait()
+			})
+		}
+	}
+}
+
+// reenter has the pool of a peer call one method, at any connection that the peer wants once
+// all were cut.
+func reenter(t *testing.T, server *redistest.Server, prefix, from string, runs bool, which int) {
+	link := redistest.NewLink(t, server.Addr())
+	c := &caller{t: t, calls: map[string]time.Time{}}
+	c.watch()
+	inner := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
+	defer func() { _ = inner.Close() }()
+	pool := &reentrantPool{Pool: inner, from: from, more: &atomic.Int64{}}
+	c.p = worqr.New(pool, &worqr.Options{Prefix: prefix, Lease: 3 * time.Second, Drain: time.Second, CallTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	c.q = c.p.Queue("q")
+	m := append(methods(t, c.p), methods(t, c.q)...)[which]
+	pool.call = func() { c.call(from, m) }
+
+	call := func(what string, do func(ctx context.Context)) { c.call("the test", method{what, do}) }
+	over := make(chan struct{})
+	if runs {
+		c.q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		go func() {
+			defer close(over)
+			_ = c.p.Run(t.Context())
+		}()
+	} else {
+		close(over)
+		eventually(t, "it serves", func() bool { // there are many on few processors
+			return c.p.StartWorker(t.Context()) == nil && c.q.StartWork(t.Context()) == nil
+		})
+	}
+	for _, err := range c.p.Events(t.Context()) {
+		if err == nil { // the subscription is there
+			break
+		}
+	}
+	pool.more.Store(8)
+	for closed := false; pool.more.Load() > 0 && !closed; { // what wants a connection at once
+		link.Cut()
+		call("Queue.Len", func(ctx context.Context) {
+			_, err := c.q.Len(ctx)
+			closed = errors.Is(err, worqr.ErrShutdown)
+		})
+		call("Peer.Events", func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			for range c.p.Events(ctx) {
+			}
+		})
+	}
+	pool.more.Store(0)
+	call("Peer.Shutdown", func(ctx context.Context) { _ = c.p.Shutdown(ctx) })
+	call("the end of Run", func(context.Context) { <-over })
+	call("Peer.Close", func(context.Context) { _ = c.p.Close() })
 }

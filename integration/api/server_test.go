@@ -15,7 +15,8 @@ import (
 // pieces, and hangs up after the last.
 func hostile(t testing.TB, pieces [][]byte) (url string) {
 	t.Helper()
-	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

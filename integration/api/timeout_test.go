@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -31,7 +33,8 @@ func TestTimeout(t *testing.T) {
 		"Broken":    {worqr.Malformed(no), "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			p := open(t, worqr.Options{})
 			q := p.Queue("q")
 			causes, again := make(chan error, 1), make(chan int, 1)
@@ -71,7 +74,8 @@ func TestDisowned(t *testing.T) {
 	const ignores = "a handler didn't return after its context ended"
 	for _, late := range []string{"nil", "error", "panic", "Finish"} {
 		t.Run(late, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			lines := make(said, 1000)
 			p := open(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
@@ -144,7 +148,8 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 
 // Disowned by StopWork: the slot is there when the peer works on the queue again.
 func TestDisownedByStopWork(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	began, release := make(chan string, 2), make(chan struct{})
@@ -168,7 +173,8 @@ func TestDisownedByStopWork(t *testing.T) {
 
 // Disowned by a cancel: the task ends, and never runs again.
 func TestDisownedByCancel(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -181,7 +187,8 @@ func TestDisownedByCancel(t *testing.T) {
 	stop := run(t, p)
 	put(t, q, "key", "a", nil)
 	receive(t, started, 1)
-	report := sure(q.CancelKey(t.Context(), "key"))(t)
+	report, err := q.CancelKey(t.Context(), "key")
+	is.NoErr(err)
 	put(t, q, "key", "b", nil)
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
@@ -201,7 +208,8 @@ func TestStuckHandler(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
+			t.Parallel()
+			is := is.New(t)
 			d := &diary{}
 			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
 			q := p.Queue("q")
@@ -235,7 +243,8 @@ func TestStuckHandler(t *testing.T) {
 // Many handlers that ignore their contexts at the same time: the tasks end, however
 // long the log takes, which tells of them at most once a second.
 func TestDisownMany(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const many = 100
 	log := newGate(func(line string) bool { return strings.Contains(line, "didn't return") })
 	p := open(t, worqr.Options{Logger: slog.New(log)})

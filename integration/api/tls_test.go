@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -121,7 +123,10 @@ func TestTLSRefused(t *testing.T) {
 // TLS, and closes the connection.
 func alerting(t *testing.T) string {
 	t.Helper()
-	l := sure(net.Listen("tcp", home+":0"))(t)
+	l, err := net.Listen("tcp", home+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -139,12 +144,14 @@ func alerting(t *testing.T) string {
 
 // Without a password, too, where the first that is sent is another call.
 func TestTLSWanted(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
 	for _, address := range []string{server.Addr(), alerting(t)} {
-		p := sure(worqr.Open("redis://"+address, nil))(t)
+		p, err := worqr.Open("redis://"+address, nil)
+		is.NoErr(err)
 		defer p.Close()
-		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
+		err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
 		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
 	}
 }
@@ -160,8 +167,10 @@ func TestTLSServerName(t *testing.T) {
 // A port that accepts connections and says nothing, ever: calls fail when the time
 // for dialling is over, or their context, and nothing goes on behind them.
 func TestTLSBlackHole(t *testing.T) {
-	is := parallel(t)
-	hole := sure(net.Listen("tcp", home+":0"))(t)
+	t.Parallel()
+	is := is.New(t)
+	hole, err := net.Listen("tcp", home+":0")
+	is.NoErr(err)
 	closed := make(chan struct{}, 10)
 	go func() {
 		for {
@@ -183,7 +192,7 @@ func TestTLSBlackHole(t *testing.T) {
 	t.Cleanup(func() { _ = hole.Close() })
 	// The connection for beats has less time, a third of the lease.
 	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	err := p.StartWorker(t.Context())
+	err = p.StartWorker(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)
 	err = p.Queue("q").Enqueue(t.Context(), []byte("a"))

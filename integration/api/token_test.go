@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -14,13 +16,15 @@ import (
 // An end that contradicts the one before is refused, also when its first reply
 // was lost.
 func TestEndAfterEnd(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
-	task := sure(q.StartTask(t.Context()))(t)
+	task, err := q.StartTask(t.Context())
+	is.NoErr(err)
 	is.NoErr(task.Stop(t.Context()))
 	link.LoseReplyTo("p:working:{q}:")
 	is.True(is_(task.Finish(t.Context()), worqr.ErrNotOwner))
@@ -31,7 +35,8 @@ func TestEndAfterEnd(t *testing.T) {
 // Redis has lost writes, and its tokens went back: cancels still reach who
 // holds something.
 func TestTokensGoBack(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -41,7 +46,8 @@ func TestTokensGoBack(t *testing.T) {
 	for range 10 {
 		wait(t, cancel(t, q, "none")) // each has a token
 	}
-	redistest.Do(t, redistest.Conn(t), "SET", prefix+":token:{q}", 2)
+	_, err := redistest.Conn(t).Do("SET", prefix+":token:{q}", 2)
+	is.NoErr(err)
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }
@@ -49,14 +55,17 @@ func TestTokensGoBack(t *testing.T) {
 // An end that is refused when its caller has long gone, and was told that it is
 // unknown: others go on.
 func TestRefusedToNobody(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b")
-	tasks := sure(q.StartTasks(t.Context(), 2))(t)
-	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
+	tasks, err := q.StartTasks(t.Context(), 2)
+	is.NoErr(err)
+	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
+	is.NoErr(err)
 
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	server.Signal(t, syscall.SIGSTOP) // so that the caller goes before the first of them
@@ -70,6 +79,6 @@ func TestRefusedToNobody(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- tasks[1].Finish(context.Background()) }()
 	is.Equal(receive(t, ended, 1), []error{nil})
-	err := tasks[0].Finish(t.Context())
+	err = tasks[0].Finish(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }

@@ -210,7 +210,8 @@ func (h *handling) run(t *testing.T, c cell) {
 	case pause:
 		p.Stop()
 	case evict:
-		redistest.Sure(w.rescuer.FailWorker(t.Context(), o.worker))(t)
+		_, err := w.rescuer.FailWorker(t.Context(), o.worker)
+		must(t, err)
 	case lost:
 		if h.wire == "" {
 			w.cut()
@@ -262,14 +263,16 @@ func (h *handling) run(t *testing.T, c cell) {
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
 		eventually(t, "all is done", func() bool {
-			s := redistest.Sure(w.queue.Stats(t.Context()))(t)
+			s, err := w.queue.Stats(t.Context())
+			must(t, err)
 			return s.Waiting+s.Scheduled+s.Running == 0
 		})
 		p.Tell("leave")
 		o.until("it has left", func() bool { return o.left != "" })
 	}
 	h.judge(w, c, o, taken, failed)
-	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
+	_, err := w.queue.DeleteAllFailed(t.Context())
+	must(t, err)
 	w.leave()
 }
 
@@ -356,7 +359,8 @@ func (o *onlooker) until(what string, is func() bool) {
 // cut cuts every connection of the victim.
 func (w *world) cut() {
 	w.t.Helper()
-	list := redistest.Sure(redis.String(w.conn.Do("CLIENT", "LIST")))(w.t)
+	list, err := redis.String(w.conn.Do("CLIENT", "LIST"))
+	must(w.t, err)
 	n := 0
 	for line := range strings.Lines(list) {
 		if !strings.Contains(line, " name="+w.prefix+" ") {

@@ -69,7 +69,8 @@ func run(t *testing.T, s *scenario, c cell) {
 		p.Continue()
 		p.verdict(c.place)
 	case evict:
-		redistest.Sure(w.rescuer.FailWorker(t.Context(), reached.Worker))(t)
+		_, err := w.rescuer.FailWorker(t.Context(), reached.Worker)
+		must(t, err)
 		if c.place == sent {
 			w.deliver(reached.Commands)
 		}
@@ -96,7 +97,8 @@ func run(t *testing.T, s *scenario, c cell) {
 		w.calm(first, len(s.keeps(c)), s.role)
 	}
 	if c == (cell{again, failed}) {
-		redistest.Sure(w.rescuer.FailWorker(t.Context(), first))(t)
+		_, err := w.rescuer.FailWorker(t.Context(), first)
+		must(t, err)
 		if s.role == comer {
 			w.pass() // what brings a worker back has its time
 		}
@@ -167,7 +169,8 @@ func run(t *testing.T, s *scenario, c cell) {
 		tardy(s.again)
 	}
 	w.ends(finished)
-	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
+	_, err := w.queue.DeleteAllFailed(t.Context())
+	must(t, err)
 	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	w.leave()
 }

@@ -18,8 +18,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 func main() {
@@ -72,8 +70,11 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 	if err != nil {
 		return false, err
 	}
-	all := s.scripts.Mutants
-	for _, w := range s.scripts.Wrong {
+	all, wrong, err := s.breed()
+	if err != nil {
+		return false, err
+	}
+	for _, w := range wrong {
 		r.wrong++
 		fmt.Println("a mark:", w)
 	}
@@ -89,7 +90,7 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 		return false, err
 	}
 	var wg sync.WaitGroup
-	next := make(chan *mutant.Mutant)
+	next := make(chan *mutant)
 	for range jobs {
 		wg.Go(func() {
 			for m := range next {

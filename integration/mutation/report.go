@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 // A report is what became of all mutants.
@@ -19,9 +17,9 @@ type report struct {
 	killed, explained, wrong int
 }
 
-func (r *report) asked(m *mutant.Mutant) bool {
+func (r *report) asked(m *mutant) bool {
 	for _, o := range r.only {
-		if o == "" || strings.HasPrefix(m.Name()+":", o+":") {
+		if o == "" || strings.HasPrefix(m.name()+":", o+":") {
 			return true
 		}
 	}
@@ -29,8 +27,8 @@ func (r *report) asked(m *mutant.Mutant) bool {
 }
 
 // judge tries a mutant and compares with what is known of it.
-func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
-	known, most := m.Why != "", time.Hour
+func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
+	known, most := m.why != "", time.Hour
 	if known && !r.thorough {
 		most = 100 * time.Millisecond
 	}
@@ -58,6 +56,6 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 		if !f.reached {
 			why = "no test gets there"
 		}
-		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.Name())
+		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.name())
 	}
 }

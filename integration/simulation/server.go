@@ -11,7 +11,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	door "github.com/alicebob/miniredis/v2/server"
-
 	"github.com/worqr/worqr/internal/store"
 )
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A drawing draws the requests of one sequence.
@@ -193,7 +192,11 @@ var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 func standStill(t *testing.T, verb string, now int64) string {
 	t.Helper()
 	read := func(name string) string {
-		return string(redistest.Sure(os.ReadFile(filepath.Join(scripts, name+".lua")))(t))
+		text, err := os.ReadFile(filepath.Join(scripts, name+".lua"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
 	body := read(verb)
 	var all strings.Builder

@@ -148,9 +148,7 @@ func (q *queue) ended(entry, id string) {
 	q.unset(q.entries, id)
 	if due, ok := q.field(key, "due"); ok {
 		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum"}, rules...)...)
-		if q.has(BlockedReleased) {
-			q.plan(&q.lane, entry, number(due))
-		}
+		q.plan(&q.lane, entry, number(due))
 	} else {
 		q.del(key)
 	}

@@ -39,11 +39,11 @@ func join(s *Store, c store.Call, at time.Time) any {
 	switch {
 	case !numeric:
 		return Refusal("WRONGTYPE the token counter is not a number")
-	case suspected && mark <= 0 && s.has(JoinMark):
+	case suspected && mark <= 0:
 		return Refusal("EVICTED the worker has been failed or has left")
-	case member && last >= first && s.has(JoinCopies):
+	case member && last >= first:
 		return 1
-	case asked < fence && s.has(JoinFence):
+	case asked < fence:
 		return 0
 	}
 	s.remove(suspects, worker)
@@ -86,16 +86,11 @@ func (q *queue) fence(mark int64, workers ...string) {
 				q.earlier = true
 			}
 		}
-		if q.has(FenceFirst) {
-			q.remove(q.workers, worker)
-		}
+		q.remove(q.workers, worker)
 		if q.is(q.idle, "zset") {
 			q.remove(q.idle, worker)
 		}
-		if !q.has(ReturnHolds) {
-			q.holdsNothing(worker)
-		}
-		if q.has(FenceForgets) && q.is(q.rounds, "hash") {
+		if q.is(q.rounds, "hash") {
 			q.unset(q.rounds, worker)
 		}
 	}
@@ -118,21 +113,14 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 			continue
 		}
 		newest := q.all(working)
-		if q.has(NewestFirst) {
-			slices.Reverse(newest)
-		}
-		for _, r := range newest[:min(len(newest), q.Returns)] {
+		slices.Reverse(newest)
+		for _, r := range newest[:min(len(newest), atOnce)] {
 			all = append(all, held{working, r.name, int64(r.score), died})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b held) int {
-		if !q.has(NewestFirst) {
-			a, b = b, a
-		}
-		return int(b.token - a.token)
-	})
+	slices.SortStableFunc(all, func(a, b held) int { return int(b.token - a.token) })
 	enough, hashes := q.carried+atOnceBytes, q.hashed+atOnceBytes/4
-	for _, h := range all[:min(len(all), q.Returns)] {
+	for _, h := range all[:min(len(all), atOnce)] {
 		if q.carried >= enough || q.hashed >= hashes {
 			break
 		}
@@ -152,9 +140,7 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		case q.size(working) > 0:
 			left += q.size(working)
 		default:
-			if q.has(ReturnEnds) {
-				q.holdsNothing(w)
-			}
+			q.holdsNothing(w)
 			q.remove(q.suspects, w)
 		}
 	}
@@ -210,7 +196,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 			continue
 		}
 		due++
-		if deadline, ok := q.score(q.workers, r.name); (!ok || deadline >= float64(q.now)) && q.has(HeardOf) {
+		if deadline, ok := q.score(q.workers, r.name); !ok || deadline >= float64(q.now) {
 			q.remove(q.suspects, r.name)
 			back++
 		} else if judge {
@@ -228,11 +214,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 	more = more || due == atOnceFences && (judge || back > 0)
 	returned, handled, left := 0, 0, 0
 	if !judge || due < atOnceFences {
-		some := dead
-		if q.has(Resumes) {
-			some = q.returning()
-		}
-		returned, handled, left = q.takeBack(some)
+		returned, handled, left = q.takeBack(q.returning())
 	}
 	q.alert(&q.lane, returned)
 	next := int64(-1)
@@ -301,7 +283,7 @@ func beat(q *queue, c store.Call) any {
 	lease, grace := number(c.Arg("lease")), number(c.Arg("grace"))
 	until, _ := integer(c.Arg("judge"))
 	deadline, member := q.score(q.workers, worker)
-	if !member && q.has(BeatMembers) {
+	if !member {
 		return evicted
 	}
 	held := q.size(q.working + worker)
@@ -355,16 +337,14 @@ func leave(q *queue, c store.Call) any {
 	q.whole()
 	was, _ := q.field(q.rounds, c.Arg("worker"))
 	last, _ := integer(was)
-	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
+	if round, _ := integer(c.Arg("round")); last > round {
 		return []any{0, 0}
 	}
 	if !q.end(c.Arg("worker"), -1) {
-		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked && q.has(SpentIDs) {
+		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked {
 			return evicted
 		}
-		if q.has(LeaveFences) {
-			q.endJoins()
-		}
+		q.endJoins()
 		return []any{0, 0}
 	}
 	returned, _, left := q.takeBack([]string{c.Arg("worker")})

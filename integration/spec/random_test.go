@@ -198,12 +198,19 @@ func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, s
 func look(t *testing.T, c redis.Conn, s *scene) string {
 	t.Helper()
 	do := func(name, key string, args ...any) []string {
-		return redistest.Sure(redis.Strings(c.Do(name, append([]any{key}, args...)...)))(t)
+		all, err := redis.Strings(c.Do(name, append([]any{key}, args...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
 	}
 	payloads := map[string]string{}
 	var out strings.Builder
 	for _, key := range redistest.Keys(t, c, prefix) {
-		kind := redistest.Sure(redis.String(c.Do("TYPE", key)))(t)
+		kind, err := redis.String(c.Do("TYPE", key))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var all []string
 		var in []ranked
 		switch kind {
@@ -222,10 +229,16 @@ func look(t *testing.T, c redis.Conn, s *scene) string {
 				all, in = append(all, fmt.Sprintf("%s=%d", pair[0], int64(score))), append(in, ranked{pair[0], score})
 			}
 		case "string":
-			held := redistest.Sure(redis.String(c.Do("GET", key)))(t)
+			held, err := redis.String(c.Do("GET", key))
+			if err != nil {
+				t.Fatal(err)
+			}
 			all = []string{held}
 		}
-		ttl := redistest.Sure(redis.Int64(c.Do("PTTL", key)))(t)
+		ttl, err := redis.Int64(c.Do("PTTL", key))
+		if err != nil {
+			t.Fatal(err)
+		}
 		fmt.Fprintf(&out, "  %s %s %v ends:%t\n", key, kind, all, ttl > 0)
 		if s != nil {
 			s.note(key, in)

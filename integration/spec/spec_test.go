@@ -27,7 +27,10 @@ var ofSpec = []difference{
 
 func serve(t *testing.T) *Server {
 	t.Helper()
-	m := redistest.Sure(Serve())(t)
+	m, err := Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(m.Close)
 	return m
 }

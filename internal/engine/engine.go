@@ -104,8 +104,19 @@ func New(c Config) *Engine {
 // Counts are what was done since the engine was made.
 func (e *Engine) Counts() *Counts { return &e.counts }
 
-// Wait waits until no goroutine of the engine runs, but those of handlers.
-func (e *Engine) Wait() { e.background.Wait() }
+// Wait waits until no goroutine of the engine runs, but those of handlers. It doesn't wait
+// for ever: one of them may look at an error of a Pool, whose methods may be who waits.
+func (e *Engine) Wait() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.background.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(e.callTimeout + time.Second):
+	}
+}
 
 // Pass passes on what sessions that were ended have left free.
 func (e *Engine) Pass() { e.capacity.Pass() }

@@ -29,14 +29,11 @@ func readHash(digest string) (h hash, ok bool) {
 // beside all else, and nobody waits for it who holds a lock: what has to be compared with
 // it is kept until it is known.
 type identity struct {
-	digest hash       // once it is known
-	never  bool       // it won't be, since the payload has not come
-	late   *unmatched // nil if it was known from the beginning, or never will be
-}
+	digest hash          // once it is known
+	known  chan struct{} // closed when the digest is known; nil if it was from the beginning, or never will be
+	never  bool          // since the payload has not come
 
-// What is unmatched waits for a digest: cancels, protected by Session.mu.
-type unmatched struct {
-	known    chan struct{}        // closed when the digest is known
+	// Until it is known, of cancels; protected by Session.mu:
 	logged   []store.Cancellation // entries of the log
 	messages []hash               // on the channel, maxUnmatched at most
 	flooded  bool                 // there were more
@@ -48,11 +45,11 @@ const maxUnmatched = 1000
 
 // isKnown reports whether the digest is known, or never will be, without waiting.
 func (i *identity) isKnown() bool {
-	if i.late == nil {
+	if i.known == nil {
 		return true
 	}
 	select {
-	case <-i.late.known:
+	case <-i.known:
 		return true
 	default:
 		return false
@@ -61,8 +58,8 @@ func (i *identity) isKnown() bool {
 
 // wait waits until the digest is known, if it will be. From then on the payload may change.
 func (i *identity) wait() {
-	if i.late != nil {
-		<-i.late.known
+	if i.known != nil {
+		<-i.known
 	}
 }
 
@@ -73,12 +70,11 @@ func (r *Session) identify(t *Attempt) {
 		before(t.Payload)
 	}
 	t.digest = hashOf(t.Payload)
-	late := t.late
-	close(late.known)
+	close(t.known)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	logged, messages := late.logged, late.messages
-	late.logged, late.messages = nil, nil
+	logged, messages := t.logged, t.messages
+	t.logged, t.messages = nil, nil
 	if len(logged) > 0 {
 		r.unmatched--
 	}
@@ -87,7 +83,7 @@ func (r *Session) identify(t *Attempt) {
 	}
 	alone := map[string]*Attempt{t.ID: t}
 	coverAllLocked(logged, alone)
-	if late.flooded || slices.Contains(messages, t.digest) {
+	if t.flooded || slices.Contains(messages, t.digest) {
 		r.cancels.noteLocked(t.digest, alone)
 	}
 	r.dropReadyLocked()
@@ -111,13 +107,13 @@ func (r *Session) postponeLocked(entries []store.Cancellation) {
 		if t.isKnown() {
 			continue
 		}
-		before := len(t.late.logged)
+		before := len(t.logged)
 		for _, e := range entries {
 			if _, ok := readHash(e.Name); ok { // that of a key is applied already
-				t.late.logged = append(t.late.logged, e)
+				t.logged = append(t.logged, e)
 			}
 		}
-		if before == 0 && len(t.late.logged) > 0 {
+		if before == 0 && len(t.logged) > 0 {
 			r.unmatched++
 		}
 	}

@@ -14,7 +14,7 @@ func (r *Session) listen() {
 	r.deaf = stop
 }
 
-// Unlisten ends that. It may take as long as Redis does.
+// Unlisten ends that.
 func (r *Session) Unlisten() {
 	r.mu.Lock()
 	stop := r.deaf

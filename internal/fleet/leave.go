@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
@@ -89,7 +91,14 @@ func (w *worker) settleAll(ctx context.Context) error {
 
 // part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	w.joining <- struct{}{} // also when ctx has ended: then the worker leaves anyway
+	// When ctx has ended the worker leaves anyway, unless a join hangs: it may look at an
+	// error of a Pool, whose methods may be who leaves.
+	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
+	if err := w.await(turn); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
 	defer w.pass()
 	w.mu.Lock()
 	m := w.members[queue]

@@ -139,10 +139,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	leaving.Wait()
 	w.stop()
-	stop := context.AfterFunc(ctx, w.hasten)
-	w.loops.Wait()
-	stop()
-	w.hasten()
+	w.ended(ctx)
 	for _, m := range members {
 		m.Unlisten()
 	}
@@ -170,6 +167,28 @@ func (w *worker) leave(ctx context.Context) error {
 // lastTries is how long a worker that ends tries to say so. Redis, or what is in front of it,
 // restarts in that time, and else peers take the worker for one that has crashed.
 const lastTries = 2 * time.Second
+
+// ended waits for the loops, and hastens them when ctx ends, or after a while. Then it goes on
+// without them: one may look at an error of a Pool, whose methods may be who waits.
+func (w *worker) ended(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.loops.Wait()
+	}()
+	defer w.hasten()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	case <-time.After(lastTries):
+	}
+	w.hasten()
+	select {
+	case <-done:
+	case <-time.After(lastTries): // their calls fail at once
+	}
+}
 
 // insist does something again while Redis is away, until ctx ends.
 func (w *worker) insist(ctx context.Context, do func() error) error {

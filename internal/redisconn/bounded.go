@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -213,4 +214,20 @@ func (b *bounds) element() {
 		}
 		b.left = b.left[:n-1]
 	}
+}
+
+// A life notes when Redis last gave a sign of life.
+type life struct{ last atomic.Int64 } // ns since epoch
+
+var epoch = time.Now()
+
+func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
+
+// since is for how long there has been no sign; forever if there was none yet.
+func (l *life) since() time.Duration {
+	last := l.last.Load()
+	if last == 0 {
+		return 1<<63 - 1
+	}
+	return time.Since(epoch) - time.Duration(last)
 }

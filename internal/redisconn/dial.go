@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,8 +42,25 @@ func FromPool(pool Pool) Dial {
 	dial := fromPool(pool)
 	return func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
-		return conn, unfamiliar(err)
+		return conn, told(unfamiliar(err))
 	}
+}
+
+// A toldError is an error of a Pool with its text, which is asked for once: its methods are
+// user code, and whoever wants the text later may be who that code waits for.
+type toldError struct {
+	error
+	text string
+}
+
+func (e *toldError) Error() string { return e.text }
+func (e *toldError) Unwrap() error { return e.error }
+
+func told(err error) error {
+	if _, reply := err.(redis.Error); reply || err == nil {
+		return err
+	}
+	return &toldError{err, err.Error()}
 }
 
 func fromPool(pool Pool) Dial {
@@ -61,6 +79,62 @@ func fromPool(pool Pool) Dial {
 		}
 		return pooledConn{c}, nil
 	}
+}
+
+// prompt returns a Dial that returns when its context ends, whatever the Pool does, so that
+// nobody who ends a dial waits for it. A connection that comes later is closed. One dial is
+// under way at a time: a Pool that hangs doesn't get more and more goroutines.
+func prompt(dial Dial) Dial {
+	turn := make(chan struct{}, 1)
+	return func(ctx context.Context) (redis.Conn, error) {
+		began := time.Now()
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, tardy(ctx, began)
+		}
+		var conn redis.Conn
+		var err error
+		done, gone := make(chan struct{}), make(chan struct{})
+		go func() {
+			conn, err = dial(ctx)
+			<-turn
+			select {
+			case done <- struct{}{}:
+			case <-gone:
+				if err == nil {
+					_ = conn.Close() // nobody wants it
+				}
+			}
+		}()
+		select {
+		case <-done:
+			return conn, err
+		case <-ctx.Done():
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the error of the dial says more
+			select {
+			case <-done:
+				return conn, err
+			case <-time.After(lastWord / 2):
+			}
+		}
+		close(gone)
+		return nil, tardy(ctx, began)
+	}
+}
+
+// tardy is the error of a dial that goes on after its context.
+func tardy(ctx context.Context, began time.Time) error {
+	within := time.Since(began)
+	if end, ok := ctx.Deadline(); ok {
+		within = min(within, end.Sub(began))
+	}
+	err := ctx.Err()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = os.ErrDeadlineExceeded
+	}
+	return &absentError{fmt.Errorf("no reply within %v: %w", within.Round(time.Millisecond), err)}
 }
 
 // A pooledConn belongs to a pool: it must not be closed while it is in use.

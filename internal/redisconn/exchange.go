@@ -1,7 +1,6 @@
 package redisconn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,14 +12,19 @@ import (
 // owed reports whether an exchange is to follow. If not, the line is free.
 func (l *Line) owed() bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.next != nil {
+		l.mu.Unlock()
 		return true
 	}
 	l.busy, l.under, l.aboard = false, false, nil
-	if l.idle != nil {
-		close(l.idle)
-		l.idle = nil
+	closed, idle := l.closed, l.idle
+	l.idle = nil
+	l.mu.Unlock()
+	if closed { // Close may not have waited
+		l.drop()
+	}
+	if idle != nil {
+		close(idle)
 	}
 	return false
 }
@@ -94,7 +98,7 @@ const patience = 4
 
 // exchange sends what a batch wants sent and receives the replies.
 func (l *Line) exchange(bundles []*bundle) {
-	if err := l.connect(context.Background()); err != nil {
+	if err := l.connect(); err != nil {
 		for _, b := range bundles {
 			copy(b.replies, fail(len(b.replies), err))
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -66,7 +65,7 @@ type Line struct {
 	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
 	closed bool
 	tried  time.Time // when Ready last dialled
-	forgo  func()    // ends that dial; nil before the first
+	forgo  func()    // ends the dial under way; nil before the first
 }
 
 // A batch is what travels in one exchange.
@@ -92,7 +91,7 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	return &Line{dial: dial, timeout: min(timeout, longest)}
+	return &Line{dial: prompt(dial), timeout: min(timeout, longest)}
 }
 
 // Silent reports whether Redis has given no sign of life for the timeout of the line.
@@ -156,18 +155,15 @@ type Pending struct {
 // Ready reports whether the line is connected. If it is not, it dials in the
 // background, once in a while: for a caller that can do without it.
 func (l *Line) Ready() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil && l.conn.Err() == nil {
+	if !l.Made().IsZero() {
 		return true
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !l.busy && !l.closed && (l.tried.IsZero() || time.Since(l.tried) > redial) {
 		l.busy, l.under, l.tried = true, true, time.Now()
-		ctx, cancel := context.WithCancel(context.Background())
-		l.forgo = cancel
 		go func() {
-			defer cancel()
-			_ = l.connect(ctx) // who asks again will see
+			_ = l.connect() // who asks again will see
 			l.rest()
 			l.run()
 		}()
@@ -298,22 +294,6 @@ func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	return false, b.sent
 }
 
-// A life notes when Redis last gave a sign of life.
-type life struct{ last atomic.Int64 } // ns since epoch
-
-var epoch = time.Now()
-
-func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
-
-// since is for how long there has been no sign; forever if there was none yet.
-func (l *life) since() time.Duration {
-	last := l.last.Load()
-	if last == 0 {
-		return 1<<63 - 1
-	}
-	return time.Since(epoch) - time.Duration(last)
-}
-
 // forsake ends the exchange that the bundle is still in, unless somebody waits for it. A
 // large reply that keeps coming and that nobody wants would hold up who is behind it, and
 // Close.
@@ -368,11 +348,12 @@ func (l *Line) Abort() {
 	if conn != nil {
 		Interrupt(conn) // the next exchange finds it closed
 	}
-	<-idle
+	l.await(idle)
 }
 
 // Close closes the connection once the exchange under way has ended, and waits
-// for that. Calls made afterwards fail with ErrClosed.
+// for that. Calls made afterwards fail with ErrClosed, and those that have no
+// connection yet.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -381,8 +362,25 @@ func (l *Line) Close() {
 	}
 	idle := l.idling()
 	l.mu.Unlock()
-	<-idle
-	l.drop()
+	l.await(idle)
+	l.mu.Lock()
+	conn, busy := l.conn, l.busy
+	l.mu.Unlock()
+	switch {
+	case !busy:
+		l.drop()
+	case conn != nil:
+		Interrupt(conn) // who makes exchanges drops it
+	}
+}
+
+// await waits until no exchange is under way, but not longer than one may take: the methods
+// of an error may be user code, which runs in an exchange and may be who waits.
+func (l *Line) await(idle <-chan struct{}) {
+	select {
+	case <-idle:
+	case <-time.After(l.timeout + lastWord):
+	}
 }
 
 // idling returns what tells when no exchange is under way. l.mu is held.
@@ -413,7 +411,7 @@ func fail(n int, err error) []Reply {
 // connect makes sure that there is a connection that answers. What is sent on a
 // link on which requests arrive and replies do not would be carried out, again
 // and again, by a peer that hears nothing of it.
-func (l *Line) connect(ctx context.Context) error {
+func (l *Line) connect() error {
 	if l.conn != nil && l.conn.Err() != nil {
 		l.drop() // aborted
 	}
@@ -424,15 +422,27 @@ func (l *Line) connect(ctx context.Context) error {
 	if l.conn != nil && l.ping(l.timeout/checkShare) == nil {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), lifeKey{}, &l.alive), until)
 	defer cancel()
-	conn, err := l.dial(context.WithValue(ctx, lifeKey{}, &l.alive))
+	l.mu.Lock()
+	l.forgo = cancel
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	conn, err := l.dial(ctx)
+	l.mu.Lock()
+	switch closed = l.closed; {
+	case err == nil:
+		l.conn, l.made = conn, time.Now()
+	case closed:
+		err = ErrClosed
+	}
+	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.conn, l.made = conn, time.Now()
-	l.mu.Unlock()
 	return l.ping(max(time.Until(until), time.Millisecond))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -20,7 +21,10 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 func line(t testing.TB, url string) *redisconn.Line {
 	t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(url))(t)
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l := redisconn.NewLine(dial, 0)
 	t.Cleanup(l.Close)
 	return l
@@ -36,7 +40,10 @@ func TestTook(t *testing.T) {
 	const blocked = 300 * time.Millisecond
 	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
 	for conn := redistest.Dial(t, server.URL()); ; { // else the two may travel as one
-		clients := redistest.Sure(redis.String(conn.Do("INFO", "clients")))(t)
+		clients, err := redis.String(conn.Do("INFO", "clients"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if strings.Contains(clients, "blocked_clients:1") {
 			break
 		}
@@ -51,7 +58,8 @@ func TestTook(t *testing.T) {
 
 // Concurrent callers share a connection, and each gets its own reply.
 func TestSharing(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	var all sync.WaitGroup
@@ -67,13 +75,15 @@ func TestSharing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	info := redistest.Sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients")))(t)
+	info, err := redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients"))
+	is.NoErr(err)
 	is.True(strings.Contains(info, "connected_clients:2")) // it and us
 }
 
 // Errors are told apart, and do not hurt the neighbours.
 func TestErrors(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	l := line(t, redistest.URL())
 	replies := l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", "b"))
 	is.Equal(string(replies[0].Value.([]byte)), "a")
@@ -88,7 +98,8 @@ func TestErrors(t *testing.T) {
 // Scripts are loaded when Redis does not know them, in the middle of a
 // pipeline too.
 func TestScripts(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	s := redisconn.NewScript("return ARGV[1]")
@@ -96,16 +107,20 @@ func TestScripts(t *testing.T) {
 	for range 3 {
 		replies := l.Do(t.Context(), s.Call(nil, "a"), redisconn.Command("ECHO", "b"), s.Call([]string{"k"}, "c"))
 		for i, want := range []string{"a", "b", "c"} {
-			is.Equal(redistest.Sure(redis.String(replies[i].Value, replies[i].Err))(t), want)
+			got, err := redis.String(replies[i].Value, replies[i].Err)
+			is.NoErr(err)
+			is.Equal(got, want)
 		}
-		redistest.Do(t, c, "SCRIPT", "FLUSH")
+		_, err := c.Do("SCRIPT", "FLUSH")
+		is.NoErr(err)
 	}
 }
 
 // A call that its context cuts off before it is sent was not made; afterwards
 // nobody knows.
 func TestContext(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	over, end := context.WithCancel(t.Context())
@@ -113,9 +128,11 @@ func TestContext(t *testing.T) {
 	_, err := l.One(over, redisconn.Command("INCR", "n"))
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // there is a connection
+	_, err = l.One(t.Context(), redisconn.Command("PING")) // there is a connection
+	is.NoErr(err)
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "CLIENT", "PAUSE", 300)
+	_, err = c.Do("CLIENT", "PAUSE", 300)
+	is.NoErr(err)
 	first, end1 := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end1()
 	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, no reply yet
@@ -124,7 +141,9 @@ func TestContext(t *testing.T) {
 	defer end2()
 	_, err = l.One(second, redisconn.Command("INCR", "n")) // behind it, not sent
 	is.True(errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("GET", "n"))))(t), 1)
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("GET", "n")))
+	is.NoErr(err)
+	is.Equal(n, 1)
 }
 
 // A nosy is an error whose methods make calls on the line.
@@ -135,19 +154,24 @@ func (n *nosy) Error() string { n.ask(); return "nosy" }
 // The cause with which a context ends is user code. Its methods may use the line, so
 // nobody asks them anything under its lock.
 func TestCauseUsesLine(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
 	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
 	for blocked := ""; !strings.Contains(blocked, "blocked_clients:1"); { // until it is sent
-		blocked = redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
+		var err error
+		blocked, err = redis.String(c.Do("INFO", "clients"))
+		is.NoErr(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asked := false
 	cancel(&nosy{func() {
 		asked = true
-		redistest.Do(t, c, "LPUSH", "list", "x")
-		redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+		_, err := c.Do("LPUSH", "list", "x")
+		is.NoErr(err)
+		_, err = l.One(t.Context(), redisconn.Command("PING"))
+		is.NoErr(err)
 	}})
 	err := sent.Wait(ctx)[0].Err
 	is.True(errors.Is(err, redisconn.ErrUnknown))
@@ -157,7 +181,8 @@ func TestCauseUsesLine(t *testing.T) {
 
 // A lost reply is unknown, what was behind it too, and the next call works.
 func TestLostReply(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
@@ -165,15 +190,19 @@ func TestLostReply(t *testing.T) {
 	for _, r := range l.Do(t.Context(), redisconn.Command("INCR", "n"), redisconn.Command("INCR", "n")) {
 		is.True(errors.Is(r.Err, redisconn.ErrUnknown))
 	}
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 3)
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
+	is.NoErr(err)
+	is.Equal(n, 3)
 }
 
 // Nothing is sent on a connection that does not answer.
 func TestDeafLink(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	dial := redistest.Sure(redisconn.FromURL(link.URL()))(t)
+	dial, err := redisconn.FromURL(link.URL())
+	is.NoErr(err)
 	l := redisconn.NewLine(dial, 100*time.Millisecond)
 	defer l.Close()
 	link.Deafen(true)
@@ -182,45 +211,56 @@ func TestDeafLink(t *testing.T) {
 		is.True(err != nil && !errors.Is(err, redisconn.ErrUnknown))
 	}
 	link.Deafen(false)
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 1)
+	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
+	is.NoErr(err)
+	is.Equal(n, 1)
 }
 
 // A connection that was idle is tried before it is used for what cannot be
 // repeated.
 func TestVerified(t *testing.T) {
 	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL()).Verified()
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
 	time.Sleep(1100 * time.Millisecond) // the idle time itself
-	redistest.Do(t, redistest.Dial(t, server.URL()), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	_, err = redistest.Dial(t, server.URL()).Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	is.NoErr(err)
+	_, err = l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
 }
 
 // Replies that say that the connection leads astray have it dropped.
 func TestPoison(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	id := func() int {
-		n := redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID"))))(t)
+		n, err := redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID")))
+		is.NoErr(err)
 		return n
 	}
 	first := id()
 	is.Equal(id(), first)
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "REPLICAOF", "127.0.0.1", "1")
-	_, err := l.One(t.Context(), redisconn.Command("SET", "a", "b"))
+	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
+	is.NoErr(err)
+	_, err = l.One(t.Context(), redisconn.Command("SET", "a", "b"))
 	is.True(strings.HasPrefix(err.Error(), "READONLY"))
 	is.True(id() != first)
 }
 
 // Abort fails what is under way at once.
 func TestAbort(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
 	c := redistest.Dial(t, server.URL())
 	failed := make(chan error, 1)
 	go func() {
@@ -228,14 +268,16 @@ func TestAbort(t *testing.T) {
 		failed <- err
 	}()
 	for blocked := 0; blocked == 0; { // until it waits there
-		info := redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
+		info, err := redis.String(c.Do("INFO", "clients"))
+		is.NoErr(err)
 		if strings.Contains(info, "blocked_clients:1") {
 			blocked = 1
 		}
 	}
 	l.Abort()
 	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	_, err = l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
 }
 
 // Errors of URLs never repeat them. What is not understood is not passed over, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,25 +21,35 @@ import (
 //
 // Each topic is asked for by a command of its own, and Redis answers commands in
 // their order. So a refused one is known, and affects no other.
+//
+// Nobody waits for the connection, since a Pool may call its methods: Add and Remove leave
+// to its goroutine what is to be sent, and to end.
 type Subscriber struct {
 	dial     Dial
 	log      *logs.Log
 	upset    logs.Outage
 	refusals logs.Outage
+	turn     chan struct{} // has an element while a feed has a connection, or makes one
 
-	life   sync.Mutex // held while the connection's goroutine is started or stopped
-	closed bool       // protected by life
+	mu     sync.Mutex // protects the fields below, and those of feed
+	closed bool
+	feed   *feed // nil while nobody listens
+}
 
-	mu        sync.Mutex // protects the fields below
+// A feed is what a Subscriber does from the first listener to the last.
+type feed struct {
+	sub  *Subscriber
+	ctx  context.Context
+	stop context.CancelFunc
+	done chan struct{} // closed when its goroutine has ended
+	some chan struct{} // has an element when there are requests to send
+
 	listeners map[*Subscription]bool
 	topics    map[Topic][]*Subscription
-	refused   map[Topic]string   // the gist of the refusal
-	asked     []request          // on the connection, and not answered yet; oldest first
-	stop      context.CancelFunc // nil while nobody listens
-	done      chan struct{}
-
-	write sync.Mutex // held before mu by whoever sends on conn, and to change it
-	conn  redis.Conn
+	refused   map[Topic]string // the gist of the refusal
+	connected bool
+	wanted    []request // to be sent on the connection
+	asked     []request // sent, and not answered yet; oldest first
 }
 
 // A Topic is a channel, or a pattern of channels.
@@ -74,34 +85,31 @@ const (
 
 // NewSubscriber returns one that dials when somebody subscribes.
 func NewSubscriber(dial Dial, log *logs.Log) *Subscriber {
-	return &Subscriber{dial: dial, log: log, listeners: map[*Subscription]bool{}, topics: map[Topic][]*Subscription{}, refused: map[Topic]string{}}
+	return &Subscriber{dial: prompt(dial), log: log, turn: make(chan struct{}, 1)}
 }
 
 // Add subscribes the listener. It does not block on Redis; synced tells.
 func (s *Subscriber) Add(l *Subscription) error {
-	s.life.Lock()
-	defer s.life.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
 		return ErrClosed
 	}
-	s.mu.Lock()
-	s.listeners[l] = true
+	f := s.feed
+	if f == nil {
+		f = &feed{
+			sub: s, done: make(chan struct{}), some: make(chan struct{}, 1),
+			listeners: map[*Subscription]bool{}, topics: map[Topic][]*Subscription{}, refused: map[Topic]string{},
+		}
+		f.ctx, f.stop = context.WithCancel(context.Background())
+		s.feed = f
+		go f.run()
+	}
+	f.listeners[l] = true
 	for _, t := range l.Topics {
-		s.topics[t] = append(slices.Clip(s.topics[t]), l)
+		f.topics[t] = append(slices.Clip(f.topics[t]), l)
 	}
-	start := s.stop == nil
-	var ctx context.Context
-	if start {
-		ctx, s.stop = context.WithCancel(context.Background())
-		s.done = make(chan struct{})
-	}
-	done := s.done
-	s.mu.Unlock()
-	if start {
-		go s.run(ctx, done)
-		return nil
-	}
-	s.send(l.subscriptions())
+	f.sendLocked(l.subscriptions())
 	return nil
 }
 
@@ -122,108 +130,87 @@ func (t Topic) command(name string) string {
 	return name
 }
 
-// Close ends the connection and all listeners, and has Add fail from now on.
+// Close ends the connection and all listeners, and has Add fail from now on. It waits for
+// the connection to be closed, but not for a Pool that keeps it.
 func (s *Subscriber) Close() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.closed = true
 	s.mu.Lock()
-	listeners := s.listeners
-	s.listeners, s.topics = map[*Subscription]bool{}, map[Topic][]*Subscription{}
+	f := s.feed
+	s.closed, s.feed = true, nil
 	s.mu.Unlock()
-	s.endLocked()
-	for l := range listeners {
+	if f == nil {
+		return
+	}
+	f.stop()
+	for l := range f.listeners { // nobody changes them any more
 		if l.Closed != nil {
 			l.Closed()
 		}
 	}
+	select {
+	case <-f.done:
+	case <-time.After(deadAfter):
+	}
 }
 
-// Remove ends the subscriptions of the listener, and waits for the connection's
-// goroutine to end if it was the last.
+// Remove ends the subscriptions of the listener. It doesn't wait for a function of the
+// listener that runs.
 func (s *Subscriber) Remove(l *Subscription) {
-	s.life.Lock()
-	defer s.life.Unlock()
 	s.mu.Lock()
-	if !s.listeners[l] {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	f := s.feed
+	if f == nil || !f.listeners[l] {
 		return
 	}
-	delete(s.listeners, l)
+	delete(f.listeners, l)
+	if len(f.listeners) == 0 {
+		s.feed = nil
+		f.stop()
+		return
+	}
 	var over []request
 	for _, t := range l.Topics {
 		// A copy, since dispatch may be going through the old one.
-		rest := slices.DeleteFunc(slices.Clone(s.topics[t]), func(o *Subscription) bool { return o == l })
-		if s.topics[t] = rest; len(rest) == 0 {
-			delete(s.topics, t)
-			delete(s.refused, t)
+		rest := slices.DeleteFunc(slices.Clone(f.topics[t]), func(o *Subscription) bool { return o == l })
+		if f.topics[t] = rest; len(rest) == 0 {
+			delete(f.topics, t)
+			delete(f.refused, t)
 			over = append(over, request{command: t.command("UNSUBSCRIBE"), topic: t})
 		}
 	}
-	last := len(s.listeners) == 0
-	s.mu.Unlock()
-	if last {
-		s.endLocked()
-		return
-	}
-	s.send(over)
+	f.sendLocked(over)
 }
 
-// endLocked ends the connection's goroutine and waits for it. s.life is held.
-func (s *Subscriber) endLocked() {
-	s.mu.Lock()
-	stop, done := s.stop, s.done
-	s.stop = nil
-	s.mu.Unlock()
-	if stop == nil {
+// sendLocked has requests sent on the connection. Without one there is nothing to do: the
+// next asks for all topics.
+func (f *feed) sendLocked(rs []request) {
+	if !f.connected || len(rs) == 0 {
 		return
 	}
-	stop()
-	s.send([]request{{command: "PING"}}) // wakes the receiver
-	s.write.Lock()
-	conn := s.conn
-	s.write.Unlock()
-	if conn != nil {
-		Interrupt(conn)
+	f.wanted = append(f.wanted, rs...)
+	select {
+	case f.some <- struct{}{}:
+	default:
 	}
-	<-done
 }
 
-// send makes requests on the connection. Without one there is nothing to do: the next
-// asks for all topics. When sending fails, the receiver notices.
-func (s *Subscriber) send(rs []request) {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if s.conn == nil || len(rs) == 0 {
+// run keeps a connection until the feed is stopped. There is one connection at a time.
+func (f *feed) run() {
+	defer close(f.done)
+	select {
+	case f.sub.turn <- struct{}{}:
+		defer func() { <-f.sub.turn }()
+	case <-f.ctx.Done():
 		return
 	}
-	s.mu.Lock()
-	s.asked = append(s.asked, rs...)
-	s.mu.Unlock()
-	for _, r := range rs {
-		args := []any{r.topic.Name}
-		if r.command == "PING" {
-			args = nil
-		}
-		if s.conn.Send(r.command, args...) != nil {
-			return
-		}
-	}
-	_ = s.conn.Flush()
-}
-
-// run keeps a connection until ctx ends.
-func (s *Subscriber) run(ctx context.Context, done chan struct{}) {
-	defer close(done)
 	retry := NewBackoff()
 	for {
 		began := time.Now()
-		err := s.session(ctx)
-		if ctx.Err() != nil {
+		err := f.session()
+		if f.ctx.Err() != nil {
 			return
 		}
-		s.upset.Note(s.log, saysUnsubscribed, err)
-		for _, l := range s.all() {
+		f.sub.upset.Note(f.sub.log, saysUnsubscribed, err)
+		for _, l := range f.all() {
 			if l.Failed != nil {
 				l.Failed(err)
 			}
@@ -235,98 +222,128 @@ func (s *Subscriber) run(ctx context.Context, done chan struct{}) {
 			retry.Reset()
 		}
 		select {
-		case <-ctx.Done():
+		case <-f.ctx.Done():
 			return
 		case <-time.After(pause):
 		}
 	}
 }
 
-func (s *Subscriber) all() []*Subscription {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ls := make([]*Subscription, 0, len(s.listeners))
-	for l := range s.listeners {
-		ls = append(ls, l)
-	}
-	return ls
+func (f *feed) all() []*Subscription {
+	f.sub.mu.Lock()
+	defer f.sub.mu.Unlock()
+	return slices.Collect(maps.Keys(f.listeners))
 }
 
 // session is the life of one connection. It always ends with an error.
-func (s *Subscriber) session(ctx context.Context) error {
-	dialing, cancel := context.WithTimeout(ctx, deadAfter)
+func (f *feed) session() error {
+	dialing, cancel := context.WithTimeout(f.ctx, deadAfter)
 	defer cancel()
-	c, err := s.dial(dialing)
+	c, err := f.sub.dial(dialing)
 	if err != nil {
 		return err
 	}
-	s.write.Lock()
-	s.mu.Lock()
-	s.asked = nil // before anybody can ask on this one
-	s.mu.Unlock()
-	s.conn = c
-	s.write.Unlock()
-	for _, l := range s.all() {
-		s.send(l.subscriptions())
+	f.sub.mu.Lock()
+	f.asked, f.wanted, f.connected = nil, nil, true
+	for l := range f.listeners {
+		f.sendLocked(l.subscriptions())
 	}
-	pinging := make(chan struct{})
+	f.sub.mu.Unlock()
+	over, written := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		f.write(c, over)
+	}()
 	defer func() {
-		close(pinging)
-		s.write.Lock()
-		s.conn = nil
-		s.write.Unlock()
+		f.sub.mu.Lock()
+		f.connected = false
+		f.sub.mu.Unlock()
+		close(over)
+		Interrupt(c) // the writer may be at it
+		<-written
 		_ = c.Close() // nothing is expected of it any more
 	}()
-	go s.ping(c, pinging)
-	for ctx.Err() == nil {
+	for f.ctx.Err() == nil {
 		reply, err := redis.ReceiveWithTimeout(c, deadAfter)
-		if err := s.receive(reply, Discreet(err)); err != nil {
+		if err := f.receive(reply, Discreet(err)); err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
+	return f.ctx.Err()
 }
 
-// ping has a dead connection noticed, and asks for refused topics once in a while.
-func (s *Subscriber) ping(conn redis.Conn, over <-chan struct{}) {
-	asked := time.Now()
+// write sends what is wanted, has a dead connection noticed, and asks for refused topics
+// once in a while. When sending fails, the receiver notices.
+func (f *feed) write(conn redis.Conn, over <-chan struct{}) {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	retried := time.Now()
 	for {
+		var requests []request
 		select {
 		case <-over:
 			return
-		case <-time.After(pingEvery):
-		}
-		requests := []request{{command: "PING"}}
-		if time.Since(asked) >= askAgain {
-			asked = time.Now()
-			s.mu.Lock()
-			for t := range s.refused {
-				requests = append(requests, request{command: t.command("SUBSCRIBE"), topic: t, again: true})
+		case <-f.ctx.Done():
+			f.send(conn, []request{{command: "PING"}}) // wakes the receiver
+			Interrupt(conn)
+			return
+		case <-f.some:
+		case <-ping.C:
+			requests = []request{{command: "PING"}}
+			if time.Since(retried) >= askAgain {
+				retried = time.Now()
+				requests = append(requests, f.refusals()...)
 			}
-			s.mu.Unlock()
 		}
-		s.write.Lock()
-		current := s.conn == conn
-		s.write.Unlock()
-		if current {
-			s.send(requests)
+		f.send(conn, requests)
+	}
+}
+
+// refusals are requests for the topics that were refused.
+func (f *feed) refusals() (again []request) {
+	f.sub.mu.Lock()
+	defer f.sub.mu.Unlock()
+	for t := range f.refused {
+		again = append(again, request{command: t.command("SUBSCRIBE"), topic: t, again: true})
+	}
+	return again
+}
+
+// send sends requests, after those that are wanted.
+func (f *feed) send(conn redis.Conn, rs []request) {
+	f.sub.mu.Lock()
+	rs = append(f.wanted, rs...)
+	f.wanted = nil
+	f.asked = append(f.asked, rs...)
+	f.sub.mu.Unlock()
+	if len(rs) == 0 {
+		return
+	}
+	for _, r := range rs {
+		args := []any{r.topic.Name}
+		if r.command == "PING" {
+			args = nil
+		}
+		if conn.Send(r.command, args...) != nil {
+			return
 		}
 	}
+	_ = conn.Flush()
 }
 
 var errBabble = errors.New("the reply to a subscription isn't Redis protocol")
 
 // receive takes in what Redis says. It fails when the connection is of no more use.
-func (s *Subscriber) receive(reply any, err error) error {
+func (f *feed) receive(reply any, err error) error {
 	if refusal, ok := errors.AsType[redis.Error](err); ok {
-		r, asked := s.answered()
+		r, asked := f.answered()
 		switch {
 		case !asked:
 			return refusal
 		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
 			return nil // it is alive
 		case Denied(refusal), UnknownCommand(refusal):
-			s.deny(r, refusal)
+			f.deny(r, refusal)
 			return nil
 		}
 		return refusal
@@ -336,7 +353,7 @@ func (s *Subscriber) receive(reply any, err error) error {
 	}
 	parts, ok := reply.([]any)
 	if !ok { // of a PING, with no subscription
-		if r, asked := s.answered(); !asked || r.command != "PING" {
+		if r, asked := f.answered(); !asked || r.command != "PING" {
 			return errBabble
 		}
 		return nil
@@ -347,30 +364,30 @@ func (s *Subscriber) receive(reply any, err error) error {
 	}
 	switch {
 	case len(words) == 3 && string(words[0]) == "message":
-		s.dispatch(Topic{string(words[1]), false}, string(words[1]), words[2])
+		f.dispatch(Topic{string(words[1]), false}, string(words[1]), words[2])
 		return nil
 	case len(words) == 4 && string(words[0]) == "pmessage":
-		s.dispatch(Topic{string(words[1]), true}, string(words[2]), words[3])
+		f.dispatch(Topic{string(words[1]), true}, string(words[2]), words[3])
 		return nil
 	}
-	r, asked := s.answered()
+	r, asked := f.answered()
 	switch {
 	case !asked || len(words) == 0:
 		return errBabble
 	case r.command == r.topic.command("SUBSCRIBE"):
-		s.confirm(r)
+		f.confirm(r)
 	}
 	return nil
 }
 
 // answered returns the request that an answer is for.
-func (s *Subscriber) answered() (r request, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.asked) == 0 {
+func (f *feed) answered() (r request, ok bool) {
+	f.sub.mu.Lock()
+	defer f.sub.mu.Unlock()
+	if len(f.asked) == 0 {
 		return request{}, false
 	}
-	r, s.asked = s.asked[0], s.asked[1:]
+	r, f.asked = f.asked[0], f.asked[1:]
 	return r, true
 }
 
@@ -380,44 +397,44 @@ const (
 )
 
 // of returns the listeners of a Topic.
-func (s *Subscriber) of(t Topic) []*Subscription {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.topics[t]
+func (f *feed) of(t Topic) []*Subscription {
+	f.sub.mu.Lock()
+	defer f.sub.mu.Unlock()
+	return f.topics[t]
 }
 
-func (s *Subscriber) dispatch(t Topic, channel string, data []byte) {
-	for _, l := range s.of(t) {
+func (f *feed) dispatch(t Topic, channel string, data []byte) {
+	for _, l := range f.of(t) {
 		l.Message(channel, data)
 	}
 }
 
 // confirm takes in that a Topic is subscribed.
-func (s *Subscriber) confirm(r request) {
-	s.mu.Lock()
-	delete(s.refused, r.topic)
-	none := len(s.refused) == 0
-	s.mu.Unlock()
-	s.upset.Note(s.log, saysUnsubscribed, nil)
+func (f *feed) confirm(r request) {
+	f.sub.mu.Lock()
+	delete(f.refused, r.topic)
+	none := len(f.refused) == 0
+	f.sub.mu.Unlock()
+	f.sub.upset.Note(f.sub.log, saysUnsubscribed, nil)
 	if none {
-		s.refusals.Note(s.log, saysRefused, nil)
+		f.sub.refusals.Note(f.sub.log, saysRefused, nil)
 	}
-	s.settle(r, true)
+	f.settle(r, true)
 }
 
 // deny takes in that a topic is refused. It is told to its listeners unless they know.
-func (s *Subscriber) deny(r request, err error) {
+func (f *feed) deny(r request, err error) {
 	is := logs.Gist(err)
-	s.mu.Lock()
-	ls := s.topics[r.topic]
-	known := s.refused[r.topic] == is
+	f.sub.mu.Lock()
+	ls := f.topics[r.topic]
+	known := f.refused[r.topic] == is
 	if len(ls) > 0 {
-		s.refused[r.topic] = is
+		f.refused[r.topic] = is
 	}
-	s.mu.Unlock()
-	s.upset.Note(s.log, saysUnsubscribed, nil)
+	f.sub.mu.Unlock()
+	f.sub.upset.Note(f.sub.log, saysUnsubscribed, nil)
 	if !known {
-		s.refusals.Note(s.log, saysRefused, err, "channel", r.topic.Name)
+		f.sub.refusals.Note(f.sub.log, saysRefused, err, "channel", r.topic.Name)
 	}
 	if !known || !r.again {
 		for _, l := range ls {
@@ -426,7 +443,7 @@ func (s *Subscriber) deny(r request, err error) {
 			}
 		}
 	}
-	s.settle(r, false)
+	f.settle(r, false)
 }
 
 // A RefusalError is that of one topic. The others of a listener are often refused alike.
@@ -441,17 +458,17 @@ func (e *RefusalError) Unwrap() error { return e.Err }
 // settle tells a listener whose last topic is answered that it is subscribed, as
 // far as Redis allows it: it answers in the order of the requests. A topic that was
 // refused before, and is not any more, ends a gap.
-func (s *Subscriber) settle(r request, confirmed bool) {
-	for _, l := range s.of(r.topic) {
-		if r.again && confirmed || l == r.of && r.topic == l.Topics[len(l.Topics)-1] && s.some(l) {
+func (f *feed) settle(r request, confirmed bool) {
+	for _, l := range f.of(r.topic) {
+		if r.again && confirmed || l == r.of && r.topic == l.Topics[len(l.Topics)-1] && f.hears(l) {
 			l.Synced()
 		}
 	}
 }
 
-// some reports whether any topic of the listener is not refused.
-func (s *Subscriber) some(l *Subscription) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(l.Topics, func(t Topic) bool { return s.refused[t] == "" })
+// hears reports whether any topic of the listener is not refused.
+func (f *feed) hears(l *Subscription) bool {
+	f.sub.mu.Lock()
+	defer f.sub.mu.Unlock()
+	return slices.ContainsFunc(l.Topics, func(t Topic) bool { return f.refused[t] == "" })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -31,7 +33,10 @@ const silence = 3 * time.Second
 // more once that is "".
 func replying(t *testing.T, answer func(request string) string) (url string) {
 	t.Helper()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var conns sync.WaitGroup
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over); _ = l.Close(); conns.Wait() })
@@ -142,7 +147,10 @@ func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
 
 func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(url))(t)
+	dial, err := redisconn.FromURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l := redisconn.NewLine(dial, timeout)
 	t.Cleanup(l.Close)
 	return l
@@ -150,10 +158,12 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 
 // What was not sent when its caller went is not kept while Redis stalls.
 func TestTimeoutKeepsNothing(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	server := redistest.Start(t)
 	l := lineOf(t, server.URL(), time.Minute)
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
 	server.Signal(t, syscall.SIGSTOP)
 	t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
 	const many = 50
@@ -189,8 +199,10 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 // A large request takes as long as it needs while the server keeps reading.
 func TestSlowWrite(t *testing.T) {
 	t.Parallel()
+	is := is.New(t)
 	const timeout, size = time.Second, 32 << 20
-	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -216,9 +228,11 @@ func TestSlowWrite(t *testing.T) {
 		_, _ = c.Write([]byte("+OK\r\n"))
 		_, _ = c.Read(buf)
 	}()
-	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
+	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
+	is.NoErr(err)
 	l := redisconn.NewLine(dial, timeout)
-	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
+	_, err = l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size)))
+	is.NoErr(err)
 	l.Close()
 	_ = listener.Close()
 	<-over
@@ -226,7 +240,8 @@ func TestSlowWrite(t *testing.T) {
 
 // The error of a call that waited in vain is a timeout, and says what was waited for.
 func TestTimeoutError(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	over := make(chan struct{})
 	l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), 50*time.Millisecond)
 	t.Cleanup(func() { close(over); l.Close() })
@@ -237,7 +252,8 @@ func TestTimeoutError(t *testing.T) {
 
 // Who waits for calls that were never sent gets an answer for each.
 func TestPendingGivesUp(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -259,8 +275,53 @@ func TestPendingGivesUp(t *testing.T) {
 // The longest timeout there can be is none that is over.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
+	is := is.New(t)
+	dial, err := redisconn.FromURL(redistest.URL())
+	is.NoErr(err)
 	l := redisconn.NewLine(dial, math.MaxInt64)
 	defer l.Close()
-	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
+	_, err = l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20)))
+	is.NoErr(err)
+}
+
+// Nobody waits for a dial that ignores its context, one is under way at a time, and the
+// connection that comes too late is closed.
+func TestDialThatHangs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dials, goOn, closed := make(chan bool, 10), make(chan bool), make(chan bool, 10)
+	dial := func(context.Context) (redis.Conn, error) {
+		dials <- true
+		<-goOn
+		return closeConn{closed: closed}, nil
+	}
+	l := redisconn.NewLine(dial, 50*time.Millisecond)
+	for range 3 {
+		_, err := l.One(t.Context(), redisconn.Command("PING"))
+		is.True(errors.Is(err, os.ErrDeadlineExceeded))
+	}
+	l.Close()
+	is.Equal(len(dials), 1)
+
+	log := logs.New(slog.New(slog.DiscardHandler))
+	s := redisconn.NewSubscriber(dial, log)
+	for range 3 {
+		l := &redisconn.Subscription{}
+		is.NoErr(s.Add(l))
+		s.Remove(l)
+	}
+	s.Close()
+	is.True(len(dials) <= 2)
+	close(goOn)
+	<-closed
+}
+
+type closeConn struct {
+	redis.Conn
+	closed chan bool
+}
+
+func (c closeConn) Close() error {
+	c.closed <- true
+	return nil
 }

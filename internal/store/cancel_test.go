@@ -136,7 +136,8 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 					list, entries = l, n
 					pages++
 				}
-				receipt := sure(Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload)))(e.t)
+				receipt, err := Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload))
+				e.must(nil, err)
 				if receipt.Removed != 2*copies || list+entries > 0 {
 					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
 				}
@@ -154,7 +155,8 @@ func TestCancelReadsOnce(t *testing.T) {
 		e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte("a"), When: Always}))
 	}
 	e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-	receipt := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
+	receipt, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
 	calls := e.calls()
 	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // and the record
 		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
@@ -174,11 +176,6 @@ func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
-func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	defer b.look()
-	return b.Runner.Do(ctx, calls...)
-}
-
 // A cancel takes as many calls as there are pages of what waited when it began.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
@@ -189,7 +186,8 @@ func TestCancelInPages(t *testing.T) {
 	e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
 	e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "w1"))
 	e.must(e.conn.Do("SET", e.q.Token(), 1))
-	c := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
+	c, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
 	if c.Removed != 25_000 || c.Token != 4 { // one of each call
 		t.Errorf("%+v", c)
 	}
@@ -219,7 +217,7 @@ func TestCancelBetweenPages(t *testing.T) {
 			at.seed(e)
 			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
 			var task Start
-			c := sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			c, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
 				if call == at.started {
 					a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
 					e.must(nil, err)
@@ -227,10 +225,11 @@ func TestCancelBetweenPages(t *testing.T) {
 				}
 				if call == at.retry {
 					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
-						Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
+						Outcomes: []Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
 					e.must(nil, err)
 				}
-			}}, e.q, []byte("a")))(e.t)
+			}}, e.q, []byte("a"))
+			e.must(nil, err)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
 				t.Errorf("%d still wait of what waited when the cancel came; removed %d of %d", n, c.Removed, at.copies)
 			}
@@ -249,10 +248,12 @@ func TestCancelBehindYounger(t *testing.T) {
 			if served {
 				serve()
 			}
-			step := func(number int64, start []string, stop ...*Outcome) *Answer {
-				return sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop}))(e.t)
+			step := func(number int64, start []string, stop ...Outcome) *Answer {
+				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop})
+				e.must(nil, err)
+				return a
 			}
-			sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			_, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
 				if call > 1 {
 					return
 				}
@@ -260,9 +261,10 @@ func TestCancelBehindYounger(t *testing.T) {
 				e.must(e.conn.Do("LPUSH", e.q.Waiting(), "x", "a"))
 				started := step(1, []string{"old", "x", "younger"}).Started
 				for i, id := range []string{"old", "x", "younger"} {
-					step(int64(i)+2, nil, &Outcome{Process: id, Token: started[i].Token, Verb: Stop})
+					step(int64(i)+2, nil, Outcome{Process: id, Token: started[i].Token, Verb: Stop})
 				}
-			}}, e.q, []byte("a")))(e.t)
+			}}, e.q, []byte("a"))
+			e.must(nil, err)
 			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
 			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
 				t.Errorf("%q wait: the old one is still behind x", left)
@@ -296,26 +298,30 @@ func TestGapsClose(t *testing.T) {
 	for _, p := range []string{"b", "c"} {
 		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
 	}
-	sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
+	_, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
+	e.must(nil, err)
 	if n := e.count("ZCARD", "gaps"); n != 700 {
 		t.Fatalf("%d gaps", n)
 	}
 	tokens := map[string]int64{}
 	for i, id := range []string{"p1", "p2"} {
-		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}}))(e.t)
+		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}})
+		e.must(nil, err)
 		tokens[id] = a.Started[0].Token
 	}
 	// What was taken first goes back, in front of all gaps that are left.
 	for i, id := range []string{"p2", "p1"} {
-		sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
-			Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}}))(e.t)
+		_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
+			Outcomes: []Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
+		e.must(nil, err)
 	}
 	for _, p := range []string{"b", "c"} {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}}))(e.t)
+	a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}})
+	e.must(nil, err)
 	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
 	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
 		t.Error(a.Started, where, err)
@@ -327,7 +333,8 @@ func TestCancelMessages(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
 	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
-		sure(Cancel(e.ctx, e.line, e.q, []byte(payload)))(e.t)
+		_, err := Cancel(e.ctx, e.line, e.q, []byte(payload))
+		e.must(nil, err)
 		message, _ := strings.CutPrefix(e.heard()[0], "cancel ")
 		if message[0] == '"' {
 			t.Fatal(message)

@@ -45,13 +45,8 @@ type Outcome struct {
 	Kind    Kind          // of Fail
 	Reason  string        // of Fail
 
-	large *largeResult // once Encode has been called
-}
-
-// A largeResult is what is said of one that is large.
-type largeResult struct {
-	about   string // its length and digest
-	encoded []byte // as it is sent; nil above the limit
+	about   string // of a large result: its length and digest, once Encode has been called
+	encoded []byte // likewise, the result as it is sent; nil above the limit
 }
 
 // Encode does beforehand, without a lock and beside the rounds, what takes long of sending
@@ -60,9 +55,9 @@ func (o *Outcome) Encode(most int) {
 	if o.Verb != Finish || len(o.Result) <= Large {
 		return
 	}
-	o.large = &largeResult{about: about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))}
+	o.about = about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))
 	if len(o.Result) <= most {
-		o.large.encoded = quoted("+"+o.large.about+":", o.Result)
+		o.encoded = quoted("+"+o.about+":", o.Result)
 	}
 }
 
@@ -74,13 +69,13 @@ func (o *Outcome) word(r *Round) any {
 	case o.Verb == Fail:
 		return string(o.Kind) + ":" + o.Reason
 	case o.Verb == Finish && len(o.Result) > Large:
-		if o.large == nil || o.large.encoded == nil && len(o.Result) <= r.results() {
+		if o.about == "" || o.encoded == nil && len(o.Result) <= r.results() {
 			o.Encode(r.results())
 		}
 		if len(o.Result) > r.results() {
-			return "#" + o.large.about
+			return "#" + o.about
 		}
-		return o.large.encoded
+		return o.encoded
 	case o.Verb == Finish && o.Result != nil:
 		return append([]byte{'='}, o.Result...)
 	}
@@ -113,7 +108,7 @@ const Large = 64 << 10
 
 // large is what there is to say of a large payload. A script that knows its digest
 // need not read it.
-func (o *Outcome) hint() string {
+func (o *Outcome) large() string {
 	if o.Size <= Large {
 		return ""
 	}

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var errPage = errors.New("this page cannot be read")
@@ -76,7 +77,8 @@ func TestPagers(t *testing.T) {
 
 // What is ranged over twice is read twice, and no further than somebody asks.
 func TestRows(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	reads := 0
 	numbers := rows(t.Context(), func() pager[int] {
 		next := paged(true, []int{1, 2}, []int{3})
@@ -112,7 +114,8 @@ func (a *canned) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Repl
 
 // Payloads that travel together are listBytes at most, or one.
 func TestSized(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	const mib = int64(listBytes)
 	var replies []redisconn.Reply
 	for _, n := range []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib} {
@@ -129,7 +132,8 @@ func TestSized(t *testing.T) {
 
 // More and more is asked for while payloads are small.
 func TestPacer(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	var p pacer
 	var asked []int
 	for _, size := range []int{1, 1, 1, 1, 1, 1, 1, 1, listBytes / 3, 1, 2 * listBytes, 0} {
@@ -141,7 +145,8 @@ func TestPacer(t *testing.T) {
 
 // A name passes once, as long as the sieve remembers it, which is bounded.
 func TestSieve(t *testing.T) {
-	is := redistest.Parallel(t)
+	t.Parallel()
+	is := is.New(t)
 	s := sieve{}
 	is.True(s.passes("a"))
 	is.True(!s.passes("a"))
