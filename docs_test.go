@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -41,8 +40,7 @@ func flush(text string) string {
 // The Go code in the documents is code that is compiled and run: the first
 // block of the README is a whole example, the others are lines of one or of a recipe.
 func TestReadmeCode(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	blocks := fenced(contents(t, "README.md"), "go")
 	is.True(len(blocks) >= 2)
 	if lines, words := strings.Count(contents(t, "README.md"), "\n"), len(strings.Fields(contents(t, "README.md"))); lines > 160 || words > 1500 {
@@ -179,16 +177,56 @@ func TestDocsLogLines(t *testing.T) {
 	}
 }
 
+// docs/findings.md has one row for each kind of finding, with the severities that it comes
+// with, and whether Repair repairs it.
+func TestDocsFindings(t *testing.T) {
+	t.Parallel()
+	type row struct{ severity, repaired string }
+	rows := map[worqr.FindingKind]row{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z, ]+) \\| [^|]+ \\| [^|]+ \\| ([^|]+) \\|$").FindAllStringSubmatch(contents(t, "docs/findings.md"), -1) {
+		kind := worqr.FindingKind(m[1])
+		if _, twice := rows[kind]; twice || !slices.Contains(worqr.FindingKinds(), kind) {
+			t.Errorf("%s is there twice, or is no kind", kind)
+		}
+		rows[kind] = row{m[2], m[3]}
+	}
+	for _, kind := range worqr.FindingKinds() {
+		if _, ok := rows[kind]; !ok {
+			t.Errorf("docs/findings.md has no row for %s", kind)
+		}
+	}
+	source := contents(t, "internal/doctor/diagnosis.go")
+	for _, m := range regexp.MustCompile(`Kind\s+= "([a-z-]+)"`).FindAllStringSubmatch(source, -1) {
+		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(m[1])) {
+			t.Errorf("FindingKinds lacks %s", m[1])
+		}
+	}
+	heals, stays := map[worqr.FindingKind]bool{}, map[worqr.FindingKind]bool{}
+	for _, d := range damages {
+		if d.kind == "" {
+			continue
+		}
+		heals[d.kind], stays[d.kind] = heals[d.kind] || d.heals, stays[d.kind] || !d.heals
+		if !slices.Contains(strings.Split(rows[d.kind].severity, ", "), string(d.severity)) {
+			t.Errorf("%s: docs/findings.md calls a %s a %s", d.kind, d.severity, rows[d.kind].severity)
+		}
+	}
+	for kind, heals := range heals {
+		says := rows[kind].repaired
+		if yes, no := strings.HasPrefix(says, "yes"), strings.HasPrefix(says, "no"); yes != (heals && !stays[kind]) || no != !heals {
+			t.Errorf("%s: docs/findings.md says that it is repaired: %s", kind, says)
+		}
+	}
+}
+
 // The commands by which other languages produce reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/recipes.md", "docs/protocol.md"} {
 		t.Run(doc, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			server := redistest.Start(t)                                            // the commands have the default prefix
-			peer, err := worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}) // so that no beat helps
-			is.NoErr(err)
+			is := parallel(t)
+			server := redistest.Start(t)                                                // the commands have the default prefix
+			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no beat helps
 			defer peer.Close()
 			q := peer.Queue("emails")
 			got := make(chan string, 10)
@@ -201,10 +239,8 @@ func TestDocsProducer(t *testing.T) {
 			go func() { ran <- peer.Run(ctx) }()
 			conn := redistest.Dial(t, server.URL())
 			eventually(t, "it is idle and listens", func() bool {
-				s, err := q.Stats(ctx)
-				is.NoErr(err)
-				heard, err := redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work"))
-				is.NoErr(err)
+				s := sure(q.Stats(ctx))(t)
+				heard := sure(redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work")))(t)
 				return s.IdleWorkers == 1 && heard["worqr_{emails}_work"] == 1
 			})
 			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
@@ -213,9 +249,7 @@ func TestDocsProducer(t *testing.T) {
 				for _, w := range words[1:] {
 					args = append(args, strings.Trim(w, "'")) // quoted for a shell
 				}
-				n, err := conn.Do(words[0], args...)
-				is.NoErr(err)
-				is.Equal(n, int64(1)) // pushed; heard
+				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed; heard
 			}
 			is.Equal(receive(t, got, 1), []string{"hello"})
 			cancel()
@@ -226,8 +260,7 @@ func TestDocsProducer(t *testing.T) {
 
 // Every example does what it says, on a Redis of its own.
 func TestDocsExamples(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	want := map[string]string{
 		"minimal": `sending "hello" to ann@example.com`, // then it serves until it is interrupted
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
@@ -249,21 +282,18 @@ func TestDocsExamples(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	built, err := os.ReadDir(bin)
-	is.NoErr(err)
+	built := sure(os.ReadDir(bin))(t)
 	is.Equal(len(built), len(want))
 	for _, program := range built {
 		t.Run(program.Name(), func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, filepath.Join(bin, program.Name()))
 			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
 			if program.Name() == "minimal" { // a service, which logs and goes on
-				stderr, err := cmd.StderrPipe()
-				is.NoErr(err)
+				stderr := sure(cmd.StderrPipe())(t)
 				is.NoErr(cmd.Start())
 				for lines := bufio.NewScanner(stderr); lines.Scan(); {
 					if strings.HasSuffix(lines.Text(), want["minimal"]) {
@@ -275,9 +305,7 @@ func TestDocsExamples(t *testing.T) {
 				return
 			}
 			cmd.Stderr = os.Stderr
-			out, err := cmd.Output()
-			is.NoErr(err)
-			is.Equal(string(out), want[program.Name()])
+			is.Equal(string(sure(cmd.Output())(t)), want[program.Name()])
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Check scans the fleet's keys and reports broken invariants, stuck tasks, queues that fall
 // behind, and risky server settings. It changes nothing. It looks twice at anything that
 // may be transient, so give ctx at least two leases. It fails with ErrDenied when the Redis
-// user lacks the doctor's permissions.
+// user lacks the doctor's permissions. docs/findings.md explains each kind.
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -109,8 +108,7 @@ func TestCheckDamages(t *testing.T) {
 	t.Parallel()
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 			q, conn := doctor.Queue("q"), redistest.Conn(t)
@@ -124,12 +122,10 @@ func TestCheckDamages(t *testing.T) {
 				for _, w := range words[2:] {
 					args = append(args, w)
 				}
-				_, err := conn.Do(words[0], args...)
-				is.NoErr(err)
+				redistest.Do(t, conn, words[0], args...)
 			}
 			look := func(do func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error)) (found []worqr.Finding) {
-				report, err := do(t.Context(), nil)
-				is.NoErr(err)
+				report := sure(do(t.Context(), nil))(t)
 				if strings.Contains(report.String(), canary) {
 					t.Errorf("the report tells what is secret:\n%s", report)
 				}
@@ -166,8 +162,7 @@ func TestCheckDamages(t *testing.T) {
 			}
 			if d.tasks != nil {
 				all := waiting(t, q)
-				for r, err := range q.Running(t.Context()) {
-					is.NoErr(err)
+				for r := range each(t, q.Running(t.Context())) {
 					all = append(all, string(r.Payload))
 				}
 				is.Equal(slices.Sorted(slices.Values(all)), d.tasks)
@@ -180,8 +175,7 @@ func TestCheckDamages(t *testing.T) {
 func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 	t.Helper()
 	for _, key := range redistest.Keys(t, conn, prefix) {
-		value, err := redis.String(conn.Do("DUMP", key))
-		must(t, err)
+		value := sure(redis.String(conn.Do("DUMP", key)))(t)
 		all = append(all, key+" "+value)
 	}
 	return all
@@ -189,8 +183,7 @@ func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 
 // When Redis has stood still, everybody has lapsed and nobody is dead.
 func TestCheckAfterStall(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const lease = time.Second
 	server := redistest.Start(t)
 	for range 2 {
@@ -217,9 +210,7 @@ func TestCheckAfterStall(t *testing.T) {
 			t.Errorf("after a stall: %v", f)
 		}
 	}
-	s, err := doctor.Queue("q").Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(s.Workers, 2)
+	is.Equal(sure(doctor.Queue("q").Stats(t.Context()))(t).Workers, 2)
 }
 
 // severities are those of the other findings, of which there is one of each kind.
@@ -234,8 +225,7 @@ func severities(r *worqr.CheckReport) map[worqr.FindingKind]worqr.Severity {
 // A pause that tasks wait for is always told: as a danger while they become more. It
 // does not hide that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
@@ -246,8 +236,7 @@ func TestCheckPaused(t *testing.T) {
 	is.Equal(len(ills(report)), 0) // nothing waits
 
 	enqueue(t, q, "a")
-	report, err = doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice})
 	is.True(report.OK())
 
@@ -274,48 +263,40 @@ func TestCheckPaused(t *testing.T) {
 	is.True(report.OK())
 
 	must(t, p.StopWorker(t.Context()))
-	report, err = doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice, "no-worker": worqr.SeverityWarning})
 }
 
 // Many findings are counted, and none is forgotten.
 func TestCheckMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	for i := range 1000 + 500 {
 		is.NoErr(conn.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%05d", prefix, i), fmt.Sprint(i)))
 	}
-	_, err := conn.Do("")
-	is.NoErr(err)
+	redistest.Do(t, conn, "")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(!report.OK())
 	is.Equal(len(report.Findings), 1000)
 	is.True(report.Omitted >= 500)
-	report, err = doctor.Repair(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(doctor.Repair(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(len(waiting(t, doctor.Queue("q"))), 1000+500)
-	report, err = doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 }
 
 // A task is explained at each station of its way.
 func TestExplain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	looker := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	payload := []byte(canary)
 	explain := func(want ...string) *worqr.Explanation {
 		t.Helper()
-		e, err := looker.Explain(t.Context(), payload)
-		is.NoErr(err)
+		e := sure(looker.Explain(t.Context(), payload))(t)
 		is.Equal(told(e), want)
 		if s := e.String(); s == "" || strings.Contains(s, canary) {
 			t.Errorf("it says %q", s)
@@ -333,8 +314,7 @@ func TestExplain(t *testing.T) {
 	is.NoErr(looker.Pause(t.Context()))
 	explain("scheduled not-due paused")
 	is.NoErr(looker.Resume(t.Context()))
-	_, err := looker.RemoveKey(t.Context(), "key")
-	is.NoErr(err)
+	sure(looker.RemoveKey(t.Context(), "key"))(t)
 	e = explain() // there is no key of it any more, but its name
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No copy"))
@@ -349,8 +329,7 @@ func TestExplain(t *testing.T) {
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: 500 * time.Millisecond, Name: "the worker"})
 	q := working(t, peer, "q")
 	explain("waiting busy behind")
-	tasks, err := q.StartTasks(t.Context(), 2)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	c := explain("running").Copies[0]
 	host, _ := os.Hostname()
 	is.Equal(c.AttemptID, tasks[1].AttemptID)
@@ -369,8 +348,7 @@ func TestExplain(t *testing.T) {
 	is.Equal(c.Retries, 1)
 	is.True(c.DueAt.After(time.Now().Add(50 * time.Minute)))
 	enqueue(t, looker, canary)
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	explain("scheduled not-due", "running")
 	is.NoErr(task.Fail(t.Context(), errors.New("a reason")))
 	e = explain("scheduled not-due", "failed failed")
@@ -383,18 +361,14 @@ func TestExplain(t *testing.T) {
 // A task that one more crash would fail is not started while another such task runs on
 // the peer, and that is what it's told to wait for.
 func TestExplainSuspect(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	other := open(t, worqr.Options{Prefix: prefix})
 	first := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, first, "q")
 	enqueue(t, q, "a", "b")
-	tasks, err := q.StartTasks(t.Context(), 2)
-	is.NoErr(err)
-	is.Equal(len(tasks), 2)
-	_, err = other.FailWorker(t.Context(), first.WorkerID())
-	is.NoErr(err)
+	is.Equal(len(sure(q.StartTasks(t.Context(), 2))(t)), 2)
+	sure(other.FailWorker(t.Context(), first.WorkerID()))(t)
 	is.NoErr(first.StopWorker(t.Context()))
 
 	p := open(t, worqr.Options{Prefix: prefix})
@@ -408,8 +382,7 @@ func TestExplainSuspect(t *testing.T) {
 	is.Equal(receive(t, starts, 1), []string{"a"})
 	var e *worqr.Explanation
 	eventually(t, "the other one is passed over", func() bool {
-		e, err = other.Queue("q").Explain(t.Context(), []byte("b"))
-		is.NoErr(err)
+		e = sure(other.Queue("q").Explain(t.Context(), []byte("b")))(t)
 		return slices.Equal(told(e), []string{"scheduled suspect"})
 	})
 	is.Equal(e.Copies[0].Crashes, 1)
@@ -421,15 +394,13 @@ func TestExplainSuspect(t *testing.T) {
 
 // What is under a key is explained by it.
 func TestExplainKey(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, peer, "q")
 	explain := func(want ...string) *worqr.Explanation {
 		t.Helper()
-		e, err := q.ExplainKey(t.Context(), canary)
-		is.NoErr(err)
+		e := sure(q.ExplainKey(t.Context(), canary))(t)
 		is.Equal(told(e), want)
 		is.True(!strings.Contains(e.String(), canary))
 		return e
@@ -438,17 +409,14 @@ func TestExplainKey(t *testing.T) {
 	is.NoErr(q.Put(t.Context(), "other", []byte("x"), &worqr.PutOptions{At: time.Now().Add(-time.Minute)}))
 	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
 	is.Equal(explain("scheduled busy behind").Copies[0].Before, 1)
-	tasks, err := q.StartTasks(t.Context(), 2)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	is.Equal(explain("running").Copies[0].AttemptID, tasks[1].AttemptID)
 	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
 	explain("blocked blocked", "running")
-	e, err := q.Explain(t.Context(), []byte(canary))
-	is.NoErr(err)
-	is.Equal(told(e), []string{"blocked blocked", "running"})
+	is.Equal(told(sure(q.Explain(t.Context(), []byte(canary)))(t)), []string{"blocked blocked", "running"})
 	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
 	explain("scheduled busy", "failed failed")
-	_, err = q.ExplainKey(t.Context(), "")
+	_, err := q.ExplainKey(t.Context(), "")
 	is.True(errors.Is(err, worqr.ErrInvalid))
 	_, err = peer.Queue("").Explain(t.Context(), nil)
 	is.True(errors.Is(err, worqr.ErrBadName))
@@ -456,27 +424,23 @@ func TestExplainKey(t *testing.T) {
 
 // Ten copies are enough, and so is the front of a long list.
 func TestExplainMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	enqueue(t, q, "first")
 	for range 2 {
 		is.NoErr(q.Enqueue(t.Context(), slices.Repeat([][]byte{[]byte("a")}, 60_000)...))
 	}
 	enqueue(t, q, "last")
-	e, err := q.Explain(t.Context(), []byte("a"))
-	is.NoErr(err)
+	e := sure(q.Explain(t.Context(), []byte("a")))(t)
 	is.Equal(len(e.Copies), 10)
 	is.Equal(e.Copies[9].Before, 10)
-	e, err = q.Explain(t.Context(), []byte("last"))
-	is.NoErr(err)
+	e = sure(q.Explain(t.Context(), []byte("last")))(t)
 	is.Equal(len(e.Copies), 0) // too far behind, and it says so
 	is.Equal(e.NotSearched, 20_002)
 	is.True(strings.Contains(e.String(), "20002"))
 	for i := range 30 {
 		is.NoErr(q.Put(t.Context(), fmt.Sprint(i), []byte("b"), nil))
 	}
-	e, err = q.Explain(context.Background(), []byte("b"))
-	is.NoErr(err)
+	e = sure(q.Explain(context.Background(), []byte("b")))(t)
 	is.Equal(len(e.Copies), 10)
 }

@@ -5,38 +5,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestDeleteAndRequeueFailed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	no := errors.New("no")
 	requeue := func(ids ...string) int {
-		n, err := q.RequeueFailed(ctx, ids...)
-		is.NoErr(err)
-		return n
+		return sure(q.RequeueFailed(ctx, ids...))(t)
 	}
 	remove := func(ids ...string) int {
-		n, err := q.DeleteFailed(ctx, ids...)
-		is.NoErr(err)
-		return n
+		return sure(q.DeleteFailed(ctx, ids...))(t)
 	}
 	requeueAll := func() int {
-		n, err := q.RequeueAllFailed(ctx)
-		is.NoErr(err)
-		return n
+		return sure(q.RequeueAllFailed(ctx))(t)
 	}
 	removeAll := func() int {
-		n, err := q.DeleteAllFailed(ctx)
-		is.NoErr(err)
-		return n
+		return sure(q.DeleteAllFailed(ctx))(t)
 	}
 	is.Equal(requeueAll(), 0)
 	is.Equal(removeAll(), 0)
@@ -83,8 +72,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(task.Retries, 0) // counts begin anew
 	is.NoErr(task.Finish(ctx))
 	is.NoErr(running.Finish(ctx))
-	_, err := q.RemoveKey(ctx, "k1")
-	is.NoErr(err)
+	sure(q.RemoveKey(ctx, "k1"))(t)
 	is.Equal(requeueAll(), 2)
 	is.Equal(removeAll(), 0)
 
@@ -101,8 +89,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	// More than a page, of the same millisecond or not.
 	is.NoErr(q.Delete(ctx))
 	enqueue(t, q, numbers("", 350)...)
-	tasks, err := q.StartTasks(ctx, 350)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(ctx, 350))(t)
 	for _, task := range tasks {
 		is.NoErr(task.Fail(ctx, no))
 	}
@@ -110,8 +97,7 @@ func TestDeleteAndRequeueFailed(t *testing.T) {
 	is.Equal(stats(t, q).Failed, 350)
 	is.Equal(requeueAll(), 350)
 	is.Equal(len(failed(t, q)), 0)
-	tasks, err = q.StartTasks(ctx, 350)
-	is.NoErr(err)
+	tasks = sure(q.StartTasks(ctx, 350))(t)
 	for _, task := range tasks {
 		is.NoErr(task.Fail(ctx, no))
 	}

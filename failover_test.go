@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -16,8 +15,7 @@ import (
 // Exclusive handlers are stopped before anybody else may start their task,
 // whether Redis can be reached or not; others go on.
 func TestExclusive(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	told := &journal{}
@@ -68,45 +66,33 @@ func TestExclusive(t *testing.T) {
 
 // A worker that never lapses is failed by hand only.
 func TestNegativeLease(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
-	_, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	sure(q.StartTask(t.Context()))(t)
 	c := redistest.Conn(t)
-	deadline, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
-	is.NoErr(err)
-	is.True(deadline > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
-	failed, err := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context())
-	is.NoErr(err)
-	is.Equal(len(failed), 0)
-	n, err := open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID())
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.True(sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t) > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
+	is.Equal(len(sure(open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context()))(t)), 0)
+	is.Equal(sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID()))(t), 1)
 }
 
 // Two peers on one queue: failing one leaves the other's tasks alone.
 func TestFailWorkerTouchesNobodyElse(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	qa, qb := working(t, a, "q"), working(t, b, "q")
 	enqueue(t, qa, numbers("", 6)...)
-	ta, err := qa.StartTasks(t.Context(), 2)
-	is.NoErr(err)
-	tb, err := qb.StartTasks(t.Context(), 2)
-	is.NoErr(err)
+	ta := sure(qa.StartTasks(t.Context(), 2))(t)
+	tb := sure(qb.StartTasks(t.Context(), 2))(t)
 	old := a.WorkerID()
 
-	n, err := b.FailWorker(t.Context(), old)
-	is.NoErr(err)
+	n := sure(b.FailWorker(t.Context(), old))(t)
 	is.Equal(n, 2)
 	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"})
-	err = ta[0].Finish(t.Context())
+	err := ta[0].Finish(t.Context())
 	is.True(is_(err, worqr.ErrNotOwner))
 	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing happened
 	is.NoErr(tb[0].Finish(t.Context()))
@@ -121,24 +107,19 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is.Equal(context.Cause(ta[1].Context()), worqr.ErrEvicted)
 	is.Equal(a.Stats().TimesEvicted, int64(1))
 
-	n, err = b.FailWorker(t.Context(), "nobody")
-	is.NoErr(err)
+	n = sure(b.FailWorker(t.Context(), "nobody"))(t)
 	is.Equal(n, 0)
 }
 
 // More tasks than one call returns at a time keep their order.
 func TestReturnInChunks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	q := working(t, a, "q")
 	want := numbers("", 1000)
 	enqueue(t, q, append(want, "last")...)
-	_, err := q.StartTasks(t.Context(), 1000)
-	is.NoErr(err)
-	n, err := b.FailWorker(t.Context(), a.WorkerID())
-	is.NoErr(err)
-	is.Equal(n, 1000)
+	sure(q.StartTasks(t.Context(), 1000))(t)
+	is.Equal(sure(b.FailWorker(t.Context(), a.WorkerID()))(t), 1000)
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
 }

@@ -31,8 +31,7 @@ func TestHandlerFails(t *testing.T) {
 		"own finish": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			p := open(t, worqr.Options{Prefix: prefix})
 			q := p.Queue("q")
@@ -68,8 +67,7 @@ func TestHandlerFails(t *testing.T) {
 type key struct{}
 
 func TestBadHandleOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	both := map[string]worqr.HandleOptions{
 		"Concurrency":               {Concurrency: -1},
@@ -124,8 +122,7 @@ func TestBadHandleOptions(t *testing.T) {
 
 // A RetryAfter with a negative delay is at once, and the verdicts of nil are nil.
 func TestVerdicts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	is.NoErr(worqr.Permanent(nil))
 	is.NoErr(worqr.Malformed(nil))
 	is.NoErr(worqr.RetryAfter(nil, time.Hour))
@@ -151,8 +148,7 @@ func TestVerdicts(t *testing.T) {
 
 // A handler may do what it likes with the payload: the task keeps its identity.
 func TestHandlerChangesPayload(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)
@@ -183,8 +179,7 @@ type mail struct {
 }
 
 func TestJSONRoundTrip(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -202,8 +197,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		{},
 	}
 	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
-	encoded, err := json.Marshal(want[0])
-	is.NoErr(err)
+	encoded := sure(json.Marshal(want[0]))(t)
 	is.Equal(waiting(t, q)[0], string(encoded)) // so that it can be canceled by its payload
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)
@@ -230,8 +224,7 @@ func TestJSONUndecodable(t *testing.T) {
 		"too deep":         {strings.Repeat("[", 20000), "of 20000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			handle := worqr.JSON(func(context.Context, mail, *worqr.Task) error {
 				t.Error("the handler was called")
 				return nil
@@ -294,8 +287,7 @@ func TestJSONFields(t *testing.T) {
 }
 
 func TestJSONHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	own := errors.New("own")
 	handle := worqr.JSON(func(_ context.Context, v map[string]any, _ *worqr.Task) error {
 		is.Equal(v, map[string]any{"a": 1.0})
@@ -327,8 +319,7 @@ func TestJSONUnencodable(t *testing.T) {
 		"method":    {unwilling{}, "a method of worqr_test.unwilling fails"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 			err := worqr.EnqueueJSON(t.Context(), q, "first", c.value, "last")

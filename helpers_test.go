@@ -1,9 +1,11 @@
 package worqr_test
 
 import (
+	"iter"
 	"testing"
 
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // What the tests of the root and of integration/api share.
@@ -49,6 +51,7 @@ var (
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
 	panics         = peertest.Panics
+	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
 	put            = peertest.Put
 	receiveClosed  = peertest.ReceiveClosed
@@ -64,6 +67,10 @@ var (
 	waiting        = peertest.Waiting
 	working        = peertest.Working
 )
+
+func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
+
+func each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] { return redistest.Each(t, all) }
 
 func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -21,8 +20,7 @@ import (
 // cancel of the large one isn't over before it's known that it is covered, and then its
 // handler doesn't begin.
 func TestDigestHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	large := bytes.Repeat([]byte("x"), 100_000)
 	computing, release := make(chan struct{}, 10), make(chan struct{})
@@ -59,17 +57,14 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 
 	c := redistest.Conn(t)
 	deadline := func() float64 {
-		ms, err := redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID()))
-		is.NoErr(err)
-		return ms
+		return sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t)
 	}
 	for before, n := deadline(), 0; n < 3; n++ {
 		eventually(t, "the lease is renewed", func() bool { return deadline() > before })
 		before = deadline()
 	}
 
-	covers, err := other.Cancel(t.Context(), large)
-	is.NoErr(err)
+	covers := sure(other.Cancel(t.Context(), large))(t)
 	for _, r := range []*worqr.CancelReport{report, covers} { // nobody knows what they cover
 		ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		is.True(is_(r.Wait(ctx), context.DeadlineExceeded))
@@ -87,8 +82,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 // A message about a cancel that nobody has put on record stops what was held when it came,
 // also if its digest wasn't known then.
 func TestMessageBeforeDigest(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	computing, release := make(chan struct{}, 10), make(chan struct{})
 	p := open(t, worqr.Options{Prefix: prefix})
@@ -110,8 +104,7 @@ func TestMessageBeforeDigest(t *testing.T) {
 	small := take(t, q)
 	c := redistest.Conn(t)
 	for _, payload := range []string{large, "small"} {
-		_, err := c.Do("PUBLISH", prefix+"_{q}_cancel", payload)
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
 	}
 	<-small.Context().Done() // so the message before has been heard, too
 	is.Equal(len(started), 0)
@@ -125,8 +118,7 @@ func TestMessageBeforeDigest(t *testing.T) {
 
 // What goes back before its digest is known has it said all the same.
 func TestReturnBeforeDigest(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	large := bytes.Repeat([]byte("x"), 100_000)
 	computing, release, returned := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
@@ -166,8 +158,7 @@ func TestReturnBeforeDigest(t *testing.T) {
 // A worker that comes back leaves everything under its old id, also what a round brings
 // meanwhile.
 func TestComesBackWhileRoundsFlow(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	g := newGate(func(line string) bool { return strings.Contains(line, "coming back under a new id") })
 	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
@@ -177,8 +168,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
-	_, err := c.Do("ZREM", prefix+":workers:{a}", before) // as good as failed, there
-	is.NoErr(err)
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // as good as failed, there
 	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // learns of it
 	receiveClosed(t, g.Halted)
 	enqueue(t, p.Queue("b"), "x")
@@ -186,17 +176,14 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	close(g.Open)
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrEvicted})
 	receive(t, starts, 1) // under the new one
-	members, err := redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1))
-	is.NoErr(err)
-	is.Equal(members, []string{p.WorkerID()})
+	is.Equal(sure(redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1)))(t), []string{p.WorkerID()})
 	is.True(p.WorkerID() != before)
 }
 
 // A worker is failed between a round that starts a task and its answer: its
 // handler does not start, and the task runs once, for the worker that takes over.
 func TestAnswerAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	failing := make(chan struct{}, 100)
@@ -221,12 +208,10 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	other := open(t, worqr.Options{Prefix: prefix})
 	q := other.Queue("q")
 	idle(t, q, 1)
-	_, err := c.Do("SET", prefix+":token:{q}", "no number")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", "no number")
 	put(t, q, "key", "a", nil)
 	receive(t, failing, 1)
-	_, err = c.Do("SET", prefix+":token:{q}", 1)
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 1)
 	<-at.Halted
 	old := p.WorkerID()
 	failWorker(t, other, old, 1)

@@ -12,15 +12,13 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	binary := []byte("\x00\xff{\"\\\n€")
@@ -40,8 +38,7 @@ func TestEvents(t *testing.T) {
 		q := working(t, p, "q")
 		must(t, q.Enqueue(t.Context(), []byte("a"), binary))
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
-		tasks, err := q.StartTasks(t.Context(), 2)
-		is.NoErr(err)
+		tasks := sure(q.StartTasks(t.Context(), 2))(t)
 		is.NoErr(tasks[0].Finish(t.Context()))
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
 		tasks[1].Result = binary
@@ -51,8 +48,7 @@ func TestEvents(t *testing.T) {
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
 		is.NoErr(q.Delete(t.Context()))
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
-		_, err = redistest.Conn(t).Do("PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
-		is.NoErr(err)
+		redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
 		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 7})
 		end()
 		receiveClosed(t, ended)
@@ -64,13 +60,11 @@ func TestEvents(t *testing.T) {
 
 // What happens on a queue that is named twice is told once.
 func TestEventsOfAQueueNamedTwice(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	var kinds []worqr.EventKind
-	for e, err := range p.Events(t.Context(), "q", "other", "q") {
-		is.NoErr(err)
+	for e := range each(t, p.Events(t.Context(), "q", "other", "q")) {
 		kinds = append(kinds, e.Kind)
 		if len(kinds) == 1 {
 			enqueue(t, q, "x")
@@ -86,16 +80,14 @@ func TestEventsOfAQueueNamedTwice(t *testing.T) {
 // A reader that is too slow, and one whose connection breaks, are told that
 // they have missed something.
 func TestEventsGap(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
 	c := redistest.Dial(t, server.URL())
 	publish := func(n int) {
 		for i := range n {
-			_, err := c.Do("PUBLISH", "p_{q}_work", i)
-			is.NoErr(err)
+			redistest.Do(t, c, "PUBLISH", "p_{q}_work", i)
 		}
 	}
 	syncs, last, errs := 0, -1, 0
@@ -129,8 +121,7 @@ func TestEventsGap(t *testing.T) {
 
 // A Redis that refuses every connection in the same way is told of once.
 func TestEventsTellEachErrorOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var tries atomic.Int64
 	p := worqr.New(&redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
@@ -150,16 +141,13 @@ func TestEventsTellEachErrorOnce(t *testing.T) {
 
 // Of some queues a user may not know: the others' events come, and once it may, all do.
 func TestPartlyRefusedEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "resetchannels", "&p_{a}_*", "&p_{a}", "+@all")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "resetchannels", "&p_{a}_*", "&p_{a}", "+@all")
 	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p"})
 	publish := func(queue string) {
-		_, err := c.Do("PUBLISH", "p_{"+queue+"}_work", 1)
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", "p_{"+queue+"}_work", 1)
 	}
 	var got []string
 	for e, err := range p.Events(t.Context(), "a", "b") {
@@ -175,8 +163,7 @@ func TestPartlyRefusedEvents(t *testing.T) {
 		default:
 			got = append(got, e.Queue)
 			if e.Queue == "a" {
-				_, err := c.Do("ACL", "SETUSER", "ann", "allchannels")
-				is.NoErr(err)
+				redistest.Do(t, c, "ACL", "SETUSER", "ann", "allchannels")
 			}
 		}
 		if got[len(got)-1] == "b" {
@@ -189,8 +176,7 @@ func TestPartlyRefusedEvents(t *testing.T) {
 
 // Close ends the loops of Events, with ErrShutdown, and their connection.
 func TestCloseEndsEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	synced, ended := make(chan bool, 2), make(chan error, 2)
@@ -213,9 +199,7 @@ func TestCloseEndsEvents(t *testing.T) {
 	}
 	c := redistest.Dial(t, server.URL())
 	eventually(t, "the connection is closed", func() bool {
-		info, err := redis.String(c.Do("INFO", "clients"))
-		is.NoErr(err)
-		return strings.Contains(info, "connected_clients:1\r\n")
+		return strings.Contains(sure(redis.String(c.Do("INFO", "clients")))(t), "connected_clients:1\r\n")
 	})
 	for _, err := range p.Events(t.Context()) {
 		is.True(errors.Is(err, worqr.ErrShutdown))
@@ -224,18 +208,15 @@ func TestCloseEndsEvents(t *testing.T) {
 
 // Who begins to listen later makes others believe in no gap.
 func TestEventsBesideOthers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	var kinds []worqr.EventKind
-	for e, err := range p.Events(t.Context(), "q") {
-		is.NoErr(err)
+	for e := range each(t, p.Events(t.Context(), "q")) {
 		if kinds = append(kinds, e.Kind); e.Kind == worqr.EventWork {
 			break
 		}
-		for e, err := range p.Events(t.Context(), "q") {
-			is.NoErr(err)
+		for e := range each(t, p.Events(t.Context(), "q")) {
 			is.Equal(e.Kind, worqr.EventSync)
 			break
 		}
@@ -247,8 +228,7 @@ func TestEventsBesideOthers(t *testing.T) {
 // What others put into a message is bounded for a slow reader, whichever part of it is
 // large.
 func TestEventsOfALargeName(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	c := redistest.Conn(t)
@@ -284,8 +264,7 @@ func TestEventsOfALargeName(t *testing.T) {
 			if i == messages-1 {
 				task = "last"
 			}
-			_, err = c.Do("PUBLISH", prefix+"_{q}_done", fmt.Sprintf(`{"workerId":%q,"task":%q}`, strings.Repeat("w", 1<<20), task))
-			is.NoErr(err)
+			redistest.Do(t, c, "PUBLISH", prefix+"_{q}_done", fmt.Sprintf(`{"workerId":%q,"task":%q}`, strings.Repeat("w", 1<<20), task))
 		}
 		<-heard
 		heard = nil

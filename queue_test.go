@@ -8,23 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Read-outs see both lanes.
 func TestReadOutsOfBothLanes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
 	count := func() int {
-		n, err := q.Len(ctx)
-		is.NoErr(err)
-		return n
+		return sure(q.Len(ctx))(t)
 	}
 	put(t, q, "tomorrow", "tomorrow", &worqr.PutOptions{At: time.Now().Add(24 * time.Hour)})
 	_, err := q.Peek(ctx)
@@ -32,13 +27,11 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	noTask(t, q)
 	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	enqueue(t, q, "one", "two")
-	peek, err := q.Peek(ctx)
-	is.NoErr(err)
+	peek := sure(q.Peek(ctx))(t)
 	is.Equal(string(peek), "one")
 	put(t, q, "due2", "due2", &worqr.PutOptions{At: time.UnixMilli(2000)})
 	put(t, q, "due1", "due1", &worqr.PutOptions{At: time.UnixMilli(1000)})
-	peek, err = q.Peek(ctx)
-	is.NoErr(err)
+	peek = sure(q.Peek(ctx))(t)
 	is.Equal(string(peek), "due1")
 	is.Equal(waiting(t, q), []string{"due1", "due2", "one", "two", "later", "tomorrow"})
 	is.Equal(count(), 6)
@@ -51,21 +44,18 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	is.Equal(count(), 6) // what is blocked waits too
 	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 2, Scheduled: 4, Running: 1, Workers: 1})
 	is.Equal(len(scheduled(t, q)), 3)
-	for r, err := range q.Running(ctx) {
-		is.NoErr(err)
+	for r := range each(t, q.Running(ctx)) {
 		is.Equal(string(r.Payload), "due1")
 		is.Equal(r.AttemptID, task.AttemptID)
 	}
-	peek, err = q.Peek(ctx)
-	is.NoErr(err)
+	peek = sure(q.Peek(ctx))(t)
 	is.Equal(string(peek), "due2")
 	is.NoErr(task.Fail(ctx, errors.New("no")))
 	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 2, Scheduled: 4, Failed: 1, Workers: 1})
 	is.Equal(waiting(t, q), []string{"due2", "blocked", "one", "two", "later", "tomorrow"})
 
 	// What comes back starts before all that has a time, in the order of starts.
-	tasks, err := q.StartTasks(ctx, 4)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(ctx, 4))(t)
 	is.Equal(payloads(tasks), []string{"due2", "blocked", "one", "two"})
 	for _, i := range []int{1, 3, 0, 2} {
 		is.NoErr(tasks[i].Stop(ctx))
@@ -76,8 +66,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 
 	// More than a page of each.
 	is.NoErr(q.Delete(ctx))
-	_, err = q.DeleteAllFailed(ctx)
-	is.NoErr(err)
+	sure(q.DeleteAllFailed(ctx))(t)
 	var want []string
 	for i := range 250 {
 		put(t, q, fmt.Sprint(i), fmt.Sprint("due", i), &worqr.PutOptions{At: time.UnixMilli(int64(1000 + i))})
@@ -96,8 +85,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 }
 
 func TestDeleteBothLanes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -125,15 +113,13 @@ func TestDeleteBothLanes(t *testing.T) {
 	is.NoErr(task.Finish(ctx))
 	is.NoErr(p.StopWorker(ctx))
 	is.Equal(failedPayloads(t, q), []string{"fails"})
-	_, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
+	sure(q.DeleteAllFailed(ctx))(t)
 	nothingLeft(t, prefix, "q")
 }
 
 // A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.
 func TestPause(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
@@ -164,8 +150,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestPauseWithDueTasks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{Lease: time.Minute})
 	q := p.Queue("q")

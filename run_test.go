@@ -20,8 +20,7 @@ import (
 // The end of Run: no more tasks, time for those that run, then a nudge, and
 // what remains goes to the front in its order.
 func TestDrain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	draining := make(said, 10)
 	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
@@ -59,8 +58,7 @@ func TestDrain(t *testing.T) {
 
 // While it drains, a peer still beats: nobody takes what it still works on.
 func TestDrainKeepsTheLease(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
 	q := p.Queue("q")
@@ -87,8 +85,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Drain: patience})
 	q := p.Queue("q")
@@ -118,8 +115,7 @@ func TestShutdown(t *testing.T) {
 
 // Run waits for a Redis that is not there yet, and ends when it is told to.
 func TestRunWithoutRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	server.Kill()
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -154,8 +150,7 @@ func TestShutdownWithoutRedis(t *testing.T) {
 		"stopped": func(s *redistest.Server, t testing.TB) { s.Signal(t, syscall.SIGSTOP) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
 			q := p.Queue("q")
@@ -191,8 +186,7 @@ func TestRunTellsWhatItServes(t *testing.T) {
 		warned int
 	}{"two": {[]string{"b", "a"}, "[a b]", 0}, "none": {nil, "[]", 1}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			told := &journal{}
 			p := open(t, worqr.Options{Logger: told.Logger()})
 			for _, q := range c.queues {
@@ -230,8 +224,7 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 // What may not be called while Run runs says so, and changes nothing; after
 // Close, everything says that it is closed.
 func TestCloseAndRun(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	starts, stop := counting(t, p, "q", nil)
 	q := p.Queue("q")

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -32,14 +30,12 @@ func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
 
 // The key that EnqueueAt returns is a key like any other.
 func TestEnqueueAt(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	at := func(at time.Time, payload string) string {
-		key, err := q.EnqueueAt(ctx, at, []byte(payload))
-		is.NoErr(err)
+		key := sure(q.EnqueueAt(ctx, at, []byte(payload)))(t)
 		is.True(key != "")
 		return key
 	}
@@ -47,22 +43,17 @@ func TestEnqueueAt(t *testing.T) {
 	a, b := at(later, "same"), at(later, "same")
 	is.True(a != b)
 	is.Equal(len(scheduled(t, q)), 2)
-	removed, err := q.RemoveKey(ctx, a)
-	is.NoErr(err)
+	removed := sure(q.RemoveKey(ctx, a))(t)
 	is.True(removed)
-	removed, err = q.RemoveKey(ctx, a)
-	is.NoErr(err)
+	removed = sure(q.RemoveKey(ctx, a))(t)
 	is.True(!removed)
-	report, err := q.CancelKey(ctx, b)
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.CancelKey(ctx, b))(t).Removed, 1)
 	is.Equal(scheduled(t, q), nil)
 
 	c := at(time.Now(), "c")
 	task := takeSoon(t, q)
 	is.Equal(task.Key, c)
-	removed, err = q.RemoveKey(ctx, c) // runs, and does not wait
-	is.NoErr(err)
+	removed = sure(q.RemoveKey(ctx, c))(t) // runs, and does not wait
 	is.True(!removed)
 	is.NoErr(task.Finish(ctx))
 
@@ -75,8 +66,7 @@ func TestEnqueueAt(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, past := range []time.Time{
@@ -126,8 +116,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -156,34 +145,26 @@ func TestKeys(t *testing.T) {
 	for i, key := range keys {
 		is.Equal(s[i].Key, key)
 	}
-	tasks, err := q.StartTasks(ctx, len(keys)+1)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(ctx, len(keys)+1))(t)
 	is.Equal(len(tasks), len(keys))
 	for i, key := range keys {
 		is.Equal(tasks[i].Key, key)
 		is.Equal(string(tasks[i].Payload), fmt.Sprint(i))
 		put(t, q, key, "blocked", nil)
-		removed, err := q.RemoveKey(ctx, key)
-		is.NoErr(err)
-		is.True(removed)
+		is.True(sure(q.RemoveKey(ctx, key))(t))
 		switch i % 3 {
 		case 0:
 			is.NoErr(tasks[i].Retry(ctx, time.Hour))
-			report, err := q.CancelKey(ctx, key)
-			is.NoErr(err)
-			is.Equal(report.Removed, 1)
+			is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 1)
 		case 1:
 			is.NoErr(tasks[i].Fail(ctx, errors.New("no")))
 			is.Equal(failed(t, q)[0].Key, key)
-			n, err := q.RequeueFailed(ctx, tasks[i].AttemptID)
-			is.NoErr(err)
-			is.Equal(n, 1)
+			is.Equal(sure(q.RequeueFailed(ctx, tasks[i].AttemptID))(t), 1)
 			task := take(t, q)
 			is.Equal(task.Key, key)
 			is.NoErr(task.Finish(ctx))
 		default:
-			report, err := q.CancelKey(ctx, key)
-			is.NoErr(err)
+			report := sure(q.CancelKey(ctx, key))(t)
 			<-tasks[i].Context().Done()
 			is.Equal(context.Cause(tasks[i].Context()), worqr.ErrCanceled)
 			is.NoErr(tasks[i].Stop(ctx))
@@ -197,8 +178,7 @@ func TestKeys(t *testing.T) {
 
 // Payloads of the schedule are any bytes, and theirs for whom they are.
 func TestKeyedPayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, payload := range [][]byte{nil, {}, {0}, []byte("\x00\xff\r\n{}:"), []byte(strings.Repeat("long", 1<<18))} {
@@ -211,7 +191,6 @@ func TestKeyedPayloads(t *testing.T) {
 		is.Equal(string(task.Payload), string(payload))
 		is.NoErr(task.Fail(ctx, errors.New("no")))
 		is.Equal(string(failed(t, q)[0].Payload), string(payload))
-		_, err := q.DeleteAllFailed(ctx)
-		is.NoErr(err)
+		sure(q.DeleteAllFailed(ctx))(t)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -20,8 +18,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
 		t.Run("key="+key, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 			q := working(t, p, "q")
@@ -56,8 +53,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 
 			// Lost: nothing happens to the other's.
 			if key == "" {
-				_, err := q.Cancel(ctx, []byte("a"))
-				is.NoErr(err)
+				sure(q.Cancel(ctx, []byte("a")))(t)
 				enqueue(t, q, "b")
 			} else {
 				put(t, q, key, "b", nil)
@@ -85,9 +81,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 			is.Equal(f[0], worqr.FailedTask{ID: task.AttemptID, Payload: []byte("b"), Key: key, Kind: worqr.FailureError,
 				Error: "it is hopeless", Retries: 0, Crashes: 1, WorkerID: other.WorkerID()})
 			is.Equal(other.Stats().Failed, int64(1))
-			n, err := qo.DeleteAllFailed(ctx)
-			is.NoErr(err)
-			is.Equal(n, 1)
+			is.Equal(sure(qo.DeleteAllFailed(ctx))(t), 1)
 			is.NoErr(other.StopWorker(ctx))
 			is.NoErr(p.StopWorker(ctx))
 			nothingLeftBut(t, prefix, "q")
@@ -96,8 +90,7 @@ func TestRetryAndFailByHand(t *testing.T) {
 }
 
 func TestRetryAndFailBadly(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")
@@ -116,22 +109,18 @@ func TestRetryAndFailBadly(t *testing.T) {
 		f := failed(t, q)
 		is.Equal(f[0].Error, strings.ToValidUTF8(reason, "�"))
 		is.Equal(f[0].Kind, worqr.FailureError)
-		_, err := q.DeleteFailed(ctx, f[0].ID)
-		is.NoErr(err)
+		sure(q.DeleteFailed(ctx, f[0].ID))(t)
 	}
 }
 
 func TestCancelKey(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", nil)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
 	cancelKey := func(key string) *worqr.CancelReport {
-		report, err := q.CancelKey(ctx, key)
-		is.NoErr(err)
-		return report
+		return sure(q.CancelKey(ctx, key))(t)
 	}
 	// Nothing.
 	report := cancelKey("key")
@@ -168,8 +157,7 @@ func TestCancelKey(t *testing.T) {
 
 // Also of a worker that is dead, and dies only now.
 func TestCancelKeyHeldByTheDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	victim, other := open(t, worqr.Options{Prefix: prefix, Lease: -1}), open(t, worqr.Options{Prefix: prefix})
 	q := victim.Queue("q")
@@ -177,11 +165,9 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 	must(t, q.StartWork(ctx))
 	put(t, q, "key", "a", nil)
 	task := take(t, q)
-	report, err := other.Queue("q").CancelKey(ctx, "key")
-	is.NoErr(err)
+	report := sure(other.Queue("q").CancelKey(ctx, "key"))(t)
 	put(t, q, "key", "after", nil)
-	_, err = other.FailWorker(ctx, victim.WorkerID())
-	is.NoErr(err)
+	sure(other.FailWorker(ctx, victim.WorkerID()))(t)
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
 	is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
@@ -193,29 +179,21 @@ func TestCancelKeyHeldByTheDead(t *testing.T) {
 }
 
 func TestEnqueueOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	for i := range 3 {
-		fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b"))
-		is.NoErr(err)
-		is.Equal(fresh, i == 0)
+		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), i == 0)
 	}
-	fresh, err := q.EnqueueOnce(t.Context(), "other", []byte("c"))
-	is.NoErr(err)
-	is.True(fresh)
+	is.True(sure(q.EnqueueOnce(t.Context(), "other", []byte("c")))(t))
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 }
 
 func TestEnqueueUnique(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
 	take := func() *worqr.Task {
-		task, err := q.StartTask(t.Context())
-		must(t, err)
-		return task
+		return sure(q.StartTask(t.Context()))(t)
 	}
 	enqueue(t, q, "u") // a plain twin, in front
 	is.NoErr(unique())
@@ -228,8 +206,7 @@ func TestEnqueueUnique(t *testing.T) {
 	is.True(is_(unique(), worqr.ErrDuplicate)) // it waits again
 	is.NoErr(take().Finish(t.Context()))
 	is.NoErr(unique())
-	_, err := q.Cancel(t.Context(), []byte("u"))
-	is.NoErr(err)
+	sure(q.Cancel(t.Context(), []byte("u")))(t)
 	is.NoErr(unique())
 	is.NoErr(q.Delete(t.Context()))
 	is.NoErr(unique())
@@ -237,8 +214,7 @@ func TestEnqueueUnique(t *testing.T) {
 
 // Verbs without Run.
 func TestVerbs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Name: "someone"})
 	q := p.Queue("q")
@@ -260,23 +236,15 @@ func TestVerbs(t *testing.T) {
 	is.True(is_(err, worqr.ErrNoTask))
 
 	enqueue(t, q, "a", "b", "c", "d")
-	front, err := q.Peek(ctx)
-	is.NoErr(err)
-	is.Equal(string(front), "a")
-	tasks, err := q.StartTasks(ctx, 3)
-	is.NoErr(err)
+	is.Equal(string(sure(q.Peek(ctx))(t)), "a")
+	tasks := sure(q.StartTasks(ctx, 3))(t)
 	is.Equal(payloads(tasks), []string{"a", "b", "c"})
 	is.True(tasks[0].Token < tasks[1].Token && tasks[1].Token < tasks[2].Token)
-	n, err := q.Len(ctx)
-	is.NoErr(err)
-	is.Equal(n, 1)
-	stats, err := q.Stats(ctx)
-	is.NoErr(err)
-	is.Equal(stats, worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
+	is.Equal(sure(q.Len(ctx))(t), 1)
+	is.Equal(sure(q.Stats(ctx))(t), worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
 
 	var running []string
-	for r, err := range q.Running(ctx) {
-		is.NoErr(err)
+	for r := range each(t, q.Running(ctx)) {
 		is.Equal(r.WorkerID, p.WorkerID())
 		is.True(time.Since(r.StartedAt) < time.Hour)
 		running = append(running, string(r.Payload))
@@ -291,8 +259,7 @@ func TestVerbs(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"b", "d"}) // the front
 
 	var workers []worqr.Worker
-	for w, err := range p.Workers(ctx) {
-		is.NoErr(err)
+	for w := range each(t, p.Workers(ctx)) {
 		workers = append(workers, w)
 	}
 	is.Equal(len(workers), 1)
@@ -301,8 +268,7 @@ func TestVerbs(t *testing.T) {
 	is.Equal(workers[0].PID, os.Getpid())
 	is.Equal(workers[0].Queues, []string{"q"})
 	var queues []string
-	for name, err := range p.Queues(ctx) {
-		is.NoErr(err)
+	for name := range each(t, p.Queues(ctx)) {
 		queues = append(queues, name)
 	}
 	is.Equal(queues, []string{"q"})
@@ -319,8 +285,7 @@ func TestVerbs(t *testing.T) {
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
 
 	is.NoErr(q.StartWork(ctx))
-	tasks, err = q.StartTasks(ctx, 10)
-	is.NoErr(err)
+	tasks = sure(q.StartTasks(ctx, 10))(t)
 	is.Equal(payloads(tasks), []string{"c", "b", "d"})
 	is.NoErr(p.StopWorker(ctx)) // puts them back, in their order
 	is.Equal(waiting(t, q), []string{"c", "b", "d"})
@@ -335,8 +300,7 @@ func TestVerbs(t *testing.T) {
 
 // A task that a test has made belongs to no worker, and can still be handed to a handler.
 func TestTaskMadeByHand(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	task := &worqr.Task{Payload: []byte("a")}
 	is.NoErr(task.Context().Err())
 	for _, end := range []func() error{

@@ -2,6 +2,7 @@ package worqr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -95,13 +96,18 @@ func (p *Peer) handles(queue string) bool {
 }
 
 // StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
-// the tasks to the front and stops serving the queue. It fails with ErrNotWorking if the
-// peer isn't serving it.
+// the tasks to the front and stops serving the queue, until StartWork. If Run served it, the
+// log says so. It fails with ErrNotWorking if the peer isn't serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
 	}
-	return q.wrap("stop work", q.peer.fleet.Leave(ctx, q.id))
+	p := q.peer
+	err := p.fleet.Leave(ctx, q.id)
+	if p.isRunning() && p.handles(q.id) && !errors.Is(err, ErrNotWorking) {
+		p.log.Info("worqr: no longer serving a queue; StopWork was called", "queue", q.id, "worker", p.WorkerID())
+	}
+	return q.wrap("stop work", err)
 }
 
 // joined is the queue for the fleet.

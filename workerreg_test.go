@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -18,8 +17,7 @@ import (
 // A StopWorker whose context has ended does not wait until Redis has said that the dead
 // are off the roster.
 func TestStopWorkerWaitsForNoRoster(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	way := redistest.NewLink(t, server.Addr())
 	c := redistest.Dial(t, server.URL())
@@ -33,14 +31,11 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	for _, cmd := range [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	working(t, p, "q")
 	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
-		n, err := redis.Int(c.Do("EXISTS", "p:worker:dead"))
-		is.NoErr(err)
-		return n == 0
+		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
 	})
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -52,8 +47,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 
 // A StopWorker that Run overtakes does nothing: what it would stop is the worker of Run.
 func TestStopWorkerBesideRun(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	registers, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -104,8 +98,7 @@ func TestStopWorkerBesideRun(t *testing.T) {
 
 // The id that a peer has before it is started is the one that it then has.
 func TestID(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	before := p.WorkerID()
 	is.NoErr(p.StartWorker(t.Context()))

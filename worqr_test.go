@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -18,8 +17,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 
 func TestEnqueueAndHandleInOrder(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -44,11 +42,9 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 
 // The zero options, as most people use them, including the namespace.
 func TestDefaults(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
-	p, err := worqr.Open(server.URL(), nil)
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), nil))(t)
 	defer p.Close()
 	q := p.Queue("q")
 	got := make(chan string, 1)
@@ -79,8 +75,7 @@ func TestExistingPool(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			p := worqr.New(pool(redistest.Worker(t, redistest.URL(), prefix)), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 			defer p.Close()

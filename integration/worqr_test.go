@@ -17,6 +17,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var (
@@ -62,8 +63,7 @@ func peers(t *testing.T, n int) []*worqr.Peer {
 	}
 	all := make([]*worqr.Peer, n)
 	for i := range all {
-		p, err := worqr.Open(url, opts)
-		must(t, err)
+		p := redistest.Sure(worqr.Open(url, opts))(t)
 		t.Cleanup(func() { must(t, p.Close()) })
 		all[i] = p
 	}
@@ -113,8 +113,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 
 func list(t *testing.T, tasks iter.Seq2[[]byte, error]) (all []string) {
 	t.Helper()
-	for payload, err := range tasks {
-		must(t, err)
+	for payload := range redistest.Each(t, tasks) {
 		all = append(all, string(payload))
 	}
 	return all
@@ -122,8 +121,7 @@ func list(t *testing.T, tasks iter.Seq2[[]byte, error]) (all []string) {
 
 func start(t *testing.T, q *worqr.Queue, n int) []*worqr.Task {
 	t.Helper()
-	tasks, err := q.StartTasks(t.Context(), n)
-	must(t, err)
+	tasks := redistest.Sure(q.StartTasks(t.Context(), n))(t)
 	if len(tasks) != n {
 		t.Fatalf("%d tasks instead of %d", len(tasks), n)
 	}
@@ -167,9 +165,7 @@ func TestThreePeersKeepTheOrder(t *testing.T) {
 	for i, task := range tasks {
 		is.Equal(string(task.Payload), want[i]) // in the order of their starts
 	}
-	stats, err := fleet[0].Queue("q").Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(stats, worqr.QueueStats{})
+	is.Equal(redistest.Sure(fleet[0].Queue("q").Stats(t.Context()))(t), worqr.QueueStats{})
 }
 
 func TestCancel(t *testing.T) {
@@ -191,13 +187,11 @@ func TestCancel(t *testing.T) {
 	is.NoErr(q.Enqueue(t.Context(), []byte("running"), []byte("waiting"), []byte("running"), []byte("next")))
 	is.Equal(receive(t, started), "running")
 
-	report, err := q.Cancel(t.Context(), []byte("waiting"))
-	is.NoErr(err)
+	report := redistest.Sure(q.Cancel(t.Context(), []byte("waiting")))(t)
 	is.NoErr(report.Wait(t.Context()))
 	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 0, 0})
 
-	report, err = q.Cancel(t.Context(), []byte("running"))
-	is.NoErr(err)
+	report = redistest.Sure(q.Cancel(t.Context(), []byte("running")))(t)
 	is.NoErr(report.Wait(t.Context()))
 	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 1, 0})
 	is.Equal(receive(t, ended), worqr.ErrCanceled)
@@ -246,9 +240,7 @@ func TestFailWorkerFences(t *testing.T) {
 	q := fleet[1].Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte("task")))
 	failed := receive(t, started)
-	n, err := fleet[1].FailWorker(t.Context(), failed)
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.Equal(redistest.Sure(fleet[1].FailWorker(t.Context(), failed))(t), 1)
 	one, two := receive(t, attempts), receive(t, attempts) // the failed worker comes back
 	is.Equal(one.cause, worqr.ErrEvicted)
 	is.True(errors.Is(one.late, worqr.ErrNotOwner))
@@ -271,8 +263,7 @@ func TestPauseAndResume(t *testing.T) {
 	is.NoErr(q.Enqueue(t.Context(), []byte("task")))
 	_, err := q.StartTask(t.Context())
 	is.True(errors.Is(err, worqr.ErrNoTask))
-	stats, err := q.Stats(t.Context())
-	is.NoErr(err)
+	stats := redistest.Sure(q.Stats(t.Context()))(t)
 	is.True(stats.Paused)
 	is.Equal(stats.Waiting, 1)
 	is.NoErr(q.Resume(t.Context()))
@@ -291,9 +282,7 @@ func TestEnqueueUniqueAndOnce(t *testing.T) {
 	is.NoErr(task.Finish(t.Context()))
 	is.NoErr(unique())
 	for _, want := range []bool{true, false, false} {
-		fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b"))
-		is.NoErr(err)
-		is.Equal(fresh, want)
+		is.Equal(redistest.Sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), want)
 	}
 	is.Equal(list(t, q.Tasks(t.Context())), []string{"u", "a", "b"})
 }
@@ -321,8 +310,7 @@ func TestEvents(t *testing.T) {
 	task.Result = []byte("result")
 	is.NoErr(task.Finish(t.Context()))
 	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: fleet[0].WorkerID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
-	_, err := q.Cancel(t.Context(), []byte("b"))
-	is.NoErr(err)
+	redistest.Sure(q.Cancel(t.Context(), []byte("b")))(t)
 	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})
 	is.NoErr(q.Delete(t.Context()))
 	is.Equal(event(), worqr.Event{Kind: worqr.EventDelete, Queue: "q"})

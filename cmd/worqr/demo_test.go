@@ -50,8 +50,7 @@ var story = []string{
 func TestDemo(t *testing.T) {
 	for name, url := range map[string]string{"in this process": "", "given": redistest.URL()} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			var out bytes.Buffer
 			c := demoCommand{Redis: url, Seconds: 6, Plain: true}
 			err := c.Run(t.Context(), &out)
@@ -87,10 +86,7 @@ func figures(t *testing.T, out string) map[string]int {
 	t.Helper()
 	n := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^ +(\d+)  (enqueued|finished|canceled|in the queue|still failed|lost|returned|started twice|retried|failed|on time)\b`).FindAllStringSubmatch(out, -1) {
-		v, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := redistest.Sure(strconv.Atoi(m[1]))(t)
 		n[m[2]] = v
 	}
 	if len(n) != 11 {
@@ -127,8 +123,7 @@ func TestInterrupted(t *testing.T) {
 		"serve the queue", "is put for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
 	} {
 		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := demoCommand{Seconds: 5}
@@ -163,9 +158,7 @@ func TestUnreachable(t *testing.T) {
 func TestJob(t *testing.T) {
 	is := is.New(t)
 	for _, j := range []job{film, mail, invoice, backup, photo(5), photo(12345)} {
-		again, err := readJob(j.payload())
-		is.NoErr(err)
-		is.Equal(again, j)
+		is.Equal(redistest.Sure(readJob(j.payload()))(t), j)
 	}
 	for _, bad := range []string{"", "x photo 1s", "1 photo x", "1 photo 1s more"} {
 		_, err := readJob([]byte(bad))

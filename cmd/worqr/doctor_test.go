@@ -10,7 +10,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -33,8 +32,7 @@ func command(t *testing.T, in string, args ...string) (out string, status int) {
 
 // The server endangers nothing, so that only what is planted is found.
 func TestCheck(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	conn := redistest.Dial(t, server.URL())
 	check := func(want int, says string, more ...string) {
@@ -48,33 +46,25 @@ func TestCheck(t *testing.T) {
 	check(exitWell, "0 errors, 0 warnings")
 	check(exitWell, "no queues under the prefix \"p\"")
 	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
-		_, err := conn.Do("LPUSH", key, canary)
-		is.NoErr(err)
+		redistest.Do(t, conn, "LPUSH", key, canary)
 	}
-	_, err := conn.Do("SET", "p:token:{q}", 5)
-	is.NoErr(err)
+	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
 	check(exitUnwell, "error (orphan)")
 	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and no worker serves the queue
 	check(exitUnwell, "warning (no-worker)")
-	n, err := redis.Int(conn.Do("LLEN", "p:queues:{q}"))
-	is.NoErr(err)
-	is.Equal(n, 2)
-	_, err = conn.Do("DEL", "p:queues:{q}")
-	is.NoErr(err)
+	is.Equal(redistest.Sure(redis.Int(conn.Do("LLEN", "p:queues:{q}")))(t), 2)
+	redistest.Do(t, conn, "DEL", "p:queues:{q}")
 	check(exitWell, "0 errors, 0 warnings")
 
 	// As an alert.
-	_, err = conn.Do("LPUSH", "p:queues:{q}", canary, canary, canary)
-	is.NoErr(err)
-	_, err = conn.Do("ZADD", "p:workers:{q}", 9007199254740991, "w1")
-	is.NoErr(err)
+	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
+	redistest.Do(t, conn, "ZADD", "p:workers:{q}", 9007199254740991, "w1")
 	check(exitWell, "0 warnings")
 	check(exitWell, "0 warnings", "--max-waiting", "3")
 	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
 	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
 	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
-	_, err = conn.Do("CONFIG", "SET", "appendonly", "no")
-	is.NoErr(err)
+	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
 	check(exitUnwell, "warning (persistence)")
 	check(exitWell, "0 warnings", "--ignore", "persistence")
 	check(exitFailed, "the kinds are", "--ignore", "perisstence")
@@ -83,13 +73,11 @@ func TestCheck(t *testing.T) {
 
 // Each flag is that option of the library, and no other.
 func TestCheckFlags(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	parse := func(args ...string) *checkCommand {
 		t.Helper()
 		var c cli
-		_, err := kong.Must(&c).Parse(append([]string{"check"}, args...))
-		is.NoErr(err)
+		redistest.Sure(kong.Must(&c).Parse(append([]string{"check"}, args...)))(t)
 		return &c.Check
 	}
 	c := parse(
@@ -124,12 +112,10 @@ func TestCheckFlags(t *testing.T) {
 
 // The payload is an argument or the input, to the byte.
 func TestExplain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	prefix := redistest.Prefix(t)
 	url := redistest.Worker(t, redistest.URL(), prefix)
-	p, err := worqr.Open(url, &worqr.Options{Prefix: prefix})
-	is.NoErr(err)
+	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)
 	defer p.Close()
 	q := p.Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte(canary)))
@@ -174,14 +160,12 @@ func (t typist) Fd() uintptr { return t.terminal.Fd() }
 // Who is to type the payload is told so, and apart from the explanation; nobody else is.
 func TestExplainWaits(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("needs a terminal of its own:", err)
 	}
 	defer terminal.Close() //nolint:errcheck // nothing was written to it
-	null, err := os.Open(os.DevNull)
-	is.NoErr(err)
+	null := redistest.Sure(os.Open(os.DevNull))(t)
 	defer null.Close() //nolint:errcheck // it was only read
 	prefix := redistest.Prefix(t)
 	url := redistest.Worker(t, redistest.URL(), prefix)

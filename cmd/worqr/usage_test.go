@@ -49,17 +49,14 @@ func TestArgumentsAreSecret(t *testing.T) {
 
 // The demo says where its Redis is, and not how it logs in there.
 func TestPlace(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	for given, want := range map[string]string{
 		"redis://" + canary + "@host":                  "Redis at redis://host",
 		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
 		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
 		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
 	} {
-		b, err := openBroker(given)
-		is.NoErr(err)
-		is.Equal(b.where, want)
+		is.Equal(redistest.Sure(openBroker(given))(t).where, want)
 	}
 }
 
@@ -94,7 +91,6 @@ func acted(text string) bool {
 // What a hostile writer has put into Redis is quoted.
 func TestHostileWriter(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	url := redistest.URL()
@@ -111,8 +107,7 @@ func TestHostileWriter(t *testing.T) {
 		{"SADD", prefix + ":workers", attack}, {"SADD", prefix + ":registry", attack},
 		{"HSET", prefix + ":rounds:{q}", attack, 1}, {"ZADD", prefix + ":idle:{q}", 1, attack}, {"HSET", prefix + ":unique:{q}", attack, attack},
 	} {
-		_, err := conn.Do(c[0].(string), c[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, conn, c[0].(string), c[1:]...)
 	}
 	for _, args := range [][]string{{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"check", "--lease", "150ms"}} {
 		out, status := command(t, "", append(args, "--redis", url, "--prefix", prefix)...)
@@ -125,9 +120,7 @@ func TestHostileWriter(t *testing.T) {
 // So is what a hostile server says.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close() //nolint:errcheck // nothing follows
 	go func() {
 		for {

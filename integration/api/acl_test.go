@@ -28,10 +28,9 @@ const ruled, letters = "worqr", "emails"
 // as returns a peer of a role of docs/security.md.
 func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 	t.Helper()
-	p, err := worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
+	p := sure(worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
 		Prefix: ruled, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	})
-	must(t, err)
+	}))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -39,9 +38,7 @@ func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 // undenied fails the test if anybody was denied anything since ACL LOG RESET.
 func undenied(t testing.TB, c redis.Conn) {
 	t.Helper()
-	entries, err := redis.Values(c.Do("ACL", "LOG"))
-	must(t, err)
-	for _, e := range entries {
+	for _, e := range sure(redis.Values(c.Do("ACL", "LOG")))(t) {
 		t.Errorf("denied: %s", e)
 	}
 }
@@ -50,20 +47,17 @@ func undenied(t testing.TB, c redis.Conn) {
 // long, scripts are flushed, or a worker is idle; and it is not denied anything while
 // it does so.
 func TestProducerRule(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	worker := as(t, server, "worker")
 	q := as(t, server, "producer").Queue(letters)
 	for range 2 { // where nobody is, and where the queue has been deleted
 		enqueue(t, q, "first")
-		listed, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-		is.NoErr(err)
+		listed := sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t)
 		is.Equal(listed, []string{letters})
 		is.NoErr(worker.Queue(letters).Delete(t.Context()))
-		listed, err = redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-		is.NoErr(err)
+		listed = sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t)
 		is.Equal(listed, []string{})
 	}
 	starts, _ := counting(t, worker, letters, nil)
@@ -71,13 +65,10 @@ func TestProducerRule(t *testing.T) {
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
 	idle(t, worker.Queue(letters), 1)
-	_, err := c.Do("SCRIPT", "FLUSH")
-	is.NoErr(err)
-	fresh, err := q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
-	is.NoErr(err)
+	redistest.Do(t, c, "SCRIPT", "FLUSH")
+	fresh := sure(q.EnqueueOnce(t.Context(), "nonce", []byte("b")))(t)
 	is.True(fresh)
-	fresh, err = q.EnqueueOnce(t.Context(), "nonce", []byte("b"))
-	is.NoErr(err)
+	fresh = sure(q.EnqueueOnce(t.Context(), "nonce", []byte("b")))(t)
 	is.True(!fresh)
 	receive(t, starts, 1)
 	is.NoErr(worker.Queue(letters).Pause(t.Context()))
@@ -89,38 +80,30 @@ func TestProducerRule(t *testing.T) {
 	receive(t, starts, 1)
 	enqueue(t, q, numbers("", 5001)...) // in pages
 	receive(t, starts, 5001)
-	names, err := redis.Strings(c.Do("SMEMBERS", ruled+":registry"))
-	is.NoErr(err)
-	is.Equal(names, []string{letters})
+	is.Equal(sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t), []string{letters})
 	undenied(t, c)
 }
 
 // A producer that may not list the queue is told so once, and neither fails nor
 // connects anew with each task.
 func TestProducerWithoutRegistry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	rule := slices.DeleteFunc(redistest.Rule(t, "producer", ruled), func(w string) bool { return strings.Contains(w, "registry") })
-	_, err := c.Do("ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
 	q := openAt(t, "redis://app:SECRET@"+server.Addr(), worqr.Options{Prefix: ruled}).Queue(letters)
 	for range 5 {
 		enqueue(t, q, "a")
 	}
-	entries, err := redis.Values(c.Do("ACL", "LOG"))
-	is.NoErr(err)
+	entries := sure(redis.Values(c.Do("ACL", "LOG")))(t)
 	is.Equal(len(entries), 1)
-	first, err := redis.Values(entries[0], nil)
-	is.NoErr(err)
-	is.Equal(first[:2], []any{[]byte("count"), int64(1)})
+	is.Equal(sure(redis.Values(entries[0], nil))(t)[:2], []any{[]byte("count"), int64(1)})
 }
 
 // The observer of docs/security.md can look at everything.
 func TestObserverRule(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	worker := as(t, server, "worker")
@@ -133,32 +116,22 @@ func TestObserverRule(t *testing.T) {
 
 	p := as(t, server, "observer")
 	seen := p.Queue(letters)
-	s, err := seen.Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(s, worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
-	n, err := seen.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 2)
-	front, err := seen.Peek(t.Context())
-	is.NoErr(err)
-	is.Equal(string(front), "c")
+	is.Equal(sure(seen.Stats(t.Context()))(t), worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
+	is.Equal(sure(seen.Len(t.Context()))(t), 2)
+	is.Equal(string(sure(seen.Peek(t.Context()))(t)), "c")
 	is.Equal(waiting(t, seen), []string{"c", "later"})
 	is.Equal(failedPayloads(t, seen), []string{"a"})
-	for r, err := range seen.Running(t.Context()) {
-		is.NoErr(err)
+	for r := range each(t, seen.Running(t.Context())) {
 		is.Equal(string(r.Payload), "b")
 	}
-	for w, err := range p.Workers(t.Context()) {
-		is.NoErr(err)
+	for w := range each(t, p.Workers(t.Context())) {
 		is.Equal(w.ID, worker.WorkerID())
 	}
-	for name, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
+	for name := range each(t, p.Queues(t.Context())) {
 		is.Equal(name, letters)
 	}
 	for _, queues := range [][]string{nil, {letters}} {
-		for e, err := range p.Events(t.Context(), queues...) {
-			is.NoErr(err)
+		for e := range each(t, p.Events(t.Context(), queues...)) {
 			if e.Kind == worqr.EventSync {
 				enqueue(t, q, "d")
 				continue
@@ -180,8 +153,7 @@ func TestDenials(t *testing.T) {
 		"LPUSH worqr:queues:{emails} task", "LPUSH worqr:queues:{other} task", "LPUSH other:queues:{emails} task",
 		"HSET worqr:keyed:{emails}:k:ann payload task",
 	} {
-		_, err := c.Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(strings.Fields(cmd))...)
-		must(t, err)
+		redistest.Do(t, c, "EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(strings.Fields(cmd))...)
 	}
 	before := redistest.Keys(t, c, "*")
 	for role, commands := range map[string]string{
@@ -298,8 +270,7 @@ func keysOf(s keys.Space, name, part string) (all []string) {
 // Each rule names each kind of key, and nothing else; the producer's names the keys of the
 // verbs that are for it.
 func TestRulesNameKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	named := func(role string) (all []string) {
 		for _, w := range redistest.Rule(t, role, ruled) {
 			if _, key, ok := strings.Cut(w, "~"); ok && !strings.HasPrefix(w, "(") {
@@ -339,12 +310,9 @@ func TestSiblingPrefixes(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	for _, role := range []string{"worker", "doctor", "observer"} {
-		_, err := c.Do("ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
-		must(t, err)
+		redistest.Do(t, c, "ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
 		may := func(command ...any) string {
-			says, err := redis.String(c.Do("ACL", append([]any{"DRYRUN", role}, command...)...))
-			must(t, err)
-			return says
+			return sure(redis.String(c.Do("ACL", append([]any{"DRYRUN", role}, command...)...)))(t)
 		}
 		for _, prefix := range append(siblings, ruled) {
 			own := prefix == ruled
@@ -380,13 +348,11 @@ func TestSiblingPrefixes(t *testing.T) {
 // A worker of one fleet neither reads what another one's tasks hold nor stops them, though
 // their prefixes begin in the same way.
 func TestSiblingFleets(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	spy := redistest.As(t, server.URL(), "worker", ruled)
 	for _, prefix := range siblings {
-		p, err := worqr.Open(redistest.As(t, server.URL(), "worker", prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
-		is.NoErr(err)
+		p := sure(worqr.Open(redistest.As(t, server.URL(), "worker", prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer p.Close() //nolint:errcheck // the server goes
 		q := working(t, p, letters)
 		enqueue(t, q, "task", "task")
@@ -410,8 +376,7 @@ func TestSiblingFleets(t *testing.T) {
 // The verbs that a role is not for fail with Redis's denial, and do not leave
 // something half done.
 func TestDeniedVerbs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	enqueue(t, as(t, server, "worker").Queue(letters), "task")
@@ -454,8 +419,7 @@ func TestCheckAsWorker(t *testing.T) {
 // of the driver, and no others; those of the other roles are among them, but for what
 // the doctor looks with.
 func TestRulesAreLeast(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	used := map[string]bool{}
 	for _, w := range strings.Fields("AUTH SELECT PING ECHO EVAL EVALSHA SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE") {
 		used[w] = true // ECHO is how redigo's pool takes back a connection that was subscribed
@@ -506,11 +470,9 @@ func TestRulesAreLeast(t *testing.T) {
 
 // A user who may not publish: messages are hints, and everything else works.
 func TestMayNotPublish(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
-	_, err := redistest.Dial(t, server.URL()).Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	starts, _ := counting(t, p, "q", nil)
 	q := p.Queue("q")

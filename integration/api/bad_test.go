@@ -51,8 +51,7 @@ func TestBadNames(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	_, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: "a{b}"})
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
@@ -82,8 +81,7 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	panics(t, "no pool", func() { worqr.New(nil, nil) })
 	p := open(t, worqr.Options{})
@@ -115,15 +113,12 @@ func TestMisuse(t *testing.T) {
 	over, end := context.WithCancel(ctx)
 	end()
 	is.True(is_(q.Enqueue(over, []byte("a")), context.Canceled))
-	n, err := q.Len(ctx)
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(sure(q.Len(ctx))(t), 0)
 }
 
 // Any bytes are a payload.
 func TestPayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t) // which stands still for a while
 	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "a:b_c*?[]é")
 	for _, payload := range []string{
@@ -131,18 +126,14 @@ func TestPayloads(t *testing.T) {
 		strings.Repeat("\x00\xff", 8<<20), // 16 MiB
 	} {
 		is.NoErr(q.Enqueue(t.Context(), []byte(payload)))
-		front, err := q.Peek(t.Context())
-		is.NoErr(err)
-		is.True(string(front) == payload)
-		task, err := q.StartTask(t.Context())
-		is.NoErr(err)
+		is.True(string(sure(q.Peek(t.Context()))(t)) == payload)
+		task := sure(q.StartTask(t.Context()))(t)
 		is.True(string(task.Payload) == payload)
 		is.NoErr(task.Stop(t.Context()))
 		is.Equal(cancel(t, q, payload).Removed, 1)
 		is.NoErr(q.EnqueueUnique(t.Context(), []byte(payload)))
 		is.True(is_(q.EnqueueUnique(t.Context(), []byte(payload)), worqr.ErrDuplicate))
-		task, err = q.StartTask(t.Context())
-		is.NoErr(err)
+		task = sure(q.StartTask(t.Context()))(t)
 		task.Result = []byte(payload)
 		is.NoErr(task.Finish(t.Context()))
 	}
@@ -156,10 +147,8 @@ func TestPayloads(t *testing.T) {
 // Redis is not there, or does not want us: a clear error from every verb, at
 // once.
 func TestNoRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	is := parallel(t)
+	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	absent := "redis://:hunter2@" + l.Addr().String()
 	is.NoErr(l.Close())
 	guarded := redistest.Start(t, "--requirepass", "secret")
@@ -188,35 +177,30 @@ func TestNoRedis(t *testing.T) {
 
 // A replica refuses what writes; when it is promoted, the same peer works.
 func TestReplica(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, q, 1)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
-	is.NoErr(err)
-	err = q.Enqueue(t.Context(), []byte("a"))
+	redistest.Do(t, c, "REPLICAOF", "127.0.0.1", "1")
+	err := q.Enqueue(t.Context(), []byte("a"))
 	is.True(err != nil && strings.Contains(err.Error(), "READONLY") && !is_(err, worqr.ErrUnknownOutcome))
-	_, err = c.Do("REPLICAOF", "NO", "ONE")
-	is.NoErr(err)
+	redistest.Do(t, c, "REPLICAOF", "NO", "ONE")
 	is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // at once: the connection was dropped
 	receive(t, starts, 1)
 }
 
 // A full Redis refuses new work, and everything else goes on until it is empty.
 func TestFullRedis(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
 	enqueue(t, q, numbers("", 500)...)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("CONFIG", "SET", "maxmemory", "1")
-	is.NoErr(err)
+	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", "1")
 	for verb, err := range map[string]error{"Enqueue": q.Enqueue(t.Context(), []byte("x")), "EnqueueUnique": q.EnqueueUnique(t.Context(), []byte("x"))} {
 		if err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("%s: %v", verb, err)
@@ -226,14 +210,11 @@ func TestFullRedis(t *testing.T) {
 	is.NoErr(q.Resume(t.Context()))
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	oq := working(t, other, "q") // a new member, and one that will be failed
-	_, err = oq.StartTasks(t.Context(), 10)
-	is.NoErr(err)
+	sure(oq.StartTasks(t.Context(), 10))(t)
 	is.Equal(cancel(t, q, "499").Removed, 1)
 	starts, _ := counting(t, p, "q", nil)
 	receive(t, starts, 489)
-	n, err := p.FailWorker(t.Context(), other.WorkerID())
-	is.NoErr(err)
-	is.Equal(n, 10)
+	is.Equal(sure(p.FailWorker(t.Context(), other.WorkerID()))(t), 10)
 	receive(t, starts, 10)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
 }
@@ -241,19 +222,15 @@ func TestFullRedis(t *testing.T) {
 // Somebody else's key under one of our names: a clear error, and nothing is
 // half done or lost.
 func TestForeignKeys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b")
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
-	_, err = c.Do("RENAME", prefix+":queues:{q}", prefix+":aside")
-	is.NoErr(err)
-	_, err = c.Do("SET", prefix+":queues:{q}", "foreign")
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
+	redistest.Do(t, c, "RENAME", prefix+":queues:{q}", prefix+":aside")
+	redistest.Do(t, c, "SET", prefix+":queues:{q}", "foreign")
 	_, start := q.StartTask(t.Context())
 	for verb, err := range map[string]error{
 		"Enqueue": q.Enqueue(t.Context(), []byte("x")), "StartTask": start, "Stop": task.Stop(t.Context()),
@@ -262,8 +239,7 @@ func TestForeignKeys(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	_, err = c.Do("RENAME", prefix+":aside", prefix+":queues:{q}")
-	is.NoErr(err)
+	redistest.Do(t, c, "RENAME", prefix+":aside", prefix+":queues:{q}")
 	is.NoErr(task.Stop(t.Context())) // it was still ours
 	is.Equal(waiting(t, q), []string{"a", "b"})
 }
@@ -271,14 +247,12 @@ func TestForeignKeys(t *testing.T) {
 // What cannot go back since the user may not move it is not taken for somebody else's
 // key. It goes back once the user may.
 func TestReturnIsForbidden(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	allow := func(rule ...any) {
 		t.Helper()
-		_, err := c.Do("ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
-		is.NoErr(err)
+		redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
 	}
 	allow("on", ">secret", "~*", "&*", "+@all", "-lmove")
 	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
@@ -289,8 +263,7 @@ func TestReturnIsForbidden(t *testing.T) {
 	is.True(err != nil && !strings.Contains(err.Error(), ": WRONGTYPE"))
 	is.True(strings.Contains(err.Error(), "this user may not use a command"))
 	allow("+lmove")
-	_, err = p.Sweep(t.Context())
-	is.NoErr(err)
+	sure(p.Sweep(t.Context()))(t)
 	is.Equal(waiting(t, q), []string{"a"})
 }
 
@@ -300,25 +273,22 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 			enqueue(t, q, "a")
 			task := take(t, q)
 			foreign := prefix + ":failed:" + kind + ":{q}"
-			_, err := c.Do("SET", foreign, "foreign")
-			is.NoErr(err)
-			err = task.Fail(t.Context(), errors.New("no"))
+			redistest.Do(t, c, "SET", foreign, "foreign")
+			err := task.Fail(t.Context(), errors.New("no"))
 			if kind == "schedule" || kind == "contents" {
 				is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 				is.NoErr(task.Context().Err()) // still ours
 			} else {
 				is.NoErr(err) // these are for those who work on it
 			}
-			_, err = c.Do("DEL", foreign)
-			is.NoErr(err)
+			redistest.Do(t, c, "DEL", foreign)
 			is.NoErr(task.Fail(t.Context(), errors.New("no")))
 			is.Equal(failedPayloads(t, q), []string{"a"})
 			s := stats(t, q)
@@ -330,8 +300,7 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 // Somebody else's key where a task of the schedule was: that one is lost, the
 // others start, and the worker does not go round in circles.
 func TestForeignEntry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -343,15 +312,13 @@ func TestForeignEntry(t *testing.T) {
 	}, &worqr.HandleOptions{Concurrency: 8})
 	put(t, q, "x", "x", nil)
 	put(t, q, "y", "y", nil)
-	_, err := c.Do("SET", "p:keyed:{q}:k:x", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", "p:keyed:{q}:k:x", "foreign")
 	run(t, p)
 	is.Equal(receive(t, started, 1), []string{"y"})
 	eventually(t, "y is finished", func() bool { return p.Stats().Finished == 1 })
 	idle(t, q, 1)
 	silent(t, server)
-	_, err = c.Do("DEL", "p:keyed:{q}:k:x")
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", "p:keyed:{q}:k:x")
 	put(t, q, "x", "x", nil)
 	is.Equal(receive(t, started, 1), []string{"x"})
 	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })

@@ -161,13 +161,11 @@ func timed(b *testing.B, do func()) {
 
 // redisMicros is the processor time that Redis has used.
 func redisMicros(b *testing.B, conn redis.Conn) (sum float64) {
-	info, err := redis.String(conn.Do("INFO", "cpu"))
-	must(b, err)
+	info := sure(redis.String(conn.Do("INFO", "cpu")))(b)
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if slices.Contains([]string{"used_cpu_user", "used_cpu_sys"}, name) {
-			seconds, err := strconv.ParseFloat(value, 64)
-			must(b, err)
+			seconds := sure(strconv.ParseFloat(value, 64))(b)
 			sum += 1e6 * seconds
 		}
 	}

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestCancelWaiting(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	enqueue(t, q, "a", "b", "a", "c", "a")
@@ -35,8 +33,7 @@ func TestCancelWaiting(t *testing.T) {
 // Running copies are stopped wherever they run, other tasks go on, and a copy
 // that is enqueued afterwards is not touched.
 func TestCancelRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	sa, ca := held(t, a, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -76,8 +73,7 @@ func TestCancelRunning(t *testing.T) {
 
 // A handler that finishes in spite of it has finished first.
 func TestCancelFinished(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 1)
@@ -97,8 +93,7 @@ func TestCancelFinished(t *testing.T) {
 
 // Cancels that hit tasks in the moment of their start.
 func TestCancelStarting(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
@@ -113,27 +108,23 @@ func TestCancelStarting(t *testing.T) {
 	}
 	is.Equal(len(causes), stopped)
 	is.Equal(len(starts), stopped)
-	s, err := q.Stats(t.Context())
-	is.NoErr(err)
+	s := sure(q.Stats(t.Context()))(t)
 	is.Equal(s.Running+s.Waiting, 0)
 	t.Logf("%d were removed and %d stopped", removed, stopped)
 }
 
 // A message that is lost costs a beat: the log says the same.
 func TestCancelWithoutMessage(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
 	p := openAt(t, "redis://mute:x@"+server.Addr(), worqr.Options{Prefix: prefix})
 	_, _ = c.Do("ACL", "SETUSER", "mute", "&"+prefix+"_nothing")
 	starts, causes := held(t, p, "q", nil)
 	other := openAt(t, server.URL(), worqr.Options{Prefix: prefix})
-	_, err = c.Do("ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "mute", "allchannels", "-subscribe", "-psubscribe")
 	enqueue(t, other.Queue("q"), "a")
 	receive(t, starts, 1)
 	report := cancel(t, other.Queue("q"), "a")
@@ -144,8 +135,7 @@ func TestCancelWithoutMessage(t *testing.T) {
 
 // What a killed peer held is dropped, not returned.
 func TestCancelHeldByTheDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
 	victim := spawn(t, c)
 	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
@@ -165,12 +155,10 @@ func TestCancelHeldByTheDead(t *testing.T) {
 // Tasks that were taken by hand are told through their context, and dropped
 // when they are stopped, are to be tried again, or have failed.
 func TestCancelTakenByHand(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "a", "a", "b")
-	tasks, err := q.StartTasks(t.Context(), 4)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 4))(t)
 	report := cancel(t, q, "a")
 	for _, task := range tasks[:3] {
 		<-task.Context().Done()
@@ -189,8 +177,7 @@ func TestCancelTakenByHand(t *testing.T) {
 // Wait ends with its context when a handler does not stop, and may be called
 // again; another payload's cancel is not held up.
 func TestCancelOfAStubbornHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started, release := make(chan string, 2), make(chan struct{})
@@ -219,8 +206,7 @@ func TestCancelOfAStubbornHandler(t *testing.T) {
 
 // Many cancels at once, of the same and of different payloads.
 func TestCancelConcurrently(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
@@ -240,17 +226,14 @@ func TestCancelConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s, err := q.Stats(t.Context())
-	is.NoErr(err)
-	is.Equal(s.Running, 0)
+	is.Equal(sure(q.Stats(t.Context()))(t).Running, 0)
 	is.Equal(p.Stats().Canceled, int64(64))
 }
 
 // A task that is to go back, and cannot since a key holds something else, is still held:
 // its cancel is not over before it is gone.
 func TestCancelOfWhatCannotGoBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
 	started, answered, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -275,14 +258,12 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	receiveClosed(t, started)
 	leave() // so that it is to go back
 	is.True(is_(receive(t, left, 1)[0], context.Canceled))
-	_, err := c.Do("SET", "p:queues:{q}", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", "p:queues:{q}", "foreign")
 	close(answered)
 	receiveClosed(t, refused)
-	_, err = q.StartTask(t.Context())
+	_, err := q.StartTask(t.Context())
 	is.True(err != nil) // the refusal was taken in before
-	_, err = c.Do("DEL", "p:queues:{q}")
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", "p:queues:{q}")
 
 	report := cancel(t, other, "x")
 	wait(t, report)
@@ -293,8 +274,7 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 // An answer that brings a task comes when its worker was failed, and the task canceled: no
 // handler begins it.
 func TestCancelBeforeTheStartIsKnown(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	look := redistest.Dial(t, server.URL())
 	started, answered := make(chan struct{}), make(chan struct{})
@@ -338,20 +318,16 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 
 // Wait returns when what ran at that cancel has ended, whatever others cancel afterwards.
 func TestCancelAgainAndAgain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "x", "y", "y")
-	tasks, err := q.StartTasks(t.Context(), 1)
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 1))(t)
 	first := cancel(t, q, "x")
 	<-tasks[0].Context().Done()
 	is.NoErr(tasks[0].Stop(t.Context()))
 	for range 3 { // each time one that doesn't stop runs, and is canceled
 		enqueue(t, q, "x")
-		others, err := q.StartTasks(t.Context(), 3)
-		is.NoErr(err)
-		for _, o := range others {
+		for _, o := range sure(q.StartTasks(t.Context(), 3))(t) {
 			if string(o.Payload) == "y" {
 				is.NoErr(o.Finish(t.Context()))
 			}
@@ -364,8 +340,7 @@ func TestCancelAgainAndAgain(t *testing.T) {
 
 // Cancels that others publish are looked up a page at a time, until all are.
 func TestCancelBurst(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 350})
@@ -376,8 +351,7 @@ func TestCancelBurst(t *testing.T) {
 	for _, payload := range payloads {
 		is.NoErr(c.Send("PUBLISH", prefix+"_{q}_cancel", payload))
 	}
-	_, err := c.Do("")
-	is.NoErr(err)
+	redistest.Do(t, c, "")
 	for _, cause := range receive(t, causes, 350) {
 		is.Equal(cause, worqr.ErrCanceled)
 	}
@@ -385,8 +359,7 @@ func TestCancelBurst(t *testing.T) {
 
 // The payload of a large cancel doesn't travel to the workers, who know it by its digest.
 func TestCancelLarge(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", nil)
@@ -428,8 +401,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	options := worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond}
 	must(t, q.SetOptions(&options)) // has it look
 	eventually(t, "it is taken", func() bool { return queueStats(t, oq).Running == 1 })
-	_, err := oq.Cancel(t.Context(), []byte("a"))
-	must(t, err)
+	sure(oq.Cancel(t.Context(), []byte("a")))(t)
 	link.Deafen(false)
 	link.Cut()
 	eventually(t, "it is disowned, if it was begun", func() bool {
@@ -462,8 +434,7 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -491,15 +462,13 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 		"an old log":     "ZADD %:canceled:{q} 1 " + sha("x"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			c := redistest.Conn(t)
 			do := func(command string) {
 				t.Helper()
 				words := strings.Fields(strings.ReplaceAll(command, "%", prefix))
-				_, err := c.Do(words[0], redis.Args{}.AddFlat(words[1:])...)
-				is.NoErr(err)
+				redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
 			}
 			do("SET %:token:{q} 5")
 			do("ZADD %:workers:{q} " + far + " w1")
@@ -517,8 +486,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 // A cancel whose record alone is lost waits for what runs all the same, and has no
 // figures.
 func TestCancelWithoutRecord(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -526,8 +494,7 @@ func TestCancelWithoutRecord(t *testing.T) {
 	task := take(t, q)
 	report := cancel(t, q, "x")
 	<-task.Context().Done()
-	_, err := c.Do("DEL", prefix+":cancel:{q}:"+sha("x"))
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", prefix+":cancel:{q}:"+sha("x"))
 	ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer end()
 	is.True(is_(report.Wait(ctx), context.DeadlineExceeded))
@@ -547,8 +514,7 @@ func waitAll(t testing.TB, report *worqr.CancelReport) error {
 // A cancel message that comes late, when a copy that was enqueued after the
 // cancel runs: that one is spared.
 func TestLateCancelMessage(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -558,16 +524,14 @@ func TestLateCancelMessage(t *testing.T) {
 	receive(t, starts, 2)
 	c := redistest.Conn(t)
 	for _, payload := range []string{"x", "y"} { // of y, no cancel is on record
-		_, err := c.Do("PUBLISH", prefix+"_{q}_cancel", payload)
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
 	}
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled}) // y, asked for together with x or after it
 	is.Equal(len(causes), 0)
 	var running []string
 	eventually(t, "only x runs", func() bool {
 		running = nil
-		for r, err := range q.Running(t.Context()) {
-			is.NoErr(err)
+		for r := range each(t, q.Running(t.Context())) {
 			running = append(running, string(r.Payload))
 		}
 		return len(running) == 1

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -123,8 +121,7 @@ func TestPriorityGrid(t *testing.T) {
 // Whatever the queues weigh, together they occupy no more than Capacity, nothing
 // is left, and a full peer goes on once something ends.
 func TestCapacity(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const capacity, each = 6, 60
 	p := open(t, worqr.Options{Capacity: capacity})
 	var mu sync.Mutex
@@ -190,8 +187,7 @@ func TestCapacity(t *testing.T) {
 // A queue that finds less to do than it was given room for leaves the rest to
 // others.
 func TestCapacityIsNotHoarded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const capacity = 300
 	p := open(t, worqr.Options{Capacity: capacity})
 	started, release := make(chan string, 1000), make(chan struct{}, 1000)
@@ -249,8 +245,7 @@ func TestOptionsHoardNothing(t *testing.T) {
 // A lower Concurrency holds for all but what is being asked for: nothing that the
 // higher one kept for later rounds is used.
 func TestConcurrencyLowered(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const tasks = 100
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,8 +16,7 @@ import (
 // What becomes due starts at once on peers that have nothing to do, and wakes
 // only one of them; so does what is put before it.
 func TestClock(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	const peers = 4
 	lease := 30 * time.Second // no beat helps
@@ -56,9 +54,7 @@ func TestClock(t *testing.T) {
 		t.Errorf("%d scripts were called for one task that came due", steps)
 	}
 	is.Equal(stats(t, q).Scheduled, 1)
-	removed, err := q.RemoveKey(t.Context(), "far")
-	is.NoErr(err)
-	is.True(removed)
+	is.True(sure(q.RemoveKey(t.Context(), "far"))(t))
 }
 
 // Whoever keeps the time hands it over when it gets busy, when it is killed,
@@ -67,8 +63,7 @@ func TestClockIsHandedOver(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"busy", "shut down", "failed", "paused"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			started, release := make(chan string, 10), make(chan struct{})
 			var peers []*worqr.Peer
@@ -94,13 +89,11 @@ func TestClockIsHandedOver(t *testing.T) {
 			c := redistest.Conn(t)
 			keeper := ""
 			eventually(t, "somebody keeps the time", func() bool {
-				last, err := redis.Strings(c.Do("ZRANGE", prefix+":idle:{q}", -1, -1, "WITHSCORES"))
-				is.NoErr(err)
+				last := sure(redis.Strings(c.Do("ZRANGE", prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
 				if len(last) == 2 && stats(t, q).IdleWorkers == 2 {
 					score, err := redis.Float64(last[1], nil)
 					if err != nil {
-						_, err = fmt.Sscan(last[1], &score)
-						is.NoErr(err)
+						sure(fmt.Sscan(last[1], &score))(t)
 					}
 					if score >= 1<<43 {
 						keeper = last[0]
@@ -123,8 +116,7 @@ func TestClockIsHandedOver(t *testing.T) {
 			case "shut down":
 				stops[keeper]()
 			case "failed":
-				_, err := other.FailWorker(t.Context(), keeper)
-				is.NoErr(err)
+				sure(other.FailWorker(t.Context(), keeper))(t)
 			case "paused":
 				is.NoErr(q.Pause(t.Context()))
 				eventually(t, "it is due", func() bool { _, err := q.Peek(t.Context()); return err == nil })
@@ -145,8 +137,7 @@ func TestClockHearsOfAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"resume", "finish", "fail", "retry", "requeue"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			hand := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Minute}), "q")
 			put(t, hand, "key", "held", nil)
@@ -178,8 +169,7 @@ func TestClockHearsOfAll(t *testing.T) {
 				want = "held"
 			case "requeue":
 				is.NoErr(task.Fail(ctx, errors.New("no")))
-				_, err := q.RequeueAllFailed(ctx)
-				is.NoErr(err)
+				sure(q.RequeueAllFailed(ctx))(t)
 				want = "held"
 			}
 			since := time.Now()
@@ -192,8 +182,7 @@ func TestClockHearsOfAll(t *testing.T) {
 // Whoever keeps the time hears of what is planned also while something that is
 // due stands before it, which nobody may start yet.
 func TestClockBehindWhatIsDue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	accused(t, redistest.URL(), prefix, "q", 2)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // no beat helps

@@ -43,8 +43,7 @@ func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer
 }
 
 func TestCommandExitStatus(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	before := []byte("before")
 	task := &worqr.Task{Result: before}
 
@@ -71,8 +70,7 @@ func TestCommandExitStatus(t *testing.T) {
 // Through a queue: the result is published, and an attempt that fails is
 // followed by another.
 func TestCommandServesQueue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	dir := t.TempDir()

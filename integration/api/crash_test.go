@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -23,8 +22,7 @@ import (
 // Of what a dead worker holds it is told when that will be over, or that nobody is
 // there to see to it.
 func TestExplainDead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 500 * time.Millisecond, Concurrency: 1, Hold: true}
 	child := spawn(t, c)
@@ -34,9 +32,7 @@ func TestExplainDead(t *testing.T) {
 	child.Kill()
 	var e *worqr.Explanation
 	eventually(t, "the lease has lapsed", func() bool {
-		var err error
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
+		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return !slices.Equal(told(e), []string{"running"})
 	})
 	is.Equal(told(e), []string{"running lease-expired no-worker"})
@@ -44,15 +40,13 @@ func TestExplainDead(t *testing.T) {
 
 	looked := time.Now()
 	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
-	e, err := q.Explain(t.Context(), []byte("a"))
-	is.NoErr(err)
+	e = sure(q.Explain(t.Context(), []byte("a")))(t)
 	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // else it was returned meanwhile
 		is.True(e.Copies[0].EvictAt.After(looked))
 		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
 	eventually(t, "it waits again", func() bool {
-		e, err = q.Explain(t.Context(), []byte("a"))
-		is.NoErr(err)
+		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return slices.Equal(told(e), []string{"waiting busy"})
 	})
 }
@@ -60,8 +54,7 @@ func TestExplainDead(t *testing.T) {
 // A killed process: its tasks go to the front, in the order in which they had
 // started, and nobody else is disturbed.
 func TestKilledPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true, Lease: time.Second}
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	tasks, theirs, behind := numbers("", 10), numbers("theirs", 6), numbers("behind", 4)
@@ -95,8 +88,7 @@ func TestKilledPeer(t *testing.T) {
 // started first, before the others have made many beats. How long that takes is for the
 // bench to measure; a busy machine beats late.
 func TestKilledPeerRecoversInTime(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := childConfig{URL: server.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true}
 	q := openAt(t, server.URL(), worqr.Options{Prefix: c.Prefix}).Queue("q")
@@ -130,8 +122,7 @@ func TestKilledPeerRecoversInTime(t *testing.T) {
 // A paused process: what it does late is refused, its handlers' contexts end,
 // and it is back at work by itself, under a new id.
 func TestPausedPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true}
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue("q")
 	zombie := spawn(t, c)
@@ -143,8 +134,7 @@ func TestPausedPeer(t *testing.T) {
 	awake := time.After(10 * time.Second)
 	is.Equal(sorted(other.starts(t, 3)), []string{"a", "b", "c"}) // taken over
 	old := ""
-	for w, err := range open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context()) {
-		is.NoErr(err)
+	for w := range each(t, open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context())) {
 		old += w.ID + " "
 	}
 	zombie.Tell("finish") // it will see this before anything else
@@ -168,22 +158,17 @@ func TestPausedPeer(t *testing.T) {
 
 // Sweep, for fleets of which nobody is left.
 func TestSweep(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
 	victim := spawn(t, c)
 	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	q := p.Queue("q")
 	enqueue(t, q, "a", "b", "c")
 	victim.starts(t, 2)
-	failed, err := p.Sweep(t.Context())
-	is.NoErr(err)
-	is.Equal(len(failed), 0) // it lives
+	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // it lives
 	victim.Kill()
 	eventually(t, "it is swept", func() bool {
-		failed, err := p.Sweep(t.Context())
-		is.NoErr(err)
-		return len(failed) == 1
+		return len(sure(p.Sweep(t.Context()))(t)) == 1
 	})
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
@@ -307,8 +292,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		}
 	}
 	failed := func() (all []worqr.FailedTask) {
-		for f, err := range q.Failed(t.Context()) {
-			must(t, err)
+		for f := range each(t, q.Failed(t.Context())) {
 			all = append(all, f)
 		}
 		return all
@@ -330,8 +314,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 			}
 		}
 		buried = failed()
-		s, err := q.Stats(t.Context())
-		must(t, err)
+		s := sure(q.Stats(t.Context()))(t)
 		if len(buried) > 0 && s.Waiting+s.Scheduled+s.Running == 0 {
 			break
 		}
@@ -372,16 +355,12 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		counts[n]++
 	}
 	t.Logf("failed after %v; crashes that were counted for others when they started: %v", took, counts)
-	_, err := q.DeleteAllFailed(t.Context())
-	must(t, err)
+	sure(q.DeleteAllFailed(t.Context()))(t)
 	// Who found a worker dead may have been killed before it could strike it off.
 	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)
 	eventually(t, "the dead are off the roster", func() bool {
-		_, err := sweeper.Sweep(t.Context())
-		must(t, err)
-		n, err := redis.Int(conn.Do("SCARD", c.Prefix+":workers"))
-		must(t, err)
-		return n == 0
+		sure(sweeper.Sweep(t.Context()))(t)
+		return sure(redis.Int(conn.Do("SCARD", c.Prefix+":workers")))(t) == 0
 	})
 	nothingLeftBut(t, c.Prefix, c.Queue)
 }
@@ -390,13 +369,10 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 // no page that is old when the next is read makes for a false alarm. One peer lives
 // all the time, so there is somebody to judge the others.
 func TestCheckBusyFleet(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	storm := 6 * time.Second
 	if s := os.Getenv(chaosEnv); s != "" {
-		var err error
-		storm, err = time.ParseDuration(s)
-		is.NoErr(err)
+		storm = sure(time.ParseDuration(s))(t)
 	}
 	seed := *checkSeed
 	if seed == 0 {
@@ -491,17 +467,14 @@ func TestCheckBusyFleet(t *testing.T) {
 	// The dead are found, and Repair has all that they held done by others.
 	dead, unserved := 0, 0
 	eventually(t, "nobody holds anything", func() bool {
-		report, err := doctor.Repair(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(doctor.Repair(t.Context(), nil))(t)
 		is.True(report.OK())
 		dead += count(report, "expired-worker")
-		stats, err := doctor.Queue("q").Stats(t.Context())
-		is.NoErr(err)
+		stats := sure(doctor.Queue("q").Stats(t.Context()))(t)
 		return stats.Running == 0 && stats.Workers == 0
 	})
 	is.True(dead > 0)
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	for _, f := range ills(report) {
 		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -24,8 +22,7 @@ func TestMaxCrashes(t *testing.T) {
 	}{"default": {0, 3}, "one": {1, 1}, "two": {2, 2}, "negative": {-1, 0}} {
 		for _, kind := range []string{"list", "key", "retried"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				p := open(t, worqr.Options{Prefix: prefix})
 				q := p.Queue("q")
@@ -34,8 +31,7 @@ func TestMaxCrashes(t *testing.T) {
 				hand := func() (*worqr.Peer, *worqr.Task) {
 					h := open(t, worqr.Options{Prefix: prefix})
 					hands = append(hands, h)
-					task, err := working(t, h, "q").StartTask(ctx)
-					is.NoErr(err)
+					task := sure(working(t, h, "q").StartTask(ctx))(t)
 					is.Equal(task.Crashes, len(hands)-1)
 					return h, task
 				}
@@ -88,8 +84,7 @@ func TestMaxCrashes(t *testing.T) {
 					is.Equal(f[0].Key, key)
 					is.True(f[0].Error != "")
 					is.Equal(p.Stats().Failed, int64(1))
-					_, err := q.DeleteAllFailed(ctx)
-					is.NoErr(err)
+					sure(q.DeleteAllFailed(ctx))(t)
 				}
 				nothingLeft(t, prefix, "q")
 			})
@@ -100,16 +95,14 @@ func TestMaxCrashes(t *testing.T) {
 // Tasks that are taken in one call with some that have crashed too often are
 // themselves, and can be ended.
 func TestCrashedAmongOthers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	put(t, q, "key", "crashes/key", nil)
 	enqueue(t, q, "crashes/1", "crashes/2")
 	victim := func() { // takes what it gets, and dies
 		v := open(t, worqr.Options{Prefix: prefix})
-		tasks, err := working(t, v, "q").StartTasks(ctx, 3)
-		is.NoErr(err)
+		tasks := sure(working(t, v, "q").StartTasks(ctx, 3))(t)
 		failWorker(t, v, v.WorkerID(), len(tasks))
 		is.NoErr(v.Close())
 	}
@@ -122,11 +115,9 @@ func TestCrashedAmongOthers(t *testing.T) {
 	enqueue(t, q, "good/1", "good/2", "good/3")
 	var got []string
 	for len(got) < 4 {
-		tasks, err := q.StartTasks(ctx, 5)
-		is.NoErr(err)
+		tasks := sure(q.StartTasks(ctx, 5))(t)
 		running := map[string]string{}
-		for r, err := range q.Running(ctx) {
-			is.NoErr(err)
+		for r := range each(t, q.Running(ctx)) {
 			running[r.AttemptID] = string(r.Payload)
 		}
 		for _, task := range tasks {
@@ -144,16 +135,14 @@ func TestCrashedAmongOthers(t *testing.T) {
 // Stops, drains and cancels are no crashes, and a task that finishes has its
 // count forgotten.
 func TestWhatIsNoCrash(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "list")
 	put(t, q, "key", "key", nil)
 	for range 4 {
-		tasks, err := q.StartTasks(ctx, 2)
-		is.NoErr(err)
+		tasks := sure(q.StartTasks(ctx, 2))(t)
 		for _, task := range tasks {
 			is.Equal(task.Crashes, 0)
 		}
@@ -162,20 +151,17 @@ func TestWhatIsNoCrash(t *testing.T) {
 		is.NoErr(q.StartWork(ctx))
 	}
 	other := open(t, worqr.Options{Prefix: prefix})
-	_, err := q.StartTasks(ctx, 2)
-	is.NoErr(err)
+	sure(q.StartTasks(ctx, 2))(t)
 	failWorker(t, other, p.WorkerID(), 2)
 	qo := working(t, other, "q")
-	tasks, err := qo.StartTasks(ctx, 2)
-	is.NoErr(err)
+	tasks := sure(qo.StartTasks(ctx, 2))(t)
 	for _, task := range tasks {
 		is.Equal(task.Crashes, 1)
 		is.NoErr(task.Finish(ctx))
 	}
 	enqueue(t, qo, "list")
 	put(t, qo, "key", "key", nil)
-	tasks, err = qo.StartTasks(ctx, 2)
-	is.NoErr(err)
+	tasks = sure(qo.StartTasks(ctx, 2))(t)
 	for _, task := range tasks {
 		is.Equal(task.Crashes, 0)
 		is.NoErr(task.Finish(ctx))
@@ -188,8 +174,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 // Tasks of which one more death would be the last start one at a time on a
 // worker, without a beat between them, and hold up nothing else.
 func TestNearlyCrashed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 	q := p.Queue("q")
@@ -203,8 +188,7 @@ func TestNearlyCrashed(t *testing.T) {
 	}
 	for range 2 {
 		v := open(t, worqr.Options{Prefix: prefix})
-		_, err := working(t, v, "q").StartTasks(ctx, suspects)
-		is.NoErr(err)
+		sure(working(t, v, "q").StartTasks(ctx, suspects))(t)
 		failWorker(t, v, v.WorkerID(), suspects)
 		is.NoErr(v.Close())
 	}
@@ -251,8 +235,7 @@ func TestNearlyCrashed(t *testing.T) {
 // A worker that may start none of many that are due, since one more death would
 // be their last and one of them runs, is idle; they have their turn, one by one.
 func TestManyNearlyCrashed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	const suspects = 300
 	accused(t, server.URL(), "p", "q", suspects)
@@ -289,10 +272,8 @@ func TestLastChanceBesideBusyQueue(t *testing.T) {
 	enqueue(t, p.Queue("quiet"), numbers("accused", 3)...)
 	for range 2 {
 		victim := open(t, worqr.Options{Prefix: prefix})
-		tasks, err := working(t, victim, "quiet").StartTasks(t.Context(), 3)
-		must(t, err)
-		n, err := p.FailWorker(t.Context(), victim.WorkerID())
-		must(t, err)
+		tasks := sure(working(t, victim, "quiet").StartTasks(t.Context(), 3))(t)
+		n := sure(p.FailWorker(t.Context(), victim.WorkerID()))(t)
 		if len(tasks) != 3 || n != 3 {
 			t.Fatalf("%d tasks, and %d returned", len(tasks), n)
 		}

@@ -137,8 +137,7 @@ func TestDueWithoutKeeper(t *testing.T) {
 	conn := redistest.Conn(t)
 	keeper := func() (id string) {
 		eventually(t, "somebody keeps the time", func() bool {
-			last, err := redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES"))
-			must(t, err)
+			last := sure(redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
 			if len(last) == 2 && len(last[1]) >= 14 { // others: since when they are idle, in ms
 				id = last[0]
 			}
@@ -148,8 +147,7 @@ func TestDueWithoutKeeper(t *testing.T) {
 	}
 	for range 2 {
 		f.ahead(400 * time.Millisecond)
-		victim, err := redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid"))
-		must(t, err)
+		victim := sure(redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid")))(t)
 		i := slices.IndexFunc(f.peers, func(p process) bool { return p.PID() == victim })
 		f.peers[i].Kill()
 		f.ahead(450 * time.Millisecond)

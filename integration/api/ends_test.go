@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -30,8 +28,7 @@ func TestEndsAreBounded(t *testing.T) {
 		{"small ones fail", "fail", 1000, 10, worqr.Permanent(errors.New("no")), 1000 / 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			var mu sync.Mutex
 			var ends []int // in each call that ends any

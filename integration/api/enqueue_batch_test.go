@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -21,8 +20,7 @@ import (
 // As many as one call may enqueue arrive in order, also while they are taken and others
 // enqueue; and once with a nonce.
 func TestEnqueueOfMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
@@ -53,15 +51,13 @@ func TestEnqueueOfMany(t *testing.T) {
 		}
 	}
 	is.NoErr(<-done)
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
+	n := sure(q.Len(t.Context()))(t)
 	is.Equal(n, others)
 	is.NoErr(q.Delete(t.Context()))
 	for fresh := range 2 {
-		is.Equal(value(q.EnqueueOnce(t.Context(), "nonce", payloads...)), fresh == 0)
+		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", payloads...))(t), fresh == 0)
 	}
-	n, err = q.Len(t.Context())
-	is.NoErr(err)
+	n = sure(q.Len(t.Context()))(t)
 	is.Equal(n, many)
 	for _, key := range redistest.Keys(t, redistest.Conn(t), prefix+":batch*") {
 		t.Errorf("%s is left", key)
@@ -71,8 +67,7 @@ func TestEnqueueOfMany(t *testing.T) {
 // What a producer had enqueued when it died is done by whoever serves the queue, with
 // the second heartbeat; and canceled or deleted like everything that waits.
 func TestEnqueueOfADeadProducer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	q := p.Queue("q")
@@ -80,20 +75,14 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 		for i := range 3000 {
 			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
 		}
-		_, err := c.Do("ZADD", prefix+":batches:{q}", 1, "id")
-		is.NoErr(err)
-		_, err = c.Do("")
-		is.NoErr(err)
+		redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1, "id")
+		redistest.Do(t, c, "")
 	}
 	accepted()
-	report, err := q.Cancel(t.Context(), []byte("2999"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("2999")))(t).Removed, 1)
 	accepted()
 	is.NoErr(q.Delete(t.Context()))
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(sure(q.Len(t.Context()))(t), 0)
 
 	accepted()
 	working(t, p, "q")
@@ -115,20 +104,17 @@ func TestEnqueueOfADeadProducer(t *testing.T) {
 // What is accepted and not in the queue yet is no finding, but that the queue is not listed
 // and not served.
 func TestCheckBesideBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	for _, cmd := range [][]any{
 		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
 		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
-	report, err := doctor.Repair(t.Context(), about)
-	is.NoErr(err)
+	report := sure(doctor.Repair(t.Context(), about))(t)
 	is.True(report.OK())
 	is.Equal(report.Keys, 3)
 	kinds := map[worqr.FindingKind]bool{}
@@ -138,33 +124,26 @@ func TestCheckBesideBatch(t *testing.T) {
 		}
 	}
 	is.True(kinds["queue-list"] && kinds["no-worker"])
-	listed, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
-	is.NoErr(err)
-	is.True(listed)
+	is.True(sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t))
 }
 
 // On a full Redis none is enqueued, and nothing is left.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	c := redistest.Dial(t, server.URL())
-	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
 	defer p.Close()
-	used, err := redis.String(c.Do("INFO", "memory"))
-	is.NoErr(err)
+	used := sure(redis.String(c.Do("INFO", "memory")))(t)
 	_, after, _ := strings.Cut(used, "used_memory:")
 	bytes := 0
-	_, err = fmt.Sscan(after, &bytes)
-	is.NoErr(err)
-	_, err = c.Do("CONFIG", "SET", "maxmemory", bytes+12<<20)
-	is.NoErr(err)
+	sure(fmt.Sscan(after, &bytes))(t)
+	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", bytes+12<<20)
 	payloads := make([][]byte, 20)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<20)
 	}
-	err = p.Queue("q").Enqueue(t.Context(), payloads...)
+	err := p.Queue("q").Enqueue(t.Context(), payloads...)
 	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
 	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
 }
@@ -175,16 +154,8 @@ func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payload
 	for _, args := range [][]any{
 		append([]any{"LPUSH", prefix + ":batch:{q}:" + id}, anys(payloads)...), {"ZADD", prefix + ":batches:{q}", number, id},
 	} {
-		_, err := c.Do(args[0].(string), args[1:]...)
-		must(t, err)
+		redistest.Do(t, c, args[0].(string), args[1:]...)
 	}
-}
-
-func value[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 func anys(all []string) (as []any) {
@@ -197,28 +168,21 @@ func anys(all []string) (as []any) {
 // What is accepted waits: it's counted, listed, peeked at and explained where it will be in
 // the queue, before it is there.
 func TestAcceptedBatchWaits(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
 	accepted(t, c, prefix, "x", 2, "c", "d")
 	accepted(t, c, prefix, "y", 1, "a", "b")
-	peeked, err := q.Peek(t.Context())
-	is.NoErr(err)
-	is.Equal(string(peeked), "a")
-	_, err = c.Do("LPUSH", prefix+":queues:{q}", "first")
-	is.NoErr(err)
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
+	redistest.Do(t, c, "LPUSH", prefix+":queues:{q}", "first")
 	put(t, q, "key", "scheduled", nil)
 	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 
 	is.Equal(waiting(t, q), []string{"scheduled", "first", "a", "b", "c", "d", "later"})
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 7)
+	is.Equal(sure(q.Len(t.Context()))(t), 7)
 	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 5, Scheduled: 2})
-	e, err := q.Explain(t.Context(), []byte("c"))
-	is.NoErr(err)
+	e := sure(q.Explain(t.Context(), []byte("c")))(t)
 	is.Equal(len(e.Copies), 1)
 	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
@@ -237,8 +201,7 @@ func TestEnqueueBehindBatch(t *testing.T) {
 		"enqueue unique": func(ctx context.Context, q *worqr.Queue) error { return q.EnqueueUnique(ctx, []byte("z")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			accepted(t, c, prefix, "x", 1, numbers("", 4500)...) // three pages
 			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
@@ -253,12 +216,10 @@ func TestEnqueueBehindBatch(t *testing.T) {
 // what the same producer enqueues later is refused until the batch is moved, though the
 // queue is long, so that their order holds.
 func TestBatchThatCannotBeMoved(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
 	var j journal
 	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.Logger()}).Queue("q")
 	enqueue(t, q, numbers("a", 200)...)
@@ -268,12 +229,9 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 		err := q.Enqueue(t.Context(), []byte("c"))
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 	}
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 200+1+6000)
+	is.Equal(sure(q.Len(t.Context()))(t), 200+1+6000)
 	eventually(t, "it is logged", func() bool { return len(j.Lines("cannot be moved")) > 0 })
-	_, err = c.Do("ACL", "SETUSER", "app", "+lmove")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
 	eventually(t, "it is over", func() bool { return len(j.Lines("recovered")) == 1 })
@@ -283,8 +241,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 // A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
 // nor what is enqueued, canceled or deleted. It is logged, and Check tells of it.
 func TestDamagedBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
@@ -294,18 +251,13 @@ func TestDamagedBatch(t *testing.T) {
 		accepted(t, c, prefix, "overwritten", 2, "x")
 		accepted(t, c, prefix, "whole", 3, "a", "b", "c")
 		for _, args := range [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}} {
-			_, err := c.Do(args[0].(string), args[1:]...)
-			is.NoErr(err)
+			redistest.Do(t, c, args[0].(string), args[1:]...)
 		}
 	}
 	plant()
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 3)
-	report, err := q.Cancel(t.Context(), []byte("b"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Len(t.Context()))(t), 3)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
 	enqueue(t, q, "d")
 	enqueue(t, q, numbers("e", 6000)...)
 	is.Equal(waiting(t, q), slices.Concat([]string{"a", "c", "d"}, numbers("e", 6000)))
@@ -314,8 +266,7 @@ func TestDamagedBatch(t *testing.T) {
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
 		t.Helper()
-		report, err := look(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(look(t.Context(), nil))(t)
 		for _, f := range report.Findings {
 			if f.Kind == kind {
 				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
@@ -334,31 +285,24 @@ func TestDamagedBatch(t *testing.T) {
 	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
 
 	plant()
-	_, err = c.Do("LPUSH", prefix+":batch:{q}:gone", "found again")
-	is.NoErr(err)
-	_, err = c.Do("ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
-	is.NoErr(err)
-	_, err = doctor.Repair(t.Context(), nil)
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":batch:{q}:gone", "found again")
+	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
+	sure(doctor.Repair(t.Context(), nil))(t)
 	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
 }
 
 // Where something else is in the place of the list of batches, only large enqueues fail.
 func TestDamagedListOfBatches(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	_, err := c.Do("SET", prefix+":batches:{q}", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", prefix+":batches:{q}", "foreign")
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b", "c")
 	is.NoErr(q.EnqueueUnique(t.Context(), []byte("d")))
-	err = q.Enqueue(t.Context(), make([][]byte, 6000)...)
+	err := q.Enqueue(t.Context(), make([][]byte, 6000)...)
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
-	report, err := q.Cancel(t.Context(), []byte("b"))
-	is.NoErr(err)
-	is.Equal(report.Removed, 1)
+	is.Equal(sure(q.Cancel(t.Context(), []byte("b")))(t).Removed, 1)
 	is.Equal(waiting(t, q), []string{"a", "c", "d"})
 	is.Equal(stats(t, q).Waiting, 3)
 	must(t, take(t, q).Finish(t.Context()))
@@ -369,12 +313,10 @@ func TestDamagedListOfBatches(t *testing.T) {
 // Of the callers that find batches to be moved, one moves them: pages of all of them would
 // travel together and keep Redis busy.
 func TestCallersHaulInTurn(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const batches, callers = 10, 100
 	server := redistest.Start(t)
-	p, err := worqr.Open(server.URL(), nil)
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), nil))(t)
 	defer p.Close()
 	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
 	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
@@ -383,10 +325,8 @@ func TestCallersHaulInTurn(t *testing.T) {
 		for range 2000 { // as many as a call moves
 			payloads = payloads.Add("b")
 		}
-		_, err := c.Do("LPUSH", payloads...)
-		is.NoErr(err)
-		_, err = c.Do("ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
-		is.NoErr(err)
+		redistest.Do(t, c, "LPUSH", payloads...)
+		redistest.Do(t, c, "ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
 	}
 	before := redistest.Calls(t, c, "evalsha")
 	var all sync.WaitGroup
@@ -398,9 +338,7 @@ func TestCallersHaulInTurn(t *testing.T) {
 		})
 	}
 	all.Wait()
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 1+batches*2000+callers)
+	is.Equal(sure(q.Len(t.Context()))(t), 1+batches*2000+callers)
 	// One call moves each batch, and what is enqueued side by side travels together. If each
 	// caller moved batches, there were a call for each, at least.
 	calls := redistest.Calls(t, c, "evalsha") - before
@@ -412,8 +350,7 @@ func TestCallersHaulInTurn(t *testing.T) {
 // Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
 // rest.
 func TestStopWorkerBesideHaul(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
@@ -440,14 +377,12 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 
 // A caller whose own time is over says nothing of Redis, so nothing is logged.
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, log := redistest.Prefix(t), &journal{}
-	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()})
-	is.NoErr(err)
+	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()}))(t)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err = p.Queue("q").Cancel(late, []byte("a"))
+	_, err := p.Queue("q").Cancel(late, []byte("a"))
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	is.NoErr(p.Close()) // all lines are written
 	is.Equal(log.Lines("batch"), nil)

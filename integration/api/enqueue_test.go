@@ -20,8 +20,7 @@ import (
 // Many callers share few calls, and each payload is there once, in the order of
 // its caller.
 func TestEnqueueTogether(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -42,8 +41,7 @@ func TestEnqueueTogether(t *testing.T) {
 	}
 	all.Wait()
 	is.True(redistest.Calls(t, conn, "evalsha")+redistest.Calls(t, conn, "publish") < callers*calls)
-	got, err := redis.Strings(conn.Do("LRANGE", "p:queues:{q}", 0, -1))
-	is.NoErr(err)
+	got := sure(redis.Strings(conn.Do("LRANGE", "p:queues:{q}", 0, -1)))(t)
 	slices.Reverse(got) // the oldest first
 	next := map[string]int{}
 	for _, payload := range got {
@@ -154,18 +152,15 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 
 // Where the list of queues is something else, a peer doesn't try again with each enqueue.
 func TestEnqueueBesideForeignRegistry(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	_, err := c.Do("SET", "p:registry", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, c, "SET", "p:registry", "foreign")
 	before := redistest.Calls(t, c, "sadd")
 	for range 5 {
 		enqueue(t, q, "a")
-		_, err := c.Do("DEL", "p:queues:{q}") // so the queue is alone
-		is.NoErr(err)
+		redistest.Do(t, c, "DEL", "p:queues:{q}") // so the queue is alone
 	}
 	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
 }

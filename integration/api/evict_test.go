@@ -8,16 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A job that takes longer than any timeout of the monitor is not done twice.
 func TestLongJob(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	var peers []*worqr.Peer
 	started, release := make(chan string, 10), make(chan struct{})
@@ -48,8 +45,7 @@ func TestLongJob(t *testing.T) {
 // A worker dies: what it did is done by others. Many of them look after it, and
 // each job comes back once.
 func TestManyMonitors(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const jobs, monitors = 250, 5
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: jobs, Hold: true, Lease: 1500 * time.Millisecond}
@@ -94,8 +90,7 @@ func TestManyMonitors(t *testing.T) {
 // A thousand workers that die at once: all of their tasks start elsewhere, though only one
 // peer is left, before that has made many beats.
 func TestThousandDie(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const workers = 1000
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -125,8 +120,7 @@ func TestThousandDie(t *testing.T) {
 // Two peers of a queue that have different leases: whoever joins later says so, once, and
 // so does Check.
 func TestDifferentLeases(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	start := func(name string, lease time.Duration, queues ...string) *journal {
 		l := &journal{}
@@ -147,8 +141,7 @@ func TestDifferentLeases(t *testing.T) {
 	start("alike", 900*time.Millisecond, "own")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func() (queues []string) {
-		report, err := doctor.Check(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(doctor.Check(t.Context(), nil))(t)
 		for _, f := range report.Findings {
 			if f.Kind == "leases" {
 				queues = append(queues, f.Queue)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -17,8 +15,7 @@ import (
 // The failed list is newest first, and no longer than it may be; what falls off
 // leaves nothing behind.
 func TestFailedIsBounded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -49,20 +46,16 @@ func TestFailedIsBounded(t *testing.T) {
 	enqueue(t, q, numbers("", 1100)...)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
 	is.Equal(stats(t, q).Failed, 1000)
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
-	is.Equal(n, 1000)
+	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
 }
 
 // With KeepFailed, the failed queue is bounded also after the one peer that worked
 // on it has been killed.
 func TestFailedIsBoundedAfterAKill(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const keep, all = 10, 100
 	prefix := redistest.Prefix(t)
-	_, err := redistest.Conn(t).Do("ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Conn(t), "ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
 	q.Handle(func(context.Context, *worqr.Task) error {

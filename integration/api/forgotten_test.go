@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,17 +16,14 @@ func TestLostWritesAreReported(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a round", "a beat"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			said := &journal{}
 			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: said.Logger()})
 			q := working(t, p, "q")
 			work := func() {
 				enqueue(t, q, "a")
-				task, err := q.StartTask(t.Context())
-				is.NoErr(err)
-				is.NoErr(task.Finish(t.Context()))
+				is.NoErr(sure(q.StartTask(t.Context()))(t).Finish(t.Context()))
 			}
 			for range 5 {
 				work()
@@ -36,12 +32,10 @@ func TestLostWritesAreReported(t *testing.T) {
 
 			eventually(t, "the peer says so", func() bool {
 				if name == "a round" {
-					_, err := conn.Do("HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
-					is.NoErr(err)
+					redistest.Do(t, conn, "HSET", prefix+":rounds:{q}", p.WorkerID(), 1)
 					work()
 				} else {
-					_, err := conn.Do("ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
-					is.NoErr(err)
+					redistest.Do(t, conn, "ZADD", prefix+":workers:{q}", "XX", 1, p.WorkerID())
 				}
 				return len(said.Lines("Redis has lost writes")) > 0
 			})
@@ -72,13 +66,11 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
 		}, false},
 		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			_, err := openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID())
-			must(t, err)
+			sure(openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID()))(t)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server, said := redistest.Start(t), &journal{}
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: said.Logger()})
 			q := working(t, p, "q")

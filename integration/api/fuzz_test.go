@@ -74,9 +74,7 @@ func FuzzPayload(f *testing.F) {
 		}
 		start := func(n int) []*worqr.Task {
 			t.Helper()
-			tasks, err := q.StartTasks(ctx, n)
-			must(t, err)
-			return tasks
+			return sure(q.StartTasks(ctx, n))(t)
 		}
 		bytesOf := func(tasks []*worqr.Task) (bs [][]byte) {
 			for _, t := range tasks {
@@ -91,8 +89,7 @@ func FuzzPayload(f *testing.F) {
 			must(t, task.Stop(ctx))
 		}
 		var waiting [][]byte
-		for b, err := range q.Tasks(ctx) {
-			must(t, err)
+		for b := range each(t, q.Tasks(ctx)) {
 			waiting = append(waiting, b)
 		}
 		same("stopped", waiting, all...)
@@ -101,8 +98,7 @@ func FuzzPayload(f *testing.F) {
 		retried := start(1)
 		same("retried", bytesOf(retried), all[0])
 		must(t, retried[0].Fail(ctx, errors.New("no")))
-		for failed, err := range q.Failed(ctx) {
-			must(t, err)
+		for failed := range each(t, q.Failed(ctx)) {
 			same("failed", [][]byte{failed.Payload}, all[0])
 		}
 		if _, err := q.RequeueAllFailed(ctx); err != nil {
@@ -125,8 +121,7 @@ func FuzzPayload(f *testing.F) {
 				copies++
 			}
 		}
-		report, err := q.Cancel(ctx, all[n-1])
-		must(t, err)
+		report := sure(q.Cancel(ctx, all[n-1]))(t)
 		if report.Removed != copies {
 			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, all[n-1], copies)
 		}

@@ -156,8 +156,7 @@ func TestGuessers(t *testing.T) {
 	for seed := first; seed < first+20*(*randomSeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			must(t, err)
+			l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 			defer l.Close() //nolint:errcheck // nothing follows
 			go func() {
 				for n := uint64(0); ; n++ {
@@ -169,8 +168,7 @@ func TestGuessers(t *testing.T) {
 				}
 			}()
 			r := rand.New(rand.NewPCG(seed, 1<<63))
-			p, err := worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-			must(t, err)
+			p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
 			defer p.Close() //nolint:errcheck // whatever the guesser says
 			q := p.Queue("q")
 			all := calls(t, p, q)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -75,8 +74,7 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			plant := c.plant()
 			for _, line := range member {
@@ -84,11 +82,9 @@ func TestCheckHealth(t *testing.T) {
 				plant = append(plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
 			}
 			for _, command := range plant {
-				_, err := conn.Do(command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
-				is.NoErr(err)
+				redistest.Do(t, conn, command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)
 			}
-			report, err := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit)
-			is.NoErr(err)
+			report := sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Check(t.Context(), &c.limit))(t)
 			is.Equal(strings.Join(health(report), ", "), c.finds)
 			is.True(strings.Contains(report.String(), c.says))
 			is.True(!strings.Contains(report.String(), canary))
@@ -99,15 +95,12 @@ func TestCheckHealth(t *testing.T) {
 
 // A fleet whose tasks have failed and are retried is not well without a word.
 func TestCheckFailing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, numbers("", 60)...)
-	held, err := q.StartTasks(t.Context(), 60)
-	is.NoErr(err)
-	for i, task := range held {
+	for i, task := range sure(q.StartTasks(t.Context(), 60))(t) {
 		if i%2 == 0 {
 			must(t, task.Retry(t.Context(), time.Hour))
 		} else {
@@ -115,8 +108,7 @@ func TestCheckFailing(t *testing.T) {
 		}
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(health(report), []string{"notice retrying", "notice failed"})
 	is.Equal(report.Queues, 1) // its failed queue is not another one
@@ -126,8 +118,7 @@ func TestCheckFailing(t *testing.T) {
 // Handlers that ignore their context are told of by their peer, and not any more when
 // they have returned.
 func TestCheckStuck(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	release := make(chan struct{})
@@ -139,15 +130,13 @@ func TestCheckStuck(t *testing.T) {
 	enqueue(t, p.Queue("q"), "a", "b")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	stuck := func() (n int) {
-		for w, err := range doctor.Workers(t.Context()) {
-			is.NoErr(err)
+		for w := range each(t, doctor.Workers(t.Context())) {
 			n += w.StuckHandlers
 		}
 		return n
 	}
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
-	report, err := doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}})
-	is.NoErr(err)
+	report := sure(doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}}))(t)
 	is.Equal(health(report), []string{"warning stuck-handler"})
 	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
 	close(release)
@@ -156,8 +145,7 @@ func TestCheckStuck(t *testing.T) {
 
 // Options that make no sense are refused, and kinds that there are none of.
 func TestCheckOptions(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
 		_, err := p.Check(t.Context(), &o)

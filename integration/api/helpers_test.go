@@ -7,6 +7,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // What the tests of the root and of integration/api share.
@@ -56,6 +57,7 @@ var (
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
 	panics         = peertest.Panics
+	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
 	put            = peertest.Put
 	receiveClosed  = peertest.ReceiveClosed
@@ -76,6 +78,10 @@ var (
 )
 
 func length[T any](all iter.Seq2[T, error]) (n int, err error) { return peertest.Length(all) }
+
+func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
+
+func each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] { return redistest.Each(t, all) }
 
 func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	t.Helper()

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -27,8 +27,7 @@ func rubbish() []string {
 // Whatever somebody publishes on the channels of a queue, and under names that look
 // like them, a peer works on, and comes to rest again.
 func TestHostileMessages(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -41,20 +40,17 @@ func TestHostileMessages(t *testing.T) {
 
 	const last = "that is all"
 	said := 0
-	for e, err := range look.Events(t.Context()) {
-		is.NoErr(err)
+	for e := range each(t, look.Events(t.Context())) {
 		if e.Kind == worqr.EventSync {
 			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.WorkerID(), "wake:nobody", "nonsense", ""} {
 				for _, m := range rubbish() {
 					for _, channel := range []string{"p_{q}_" + kind, "p_{}_" + kind, "p_{q\n}_" + kind, "p_{{q}_" + kind, "p_" + kind, "p:failed_{q}_" + kind} {
-						_, err := c.Do("PUBLISH", channel, m)
-						is.NoErr(err)
+						redistest.Do(t, c, "PUBLISH", channel, m)
 						said++
 					}
 				}
 			}
-			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
-			is.NoErr(err)
+			redistest.Do(t, c, "PUBLISH", "p_{q}_cancel", last)
 		}
 		if string(e.Payload) == last {
 			break
@@ -72,17 +68,14 @@ func TestHostileMessages(t *testing.T) {
 // A message that counts high has a peer look once, not so many times.
 func TestHostileCounts(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // so that no beat is among the calls
 	counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
-	_, err := c.Do("CONFIG", "RESETSTAT")
-	is.NoErr(err)
+	redistest.Do(t, c, "CONFIG", "RESETSTAT")
 	for _, channel := range []string{"p_{q}_work", "p_{q}_wake:" + p.WorkerID()} {
-		_, err := c.Do("PUBLISH", channel, "999999999999")
-		is.NoErr(err)
+		redistest.Do(t, c, "PUBLISH", channel, "999999999999")
 	}
 	eventually(t, "it has looked", func() bool { return redistest.Calls(t, c, "evalsha") > 0 })
 	silent(t, server)
@@ -91,11 +84,66 @@ func TestHostileCounts(t *testing.T) {
 	}
 }
 
+// A cancel of a token that was never given, which only a foreign writer puts on record, is
+// none: it stops nothing that runs or starts, drops nothing that goes back to the queue, and
+// no peer asks about it. Check tells of it, and Repair takes it away.
+func TestHostileCancels(t *testing.T) {
+	t.Parallel()
+	for token, repaired := range map[string]bool{"1e15": true, "1e14": false, "9007199254740993": true, "inf": false} {
+		t.Run(token, func(t *testing.T) {
+			is := parallel(t)
+			server := redistest.Start(t)
+			c := redistest.Dial(t, server.URL())
+			var beats, steps atomic.Int64
+			link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
+				switch verb {
+				case "beat":
+					beats.Add(1)
+				case "step":
+					steps.Add(1)
+				}
+				return nil
+			}}
+			p := link.Open(t, worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond})
+			q := p.Queue("q")
+			starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 3})
+			enqueue(t, q, "a")
+			put(t, q, "key", "b", nil)
+			receive(t, starts, 2)
+			for _, name := range []string{digestOf("a"), "k:key", digestOf("c")} {
+				redistest.Do(t, c, "ZADD", "p:canceled:{q}", token, name)
+			}
+			restful := func() {
+				t.Helper()
+				before, until := steps.Load(), beats.Load()+6
+				eventually(t, "six beats", func() bool { return beats.Load() >= until })
+				if n := steps.Load() - before; n > 3 { // of what was to be said before, not one a beat
+					t.Errorf("%d rounds in six beats, though there is nothing to say", n)
+				}
+			}
+			restful()
+			enqueue(t, q, "c") // a round that would be told
+			receive(t, starts, 1)
+			restful()
+			is.Equal(len(causes), 0)
+			is.Equal(stats(t, q).Running, 3)
+
+			doctor := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
+			is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 3)
+			if repaired {
+				sure(doctor.Repair(t.Context(), nil))(t)
+				is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 0)
+			}
+			is.NoErr(p.Shutdown(t.Context()))
+			is.Equal(sorted(waiting(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"))), []string{"a", "b", "c"}) // none was dropped as canceled
+		})
+	}
+}
+
 // Rubbish in the keys that people can write: names that no queue has are passed over,
 // tasks of any bytes are tasks, and what a read-out cannot make out is left out.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
@@ -109,14 +157,12 @@ func TestHostileKeys(t *testing.T) {
 			{"ZADD", prefix + ":idle:{q}", "1", r},
 			{"LPUSH", prefix + ":queues:{q}", r},
 		} {
-			_, err := c.Do(cmd[0].(string), cmd[1:]...)
-			is.NoErr(err)
+			redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 		}
 	}
 	receive(t, starts, len(rubbish()))
 	var names []string
-	for name, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
+	for name := range each(t, p.Queues(t.Context())) {
 		names = append(names, name)
 	}
 	for _, name := range names {
@@ -124,11 +170,9 @@ func TestHostileKeys(t *testing.T) {
 			t.Errorf("%.300q is named as a queue", name)
 		}
 	}
-	for _, err := range p.Workers(t.Context()) {
-		is.NoErr(err)
+	for range each(t, p.Workers(t.Context())) {
 	}
-	_, err := p.Sweep(t.Context())
-	is.NoErr(err)
+	sure(p.Sweep(t.Context()))(t)
 	enqueue(t, q, "after")
 	receive(t, starts, 1)
 	eventually(t, "all is finished", func() bool { return stats(t, q).Running == 0 && stats(t, q).Waiting == 0 })
@@ -137,8 +181,7 @@ func TestHostileKeys(t *testing.T) {
 // Entries of the schedule whose numbers are rubbish start like others, once, with
 // counts of 0; and what was never an entry is cleared away.
 func TestHostileEntries(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
@@ -152,8 +195,7 @@ func TestHostileEntries(t *testing.T) {
 			}
 			key := fmt.Sprint(field, i)
 			put(t, q, key, key, nil)
-			_, err := c.Do("HSET", prefix+":keyed:{q}:k:"+key, field, r)
-			is.NoErr(err)
+			redistest.Do(t, c, "HSET", prefix+":keyed:{q}:k:"+key, field, r)
 			if want[key] = 0; field == "retries" {
 				want[key] = counts[r]
 			}
@@ -162,8 +204,7 @@ func TestHostileEntries(t *testing.T) {
 			}
 		}
 	}
-	_, err := c.Do("ZADD", prefix+":schedule:{q}", 1, "k:nothing", 1, "r:nothing", 1, "", 1, "\x00", "-inf", "k:never", 1, strings.Repeat("x", 1<<20))
-	is.NoErr(err)
+	redistest.Do(t, c, "ZADD", prefix+":schedule:{q}", 1, "k:nothing", 1, "r:nothing", 1, "", 1, "\x00", "-inf", "k:never", 1, strings.Repeat("x", 1<<20))
 
 	type start struct {
 		key     string
@@ -190,8 +231,7 @@ func TestHostileEntries(t *testing.T) {
 // The same of what runs: it ends like others, however it ends, and what was put
 // meanwhile runs after it.
 func TestHostileRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
@@ -209,8 +249,7 @@ func TestHostileRunning(t *testing.T) {
 				put(t, q, "key", "a", nil)
 				task := take(t, q)
 				put(t, q, "key", "b", nil)
-				_, err := c.Do("HSET", prefix+":keyed:{q}:k:key", field, r)
-				is.NoErr(err)
+				redistest.Do(t, c, "HSET", prefix+":keyed:{q}:k:key", field, r)
 				if err := end(task); err != nil {
 					t.Fatalf("%s with %s %.20q: %v", verb, field, r, err)
 				}
@@ -226,8 +265,7 @@ func TestHostileRunning(t *testing.T) {
 // Registrations of any size, ids that are none and a great many names are read in bounded
 // pieces, and do not hide the peers.
 func TestHostileRoster(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -244,28 +282,23 @@ func TestHostileRoster(t *testing.T) {
 			t.Fatal(i, err)
 		}
 	}
-	_, err := c.Do("CONFIG", "RESETSTAT")
-	is.NoErr(err)
+	redistest.Do(t, c, "CONFIG", "RESETSTAT")
 	var ids []string
-	for w, err := range p.Workers(t.Context()) {
-		is.NoErr(err)
+	for w := range each(t, p.Workers(t.Context())) {
 		ids = append(ids, w.ID)
 	}
 	is.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values([]string{p.WorkerID(), "w3"})))
 	sent := 0
-	_, err = fmt.Sscan(field(t, c, "stats", "total_net_output_bytes"), &sent)
-	is.NoErr(err)
+	sure(fmt.Sscan(field(t, c, "stats", "total_net_output_bytes"), &sent))(t)
 	if sent > 12<<20 { // 1 MiB of one hostile id, and 30,000 short ones with the lengths of their fields
 		t.Errorf("%d bytes were read", sent)
 	}
 	names := 0
-	for _, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
+	for range each(t, p.Queues(t.Context())) {
 		names++
 	}
 	is.Equal(names, 50_001)
-	report, err := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil))(t)
 	is.Equal(report.Queues, 1)
 	is.True(len(report.Findings) <= 1000)
 	is.True(strings.Contains(report.String(), "more suspicious items were skipped"))
@@ -274,31 +307,24 @@ func TestHostileRoster(t *testing.T) {
 // A flood of large messages is not kept for a reader that does not read: it is told that
 // it has missed some.
 func TestHostileEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
-	is.NoErr(err)
+	redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
 	message, last := strings.Repeat("x", 1<<20), "that is all"
 	syncs, payloads := 0, 0
-	for e, err := range p.Events(t.Context(), "q") {
-		is.NoErr(err)
+	for e := range each(t, p.Events(t.Context(), "q")) {
 		if e.Kind == worqr.EventSync {
 			syncs++
 		}
 		if syncs == 1 && payloads == 0 { // the reader is here meanwhile
 			for range 100 {
-				_, err := c.Do("PUBLISH", "p_{q}_cancel", message)
-				is.NoErr(err)
+				redistest.Do(t, c, "PUBLISH", "p_{q}_cancel", message)
 			}
-			_, err := c.Do("PUBLISH", "p_{q}_cancel", last)
-			is.NoErr(err)
+			redistest.Do(t, c, "PUBLISH", "p_{q}_cancel", last)
 			eventually(t, "all but what sockets hold has been read", func() bool {
-				clients, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
-				is.NoErr(err)
-				return strings.Contains(clients, " omem=0 ")
+				return strings.Contains(sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t), " omem=0 ")
 			})
 		}
 		payloads++

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -15,8 +13,7 @@ import (
 // Peers with nothing to do are silent but for their beats, with something
 // planned and without.
 func TestIdleIsSilent(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	const peers, queues, beat = 3, 2, time.Second
 	h := func(context.Context, *worqr.Task) error { return nil }

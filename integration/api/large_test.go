@@ -22,13 +22,11 @@ import (
 // silent. What is behind it on that connection comes then, and the lease is renewed
 // meanwhile: a peer that looks at it gives nobody up.
 func TestLargePayloadOnNarrowLink(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const silence, lease, size, rate = 400 * time.Millisecond, 900 * time.Millisecond, 3 << 20, 2 << 20
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p, err := worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: lease, CallTimeout: silence, Drain: time.Second, Logger: slog.New(slog.DiscardHandler)})
-	is.NoErr(err)
+	p := sure(worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: lease, CallTimeout: silence, Drain: time.Second, Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	lengths, starts := make(chan int, 100), make(chan time.Time, 100)
 	p.Queue("large").Handle(func(_ context.Context, task *worqr.Task) error {
@@ -63,14 +61,11 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 // How long scripts took on the server since reset, longest first, in μs.
 func slowest(t testing.TB, c redis.Conn) int64 {
 	t.Helper()
-	entries, err := redis.Values(c.Do("SLOWLOG", "GET", 1000))
-	must(t, err)
+	entries := sure(redis.Values(c.Do("SLOWLOG", "GET", 1000)))(t)
 	var most int64
 	for _, e := range entries {
-		fields, err := redis.Values(e, nil)
-		must(t, err)
-		us, err := redis.Int64(fields[2], nil)
-		must(t, err)
+		fields := sure(redis.Values(e, nil))(t)
+		us := sure(redis.Int64(fields[2], nil))(t)
 		most = max(most, us)
 	}
 	return most
@@ -79,8 +74,7 @@ func slowest(t testing.TB, c redis.Conn) int64 {
 // The end of a large task does not have Redis encode its payload, or its result, for
 // observers, though there is one: they are told of the length and the digest.
 func TestLargeTaskEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
@@ -98,11 +92,9 @@ func TestLargeTaskEnds(t *testing.T) {
 	best := int64(math.MaxInt64)
 	for range 5 {
 		is.NoErr(q.Enqueue(t.Context(), payload))
-		task, err := q.StartTask(t.Context())
-		is.NoErr(err)
+		task := sure(q.StartTask(t.Context()))(t)
 		for _, cmd := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", 0}, {"SLOWLOG", "RESET"}} {
-			_, err := c.Do(cmd[0].(string), cmd[1:]...)
-			is.NoErr(err)
+			redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 		}
 		task.Result = result
 		is.NoErr(task.Finish(t.Context()))
@@ -121,8 +113,7 @@ func TestLargeTaskEnds(t *testing.T) {
 // Observers get a result up to the limit, byte for byte. Above it the task finishes as
 // well, and they get the length and the digest.
 func TestLargeResults(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{MaxResult: 300_000})
 	q := working(t, p, "q")
 	events := make(chan worqr.Event, 100)
@@ -138,8 +129,7 @@ func TestLargeResults(t *testing.T) {
 		strings.Repeat("plain \" \\ / \n", 10_000), strings.Repeat("\x00\x1f\x7f\xff\"é", 30_000), strings.Repeat("r", 300_000),
 	} {
 		enqueue(t, q, "a")
-		task, err := q.StartTask(t.Context())
-		is.NoErr(err)
+		task := sure(q.StartTask(t.Context()))(t)
 		task.Result = []byte(result)
 		is.NoErr(task.Finish(t.Context()))
 		e := receive(t, events, 1)[0]
@@ -147,8 +137,7 @@ func TestLargeResults(t *testing.T) {
 		is.Equal(e.ResultSize, len(result))
 	}
 	enqueue(t, q, "a")
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	task.Result = make([]byte, 300_001)
 	is.NoErr(task.Finish(t.Context()))
 	e := receive(t, events, 1)[0]
@@ -178,9 +167,7 @@ func TestLargestTask(t *testing.T) {
 	is.Equal(p.Stats().Started, int64(1))
 	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
 	c := redistest.Dial(t, server.URL())
-	entries, err := redis.Strings(c.Do("KEYS", "p:process:*"))
-	is.NoErr(err)
-	is.Equal(len(entries), 0)
+	is.Equal(len(sure(redis.Strings(c.Do("KEYS", "p:process:*")))(t)), 0)
 }
 
 // A brittle is a connection that ends instead of a reply which tells of more than its
@@ -219,14 +206,12 @@ func weightOf(reply any) (n int) {
 // A task whose payload does not reach its worker is to fail, and Redis refuses that. It
 // goes back then, and stays what it was to a cancel and to its lock.
 func TestPayloadDoesNotReachWorker(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	is.NoErr(q.EnqueueUnique(t.Context(), payload))
 	put(t, q, "k", string(payload)+"k", nil)
-	_, err := redistest.Conn(t).Do("SET", prefix+":failed:schedule:{q}", "foreign")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Conn(t), "SET", prefix+":failed:schedule:{q}", "foreign")
 	url := redistest.Worker(t, redistest.URL(), prefix)
 	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		c, err := redis.DialURLContext(ctx, url)
@@ -234,7 +219,7 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	}}, &worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = p.Close() })
 	worker := working(t, p, "q")
-	_, err = worker.StartTasks(t.Context(), 2)
+	_, err := worker.StartTasks(t.Context(), 2)
 	is.True(err != nil)
 	eventually(t, "they are back", func() bool { s := stats(t, q); return s.Running == 0 && s.Waiting+s.Scheduled == 2 })
 	is.True(is_(q.EnqueueUnique(t.Context(), payload), worqr.ErrDuplicate))

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -81,8 +80,7 @@ func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i in
 			must(t, c.Send("ZADD", prefix+":"+lane+"contents:{q}", 0, strings.Repeat("0", 40)+":"+entry))
 		}
 	}
-	_, err := c.Do("")
-	must(t, err)
+	redistest.Do(t, c, "")
 }
 
 // Whatever is added and removed around it, each entry that stays is listed once; also
@@ -96,7 +94,6 @@ func TestListingsBesideChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is := is.New(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			seedLanes(t, c, prefix, many, score, "x")
 			r, gone, added := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, many
@@ -118,8 +115,7 @@ func TestListingsBesideChanges(t *testing.T) {
 						must(t, c.Send("HSET", prefix+":"+lane+"keyed:{q}:"+entry, "payload", "new"))
 					}
 				}
-				_, err := c.Do("")
-				must(t, err)
+				redistest.Do(t, c, "")
 			}
 			p, _ := tapped(t, redistest.URL(), prefix, change)
 			q := p.Queue("q")
@@ -133,14 +129,12 @@ func TestListingsBesideChanges(t *testing.T) {
 				}
 			}
 			times := map[string]int{}
-			for s, err := range q.Scheduled(t.Context()) {
-				is.NoErr(err)
+			for s := range each(t, q.Scheduled(t.Context())) {
 				times[s.Key]++
 			}
 			check("Scheduled", times)
 			times = map[string]int{}
-			for f, err := range q.Failed(t.Context()) {
-				is.NoErr(err)
+			for f := range each(t, q.Failed(t.Context())) {
 				times[f.ID]++
 			}
 			check("Failed", times)
@@ -151,12 +145,10 @@ func TestListingsBesideChanges(t *testing.T) {
 // To list more takes as many calls more: none of them looks for its place from the
 // beginning on.
 func TestListingsAreLinear(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p"})
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
 	defer p.Close()
 	const many = 5000
 	seedLanes(t, c, "p", many, func(int) int64 { return 4e12 }, "x")
@@ -167,8 +159,7 @@ func TestListingsAreLinear(t *testing.T) {
 		must(t, c.Send("LPUSH", "p:process:{list}:"+process, i))
 		must(t, c.Send("ZADD", "p:working:{list}:w", i+1, process))
 	}
-	_, err = c.Do("")
-	is.NoErr(err)
+	redistest.Do(t, c, "")
 	pages := func() int { return redistest.Calls(t, c, "zrange") + redistest.Calls(t, c, "lrange") }
 	for name, list := range map[string]func() (int, error){
 		"Scheduled":         func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
@@ -178,9 +169,7 @@ func TestListingsAreLinear(t *testing.T) {
 		"Running":           func() (int, error) { return length(p.Queue("list").Running(t.Context())) },
 	} {
 		before, looks := pages(), redistest.Calls(t, c, "lindex")
-		n, err := list()
-		is.NoErr(err)
-		is.Equal(n, many)
+		is.Equal(sure(list())(t), many)
 		if calls := pages() - before; calls > many/100+20 {
 			t.Errorf("%s: %d calls for the pages of %d entries", name, calls, many)
 		}
@@ -190,11 +179,9 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 }
 
-// What travels at once is bounded in bytes, and so is what a page of deletions or
-// requeues touches.
+// What travels at once is bounded in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	seedLanes(t, c, prefix, 20, func(int) int64 { return 4e12 }, strings.Repeat("x", size))
@@ -203,8 +190,7 @@ func TestListingsOfLargePayloads(t *testing.T) {
 		must(t, c.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%d", prefix, i), strings.Repeat("x", size)))
 		must(t, c.Send("ZADD", prefix+":working:{q}:w", i, fmt.Sprintf("p%d", i)))
 	}
-	_, err := c.Do("ZADD", prefix+":workers:{q}", 4e12, "w")
-	is.NoErr(err)
+	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 4e12, "w")
 	p, bytes := tapped(t, redistest.URL(), prefix, nil)
 	q := p.Queue("q")
 	for name, list := range map[string]func() (int, error){
@@ -214,9 +200,7 @@ func TestListingsOfLargePayloads(t *testing.T) {
 		"Tasks":     func() (int, error) { n, err := length(q.Tasks(t.Context())); return n - 20, err },
 	} {
 		*bytes = 0
-		n, err := list()
-		is.NoErr(err)
-		is.Equal(n, 20)
+		is.Equal(sure(list())(t), 20)
 		if *bytes > most {
 			t.Errorf("%s: %d bytes at once", name, *bytes)
 		}
@@ -225,26 +209,22 @@ func TestListingsOfLargePayloads(t *testing.T) {
 
 // A key that was stopped is due now, and not in 1970.
 func TestStoppedKeyIsDueNow(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
 	put(t, q, "key", "x", nil)
 	before := time.Now().Add(-time.Second)
 	is.NoErr(take(t, q).Stop(t.Context()))
-	for s, err := range q.Scheduled(t.Context()) {
-		is.NoErr(err)
+	for s := range each(t, q.Scheduled(t.Context())) {
 		is.True(s.DueAt.After(before))
 	}
-	e, err := q.ExplainKey(t.Context(), "key")
-	is.NoErr(err)
+	e := sure(q.ExplainKey(t.Context(), "key"))(t)
 	is.Equal(len(e.Copies), 1)
 	is.True(e.Copies[0].DueAt.After(before))
 }
 
 // However fast others fail, all are deleted, or requeued, that had failed.
 func TestAllFailedEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const many = 300
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	old := func(i int) int64 { return 1e12 + int64(i) }
@@ -262,19 +242,14 @@ func TestAllFailedEnds(t *testing.T) {
 			must(t, c.Send("HSET", prefix+":failed:keyed:{q}:"+entry, "payload", "new"))
 			must(t, c.Send("ZADD", prefix+":failed:schedule:{q}", 2e12+int64(more), entry))
 		}
-		_, err := c.Do("")
-		must(t, err)
+		redistest.Do(t, c, "")
 	}
 	p, _ := tapped(t, redistest.URL(), prefix, failMore)
 	for _, all := range []func(context.Context) (int, error){p.Queue("q").DeleteAllFailed, p.Queue("q").RequeueAllFailed} {
 		seedLanes(t, c, prefix, many, old, "x")
 		exchanges = 0
-		n, err := all(t.Context())
-		is.NoErr(err)
-		is.True(n >= many)
-		left, err := redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", 0, 1e12+many))
-		is.NoErr(err)
-		is.Equal(left, 0)
+		is.True(sure(all(t.Context()))(t) >= many)
+		is.Equal(sure(redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", 0, 1e12+many)))(t), 0)
 	}
 }
 
@@ -314,8 +289,7 @@ func atLeast(most *atomic.Int64, n int) {
 // However much there is, it is read and named by pages, so no call is long for Redis
 // or for who waits behind it.
 func TestPages(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const (
 		many  = 400
 		most  = 250  // words or elements: a page of 100, each with a number, or behind names of keys
@@ -324,14 +298,11 @@ func TestPages(t *testing.T) {
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
 	enqueue(t, q, numbers("failed", many)...)
-	tasks, err := q.StartTasks(ctx, many)
-	is.NoErr(err)
-	for _, task := range tasks {
+	for _, task := range sure(q.StartTasks(ctx, many))(t) {
 		is.NoErr(task.Fail(ctx, errors.New("no")))
 	}
 	enqueue(t, q, numbers("", 2*many)...)
-	_, err = q.StartTasks(ctx, many)
-	is.NoErr(err)
+	sure(q.StartTasks(ctx, many))(t)
 	conn := redistest.Conn(t)
 	for i := range many {
 		put(t, q, fmt.Sprint(i), "scheduled", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
@@ -341,8 +312,7 @@ func TestPages(t *testing.T) {
 		is.NoErr(conn.Send("SADD", prefix+":workers", fmt.Sprintf("w%d", i)))
 		is.NoErr(conn.Send("ZADD", prefix+":suspects:{q}", -1, fmt.Sprintf("w%d", i)))
 	}
-	_, err = conn.Do("")
-	is.NoErr(err)
+	redistest.Do(t, conn, "")
 
 	url := redistest.Doctor(t, redistest.URL(), prefix)
 	s := scale{words: new(atomic.Int64), elements: new(atomic.Int64), inner: new(atomic.Int64)}
@@ -371,9 +341,7 @@ func TestPages(t *testing.T) {
 		for _, n := range []*atomic.Int64{s.words, s.elements, s.inner} {
 			n.Store(0)
 		}
-		n, err := look.look()
-		is.NoErr(err)
-		is.Equal(n, look.want)
+		is.Equal(sure(look.look())(t), look.want)
 		if s.words.Load() > most || s.elements.Load() > most || s.inner.Load() > walks {
 			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", look.name, s.words.Load(), s.elements.Load(), s.inner.Load())
 		}
@@ -382,8 +350,7 @@ func TestPages(t *testing.T) {
 
 // Whoever has seen enough may stop, and an error comes last.
 func TestListingEnds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "b")
 	put(t, q, "k", "c", nil)

@@ -29,10 +29,7 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 		if m == nil {
 			t.Fatalf("no count: %s", line)
 		}
-		i, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := sure(strconv.Atoi(m[1]))(t)
 		n += i
 	}
 	return n
@@ -42,8 +39,7 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 // together account for each failure, each place that panics is there with its stack,
 // and the last summary needs no further failure.
 func TestFailureFlood(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	const many = 5000
@@ -103,8 +99,7 @@ func TestFailureLog(t *testing.T) {
 		lines  int
 	}{"all": {worqr.LogAll, 300}, "panics": {worqr.LogPanics, 0}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			told := &journal{}
 			p := open(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
 			q := p.Queue("q")
@@ -131,8 +126,7 @@ func TestFailureLog(t *testing.T) {
 // A panic right behind an ordinary error is logged with its stack, also when its task
 // was canceled meanwhile.
 func TestPanicBehindError(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	q := p.Queue("q")
@@ -152,8 +146,7 @@ func TestPanicBehindError(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "error", "panic", "canceled")
 	receive(t, runs, 3)
-	_, err := q.Cancel(t.Context(), []byte("canceled"))
-	is.NoErr(err)
+	sure(q.Cancel(t.Context(), []byte("canceled")))(t)
 	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Canceled == 1 })
 	stop()
 	is.NoErr(p.Close()) // its log is written
@@ -195,8 +188,7 @@ func TestLoggerBlocks(t *testing.T) {
 
 // A Logger may call the peer, which logs meanwhile, and may panic or end its goroutine.
 func TestLoggerCallsPeer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	var p *worqr.Peer
 	var lines atomic.Int64
 	ready := make(chan struct{})
@@ -252,8 +244,7 @@ func TestUserCodeMisbehaves(t *testing.T) {
 			"panic": func() error { panic(evil{misbehave}) }, "Backoff": func() error { return errors.New("no") },
 		} {
 			t.Run(what+" "+how, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				told := &journal{}
 				p := open(t, worqr.Options{Logger: told.Logger()})
 				q := p.Queue("q")

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -15,8 +14,7 @@ import (
 // not know. What may be repeated is repeated, and has no further effect; what
 // may not says that it is unknown.
 func TestLostReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -52,8 +50,7 @@ func TestLostReplies(t *testing.T) {
 
 	is.True(is_(lose("uno", func() error { return q.Enqueue(ctx, []byte("uno")) }), worqr.ErrUnknownOutcome))
 	is.Equal(waiting(t, q), []string{"uno"})
-	_, err = q.EnqueueOnce(ctx, "nonce", []byte("two"), []byte("three"))
-	is.NoErr(err)
+	sure(q.EnqueueOnce(ctx, "nonce", []byte("two"), []byte("three")))(t)
 	once := func() error {
 		fresh, err := q.EnqueueOnce(ctx, "second", []byte("four"))
 		is.True(!fresh)
@@ -83,17 +80,14 @@ func TestLostReplies(t *testing.T) {
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
 
-	s, err := q.Stats(ctx)
-	is.NoErr(err)
-	is.Equal(s, worqr.QueueStats{Waiting: 2, Workers: 1})
+	is.Equal(sure(q.Stats(ctx))(t), worqr.QueueStats{Waiting: 2, Workers: 1})
 	is.NoErr(lose(step, func() error { return q.StopWork(ctx) }))
 	nothingLeftAt(t, server, "p", "q", ":queues:{q}", ":worker:"+p.WorkerID(), ":workers", ":once:{q}:nonce", ":once:{q}:second")
 }
 
 // The same under handlers: every task finishes exactly once.
 func TestLostRepliesOfHandlers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
@@ -115,14 +109,12 @@ func TestLostRepliesOfHandlers(t *testing.T) {
 // again, and a process that it has ended is held again. The worker has since been
 // told of later cancels, and tokens have gone on.
 func TestLostAcknowledgement(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
 	q := working(t, p, "q")
 	enqueue(t, q, "later")
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	report := cancel(t, q, "later")
 	<-task.Context().Done()
 	is.NoErr(task.Stop(t.Context()))
@@ -132,8 +124,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	key := func(kind string) string { return prefix + ":" + kind + ":{q}" }
 	do := func(name string, args ...any) {
 		t.Helper()
-		_, err := c.Do(name, args...)
-		is.NoErr(err)
+		redistest.Do(t, c, name, args...)
 	}
 	do("HSET", key("cancel")+":"+digestOf("before"), "token", 1, "stopped", 0, "finished", 0, "w:"+p.WorkerID(), "")
 	do("ZADD", key("canceled"), 1, digestOf("before"))
@@ -158,8 +149,7 @@ func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string,
 	}
 	c := redistest.Dial(t, server.URL())
 	for _, k := range redistest.Keys(t, c, prefix) {
-		ttl, err := redis.Int(c.Do("TTL", k)) // the record of a cancel stays for a minute
-		must(t, err)
+		ttl := sure(redis.Int(c.Do("TTL", k)))(t) // the record of a cancel stays for a minute
 		if !known[k] && (ttl <= 0 || ttl > 60) {
 			t.Errorf("left behind: %s", k)
 		}
@@ -168,23 +158,19 @@ func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string,
 
 // A finish that was refused, repeated, and whose reply was then lost, is no loss.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	c := redistest.Dial(t, server.URL())
 	enqueue(t, q, "a")
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
-	_, err = c.Do("SET", "p:schedule:{q}", "of another type")
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
+	redistest.Do(t, c, "SET", "p:schedule:{q}", "of another type")
 	is.True(task.Finish(t.Context()) != nil) // refused
-	_, err = c.Do("DEL", "p:schedule:{q}")
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", "p:schedule:{q}")
 	lost := link.LoseReplyTo(task.AttemptID)
-	err = task.Finish(t.Context())
+	err := task.Finish(t.Context())
 	<-lost
 	if err != nil {
 		t.Errorf("it was finished, and Finish says %v; stats %+v", err, p.Stats())

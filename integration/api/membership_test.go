@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -24,8 +23,7 @@ func TestUncertainJoin(t *testing.T) {
 	t.Parallel()
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -36,22 +34,17 @@ func TestUncertainJoin(t *testing.T) {
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
 			c := redistest.Dial(t, server.URL())
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
-			is.NoErr(err)
+			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{before}) // it has joined
 			if failed {
-				_, err := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before)
-				is.NoErr(err)
+				sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before))(t)
 			}
 			is.NoErr(q.StartWork(t.Context()))
 			is.Equal(p.WorkerID() != before, failed)
-			members, err = redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1))
-			is.NoErr(err)
+			members = sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{p.WorkerID()})
 			if !failed { // it has asked again, and not left: that would hold up the joins of others
-				there, err := redis.Bool(c.Do("EXISTS", "p:token:{q}"))
-				is.NoErr(err)
-				is.True(!there)
+				is.True(!sure(redis.Bool(c.Do("EXISTS", "p:token:{q}")))(t))
 			}
 		})
 	}
@@ -60,8 +53,7 @@ func TestUncertainJoin(t *testing.T) {
 // A worker whose answer to a leave was lost works on that queue again when it is asked
 // to, and on the others.
 func TestUncertainLeave(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
@@ -76,9 +68,7 @@ func TestUncertainLeave(t *testing.T) {
 	c := redistest.Dial(t, server.URL())
 	for _, q := range []string{"a", "b"} {
 		eventually(t, "it is there", func() bool {
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1))
-			is.NoErr(err)
-			return slices.Equal(members, []string{p.WorkerID()})
+			return slices.Equal(sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1)))(t), []string{p.WorkerID()})
 		})
 	}
 }
@@ -86,8 +76,7 @@ func TestUncertainLeave(t *testing.T) {
 // The contexts of what an exclusive handler runs have ended before a leave gives its
 // tasks to others.
 func TestStopWorkOfExclusiveHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	began, causes := make(chan context.Context, 10), make(chan error, 10)
 	running := t.Context()
@@ -113,11 +102,36 @@ func TestStopWorkOfExclusiveHandler(t *testing.T) {
 	is.Equal(string(take(t, other).Payload), "x")
 }
 
+// Run doesn't serve a queue any more after StopWork, and the log says so, once. Of a queue
+// that Run doesn't serve it says nothing, since whoever calls StopWork called StartWork, too.
+func TestStopWorkIsLogged(t *testing.T) {
+	is := parallel(t)
+	var j journal
+	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Logger: j.Logger()})
+	starts, _ := counting(t, p, "served", nil)
+	served, other := p.Queue("served"), p.Queue("other")
+	enqueue(t, served, "a")
+	receive(t, starts, 1)
+	is.NoErr(other.StartWork(t.Context()))
+	is.NoErr(other.StopWork(t.Context()))
+	is.NoErr(served.StopWork(t.Context()))
+	is.True(is_(served.StopWork(t.Context()), worqr.ErrNotWorking))
+	id := p.WorkerID()
+	is.NoErr(p.Shutdown(t.Context()))
+	eventually(t, "it is logged", func() bool { return len(j.Lines("StopWork")) > 0 })
+	lines := j.Lines("StopWork")
+	is.Equal(len(lines), 1)
+	for _, want := range []string{"level=INFO", `"worqr: no longer serving a queue; StopWork was called"`, "queue=served", "worker=" + id} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("%q lacks %q", lines[0], want)
+		}
+	}
+}
+
 // A cancel where nobody works keeps nobody from beginning to: it is not taken for
 // somebody who leaves.
 func TestCancelBesideAJoin(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	joins := make(chan string, 1000)
@@ -135,8 +149,7 @@ func TestCancelBesideAJoin(t *testing.T) {
 // Nor is it when a join was lost before: the worker keeps its id, and what it runs
 // elsewhere.
 func TestCancelBehindALostJoin(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
@@ -160,8 +173,7 @@ func TestCancelBehindALostJoin(t *testing.T) {
 
 // A worker that comes back leaves its queues together, and not one after the other.
 func TestComesBackFromManyQueues(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const queues = 100
 	server := redistest.Start(t)
 	var left, exchanges, unanswered atomic.Int64
@@ -184,14 +196,12 @@ func TestComesBackFromManyQueues(t *testing.T) {
 	}
 	before := p.WorkerID()
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ZREM", "p:workers:{q0}", before) // as good as failed, there
-	is.NoErr(err)
-	_, err = p.Queue("q0").StartTask(t.Context())
+	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as failed, there
+	_, err := p.Queue("q0").StartTask(t.Context())
 	is.True(is_(err, worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {
 		eventually(t, "it is there again", func() bool {
-			members, err := redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1))
-			is.NoErr(err)
+			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+name+"}", 0, -1)))(t)
 			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
@@ -202,16 +212,13 @@ func TestComesBackFromManyQueues(t *testing.T) {
 
 // A queue that cannot be joined keeps nobody from the others.
 func TestJoinsWhatItCan(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
 	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
-		_, err := c.Do("SET", prefix+":token:{"+q+"}", token)
-		is.NoErr(err)
+		redistest.Do(t, c, "SET", prefix+":token:{"+q+"}", token)
 	}
-	_, err := c.Do("LPUSH", prefix+":token:{foreign}", "x")
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":token:{foreign}", "x")
 	p := open(t, worqr.Options{Prefix: prefix})
 	runs := make(chan string, 10)
 	for _, q := range []string{"rubbish", "foreign", "odd", "good"} {
@@ -230,23 +237,19 @@ func TestJoinsWhatItCan(t *testing.T) {
 // A StopWork of which nobody knows whether it was carried out, and StartWork
 // under the same id: what was held goes back, and other queues are not touched.
 func TestStopWorkFailsAndStartsAgain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
 	q, other := working(t, p, "q"), p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
 	enqueue(t, other, "o")
-	theirs, err := other.StartTask(t.Context())
-	is.NoErr(err)
+	theirs := sure(other.StartTask(t.Context()))(t)
 	enqueue(t, q, "a")
-	_, err = q.StartTask(t.Context())
-	is.NoErr(err)
+	sure(q.StartTask(t.Context()))(t)
 	over, end := context.WithCancel(t.Context())
 	end()
 	is.True(q.StopWork(over) != nil)
 	is.NoErr(q.StartWork(t.Context()))
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	is.Equal(string(task.Payload), "a")
 	is.NoErr(task.Finish(t.Context()))
 	is.NoErr(theirs.Context().Err())
@@ -276,8 +279,7 @@ func TestStartAndStopAtOnce(t *testing.T) {
 // Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
 // handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)

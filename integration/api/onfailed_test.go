@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -17,8 +15,7 @@ import (
 // OnFailed is told what has happened, has retries of its own, and what it
 // finishes is gone.
 func TestOnFailed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -78,8 +75,7 @@ func TestOnFailed(t *testing.T) {
 // OnFailed runs at least once, also when the worker dies that runs it; what it
 // gives up stays, is not run again, and can be put back.
 func TestOnFailedAtLeastOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	no := errors.New("no")
 	type told struct {
@@ -106,11 +102,9 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	put(t, q, "key", "a", nil)
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
 	is.Equal(failed(t, q), nil) // it is being worked on
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
+	n := sure(q.DeleteAllFailed(ctx))(t)
 	is.Equal(n, 0)
-	n, err = q.RequeueAllFailed(ctx)
-	is.NoErr(err)
+	n = sure(q.RequeueAllFailed(ctx))(t)
 	is.Equal(n, 0)
 	b := serve(false)
 	run(t, b)
@@ -127,19 +121,16 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)
 	is.Equal(stats(t, q).Failed, 2)
-	n, err = q.DeleteFailed(ctx, f.ID)
-	is.NoErr(err)
+	n = sure(q.DeleteFailed(ctx, f.ID))(t)
 	is.Equal(n, 1)
-	n, err = q.RequeueAllFailed(ctx)
-	is.NoErr(err)
+	n = sure(q.RequeueAllFailed(ctx))(t)
 	is.Equal(n, 1)
 	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
 }
 
 // OnFailed that is used up, or whose workers die, keeps the task too.
 func TestOnFailedGivesUp(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -158,7 +149,5 @@ func TestOnFailedGivesUp(t *testing.T) {
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})
-	n, err := q.DeleteAllFailed(ctx)
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
 }

@@ -8,15 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 )
 
 // Capacity, Concurrency and the rest can be changed while it runs.
 func TestOptionsAtRunTime(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{Capacity: 1})
 	q := p.Queue("q")
 	var running atomic.Int64

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,8 +15,7 @@ import (
 // That Redis goes away is one line, and so is that it is back, however many queues and
 // connections notice. The line says where Redis is, and has no password.
 func TestOutageIsOneLine(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	log := &peertest.Journal{}
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()})
@@ -69,12 +66,10 @@ func TestOutageIsOneLine(t *testing.T) {
 // Where somebody else takes the connections and closes them, as a proxy does whose Redis is
 // gone, that is the same outage, whatever error comes of it, and nobody says that it is over.
 func TestOutageBehindProxyIsOneLine(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	log := &peertest.Journal{}
-	p, err := worqr.Open(server.URL(), &worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()}) // without a login, which would fail first
-	is.NoErr(err)
+	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()}))(t) // without a login, which would fail first
 	t.Cleanup(func() { _ = p.Close() })
 	for _, name := range []string{"a", "b", "c"} {
 		p.Queue(name).Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
@@ -85,11 +80,9 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	}
 	server.Kill()
 	refuseAll := func(connections int) {
-		proxy, err := net.Listen("tcp", server.Addr())
-		is.NoErr(err)
+		proxy := sure(net.Listen("tcp", server.Addr()))(t)
 		for i := range connections {
-			c, err := proxy.Accept()
-			is.NoErr(err)
+			c := sure(proxy.Accept())(t)
 			if i%2 == 0 {
 				is.NoErr(c.(*net.TCPConn).SetLinger(0)) // is reset
 			}

@@ -74,12 +74,10 @@ func TestEvictionPolicy(t *testing.T) {
 
 // Who may not ask says nothing.
 func TestEvictionPolicyForbidden(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
-	is.NoErr(err)
+	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
 	var log journal
 	url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
 	peer := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"})
@@ -118,8 +116,7 @@ func TestRedisIsTooOld(t *testing.T) {
 		"5.0.7": true, "6.0.16": true, "6.2.0": false, "7.2.4": false, "10.0.1": false, "255.255.255": false, "": false, "unstable": false,
 	} {
 		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			prefix := redistest.Prefix(t)
 			url := redistest.Worker(t, redistest.URL(), prefix)
 			peer := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -151,12 +148,10 @@ func TestRedisIsTooOld(t *testing.T) {
 
 // Who may ask for one section hears what is in that one.
 func TestRedisTellsSome(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
-	is.NoErr(err)
+	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
 	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
 	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
 }

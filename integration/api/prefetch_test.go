@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -55,17 +54,13 @@ func (g *valve) warm(t *testing.T, q *worqr.Queue) {
 
 func queueStats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
 	t.Helper()
-	s, err := q.Stats(t.Context())
-	must(t, err)
-	return s
+	return sure(q.Stats(t.Context()))(t)
 }
 
 // holds is how many tasks the peer holds on the queue q.
 func holds(t testing.TB, prefix string, p *worqr.Peer) int {
 	t.Helper()
-	n, err := redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID()))
-	must(t, err)
-	return n
+	return sure(redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID())))(t)
 }
 
 // Fast handlers do not wait for Redis with each task: at the defaults far fewer rounds are
@@ -85,8 +80,7 @@ func TestAhead(t *testing.T) {
 			order <- string(t.Payload)
 			return nil
 		}, &worqr.HandleOptions{Concurrency: 1})
-		_, err := conn.Do("CONFIG", "RESETSTAT")
-		must(t, err)
+		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
 		enqueue(t, q, all...)
 		stop := run(t, p)
 		if got := receive(t, order, n); !slices.Equal(got, all) {
@@ -146,8 +140,7 @@ func TestNothingAhead(t *testing.T) {
 
 // A slow handler holds no second task, whether there is a neighbour or not.
 func TestSlowHoldsNothingAhead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	slow := newValve()
@@ -172,8 +165,7 @@ func TestSlowHoldsNothingAhead(t *testing.T) {
 
 // What a peer holds ahead goes back when its handlers are stuck, in its order.
 func TestStuckHoldsNothingAhead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	stuck, free := newValve(), newValve()
@@ -191,8 +183,7 @@ func TestStuckHoldsNothingAhead(t *testing.T) {
 	is.Equal(first, all[:2])
 	eventually(t, "nothing is held ahead", func() bool { return holds(t, prefix, a) == 2 })
 	waiting := slices.Collect(func(yield func(string) bool) {
-		for p, err := range q.Tasks(t.Context()) {
-			must(t, err)
+		for p := range each(t, q.Tasks(t.Context())) {
 			if !yield(string(p)) {
 				return
 			}
@@ -208,8 +199,7 @@ func TestStuckHoldsNothingAhead(t *testing.T) {
 // What is held ahead by wish is held while handlers are slow, drops out when it
 // is canceled, and goes back in its order when the peer drains.
 func TestPrefetch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	slow := newValve()
@@ -240,16 +230,13 @@ func TestPrefetch(t *testing.T) {
 	eventually(t, "it holds five", func() bool { return holds(t, prefix, p) == 5 })
 	stop()
 	is.Equal(queueStats(t, q).Waiting, 10)
-	first, err := q.Peek(t.Context())
-	is.NoErr(err)
-	is.Equal(string(first), "0")
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "0")
 	is.Equal(p.Stats().Stopped, int64(2))
 }
 
 // Two fast peers share a queue, and nothing is lost or done twice between them.
 func TestAheadShared(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	gates := []*valve{newValve(), newValve(), newValve()}
 	var q *worqr.Queue
@@ -340,8 +327,7 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 // Ends that take longer than starts don't pile up: what a handler is done with, but Redis
 // doesn't know of, runs again if the peer dies.
 func TestEndsKeepUpWithStarts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const n, handlers = 16_000, 64
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
@@ -453,12 +439,10 @@ func TestInnocentKeyHeldAhead(t *testing.T) {
 		if i == 2 {
 			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // foremost
 		}
-		_, err := admin.FailWorker(t.Context(), p.WorkerID())
-		must(t, err)
+		sure(admin.FailWorker(t.Context(), p.WorkerID()))(t)
 	}
 	receive(t, started, 1)
-	for f, err := range q.Failed(t.Context()) {
-		must(t, err)
+	for f := range each(t, q.Failed(t.Context())) {
 		if string(f.Payload) == "innocent" {
 			t.Errorf("buried, and never begun: %s", f.Error)
 		}
@@ -479,14 +463,12 @@ func TestOneCrashBuriesAhead(t *testing.T) {
 	g.shut.Store(true)
 	enqueue(t, q, numbers("", 500)...)
 	receive(t, g.starts, 1)
-	_, err := admin.FailWorker(t.Context(), p.WorkerID())
-	must(t, err)
+	sure(admin.FailWorker(t.Context(), p.WorkerID()))(t)
 	g.shut.Store(false)
 	g.release <- struct{}{}
 	n := 0
 	eventually(t, "all others ran", func() bool { s := queueStats(t, q); return s.Workers == 1 && s.Waiting+s.Running == 0 })
-	for _, err := range q.Failed(t.Context()) {
-		must(t, err)
+	for range each(t, q.Failed(t.Context())) {
 		n++
 	}
 	if n > 1 {

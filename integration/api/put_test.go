@@ -8,16 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Several Puts on a key that runs and ends: only what they made of each other.
 func TestPutSeveralTimesOnRunning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	hour := time.Now().Add(time.Hour)
@@ -39,8 +36,7 @@ func TestPutSeveralTimesOnRunning(t *testing.T) {
 	put(t, q, "key", "again", nil)
 	task = take(t, q)
 	put(t, q, "key", "blocked", nil)
-	removed, err := q.RemoveKey(ctx, "key") // and its rules
-	is.NoErr(err)
+	removed := sure(q.RemoveKey(ctx, "key"))(t) // and its rules
 	is.True(removed)
 	is.NoErr(task.Retry(ctx, time.Hour))
 	waits("again", time.Now().Add(time.Hour), 1)
@@ -78,8 +74,7 @@ func TestPutOnHandled(t *testing.T) {
 			"if earlier": {Reschedule: worqr.RescheduleIfEarlier}, "keep counts": {KeepCounts: true},
 		} {
 			t.Run(how+", "+which, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				var running, runs, twice atomic.Int64
 				started, release, got := make(chan string, 10), make(chan struct{}), make(chan string, 10)
@@ -114,9 +109,7 @@ func TestPutOnHandled(t *testing.T) {
 				b, _ := serve()
 				eventually(t, "both serve", func() bool { return stats(t, q).Workers == 2 })
 				if end.before == "cancel" {
-					report, err := q.CancelKey(ctx, "key")
-					is.NoErr(err)
-					is.Equal(report.Removed, 0)
+					is.Equal(sure(q.CancelKey(ctx, "key"))(t).Removed, 0)
 				}
 				put(t, q, "key", "new", o)
 				close(release)
@@ -143,8 +136,7 @@ func TestPutOnHandled(t *testing.T) {
 
 // A handler that puts its own key again has it done periodically.
 func TestPeriodic(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	const period = 30 * time.Millisecond
 	ticks := make(chan time.Time, 100)
@@ -194,8 +186,7 @@ func TestPeriodic(t *testing.T) {
 
 // The same key in two queues of a peer is two things.
 func TestSameKeyInTwoQueues(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Capacity: 2})
 	started, release := make(chan string, 10), make(chan struct{}, 10)
@@ -221,8 +212,7 @@ func TestSameKeyInTwoQueues(t *testing.T) {
 		release <- struct{}{}
 		release <- struct{}{}
 		is.Equal(sorted(receive(t, started, 2)), []string{"one/key", "two/key"})
-		report, err := queues[0].CancelKey(t.Context(), "key") // of this one only
-		is.NoErr(err)
+		report := sure(queues[0].CancelKey(t.Context(), "key"))(t) // of this one only
 		release <- struct{}{}
 		release <- struct{}{}
 		wait(t, report)

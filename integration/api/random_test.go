@@ -197,8 +197,7 @@ func (f *fleet) examine() {
 	at := f.url(redistest.Doctor(f.t, redistest.URL(), f.prefix))
 	doctor := openAt(f.t, at, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
 	for _, do := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
-		report, err := do(f.ctx, nil)
-		must(f.t, err)
+		report := sure(do(f.ctx, nil))(f.t)
 		for _, ill := range ills(report) {
 			if ill.Kind != "no-worker" && ill.Kind != "paused" { // when all have left, or it is paused
 				f.t.Errorf("a queue that is well: %v", ill)
@@ -220,11 +219,9 @@ func (f *fleet) leaveNothing() {
 	}
 	must(t, f.q.Resume(f.ctx))
 	must(t, f.q.Delete(f.ctx))
-	_, err := f.q.DeleteAllFailed(f.ctx)
-	must(t, err)
+	sure(f.q.DeleteAllFailed(f.ctx))(t)
 	for _, k := range redistest.Keys(t, f.c, f.prefix) {
-		ttl, err := redis.Int(f.c.Do("TTL", k))
-		must(t, err)
+		ttl := sure(redis.Int(f.c.Do("TTL", k)))(t)
 		if k != f.prefix+":registry" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl <= 0 || ttl > 600) {
 			t.Errorf("left behind: %s", k)
 		}
@@ -287,8 +284,7 @@ func (f *fleet) enqueueOnce() {
 	p, nonce := f.payload(), fmt.Sprint(f.r.IntN(5))
 	f.note("enqueue once %s %s", nonce, p)
 	_, known := f.onces()[nonce]
-	fresh, err := f.q.EnqueueOnce(f.ctx, nonce, []byte(p))
-	must(f.t, err)
+	fresh := sure(f.q.EnqueueOnce(f.ctx, nonce, []byte(p)))(f.t)
 	f.called("enqueue_once", "payload…", []string{p})
 	_, now := f.onces()[nonce]
 	f.check(fresh != known && now, "once %s, known %v, then %v: %v", nonce, known, now, fresh)
@@ -310,8 +306,7 @@ func (f *fleet) onces() map[string]bool {
 func (f *fleet) enqueueAt() {
 	p := f.payload()
 	at, ms := f.at()
-	key, err := f.q.EnqueueAt(f.ctx, at, []byte(p))
-	must(f.t, err)
+	key := sure(f.q.EnqueueAt(f.ctx, at, []byte(p)))(f.t)
 	f.note("enqueue %s at %d: %s", p, ms, key)
 	f.called("put", "entry", "k:"+key, "payload", p, "at", ms, "when", "always", "keep", 0, "counts", 0)
 }
@@ -339,8 +334,7 @@ func (f *fleet) put() {
 func (f *fleet) remove() {
 	key := f.key()
 	f.note("remove %s", key)
-	removed, err := f.q.RemoveKey(f.ctx, key)
-	must(f.t, err)
+	removed := sure(f.q.RemoveKey(f.ctx, key))(f.t)
 	f.check(f.called("remove", "entry", "k:"+key) == map[bool]int64{true: 1}[removed], "removed %s: %v", key, removed)
 }
 
@@ -348,8 +342,7 @@ func (f *fleet) cancelKey() {
 	key := f.key()
 	f.note("cancel key %s", key)
 	_, waits := f.view(false).Entry["k:"+key]["payload"]
-	report, err := f.q.CancelKey(f.ctx, key)
-	must(f.t, err)
+	report := sure(f.q.CancelKey(f.ctx, key))(f.t)
 	f.called("cancel_key", "entry", "k:"+key)
 	f.check(report.Removed == map[bool]int{true: 1}[waits], "canceled %s, which waits: %v: %d", key, waits, report.Removed)
 }
@@ -365,8 +358,7 @@ func (f *fleet) cancel() {
 	for _, e := range was.Entry {
 		n += map[bool]int{true: 1}[e["payload"] == p]
 	}
-	report, err := f.q.Cancel(f.ctx, []byte(p))
-	must(f.t, err)
+	report := sure(f.q.Cancel(f.ctx, []byte(p)))(f.t)
 	f.called("cancel", "payload", p)
 	f.check(report.Removed == n, "canceled %s: %d, want %d", p, report.Removed, n)
 }
@@ -472,8 +464,7 @@ func (f *fleet) failWorker() {
 	old := f.peers[victim].WorkerID()
 	f.note("fail worker %d, %s", victim, old)
 	was := f.view(false)
-	n, err := f.peers[f.i].FailWorker(f.ctx, old)
-	must(t, err)
+	n := sure(f.peers[f.i].FailWorker(f.ctx, old))(t)
 	returned := 0
 	for id, token := range was.Working[old] {
 		returned += map[bool]int{false: 1}[was.Covered(id, token)]
@@ -583,8 +574,7 @@ func (f *fleet) deleteFailed() {
 // with one key one goes.
 func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(grave lane.Hash, was *lane.Lane) bool) {
 	was, graves := f.view(false), f.view(true)
-	n, err := do()
-	must(f.t, err)
+	n := sure(do())(f.t)
 	is, gone := f.view(true), 0
 	for e, grave := range graves.Entry {
 		_, still := is.Entry[e]
@@ -629,22 +619,18 @@ func (f *fleet) readouts() {
 	next, err := q.Peek(f.ctx)
 	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
 	want := worqr.QueueStats{Waiting: len(is.Waiting), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
-	stats, err := q.Stats(f.ctx)
-	must(t, err)
-	n, err := q.Len(f.ctx)
-	must(t, err)
+	stats := sure(q.Stats(f.ctx))(t)
+	n := sure(q.Len(f.ctx))(t)
 	f.check(stats == want && n == want.Waiting+want.Scheduled, "%+v and %d, want %+v", stats, n, want)
 	var scheduled, failed, dead []string
-	for s, err := range q.Scheduled(f.ctx) {
-		must(t, err)
+	for s := range each(t, q.Scheduled(f.ctx)) {
 		i := len(scheduled)
 		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), s.Retries, s.Crashes))
 		ms := s.DueAt.UnixMilli()
 		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", s.Payload, ms, told[i:]) // what goes back to the front is due now
 	}
 	f.same("Scheduled", scheduled, planned)
-	for s, err := range q.Failed(f.ctx) {
-		must(t, err)
+	for s := range each(t, q.Failed(f.ctx)) {
 		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Error, s.Retries, s.Crashes, s.WorkerID, s.FailedAt.UnixMilli()))
 	}
 	for _, e := range slices.Backward(order(graves)) {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 )
 
@@ -142,8 +140,7 @@ func recipeCapacity(url string, resize, transcode worqr.Handler) (*worqr.Peer, e
 
 // The recipes do what the documents say.
 func TestDocsRecipes(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 
@@ -169,8 +166,7 @@ func TestDocsRecipes(t *testing.T) {
 	go func() { ran <- p.Run(running) }()
 	is.NoErr(charges.Enqueue(ctx, []byte("busy"), []byte("declined"), []byte("well")))
 	eventually(t, "one is finished, one waits for a minute, and one has failed", func() bool {
-		s, err := charges.Stats(ctx)
-		is.NoErr(err)
+		s := sure(charges.Stats(ctx))(t)
 		return p.Stats().Finished == 1 && s.Scheduled == 1 && s.Failed == 1
 	})
 	is.NoErr(reports.Enqueue(ctx, []byte("november"), []byte("november")))
@@ -180,22 +176,15 @@ func TestDocsRecipes(t *testing.T) {
 	is.NoErr(<-ran)
 
 	is.NoErr(recipeFailed(ctx, charges))
-	s, err := charges.Stats(ctx)
-	is.NoErr(err)
-	is.Equal(s.Failed, 0)
+	is.Equal(sure(charges.Stats(ctx))(t).Failed, 0)
 
 	mails := p.Queue("mails")
-	key, err := recipeDelay(ctx, mails, []byte("reminder"))
-	is.NoErr(err)
-	removed, err := mails.RemoveKey(ctx, key)
-	is.NoErr(err)
-	is.True(removed)
+	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)))(t))
 
 	indexes := p.Queue("indexes")
 	only := func() worqr.ScheduledTask {
 		var all []worqr.ScheduledTask
-		for task, err := range indexes.Scheduled(ctx) {
-			is.NoErr(err)
+		for task := range each(t, indexes.Scheduled(ctx)) {
 			all = append(all, task)
 		}
 		is.Equal(len(all), 1)
@@ -216,14 +205,12 @@ func TestDocsRecipes(t *testing.T) {
 		is.NoErr(recipeOnce(ctx, orders, "request 7", []byte("a hat")))
 	}
 	for _, q := range []*worqr.Queue{caches, orders} {
-		n, err := q.Len(ctx)
-		is.NoErr(err)
-		is.Equal(n, 1)
+		is.Equal(sure(q.Len(ctx))(t), 1)
 	}
 
 	stopped, end := context.WithCancelCause(ctx)
 	var exported []string
-	err = recipeShutdown(stopped, []string{"a", "b"}, func(page string) error {
+	err := recipeShutdown(stopped, []string{"a", "b"}, func(page string) error {
 		exported = append(exported, page)
 		end(worqr.ErrShutdown)
 		return nil
@@ -235,9 +222,7 @@ func TestDocsRecipes(t *testing.T) {
 		func() (*worqr.Peer, error) { return recipeDrain("redis://localhost") },
 		func() (*worqr.Peer, error) { return recipeCapacity("redis://localhost", nothing, nothing) },
 	} {
-		p, err := opens()
-		is.NoErr(err)
-		is.NoErr(p.Close())
+		is.NoErr(sure(opens())(t).Close())
 	}
 
 	p = open(t, worqr.Options{})

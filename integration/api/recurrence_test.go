@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -46,8 +44,7 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 // What repeats itself is retried when it fails or panics, starts elsewhere when its
 // process is killed, and reaches the failed queue; and each time it is planned again.
 func TestRecurrence(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "jobs", Mode: "repeater"}
 	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")
@@ -67,11 +64,9 @@ func TestRecurrence(t *testing.T) {
 	planned := func() {
 		t.Helper()
 		eventually(t, "the next run is planned for tomorrow, and nothing else is", func() bool {
-			s, err := jobs.Stats(t.Context())
-			must(t, err)
+			s := sure(jobs.Stats(t.Context()))(t)
 			var all []worqr.ScheduledTask
-			for task, err := range jobs.Scheduled(t.Context()) {
-				must(t, err)
+			for task := range each(t, jobs.Scheduled(t.Context())) {
 				all = append(all, task)
 			}
 			return s.Running+s.Waiting == 0 && len(all) == 1 && all[0].Key == "cleanup" &&

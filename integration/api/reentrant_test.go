@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -187,8 +186,7 @@ func TestReentrant(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error"} {
 		t.Run(from, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			c := &caller{t: t, from: from, ready: make(chan struct{}), seen: map[string]int{}, calls: map[string]time.Time{}, more: 1000}
@@ -226,8 +224,7 @@ func TestReentrant(t *testing.T) {
 			old := c.p.WorkerID()
 			enqueue(t, q, "hold")
 			eventually(t, "it is evicted, and back", func() bool {
-				_, err := other.FailWorker(t.Context(), c.p.WorkerID())
-				is.NoErr(err)
+				sure(other.FailWorker(t.Context(), c.p.WorkerID()))(t)
 				c.quiet("evict")
 				return c.p.WorkerID() != old
 			})
@@ -269,8 +266,7 @@ func TestReentrant(t *testing.T) {
 // What ends a peer that runs is refused from a handler at once, but for Shutdown, which
 // waits for its context: the handler is what it waits for.
 func TestEndFromHandler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	type result struct {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
@@ -23,25 +22,20 @@ import (
 // where nobody would remove it if it then died.
 func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	q := working(t, p, "q")
 	old := p.WorkerID()
 	tap := redistest.Dial(t, server.URL())
-	_, err := tap.Do("MONITOR")
-	is.NoErr(err)
-	_, err = openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), old)
-	is.NoErr(err)
+	redistest.Do(t, tap, "MONITOR")
+	sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), old))(t)
 	eventually(t, "the worker is back", func() bool {
 		s, err := q.Stats(t.Context())
 		return err == nil && s.Workers == 1 && p.WorkerID() != old
 	})
-	_, err = redistest.Dial(t, server.URL()).Do("ECHO", "over")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ECHO", "over")
 	for {
-		line, err := redis.String(tap.Receive())
-		is.NoErr(err)
+		line := sure(redis.String(tap.Receive()))(t)
 		if strings.Contains(line, `"SADD" "p:workers" "`+old+`"`) {
 			t.Fatal("the worker has put its old id back: ", line)
 		}
@@ -53,8 +47,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 
 // A StopWork that StopWorker overtakes does not put the worker back on the list.
 func TestStoppedWorkerStaysOffTheList(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	var leaves atomic.Int64
 	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -74,9 +67,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	q := working(t, p, "q")
 	c := redistest.Dial(t, server.URL())
 	subscribed := func() bool {
-		clients, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
-		is.NoErr(err)
-		return clients != ""
+		return sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t) != ""
 	}
 	eventually(t, "it is subscribed", subscribed)
 	stopped, leaving := make(chan error, 1), make(chan error, 1)
@@ -98,19 +89,16 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 
 // What could not be written when a queue was joined is written with a later beat.
 func TestRegistrationIsCompleted(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	is.NoErr(p.StartWorker(t.Context()))
 	lists := []string{prefix + ":workers", prefix + ":registry"}
 	for _, key := range lists {
-		_, err := conn.Do("SET", key, "of another type")
-		is.NoErr(err)
+		redistest.Do(t, conn, "SET", key, "of another type")
 	}
 	is.True(p.Queue("q").StartWork(t.Context()) == nil) // neither is needed to work
-	_, err := conn.Do("DEL", lists[0], lists[1])
-	is.NoErr(err)
+	redistest.Do(t, conn, "DEL", lists[0], lists[1])
 	for i, member := range []string{p.WorkerID(), "q"} {
 		eventually(t, member+" is listed", func() bool {
 			there, err := redis.Bool(conn.Do("SISMEMBER", lists[i], member))
@@ -173,8 +161,7 @@ func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *
 		return &turnstile{Conn: c, of: a}, err
 	}}, &worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = a.peer.Close() })
-	_, err := a.peer.Queue("q").Len(t.Context())
-	must(t, err)
+	sure(a.peer.Queue("q").Len(t.Context()))(t)
 	return a
 }
 
@@ -262,14 +249,10 @@ func TestRegistry(t *testing.T) {
 			late = late || a.late.Load()
 		}
 		listed := func() bool {
-			on, err := redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q"))
-			must(t, err)
-			return on
+			return sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t)
 		}
 		there := func() int {
-			n, err := redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Batches(), q.Workers()))
-			must(t, err)
-			return n
+			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Batches(), q.Workers())))(t)
 		}
 		if n := there(); n > 0 && !listed() && !late {
 			t.Errorf("seed %d: the queue is not on the list, and %d keys of it are there; the order was %v", seed, n, order)
@@ -296,39 +279,28 @@ func TestRosterIsPruned(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	c := redistest.Conn(t)
-	_, err := c.Do("SADD", prefix+":workers", "long dead")
-	must(t, err)
+	redistest.Do(t, c, "SADD", prefix+":workers", "long dead")
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	must(t, p.StartWorker(t.Context()))
 	eventually(t, "it is off the roster", func() bool {
-		n, err := redis.Int(c.Do("SCARD", prefix+":workers"))
-		must(t, err)
-		return n == 1 // the peer itself
+		return sure(redis.Int(c.Do("SCARD", prefix+":workers")))(t) == 1 // the peer itself
 	})
 }
 
 // When Redis does not let it, it tries again.
 func TestRosterIsPrunedLater(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-srandmember")
-	is.NoErr(err)
-	_, err = c.Do("SADD", "p:workers", "long dead")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-srandmember")
+	redistest.Do(t, c, "SADD", "p:workers", "long dead")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	is.NoErr(p.StartWorker(t.Context()))
 	eventually(t, "it has tried", func() bool {
-		log, err := redis.Values(c.Do("ACL", "LOG"))
-		is.NoErr(err)
-		return len(log) > 0
+		return len(sure(redis.Values(c.Do("ACL", "LOG")))(t)) > 0
 	})
-	_, err = c.Do("ACL", "SETUSER", "app", "+srandmember")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "app", "+srandmember")
 	eventually(t, "it is off the roster", func() bool {
-		n, err := redis.Int(c.Do("SCARD", "p:workers"))
-		is.NoErr(err)
-		return n == 1 // the peer itself
+		return sure(redis.Int(c.Do("SCARD", "p:workers")))(t) == 1 // the peer itself
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -19,33 +18,27 @@ import (
 
 // Orphans go back in the order in which they had started, and run again.
 func TestRepairRuns(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, gone, "q")
 	enqueue(t, q, numbers("t", 300)...)
 	is.NoErr(q.Put(t.Context(), "x", []byte("keyed"), nil))
-	held, err := q.StartTasks(t.Context(), 251)
-	is.NoErr(err)
-	is.Equal(len(held), 251)
+	is.Equal(len(sure(q.StartTasks(t.Context(), 251))(t)), 251)
 	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
 		name := prefix + ":" + key + ":{q}"
 		if key == "working" {
 			name += ":" + gone.WorkerID()
 		}
-		_, err := conn.Do("DEL", name)
-		is.NoErr(err)
+		redistest.Do(t, conn, "DEL", name)
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report, err := doctor.Repair(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(doctor.Repair(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(count(report, "orphan"), 251)
 	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
-	report, err = doctor.Check(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
 	got := make(chan string, 400)
@@ -68,7 +61,6 @@ func TestRepairDamage(t *testing.T) {
 	for seed := first; seed < first+2*(*randomSeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			is := is.New(t)
 			f := newFleet(t, rand.NewPCG(seed, 0))
 			for range 80 {
 				f.step()
@@ -84,10 +76,8 @@ func TestRepairDamage(t *testing.T) {
 				}
 			}()
 			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
-			repaired, err := doctor.Repair(t.Context(), nil)
-			is.NoErr(err)
-			checked, err := doctor.Check(t.Context(), nil)
-			is.NoErr(err)
+			repaired := sure(doctor.Repair(t.Context(), nil))(t)
+			checked := sure(doctor.Check(t.Context(), nil))(t)
 			for _, ill := range ills(checked) {
 				if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // who lives writes these again
 					t.Errorf("after the repair, %v", ill)
@@ -109,38 +99,31 @@ func TestRepairDamage(t *testing.T) {
 // What cannot be returned, because a key holds something else, is not called
 // repaired, and is once the key is free.
 func TestRepairBesideForeignType(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	conn := redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"ZADD", ":holders:{q}", 0, "w9"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
 		c[1] = prefix + c[1].(string)
-		_, err := conn.Do(c[0].(string), c[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, conn, c[0].(string), c[1:]...)
 	}
 	for range 2 {
-		report, err := doctor.Repair(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(doctor.Repair(t.Context(), nil))(t)
 		is.True(!report.OK())
 		is.Equal(count(report, "wrong-type"), 1)
 		for _, f := range ills(report) {
 			is.True(!f.Repaired)
 		}
 	}
-	_, err := conn.Do("DEL", prefix+":queues:{q}")
-	is.NoErr(err)
-	report, err := doctor.Repair(t.Context(), nil)
-	is.NoErr(err)
-	is.True(report.OK())
+	redistest.Do(t, conn, "DEL", prefix+":queues:{q}")
+	is.True(sure(doctor.Repair(t.Context(), nil))(t).OK())
 	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
 }
 
 // Repair goes on with the return of a worker that leaves, and leaves it alone when it is
 // a member again meanwhile.
 func TestRepairOfWhoComesBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	half, rest := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -152,8 +135,7 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, numbers("", 150)...) // more than one call returns
-	_, err := q.StartTasks(t.Context(), 150)
-	is.NoErr(err)
+	sure(q.StartTasks(t.Context(), 150))(t)
 	left := make(chan error, 1)
 	go func() { left <- q.StopWork(context.Background()) }()
 	receiveClosed(t, half)
@@ -186,17 +168,14 @@ func (f *fleet) payloads() map[string]int {
 	f.t.Helper()
 	all := map[string]int{}
 	strs := func(v any, err error) []string {
-		s, err := redis.Strings(v, err)
-		must(f.t, err)
-		return s
+		return sure(redis.Strings(v, err))(f.t)
 	}
 	replaced, canceled := map[string]bool{}, map[string]bool{}
 	keys := redistest.Keys(f.t, f.c, f.prefix)
 	for _, key := range keys {
 		switch rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed"); {
 		case strings.HasPrefix(rest, ":keyed:"):
-			fields, err := redis.StringMap(f.c.Do("HGETALL", key))
-			must(f.t, err)
+			fields := sure(redis.StringMap(f.c.Do("HGETALL", key)))(f.t)
 			payload, waits := fields["payload"]
 			switch {
 			case waits && fields["keep"] == "1": // what runs replaces it
@@ -210,8 +189,7 @@ func (f *fleet) payloads() map[string]int {
 			}
 		}
 	}
-	entries, err := redis.StringMap(f.c.Do("HGETALL", f.prefix+":entries:{q}"))
-	must(f.t, err)
+	entries := sure(redis.StringMap(f.c.Do("HGETALL", f.prefix+":entries:{q}")))(f.t)
 	for _, key := range keys {
 		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
 		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") || replaced[key] {
@@ -239,12 +217,10 @@ func (f *fleet) harm() string {
 	}
 	key := keys[f.r.IntN(len(keys))]
 	do := func(command string, args ...any) string {
-		_, err := f.c.Do(command, append([]any{key}, args...)...)
-		must(f.t, err)
+		redistest.Do(f.t, f.c, command, append([]any{key}, args...)...)
 		return fmt.Sprintln(command, key, args)
 	}
-	kind, err := redis.String(f.c.Do("TYPE", key))
-	must(f.t, err)
+	kind := sure(redis.String(f.c.Do("TYPE", key)))(f.t)
 	if strings.Contains(key, ":keyed:") {
 		return do("HDEL", []any{"process", "due", "tried", "low"}[f.r.IntN(4)])
 	}
@@ -256,8 +232,7 @@ func (f *fleet) harm() string {
 	if kind == "zset" {
 		args = append(args, 0, -1)
 	}
-	members, err := redis.Strings(f.c.Do(remove[0], args...))
-	must(f.t, err)
+	members := sure(redis.Strings(f.c.Do(remove[0], args...)))(f.t)
 	slices.Sort(members)
 	if kind == "zset" && f.r.IntN(3) == 0 {
 		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -50,8 +48,7 @@ func TestExceptions(t *testing.T) {
 		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			p := open(t, worqr.Options{})
 			q := p.Queue("q")
 			var runs atomic.Int64
@@ -93,8 +90,7 @@ func TestMaxRetries(t *testing.T) {
 	}{"default": {0, 11}, "explicit": {2, 3}, "one": {1, 2}, "negative": {-1, 1}} {
 		for _, key := range []string{"", "key"} {
 			t.Run(name+", key="+key, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				p := open(t, worqr.Options{Prefix: prefix})
 				q := p.Queue("q")
@@ -141,8 +137,7 @@ func TestMaxRetries(t *testing.T) {
 				is.Equal(p.Stats().Failed, int64(1))
 				is.Equal(p.Stats().HandlerErrors, int64(c.runs))
 				is.Equal(p.Stats().Finished, int64(0))
-				_, err := q.DeleteAllFailed(ctx)
-				is.NoErr(err)
+				sure(q.DeleteAllFailed(ctx))(t)
 				nothingLeft(t, prefix, "q")
 			})
 		}
@@ -193,8 +188,7 @@ func TestBackoff(t *testing.T) {
 // A Backoff that panics is told of once, with its stack, and again when it is over. A
 // task that is put off for ever is put off by a century, and is there.
 func TestBackoffIsTold(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	told := &journal{}
 	p := open(t, worqr.Options{Logger: told.Logger()})
 	q := p.Queue("q")

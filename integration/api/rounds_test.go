@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -52,8 +50,7 @@ func (c *tally) len() int {
 func rounds(t testing.TB, server *redistest.Server) (n int) {
 	t.Helper()
 	c := redistest.Dial(t, server.URL())
-	list, err := c.Do("CLIENT", "LIST")
-	must(t, err)
+	list := sure(c.Do("CLIENT", "LIST"))(t)
 	for line := range strings.Lines(string(list.([]byte))) {
 		if strings.Contains(line, "cmd=evalsha") {
 			n++
@@ -66,8 +63,7 @@ func rounds(t testing.TB, server *redistest.Server) (n int) {
 // are lost, and whichever round is repeated before or behind the other, every task
 // is handled once, and finishes.
 func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
@@ -104,8 +100,7 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 // Where the second connection for rounds cannot be had, the first one does, and
 // nobody is troubled.
 func TestNoSecondConnectionForRounds(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	var log bytes.Buffer
@@ -117,10 +112,8 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	enqueue(t, q, "first")
 	eventually(t, "it works", func() bool { return handled.len() == 1 })
 	c := redistest.Dial(t, server.URL())
-	clients, err := c.Do("CLIENT", "LIST")
-	must(t, err)
-	_, err = c.Do("CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
-	must(t, err)
+	clients := sure(c.Do("CLIENT", "LIST"))(t)
+	redistest.Do(t, c, "CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
 	const n = 10_000
 	enqueue(t, sender, numbers("", n)...)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
@@ -131,8 +124,7 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 // What goes back starts before all that waits, however late the round comes that
 // puts it back.
 func TestNothingOvertakesWhatGoesBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := &tamper{Url: server.URL(), Before: func(_ string, args []any) error {
 		if slices.Contains(args, any("stop")) {
@@ -192,8 +184,7 @@ func TestFarAway(t *testing.T) {
 		for range n / 1000 {
 			enqueue(t, q, numbers("", 1000)...)
 		}
-		_, err := conn.Do("CONFIG", "RESETSTAT")
-		must(t, err)
+		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
 		eventually(t, "all ran", func() bool { return done.Load() == before+n })
 		calls := redistest.Calls(t, conn, "evalsha")
 		t.Logf("%d tasks by %d calls", n, calls)
@@ -204,8 +195,7 @@ func TestFarAway(t *testing.T) {
 // Redis comes back without the end of a task, of a key that is to run again, on a queue
 // that is never silent.
 func TestStrayOfBusyQueue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := p.Queue("q")
@@ -239,8 +229,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
 		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
 	} {
-		_, err := c.Do(cmd[0].(string), cmd[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
 	}
 	put(t, q, "key", "second", nil)
 	is.Equal(receive(t, keyed, 1), []string{"second"})
@@ -249,22 +238,18 @@ func TestStrayOfBusyQueue(t *testing.T) {
 
 // What Redis believes a worker to hold is more than one reply may bring.
 func TestStrayAmongMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := working(t, p, "q")
 	const thousands = 66 // with their scores, more than 65,536 values
 	for range thousands {
 		enqueue(t, q, numbers("", 1000)...)
-		_, err := q.StartTasks(t.Context(), 1000)
-		is.NoErr(err)
+		sure(q.StartTasks(t.Context(), 1000))(t)
 	}
 	c := redistest.Conn(t)
-	_, err := c.Do("LPUSH", prefix+":process:{q}:stray", "stray")
-	is.NoErr(err)
-	_, err = c.Do("ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:stray", "stray")
+	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
 	is.Equal(p.Stats().TakenOver, int64(0))
 }
@@ -275,32 +260,27 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"list": "", "key": "k"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			server := redistest.Start(t)
 			c := redistest.Dial(t, server.URL())
 			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 			q := p.Queue("q")
 			long := strings.Repeat("x", 3<<20)
 			if key == "" {
-				_, err := c.Do("LPUSH", "p:queues:{q}", long)
-				is.NoErr(err)
+				redistest.Do(t, c, "LPUSH", "p:queues:{q}", long)
 			} else {
 				put(t, q, key, long, nil)
 			}
 			enqueue(t, q, numbers("t", 20)...)
-			_, err := c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
-			is.NoErr(err)
+			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
 			done := make(chan string, 100)
 			q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }, &worqr.HandleOptions{Concurrency: 4})
 			run(t, p)
 			receive(t, done, 20)
 			eventually(t, "all others are finished", func() bool { return p.Stats().Finished == 20 })
 			eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
-			_, err = c.Do("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
-			is.NoErr(err)
-			for f, err := range q.Failed(t.Context()) {
-				is.NoErr(err)
+			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
+			for f := range each(t, q.Failed(t.Context())) {
 				is.Equal(f.Kind, worqr.FailureMalformed)
 				is.Equal(f.Key, key)
 				is.Equal(string(f.Payload), long)
@@ -314,15 +294,12 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 // Where Redis takes no argument of more than a megabyte, larger results and larger
 // payloads of others hold up nothing.
 func TestSmallBulks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	long := strings.Repeat("x", 2<<20)
-	_, err := c.Do("LPUSH", "p:queues:{q}", long) // while it may
-	is.NoErr(err)
-	_, err = c.Do("CONFIG", "SET", "proto-max-bulk-len", 1<<20)
-	is.NoErr(err)
+	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while it may
+	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // more than the server takes
 	q := p.Queue("q")
 	enqueue(t, q, numbers("t", 20)...)

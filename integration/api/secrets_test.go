@@ -83,8 +83,7 @@ func (d *diary) keeps(t *testing.T, secret string) {
 func TestPasswordIsSecret(t *testing.T) {
 	t.Parallel()
 	const password = "canary%2Fpassw0rd"
-	absent, err := net.Listen("tcp", home+":0")
-	must(t, err)
+	absent := sure(net.Listen("tcp", home+":0"))(t)
 	must(t, absent.Close())
 	guarded := redistest.Start(t, "--requirepass", "another")
 	renamed := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH")
@@ -159,13 +158,11 @@ func TestPasswordIsSecret(t *testing.T) {
 // it. The peer works on when it is valid again.
 func TestPasswordRevoked(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	acl := func(args ...string) {
 		t.Helper()
-		_, err := c.Do("ACL", redis.Args{}.AddFlat(args)...)
-		is.NoErr(err)
+		redistest.Do(t, c, "ACL", redis.Args{}.AddFlat(args)...)
 	}
 	acl("SETUSER", "ann", "on", ">canary", "+@all", "~*", "&*")
 	d := &diary{}
@@ -173,8 +170,7 @@ func TestPasswordRevoked(t *testing.T) {
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
 	acl("SETUSER", "ann", "resetpass", ">another")
-	_, err := c.Do("CLIENT", "KILL", "USER", "ann")
-	is.NoErr(err)
+	redistest.Do(t, c, "CLIENT", "KILL", "USER", "ann")
 	eventually(t, "it is logged", func() bool { return strings.Contains(d.String(), "WRONGPASS") })
 	eventually(t, "it is told", func() bool { // the first call may be the one that finds the connection gone
 		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
@@ -285,8 +281,7 @@ func TestPayloadIsSecret(t *testing.T) {
 		d.print(stats(t, q))
 	}
 	// Given up, canceled, stopped.
-	_, err := look.FailWorker(t.Context(), p.WorkerID())
-	is.NoErr(err)
+	sure(look.FailWorker(t.Context(), p.WorkerID()))(t)
 	receive(t, running, 2)
 	report := cancel(t, look.Queue("held"), payload)
 	wait(t, report)
@@ -322,12 +317,10 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 			d := &diary{}
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
-			p, err := worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: time.Hour, Logger: d.logger()})
-			must(t, err)
+			p := sure(worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: time.Hour, Logger: d.logger()}))(t)
 			q := working(t, p, "q")
 			enqueue(t, q, payload, payload, payload, payload)
-			tasks, err := q.StartTasks(t.Context(), 3)
-			must(t, err)
+			tasks := sure(q.StartTasks(t.Context(), 3))(t)
 			spoil(t, server, link)
 			ctx, end := context.WithTimeout(t.Context(), 3*time.Second) // of what is repeated
 			defer end()
@@ -365,8 +358,7 @@ func has(commands ...string) func(*testing.T, *redistest.Server, *redistest.Link
 		c := redistest.Dial(t, s.URL())
 		for _, cmd := range commands {
 			words := strings.Fields(cmd)
-			_, err := c.Do(words[0], redis.Args{}.AddFlat(words[1:])...)
-			must(t, err)
+			redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
 		}
 	}
 }

@@ -15,8 +15,7 @@ import (
 // pieces, and hangs up after the last.
 func hostile(t testing.TB, pieces [][]byte) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -21,8 +19,7 @@ const recovery = 4500 * time.Millisecond
 // Redis stands still for longer than any lease: nobody is failed, nothing
 // starts twice.
 func TestRedisStall(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	var peers []*worqr.Peer
 	starts := make(chan string, 100)
@@ -72,8 +69,7 @@ func TestRedisStall(t *testing.T) {
 // Redis dies and comes back empty: the peers notice, stop what they run, and
 // serve again.
 func TestRedisLosesEverything(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Lease: 300 * time.Millisecond, Prefix: "p"})
 	q := p.Queue("q")
@@ -97,8 +93,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
 	is.Equal(receive(t, starts, 1), []string{"after"})
 	var queues []string
-	for name, err := range p.Queues(t.Context()) {
-		is.NoErr(err)
+	for name := range each(t, p.Queues(t.Context())) {
 		queues = append(queues, name)
 	}
 	is.Equal(queues, []string{"q"})
@@ -107,8 +102,7 @@ func TestRedisLosesEverything(t *testing.T) {
 // A restart that keeps the data, with everything running: handlers go on and
 // nothing starts twice.
 func TestRedisRestart(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	p := openAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
 	q := p.Queue("q")
@@ -137,8 +131,7 @@ func TestRedisRestart(t *testing.T) {
 // While every connection is cut again and again, what a dead peer held starts elsewhere
 // all the same, and nobody who lives is failed.
 func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const lease = 3 * time.Second // with the default, at which it is promised
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
@@ -186,8 +179,7 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 // An exclusive handler at work while Redis doesn't answer is stopped with a cause of its
 // own, for nobody was evicted; and its task starts again.
 func TestExclusiveDuringStall(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
 	starts, causes := make(chan string, 10), make(chan error, 10)

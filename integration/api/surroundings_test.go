@@ -31,10 +31,8 @@ func TestCheckSurroundings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { // one after the other: the server is shared
 			is := is.New(t)
-			_, err := conn.Do("CONFIG", append([]any{"SET"}, c.settings...)...)
-			is.NoErr(err)
-			report, err := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"vulnerable", "replication"}})
-			is.NoErr(err)
+			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.settings...)...)
+			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"vulnerable", "replication"}}))(t)
 			is.True(report.OK())
 			if c.want == "" {
 				is.Equal(len(report.Findings), 0)
@@ -50,66 +48,53 @@ func TestCheckSurroundings(t *testing.T) {
 
 // A replica is no Redis to work with, and a primary may have to wait for one.
 func TestCheckReplication(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	primary, replica := redistest.Start(t), redistest.Start(t)
 	conn := redistest.Dial(t, replica.URL())
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	_, err := conn.Do("REPLICAOF", host, port)
-	is.NoErr(err)
+	redistest.Do(t, conn, "REPLICAOF", host, port)
 	texts := func(url string) string {
-		report, err := openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context(), nil)
-		is.NoErr(err)
-		return report.String()
+		return sure(openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context(), nil))(t).String()
 	}
 	eventually(t, "the replica is connected", func() bool {
 		return strings.Contains(info(t, redistest.Dial(t, primary.URL()), "replication"), "connected_slaves:1")
 	})
 	is.True(strings.Contains(texts(replica.URL()), "This Redis is a replica"))
 	is.True(strings.Contains(texts(primary.URL()), "Set min-replicas-to-write"))
-	_, err = redistest.Dial(t, primary.URL()).Do("CONFIG", "SET", "min-replicas-to-write", "1")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, primary.URL()), "CONFIG", "SET", "min-replicas-to-write", "1")
 	is.True(!strings.Contains(texts(primary.URL()), "replica"))
 }
 
 // Who may not ask Redis about itself is told so, and the rest is examined.
 func TestCheckForbidden(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
 	for _, command := range [][]any{
 		{"ACL", "SETUSER", "narrow", "on", ">secret", "~p:*", "&p_*", "+@all", "-@dangerous", "-@admin"},
 		{"LPUSH", "p:process:{q}:p1", "a"},
 	} {
-		_, err := conn.Do(command[0].(string), command[1:]...)
-		is.NoErr(err)
+		redistest.Do(t, conn, command[0].(string), command[1:]...)
 	}
 	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	report, err := p.Check(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(p.Check(t.Context(), nil))(t)
 	is.True(!report.OK())
 	is.Equal(count(report, "not-permitted"), 5) // four sections and the settings
 	is.Equal(count(report, "orphan"), 1)
-	report, err = p.Repair(t.Context(), nil)
-	is.NoErr(err)
+	report = sure(p.Repair(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
 }
 
 // A Redis that is full can be repaired.
 func TestRepairFull(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("LPUSH", "p:process:{q}:p1", "a")
-	is.NoErr(err)
-	_, err = conn.Do("CONFIG", "SET", "maxmemory", "1")
-	is.NoErr(err)
+	redistest.Do(t, conn, "LPUSH", "p:process:{q}:p1", "a")
+	redistest.Do(t, conn, "CONFIG", "SET", "maxmemory", "1")
 	p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	report, err := p.Repair(t.Context(), nil)
-	is.NoErr(err)
+	report := sure(p.Repair(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(count(report, "memory"), 1)
 	is.Equal(count(report, "orphan"), 1)
@@ -156,8 +141,7 @@ func TestCheckClock(t *testing.T) {
 	for shift, want := range map[time.Duration]int{0: 0, time.Hour: 1, -time.Hour: 1} {
 		is := is.New(t)
 		p := worqr.New(era{redistest.URL(), shift}, &worqr.Options{Prefix: redistest.Prefix(t)})
-		report, err := p.Check(t.Context(), nil)
-		is.NoErr(err)
+		report := sure(p.Check(t.Context(), nil))(t)
 		is.True(report.OK())
 		is.Equal(count(report, "clock"), want)
 		is.NoErr(p.Close())

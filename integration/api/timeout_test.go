@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -33,8 +31,7 @@ func TestTimeout(t *testing.T) {
 		"Broken":    {worqr.Malformed(no), "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			p := open(t, worqr.Options{})
 			q := p.Queue("q")
 			causes, again := make(chan error, 1), make(chan int, 1)
@@ -74,8 +71,7 @@ func TestDisowned(t *testing.T) {
 	const ignores = "a handler didn't return after its context ended"
 	for _, late := range []string{"nil", "error", "panic", "Finish"} {
 		t.Run(late, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			lines := make(said, 1000)
 			p := open(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
@@ -148,8 +144,7 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 
 // Disowned by StopWork: the slot is there when the peer works on the queue again.
 func TestDisownedByStopWork(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	began, release := make(chan string, 2), make(chan struct{})
@@ -173,8 +168,7 @@ func TestDisownedByStopWork(t *testing.T) {
 
 // Disowned by a cancel: the task ends, and never runs again.
 func TestDisownedByCancel(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
@@ -187,8 +181,7 @@ func TestDisownedByCancel(t *testing.T) {
 	stop := run(t, p)
 	put(t, q, "key", "a", nil)
 	receive(t, started, 1)
-	report, err := q.CancelKey(t.Context(), "key")
-	is.NoErr(err)
+	report := sure(q.CancelKey(t.Context(), "key"))(t)
 	put(t, q, "key", "b", nil)
 	wait(t, report)
 	is.Equal(report.Stopped, 1)
@@ -208,8 +201,7 @@ func TestStuckHandler(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			d := &diary{}
 			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
 			q := p.Queue("q")
@@ -243,8 +235,7 @@ func TestStuckHandler(t *testing.T) {
 // Many handlers that ignore their contexts at the same time: the tasks end, however
 // long the log takes, which tells of them at most once a second.
 func TestDisownMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const many = 100
 	log := newGate(func(line string) bool { return strings.Contains(line, "didn't return") })
 	p := open(t, worqr.Options{Logger: slog.New(log)})

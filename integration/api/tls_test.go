@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -123,10 +121,7 @@ func TestTLSRefused(t *testing.T) {
 // TLS, and closes the connection.
 func alerting(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", home+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := sure(net.Listen("tcp", home+":0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -144,14 +139,12 @@ func alerting(t *testing.T) string {
 
 // Without a password, too, where the first that is sent is another call.
 func TestTLSWanted(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
 	for _, address := range []string{server.Addr(), alerting(t)} {
-		p, err := worqr.Open("redis://"+address, nil)
-		is.NoErr(err)
+		p := sure(worqr.Open("redis://"+address, nil))(t)
 		defer p.Close()
-		err = p.Queue("q").Enqueue(t.Context(), []byte("a"))
+		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
 		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
 	}
 }
@@ -167,10 +160,8 @@ func TestTLSServerName(t *testing.T) {
 // A port that accepts connections and says nothing, ever: calls fail when the time
 // for dialling is over, or their context, and nothing goes on behind them.
 func TestTLSBlackHole(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	hole, err := net.Listen("tcp", home+":0")
-	is.NoErr(err)
+	is := parallel(t)
+	hole := sure(net.Listen("tcp", home+":0"))(t)
 	closed := make(chan struct{}, 10)
 	go func() {
 		for {
@@ -192,7 +183,7 @@ func TestTLSBlackHole(t *testing.T) {
 	t.Cleanup(func() { _ = hole.Close() })
 	// The connection for beats has less time, a third of the lease.
 	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	err = p.StartWorker(t.Context())
+	err := p.StartWorker(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)
 	err = p.Queue("q").Enqueue(t.Context(), []byte("a"))

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -16,15 +14,13 @@ import (
 // An end that contradicts the one before is refused, also when its first reply
 // was lost.
 func TestEndAfterEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
-	task, err := q.StartTask(t.Context())
-	is.NoErr(err)
+	task := sure(q.StartTask(t.Context()))(t)
 	is.NoErr(task.Stop(t.Context()))
 	link.LoseReplyTo("p:working:{q}:")
 	is.True(is_(task.Finish(t.Context()), worqr.ErrNotOwner))
@@ -35,8 +31,7 @@ func TestEndAfterEnd(t *testing.T) {
 // Redis has lost writes, and its tokens went back: cancels still reach who
 // holds something.
 func TestTokensGoBack(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
@@ -46,8 +41,7 @@ func TestTokensGoBack(t *testing.T) {
 	for range 10 {
 		wait(t, cancel(t, q, "none")) // each has a token
 	}
-	_, err := redistest.Conn(t).Do("SET", prefix+":token:{q}", 2)
-	is.NoErr(err)
+	redistest.Do(t, redistest.Conn(t), "SET", prefix+":token:{q}", 2)
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }
@@ -55,17 +49,14 @@ func TestTokensGoBack(t *testing.T) {
 // An end that is refused when its caller has long gone, and was told that it is
 // unknown: others go on.
 func TestRefusedToNobody(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b")
-	tasks, err := q.StartTasks(t.Context(), 2)
-	is.NoErr(err)
-	_, err = redistest.Dial(t, server.URL()).Do("SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
-	is.NoErr(err)
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
 
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	server.Signal(t, syscall.SIGSTOP) // so that the caller goes before the first of them
@@ -79,6 +70,6 @@ func TestRefusedToNobody(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- tasks[1].Finish(context.Background()) }()
 	is.Equal(receive(t, ended, 1), []error{nil})
-	err = tasks[0].Finish(t.Context())
+	err := tasks[0].Finish(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -18,7 +17,6 @@ import (
 // Somebody who knows nothing but two Redis commands.
 func TestForeignProducer(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, _ := counting(t, p, "q", nil)
@@ -29,10 +27,8 @@ func TestForeignProducer(t *testing.T) {
 	var waits []time.Duration
 	for range 20 {
 		pushed := time.Now()
-		_, err := c.Do("LPUSH", prefix+":queues:{q}", "x")
-		is.NoErr(err)
-		_, err = c.Do("PUBLISH", prefix+"_{q}_work", "1")
-		is.NoErr(err)
+		redistest.Do(t, c, "LPUSH", prefix+":queues:{q}", "x")
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_work", "1")
 		select {
 		case at := <-starts:
 			waits = append(waits, at.Sub(pushed))
@@ -50,8 +46,7 @@ func TestForeignProducer(t *testing.T) {
 
 // The commands of the original worqr, given the queue name in braces.
 func TestOriginalWorqr(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	started, causes := make(chan string, 10), make(chan error, 10)
@@ -67,9 +62,7 @@ func TestOriginalWorqr(t *testing.T) {
 	c := redistest.Conn(t)
 	do := func(name string, args ...any) any {
 		t.Helper()
-		v, err := c.Do(name, args...)
-		must(t, err)
-		return v
+		return sure(c.Do(name, args...))(t)
 	}
 	list := prefix + ":queues:{q}"
 	// enqueue(['a', 'b', 'c', 'd'])
@@ -81,12 +74,8 @@ func TestOriginalWorqr(t *testing.T) {
 	// countQueue, peekQueue, getTasks, getQueues
 	is.Equal(do("LLEN", list), int64(2))
 	is.Equal(string(do("LINDEX", list, -1).([]byte)), "c")
-	tasks, err := redis.Strings(do("LRANGE", list, 0, -1), nil)
-	is.NoErr(err)
-	is.Equal(tasks, []string{"d", "c"})
-	queues, err := redis.Strings(do("KEYS", prefix+":queues*"), nil)
-	is.NoErr(err)
-	is.Equal(queues, []string{list})
+	is.Equal(sure(redis.Strings(do("LRANGE", list, 0, -1), nil))(t), []string{"d", "c"})
+	is.Equal(sure(redis.Strings(do("KEYS", prefix+":queues*"), nil))(t), []string{list})
 	// cancelTasks('c'), which waits, and 'a', which runs
 	for _, payload := range []string{"c", "a"} {
 		do("MULTI")
@@ -110,16 +99,13 @@ func TestOriginalWorqr(t *testing.T) {
 	do("DEL", list)
 	do("PUBLISH", prefix+"_{q}_delete", "")
 	do("EXEC")
-	n, err := q.Len(t.Context())
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(sure(q.Len(t.Context()))(t), 0)
 	is.Equal(len(causes), 0)
 }
 
 // All subscriptions die while tasks arrive.
 func TestSubscriptionsKilled(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
@@ -127,20 +113,15 @@ func TestSubscriptionsKilled(t *testing.T) {
 	idle(t, q, 1)
 	c := redistest.Dial(t, server.URL())
 	for range 5 {
-		killed, err := redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub"))
-		is.NoErr(err)
-		is.Equal(killed, 1) // one subscriber connection a peer
+		is.Equal(sure(redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub")))(t), 1) // one subscriber connection a peer
 		at := time.Now()
 		enqueue(t, q, "x")
 		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
 			t.Errorf("a task started %v after the subscriptions were killed", took)
 		}
 		eventually(t, "it is subscribed again", func() bool {
-			n, err := redis.Int(c.Do("PUBSUB", "NUMPAT"))
-			is.NoErr(err)
-			m, err := redis.Strings(c.Do("PUBSUB", "CHANNELS"))
-			is.NoErr(err)
-			return n+len(m) == 3
+			n := sure(redis.Int(c.Do("PUBSUB", "NUMPAT")))(t)
+			return n+len(sure(redis.Strings(c.Do("PUBSUB", "CHANNELS")))(t)) == 3
 		})
 	}
 }
@@ -148,8 +129,7 @@ func TestSubscriptionsKilled(t *testing.T) {
 // listening returns the ids of the connections that are subscribed.
 func listening(t testing.TB, c redis.Conn) (ids []string) {
 	t.Helper()
-	list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
-	must(t, err)
+	list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
 	for line := range strings.Lines(list) {
 		ids = append(ids, strings.Fields(line)[0])
 	}
@@ -159,8 +139,7 @@ func listening(t testing.TB, c redis.Conn) (ids []string) {
 // A subscription on which nothing comes is kept while its link lives. When the link
 // goes deaf and stays open, it is made anew, and what was not heard is looked for.
 func TestDeafSubscription(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
@@ -181,8 +160,7 @@ func TestDeafSubscription(t *testing.T) {
 	}
 	is.Equal(len(starts), 0)
 	link.Deafen(false)
-	_, err := c.Do("CLIENT", "KILL", "TYPE", "pubsub") // in case it has asked again meanwhile, and was not heard
-	is.NoErr(err)
+	redistest.Do(t, c, "CLIENT", "KILL", "TYPE", "pubsub") // in case it has asked again meanwhile, and was not heard
 	heard := time.Now()
 	if took := receive(t, starts, 1)[0].Sub(heard); took > 5*time.Second {
 		t.Errorf("a task started %v after the link had come back", took)
@@ -191,8 +169,7 @@ func TestDeafSubscription(t *testing.T) {
 
 // What a task costs Redis does not depend on how many peers are idle.
 func TestCommandsPerTask(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const tasks = 100
 	var perTask []float64
 	for _, peers := range []int{1, 8, 32} {
@@ -213,8 +190,7 @@ func TestCommandsPerTask(t *testing.T) {
 		idle(t, q, peers)
 		c := redistest.Dial(t, server.URL())
 		count := func() int {
-			info, err := redis.String(c.Do("INFO", "commandstats"))
-			is.NoErr(err)
+			info := sure(redis.String(c.Do("INFO", "commandstats")))(t)
 			total := 0
 			for line := range strings.Lines(info) {
 				_, rest, ok := strings.Cut(line, "calls=")
@@ -222,8 +198,7 @@ func TestCommandsPerTask(t *testing.T) {
 					continue
 				}
 				n, _, _ := strings.Cut(rest, ",")
-				calls, err := strconv.Atoi(n)
-				is.NoErr(err)
+				calls := sure(strconv.Atoi(n))(t)
 				total += calls
 			}
 			return total
@@ -251,8 +226,7 @@ func TestCommandsPerTask(t *testing.T) {
 
 // A trickle of single tasks with every handler busy but one peer's.
 func TestWakePassesOn(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	got := make(chan string, 100)
 	release := make(chan struct{})
@@ -277,15 +251,12 @@ func TestWakePassesOn(t *testing.T) {
 
 // What a waiting task of 100 bytes costs Redis.
 func TestMemory(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	c := redistest.Dial(t, server.URL())
 	used := func() int {
-		n, err := redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0))
-		is.NoErr(err)
-		return n
+		return sure(redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0)))(t)
 	}
 	batch := slices.Repeat([][]byte{make([]byte, 100)}, 1000)
 	for range 100 {
@@ -299,20 +270,17 @@ func TestMemory(t *testing.T) {
 // A subscription that Redis refuses affects no other: the worker of the same peer is
 // woken as ever, on the same connection, and the loop that asked for it is told once.
 func TestRefusedSubscription(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
-	is.NoErr(err)
+	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
 	told := &journal{}
 	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.Logger()})
 	starts, stop := counting(t, p, "q", nil) // with this lease only a message has it look
 	q := p.Queue("q")
 	idle(t, q, 1)
 	subscribed := func() string {
-		list, err := redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub"))
-		is.NoErr(err)
+		list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
 		id, _, _ := strings.Cut(list, " ")
 		return id
 	}
@@ -327,7 +295,7 @@ func TestRefusedSubscription(t *testing.T) {
 			errs <- err
 		}
 	}()
-	err = receive(t, errs, 1)[0]
+	err := receive(t, errs, 1)[0]
 	is.True(err != nil && strings.Contains(err.Error(), "NOPERM") && strings.Contains(err.Error(), "p_{*}_"))
 	for range 3 {
 		enqueue(t, q, "x")

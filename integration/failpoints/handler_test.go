@@ -210,8 +210,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	case pause:
 		p.Stop()
 	case evict:
-		_, err := w.rescuer.FailWorker(t.Context(), o.worker)
-		must(t, err)
+		redistest.Sure(w.rescuer.FailWorker(t.Context(), o.worker))(t)
 	case lost:
 		if h.wire == "" {
 			w.cut()
@@ -263,16 +262,14 @@ func (h *handling) run(t *testing.T, c cell) {
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
 		eventually(t, "all is done", func() bool {
-			s, err := w.queue.Stats(t.Context())
-			must(t, err)
+			s := redistest.Sure(w.queue.Stats(t.Context()))(t)
 			return s.Waiting+s.Scheduled+s.Running == 0
 		})
 		p.Tell("leave")
 		o.until("it has left", func() bool { return o.left != "" })
 	}
 	h.judge(w, c, o, taken, failed)
-	_, err := w.queue.DeleteAllFailed(t.Context())
-	must(t, err)
+	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
 	w.leave()
 }
 
@@ -359,8 +356,7 @@ func (o *onlooker) until(what string, is func() bool) {
 // cut cuts every connection of the victim.
 func (w *world) cut() {
 	w.t.Helper()
-	list, err := redis.String(w.conn.Do("CLIENT", "LIST"))
-	must(w.t, err)
+	list := redistest.Sure(redis.String(w.conn.Do("CLIENT", "LIST")))(w.t)
 	n := 0
 	for line := range strings.Lines(list) {
 		if !strings.Contains(line, " name="+w.prefix+" ") {

@@ -69,8 +69,7 @@ func run(t *testing.T, s *scenario, c cell) {
 		p.Continue()
 		p.verdict(c.place)
 	case evict:
-		_, err := w.rescuer.FailWorker(t.Context(), reached.Worker)
-		must(t, err)
+		redistest.Sure(w.rescuer.FailWorker(t.Context(), reached.Worker))(t)
 		if c.place == sent {
 			w.deliver(reached.Commands)
 		}
@@ -97,8 +96,7 @@ func run(t *testing.T, s *scenario, c cell) {
 		w.calm(first, len(s.keeps(c)), s.role)
 	}
 	if c == (cell{again, failed}) {
-		_, err := w.rescuer.FailWorker(t.Context(), first)
-		must(t, err)
+		redistest.Sure(w.rescuer.FailWorker(t.Context(), first))(t)
 		if s.role == comer {
 			w.pass() // what brings a worker back has its time
 		}
@@ -169,8 +167,7 @@ func run(t *testing.T, s *scenario, c cell) {
 		tardy(s.again)
 	}
 	w.ends(finished)
-	_, err := w.queue.DeleteAllFailed(t.Context())
-	must(t, err)
+	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
 	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	w.leave()
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
 // README.md has the table of what is promised, and says what this test does.
 func TestTable(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	must(t, err)
+	text := redistest.Sure(os.ReadFile("README.md"))(t)
 	const begin, end = "<!-- the tables begin -->\n", "<!-- the tables end -->\n"
 	head, rest, ok := bytes.Cut(text, []byte(begin))
 	old, tail, also := bytes.Cut(rest, []byte(end))

@@ -54,8 +54,7 @@ func newWorld(t *testing.T, lease time.Duration) *world {
 
 // peer returns another peer of the same fleet.
 func (w *world) peer() *worqr.Peer {
-	p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: w.prefix, Lease: w.lease, Logger: slog.New(slog.DiscardHandler)})
-	must(w.t, err)
+	p := redistest.Sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: w.prefix, Lease: w.lease, Logger: slog.New(slog.DiscardHandler)}))(w.t)
 	w.t.Cleanup(func() { must(w.t, p.Close()) })
 	return p
 }
@@ -119,9 +118,7 @@ func (w *world) put(payload string) {
 // hold has the rescuer take tasks, and keep them.
 func (w *world) hold(n int) {
 	w.t.Helper()
-	var err error
-	w.tasks, err = w.queue.StartTasks(w.t.Context(), n)
-	must(w.t, err)
+	w.tasks = redistest.Sure(w.queue.StartTasks(w.t.Context(), n))(w.t)
 	if len(w.tasks) != n {
 		w.t.Fatalf("it got %d tasks instead of %d", len(w.tasks), n)
 	}
@@ -157,9 +154,7 @@ func (w *world) bury() {
 // cancel cancels a task.
 func (w *world) cancel(payload string) {
 	w.t.Helper()
-	var err error
-	w.report, err = w.queue.Cancel(w.t.Context(), []byte(payload))
-	must(w.t, err)
+	w.report = redistest.Sure(w.queue.Cancel(w.t.Context(), []byte(payload)))(w.t)
 }
 
 // canceled waits until the cancel is over, and compares how many it has stopped.
@@ -176,8 +171,7 @@ func (w *world) canceled(stopped int) {
 // paused compares whether the queue is paused, and ends that.
 func (w *world) paused(want bool) {
 	w.t.Helper()
-	s, err := w.queue.Stats(w.t.Context())
-	must(w.t, err)
+	s := redistest.Sure(w.queue.Stats(w.t.Context()))(w.t)
 	if s.Paused != want {
 		w.t.Errorf("paused: %v, want %v", s.Paused, want)
 	}
@@ -191,9 +185,7 @@ func (w *world) patient(n int) {
 	q := w.other.Queue("q")
 	must(w.t, w.other.StartWorker(w.t.Context()))
 	must(w.t, q.StartWork(w.t.Context()))
-	var err error
-	w.tasks, err = q.StartTasks(w.t.Context(), n)
-	must(w.t, err)
+	w.tasks = redistest.Sure(q.StartTasks(w.t.Context(), n))(w.t)
 }
 
 // parted looks at the tasks of the patient: they are others' if it was failed, else
@@ -214,12 +206,10 @@ const ghost = "ghost"
 
 func (w *world) ghost(n int) {
 	w.t.Helper()
-	dial, err := redisconn.FromURL(redistest.URL())
-	must(w.t, err)
+	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
-	token, err := store.ReadToken(line.Do(w.t.Context(), store.TokenCall(w.keys))[0])
-	must(w.t, err)
+	token := redistest.Sure(store.ReadToken(line.Do(w.t.Context(), store.TokenCall(w.keys))[0]))(w.t)
 	round := &store.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
 	for i := range n {
 		round.Start = append(round.Start, fmt.Sprint("process", i))
@@ -249,8 +239,7 @@ func (w *world) due() {
 // now is the time of Redis, in ms.
 func (w *world) now() int64 {
 	w.t.Helper()
-	now, err := redis.Int64s(w.conn.Do("TIME"))
-	must(w.t, err)
+	now := redistest.Sure(redis.Int64s(w.conn.Do("TIME")))(w.t)
 	return now[0]*1000 + now[1]/1000
 }
 
@@ -264,9 +253,7 @@ func (w *world) pass() {
 // do makes a plain call.
 func (w *world) do(name string, args ...any) any {
 	w.t.Helper()
-	v, err := w.conn.Do(name, args...)
-	must(w.t, err)
-	return v
+	return redistest.Sure(w.conn.Do(name, args...))(w.t)
 }
 
 func (w *world) enqueue(payloads ...string) {
@@ -306,9 +293,7 @@ func (w *world) calm(id string, held int, r role) {
 		w.gone(id)
 	}
 	eventually(w.t, "the worker holds what it is to", func() bool {
-		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Working(id)))
-		must(w.t, err)
-		return n == held
+		return redistest.Sure(redis.Int(w.conn.Do("ZCARD", w.keys.Working(id))))(w.t) == held
 	})
 }
 
@@ -347,8 +332,7 @@ func (w *world) drains(want []string) {
 // failures are the payloads in the failed queue, newest first.
 func (w *world) failures() (all []string) {
 	w.t.Helper()
-	for f, err := range w.queue.Failed(w.t.Context()) {
-		must(w.t, err)
+	for f := range redistest.Each(w.t, w.queue.Failed(w.t.Context())) {
 		all = append(all, string(f.Payload))
 	}
 	return all
@@ -380,23 +364,20 @@ func (w *world) lapse() {
 		if !strings.HasPrefix(key, w.prefix+":worker:") {
 			continue
 		}
-		ttl, err := redis.Int(w.conn.Do("PTTL", key))
-		must(w.t, err)
+		ttl := redistest.Sure(redis.Int(w.conn.Do("PTTL", key)))(w.t)
 		if ttl < 0 || ttl > int(2*w.lease.Milliseconds()) { // a registration outlives the lease by another
 			w.t.Errorf("%s stays: its time is %d ms", key, ttl)
 		}
 		w.do("DEL", key)
 	}
-	_, err := w.rescuer.Sweep(w.t.Context())
-	must(w.t, err)
+	redistest.Sure(w.rescuer.Sweep(w.t.Context()))(w.t)
 }
 
 // nothing reports what is left and should not be.
 func (w *world) nothing() {
 	w.t.Helper()
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
-		ttl, err := redis.Int(w.conn.Do("TTL", key))
-		must(w.t, err)
+		ttl := redistest.Sure(redis.Int(w.conn.Do("TTL", key)))(w.t)
 		switch {
 		case key == w.prefix+":registry", key == w.keys.Token(), key == w.keys.Failed().Token():
 		case strings.HasPrefix(key, w.keys.Once("")) && ttl > 0:

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 func main() {
@@ -70,11 +72,8 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 	if err != nil {
 		return false, err
 	}
-	all, wrong, err := s.breed()
-	if err != nil {
-		return false, err
-	}
-	for _, w := range wrong {
+	all := s.scripts.Mutants
+	for _, w := range s.scripts.Wrong {
 		r.wrong++
 		fmt.Println("a mark:", w)
 	}
@@ -90,7 +89,7 @@ func run(ctx context.Context, jobs int, list bool, without string, r *report) (o
 		return false, err
 	}
 	var wg sync.WaitGroup
-	next := make(chan *mutant)
+	next := make(chan *mutant.Mutant)
 	for range jobs {
 		wg.Go(func() {
 			for m := range next {

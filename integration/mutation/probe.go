@@ -8,36 +8,39 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 // A script with probes tells which places it has reached, each once in a call, on
-// a channel that is called like the prefix of its keys.
-const prelude = "local reached_ = {} " +
-	"local function reach_(place) " +
-	"if not reached_[place] then reached_[place] = true " +
+// a channel that is called like the prefix of its keys. What it needs for that is in the
+// table of keys: a script may have 200 local variables, and step has nearly as many.
+const prelude = "KEYS.reached = {} " +
+	"function KEYS.reach(place) " +
+	"if not KEYS.reached[place] then KEYS.reached[place] = true " +
 	"redis.call('PUBLISH', 'reached:' .. string.match(KEYS[1], '^[^:]+'), place) end " +
 	"return true end "
 
-func (p place) in(file string) string { return fmt.Sprintf("%s:%d-%d", file, p.from, p.to) }
+func in(p mutant.Place, file string) string { return fmt.Sprintf("%s:%d-%d", file, p.From, p.To) }
 
 // probed returns the source of a file with a probe at each place. The outer one of
 // two that begin together opens first.
-func probed(file, src string, places []place) string {
+func probed(file, src string, places []mutant.Place) string {
 	places = slices.Clone(places)
-	slices.SortFunc(places, func(a, b place) int {
-		if a.from != b.from {
-			return a.from - b.from
+	slices.SortFunc(places, func(a, b mutant.Place) int {
+		if a.From != b.From {
+			return a.From - b.From
 		}
-		return b.width() - a.width()
+		return width(b) - width(a)
 	})
 	open, closed := map[int]string{}, map[int]string{}
 	for _, p := range slices.Compact(places) {
-		if p.width() == statement {
-			open[p.from] += fmt.Sprintf("reach_('%s') ", p.in(file))
+		if width(p) == statement {
+			open[p.From] += fmt.Sprintf("KEYS.reach('%s') ", in(p, file))
 			continue
 		}
-		open[p.from] += fmt.Sprintf("(reach_('%s') and ", p.in(file))
-		closed[p.to] += ")"
+		open[p.From] += fmt.Sprintf("(KEYS.reach('%s') and ", in(p, file))
+		closed[p.To] += ")"
 	}
 	var all strings.Builder
 	all.WriteString(prelude)
@@ -54,11 +57,11 @@ func probed(file, src string, places []place) string {
 // begin with it.
 const statement = 1 << 30
 
-func (p place) width() int {
-	if p.from == p.to {
+func width(p mutant.Place) int {
+	if p.From == p.To {
 		return statement
 	}
-	return p.to - p.from
+	return p.To - p.From
 }
 
 // A test of the tables.
@@ -66,7 +69,7 @@ type test struct {
 	name  string
 	cost  time.Duration
 	kills int
-	last  map[class]int // of all kills, the number of its last one, and of a class
+	last  map[mutant.Class]int // of all kills, the number of its last one, and of a class
 }
 
 // kind is the function that the test is in.
@@ -111,7 +114,7 @@ func read(dir string) (map[string][]*test, error) {
 			return nil, err
 		}
 		lines := strings.Split(string(said), "\n")
-		t := &test{name: lines[0], last: map[class]int{}}
+		t := &test{name: lines[0], last: map[mutant.Class]int{}}
 		if t.cost, err = time.ParseDuration(lines[1]); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
 // A report is what became of all mutants.
@@ -17,9 +19,9 @@ type report struct {
 	killed, explained, wrong int
 }
 
-func (r *report) asked(m *mutant) bool {
+func (r *report) asked(m *mutant.Mutant) bool {
 	for _, o := range r.only {
-		if o == "" || strings.HasPrefix(m.name()+":", o+":") {
+		if o == "" || strings.HasPrefix(m.Name()+":", o+":") {
 			return true
 		}
 	}
@@ -27,8 +29,8 @@ func (r *report) asked(m *mutant) bool {
 }
 
 // judge tries a mutant and compares with what is known of it.
-func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
-	known, most := m.why != "", time.Hour
+func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
+	known, most := m.Why != "", time.Hour
 	if known && !r.thorough {
 		most = 100 * time.Millisecond
 	}
@@ -56,6 +58,6 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant) {
 		if !f.reached {
 			why = "no test gets there"
 		}
-		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.name())
+		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.Name())
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/worqr/worqr/integration/mutation/mutant"
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
@@ -25,10 +25,10 @@ const uneven = "^(TestCancelAtScale|TestManyDie)$"
 // A stand is where mutants are tried: the test binary of internal/store, and what
 // its tests reach.
 type stand struct {
-	root   string // of the repository
-	dir    string // for files
-	binary string
-	source map[string]string // of each file of Lua
+	root    string // of the repository
+	dir     string // for files
+	binary  string
+	scripts *mutant.Scripts
 
 	idle time.Duration // what a run takes that runs no test
 
@@ -44,50 +44,24 @@ func newStand(ctx context.Context, root, dir string) (*stand, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
-	return s, s.load()
-}
-
-// load reads the scripts.
-func (s *stand) load() error {
-	s.source = map[string]string{}
-	paths, err := filepath.Glob(filepath.Join(s.root, "internal", "store", "*.lua"))
-	for _, path := range paths {
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		s.source[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(src)
-	}
-	return err
-}
-
-// breed returns all mutants, in order, and what is wrong with the marks.
-func (s *stand) breed() (all []mutant, wrong []string, err error) {
-	for _, file := range slices.Sorted(maps.Keys(s.source)) {
-		some, err := breed(file, s.source[file])
-		if err != nil {
-			return nil, nil, err
-		}
-		slices.SortStableFunc(some, func(a, b mutant) int { return a.edit.from - b.edit.from })
-		wrong = append(wrong, excused(file, s.source[file], some)...)
-		all = append(all, some...)
-	}
-	return all, wrong, nil
+	var err error
+	s.scripts, err = mutant.Read(root)
+	return s, err
 }
 
 // rehearse runs all tests but some on scripts with probes.
-func (s *stand) rehearse(ctx context.Context, all []mutant, without string) error {
+func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without string) error {
 	dir := filepath.Join(s.dir, "rehearsal")
 	reached := filepath.Join(dir, "reached")
 	if err := os.MkdirAll(reached, 0o755); err != nil {
 		return err
 	}
-	places := map[string][]place{}
+	places := map[string][]mutant.Place{}
 	for _, m := range all {
-		places[m.file] = append(places[m.file], m.place)
+		places[m.File] = append(places[m.File], m.Place)
 	}
 	for file, at := range places {
-		if err := os.WriteFile(filepath.Join(dir, file+".lua"), []byte(probed(file, s.source[file], at)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file+".lua"), []byte(probed(file, s.scripts.Files[file], at)), 0o644); err != nil {
 			return err
 		}
 	}
@@ -103,6 +77,11 @@ func (s *stand) rehearse(ctx context.Context, all []mutant, without string) erro
 	var err error
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
+	}
+	for file := range places { // of a script that does not compile nothing is reached
+		if err == nil && !slices.ContainsFunc(all, func(m mutant.Mutant) bool { return m.File == file && s.tests[in(m.Place, file)] != nil }) {
+			err = fmt.Errorf("the tests reach nothing of %s:\n%s", file, out)
+		}
 	}
 	if err != nil {
 		return err
@@ -172,13 +151,13 @@ type fate struct {
 
 // try tries a mutant: at first with few tests that reach it, then with more, as many as
 // take so long.
-func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, error) {
+func (s *stand) try(ctx context.Context, m *mutant.Mutant, most time.Duration) (fate, error) {
 	dir, err := os.MkdirTemp(s.dir, "mutant")
 	if err != nil {
 		return fate{}, err
 	}
 	defer remove(dir)
-	if err := os.WriteFile(filepath.Join(dir, m.file+".lua"), []byte(m.edit.apply(s.source[m.file])), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, m.File+".lua"), []byte(m.Lua()), 0o644); err != nil {
 		return fate{}, err
 	}
 	rest := s.order(m)
@@ -216,8 +195,8 @@ func (s *stand) try(ctx context.Context, m *mutant, most time.Duration) (fate, e
 
 // control runs the tests of a run without end on the script as it is: they end then,
 // unless it was not the mutant that kept them.
-func (s *stand) control(ctx context.Context, dir string, m *mutant, cost time.Duration, tests []string) error {
-	if err := os.Remove(filepath.Join(dir, m.file+".lua")); err != nil {
+func (s *stand) control(ctx context.Context, dir string, m *mutant.Mutant, cost time.Duration, tests []string) error {
+	if err := os.Remove(filepath.Join(dir, m.File+".lua")); err != nil {
 		return err
 	}
 	if out, err := s.run(ctx, dir, cost, tests...); err != nil {
@@ -254,12 +233,12 @@ func blame(out string) string {
 // something, as what is near is found by the same, and the last to find something of its
 // class; then one of each kind, then a second one, and so on; of a kind, those that have
 // found most, and then the cheapest.
-func (s *stand) order(m *mutant) (all []*test) {
+func (s *stand) order(m *mutant.Mutant) (all []*test) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all = slices.Clone(s.tests[m.place.in(m.file)])
+	all = slices.Clone(s.tests[in(m.Place, m.File)])
 	few := 0
-	for _, of := range []class{"", m.class} {
+	for _, of := range []mutant.Class{"", m.Class} {
 		rest := all[few:]
 		slices.SortStableFunc(rest, func(a, b *test) int { return b.last[of] - a.last[of] })
 		for i := 0; i < min(len(rest), 4) && rest[i].last[of] > 0; i++ {
@@ -285,14 +264,14 @@ func (s *stand) order(m *mutant) (all []*test) {
 	return all
 }
 
-func (s *stand) credit(m *mutant, tests []*test, name string) {
+func (s *stand) credit(m *mutant.Mutant, tests []*test, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kills++
 	for _, t := range tests {
 		if t.name == name {
 			t.kills++
-			t.last[""], t.last[m.class] = s.kills, s.kills
+			t.last[""], t.last[m.Class] = s.kills, s.kills
 		}
 	}
 }

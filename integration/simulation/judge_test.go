@@ -47,7 +47,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				ctx := context.Background()
 				q := keys.NewSpace("").Queue("q1")
 				number := int64(0)
-				round := func(outcomes []store.Outcome, start ...string) []store.Start {
+				round := func(outcomes []*store.Outcome, start ...string) []store.Start {
 					number++
 					r := &store.Round{Worker: "w1", Number: number, Lease: time.Hour, Outcomes: outcomes, Start: start}
 					a, err := store.ReadStep(line.Do(ctx, store.StepCall(q, r))[0], r)
@@ -71,7 +71,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				started := round(nil, "a")
-				round([]store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})
+				round([]*store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})
 				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				_, err = store.Requeue(ctx, line, q, []string{"k:a"})
@@ -81,9 +81,9 @@ func TestTwinsAreCounted(t *testing.T) {
 					_, err = store.Cancel(ctx, line, q, []byte(payload))
 					must(err)
 				}
-				outcomes := make([]store.Outcome, 2)
+				outcomes := make([]*store.Outcome, 2)
 				for i, verb := range []store.Ending{c.first, c.second} {
-					outcomes[i] = store.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: store.Failed}
+					outcomes[i] = &store.Outcome{Process: "bc"[i : i+1], Token: started[i].Token, Verb: verb, Kind: store.Failed}
 				}
 				round(outcomes)
 

@@ -22,7 +22,7 @@ type interpreter struct {
 	state    *lua.LState
 	run      func(args []string) any // a command
 	programs map[string]*program     // loaded, by the digest of what clients sent
-	rewrite  func(verb, source string) string
+	rewrite  func(script string) string
 }
 
 // A program is a script that was loaded.
@@ -82,11 +82,11 @@ func verbOf(source string) string {
 func (in *interpreter) load(source string) (*program, error) {
 	p := &program{verb: verbOf(source)}
 	sha := lane.Digest(source)
+	if in.rewrite != nil {
+		source = in.rewrite(source)
+	}
 	if p.verb == "haul" {
 		source = strings.Replace(source, "local PAGE, BYTES, DAMAGED = 2000,", fmt.Sprintf("local PAGE, BYTES, DAMAGED = %d,", haulPage), 1)
-	}
-	if in.rewrite != nil {
-		source = in.rewrite(p.verb, source)
 	}
 	proto, ok := compiled.Load(source)
 	if !ok {

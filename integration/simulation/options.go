@@ -37,7 +37,7 @@ type Options struct {
 	Deadly float64 // how likely a process dies once a part of a batch has arrived: a page, the commit, or a haul
 
 	// Rewrite, if set, changes scripts on their way to the server.
-	Rewrite func(verb, source string) string
+	Rewrite func(script string) string
 }
 
 // dice are for one purpose, so that what one part of a run draws does not change

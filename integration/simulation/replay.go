@@ -9,7 +9,7 @@ import (
 // times and in their order, and returns what is wrong with what they do. It knows
 // nothing of processes, so it does not judge whether those who were failed lived.
 // The scripts are those of the record; rewrite, if set, changes them.
-func Replay(from io.Reader, rewrite func(verb, source string) string) ([]string, error) {
+func Replay(from io.Reader, rewrite func(script string) string) ([]string, error) {
 	began := time.Now()
 	at := time.Duration(0)
 	s, err := newServer(func() time.Time { return began.Add(at) })

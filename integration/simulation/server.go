@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	door "github.com/alicebob/miniredis/v2/server"
+
 	"github.com/worqr/worqr/internal/store"
 )
 

@@ -142,14 +142,6 @@ func (x *examination) lock(of string) {
 	}
 }
 
-// given is the highest token that can have been given.
-func (x *examination) given() float64 {
-	if token, ok := x.lastToken(); ok {
-		return float64(max(token, 1))
-	}
-	return never
-}
-
 // logged judges a cancel: it may cover what somebody holds, and its token was given.
 func (x *examination) logged(name string) {
 	token, logged := x.score(x.canceled, name)

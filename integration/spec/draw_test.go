@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A drawing draws the requests of one sequence.
@@ -192,11 +193,7 @@ var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 func standStill(t *testing.T, verb string, now int64) string {
 	t.Helper()
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(scripts, name+".lua"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+		return string(redistest.Sure(os.ReadFile(filepath.Join(scripts, name+".lua")))(t))
 	}
 	body := read(verb)
 	var all strings.Builder

@@ -148,7 +148,9 @@ func (q *queue) ended(entry, id string) {
 	q.unset(q.entries, id)
 	if due, ok := q.field(key, "due"); ok {
 		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum"}, rules...)...)
-		q.plan(&q.lane, entry, number(due))
+		if q.has(BlockedReleased) {
+			q.plan(&q.lane, entry, number(due))
+		}
 	} else {
 		q.del(key)
 	}

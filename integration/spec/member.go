@@ -39,11 +39,11 @@ func join(s *Store, c store.Call, at time.Time) any {
 	switch {
 	case !numeric:
 		return Refusal("WRONGTYPE the token counter is not a number")
-	case suspected && mark <= 0:
+	case suspected && mark <= 0 && s.has(JoinMark):
 		return Refusal("EVICTED the worker has been failed or has left")
-	case member && last >= first:
+	case member && last >= first && s.has(JoinCopies):
 		return 1
-	case asked < fence:
+	case asked < fence && s.has(JoinFence):
 		return 0
 	}
 	s.remove(suspects, worker)
@@ -86,11 +86,16 @@ func (q *queue) fence(mark int64, workers ...string) {
 				q.earlier = true
 			}
 		}
-		q.remove(q.workers, worker)
+		if q.has(FenceFirst) {
+			q.remove(q.workers, worker)
+		}
 		if q.is(q.idle, "zset") {
 			q.remove(q.idle, worker)
 		}
-		if q.is(q.rounds, "hash") {
+		if !q.has(ReturnHolds) {
+			q.holdsNothing(worker)
+		}
+		if q.has(FenceForgets) && q.is(q.rounds, "hash") {
 			q.unset(q.rounds, worker)
 		}
 	}
@@ -113,14 +118,21 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 			continue
 		}
 		newest := q.all(working)
-		slices.Reverse(newest)
-		for _, r := range newest[:min(len(newest), atOnce)] {
+		if q.has(NewestFirst) {
+			slices.Reverse(newest)
+		}
+		for _, r := range newest[:min(len(newest), q.Returns)] {
 			all = append(all, held{working, r.name, int64(r.score), died})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b held) int { return int(b.token - a.token) })
+	slices.SortStableFunc(all, func(a, b held) int {
+		if !q.has(NewestFirst) {
+			a, b = b, a
+		}
+		return int(b.token - a.token)
+	})
 	enough, hashes := q.carried+atOnceBytes, q.hashed+atOnceBytes/4
-	for _, h := range all[:min(len(all), atOnce)] {
+	for _, h := range all[:min(len(all), q.Returns)] {
 		if q.carried >= enough || q.hashed >= hashes {
 			break
 		}
@@ -140,7 +152,9 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		case q.size(working) > 0:
 			left += q.size(working)
 		default:
-			q.holdsNothing(w)
+			if q.has(ReturnEnds) {
+				q.holdsNothing(w)
+			}
 			q.remove(q.suspects, w)
 		}
 	}
@@ -196,7 +210,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 			continue
 		}
 		due++
-		if deadline, ok := q.score(q.workers, r.name); !ok || deadline >= float64(q.now) {
+		if deadline, ok := q.score(q.workers, r.name); (!ok || deadline >= float64(q.now)) && q.has(HeardOf) {
 			q.remove(q.suspects, r.name)
 			back++
 		} else if judge {
@@ -214,7 +228,11 @@ func (q *queue) look(grace int64, judge bool) []any {
 	more = more || due == atOnceFences && (judge || back > 0)
 	returned, handled, left := 0, 0, 0
 	if !judge || due < atOnceFences {
-		returned, handled, left = q.takeBack(q.returning())
+		some := dead
+		if q.has(Resumes) {
+			some = q.returning()
+		}
+		returned, handled, left = q.takeBack(some)
 	}
 	q.alert(&q.lane, returned)
 	next := int64(-1)
@@ -283,7 +301,7 @@ func beat(q *queue, c store.Call) any {
 	lease, grace := number(c.Arg("lease")), number(c.Arg("grace"))
 	until, _ := integer(c.Arg("judge"))
 	deadline, member := q.score(q.workers, worker)
-	if !member {
+	if !member && q.has(BeatMembers) {
 		return evicted
 	}
 	held := q.size(q.working + worker)
@@ -337,14 +355,16 @@ func leave(q *queue, c store.Call) any {
 	q.whole()
 	was, _ := q.field(q.rounds, c.Arg("worker"))
 	last, _ := integer(was)
-	if round, _ := integer(c.Arg("round")); last > round {
+	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
 		return []any{0, 0}
 	}
 	if !q.end(c.Arg("worker"), -1) {
-		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked {
+		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked && q.has(SpentIDs) {
 			return evicted
 		}
-		q.endJoins()
+		if q.has(LeaveFences) {
+			q.endJoins()
+		}
 		return []any{0, 0}
 	}
 	returned, _, left := q.takeBack([]string{c.Arg("worker")})

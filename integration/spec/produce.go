@@ -60,6 +60,9 @@ func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 	text_, _ := s.field(unique, "offset")
 	offset, _ := integer(text_)
 	gaps := s.size(c.Key("gaps"))
+	if !s.has(GapPushed) {
+		gaps = 0
+	}
 	items := s.items(waiting)
 	q := &queue{Store: s, gaps: c.Key("gaps"), offset: offset}
 	if where, locked := s.field(unique, digest(payload)); locked {
@@ -72,7 +75,7 @@ func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 			s.set(unique, digest(payload), "w:"+text(q.at(int64(i))))
 			held = true
 		}
-		if held {
+		if held && s.has(Duplicate) {
 			return Refusal("DUPLICATE an equal unique task waits or runs")
 		}
 	}
@@ -116,11 +119,11 @@ func cancel(q *queue, c store.Call) any {
 	q.size(q.holders)
 	length := q.length(q.waiting)
 	page := func(most, bytes int) int { return max(min(most, bytes/max(len(payload), 1)), 1) }
-	listed := left != 0
+	first, listed := left < 0, left != 0
 	switch {
-	case left < 0:
+	case first:
 		left = length
-	case left > 0: // or as many have come back in any order
+	case left > 0 && q.has(BackCounted): // or as many have come back in any order
 		left = max(left, int(token-since))
 	}
 	if !strings.HasPrefix(last, name+":") {
@@ -132,9 +135,9 @@ func cancel(q *queue, c store.Call) any {
 	}
 	removed, unlocks := 0, false
 	if left > 0 {
-		most := 10_000
+		most := q.Copies
 		if q.locks {
-			most = 150
+			most = min(most, 150)
 		}
 		most = min(left, page(most, 4<<20))
 		removed, unlocks = q.removeCopies(payload, lock, most)
@@ -142,16 +145,16 @@ func cancel(q *queue, c store.Call) any {
 			left, unlocks = 0, true
 		}
 	}
-	if listed {
+	if late := q.has(LateUntil); late && listed || !late && first {
 		last = ""
 		for _, m := range q.all(q.contents) {
-			if left == 0 && strings.HasPrefix(m.name, name+":") {
+			if (left == 0 || !late) && strings.HasPrefix(m.name, name+":") {
 				last = m.name
 			}
 		}
 	}
-	if left == 0 && last != "" && removed < 100 {
-		most, n := page(100, 256<<10), 0
+	if left == 0 && last != "" && removed < q.Entries {
+		most, n := page(q.Entries, 256<<10), 0
 		for _, m := range q.all(q.contents) {
 			entry, ok := strings.CutPrefix(m.name, name+":")
 			if !ok || m.name <= after || m.name > last || n == most {
@@ -185,12 +188,12 @@ func cancel(q *queue, c store.Call) any {
 	default:
 		unlocks = kind != "p" && ends
 	}
-	if lock != "" && unlocks {
+	if lock != "" && unlocks && q.has(CancelUnlocks) {
 		q.unset(q.unique, name)
 	}
 	q.keepOffset()
 
-	token, stopped, finished, given := q.logCancel(name, token)
+	token, stopped, finished, given := q.logPage(name, token, first, ends)
 	if ends {
 		message := payload
 		if len(payload) > 1024 || large.MatchString(payload) {
@@ -199,6 +202,15 @@ func cancel(q *queue, c store.Call) any {
 		q.publish(channel, message)
 	}
 	return []any{removed, token, stopped, finished, left, given, after, last}
+}
+
+// logPage puts the cancel of a page on record: each does, since any may be the last that
+// its caller hears of.
+func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopped, finished, given int64) {
+	if first && q.has(FirstLogs) || ends && q.has(LastLogs) || !first && !ends && q.has(PagesLog) {
+		return q.logCancel(name, last)
+	}
+	return 0, 0, 0, last
 }
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
@@ -228,6 +240,9 @@ func (q *queue) removeCopies(payload, lock string, most int) (removed int, unloc
 	}
 	q.change(q.waiting, "list", func(v *value) { v.list = left })
 	for _, gap := range gaps {
+		if !q.has(GapLeft) {
+			break
+		}
 		q.add(q.gaps, text(gap), gap)
 	}
 	if q.locks {
@@ -250,7 +265,7 @@ func cancelKey(q *queue, c store.Call) any {
 		return []any{removed, 0, 0, 0}
 	}
 	token, stopped, finished, _ := q.logCancel(entry, token)
-	if token > 0 && held && q.is(q.working+holder, "zset") {
+	if token > 0 && held && q.has(KeyStops) && q.is(q.working+holder, "zset") {
 		if begun, ok := q.score(q.working+holder, process); ok {
 			if q.is(q.stopping, "zset") {
 				q.add(q.stopping, stoppingAs(entry, int64(begun), process), 0)
@@ -323,7 +338,7 @@ func put(q *queue, c store.Call) any {
 		q.add(q.contents, q.digest(payload)+":"+entry, 0)
 	}
 	switch {
-	case runs:
+	case runs && q.has(Blocks):
 		q.set(key, "keep", bit(keep), "counts", bit(stay), "low", newLow, "high", newHigh)
 	case moves:
 		q.plan(&q.lane, entry, due)

@@ -43,12 +43,11 @@ type lane struct {
 }
 
 const (
-	never  = 1<<53 - 1 // the deadline of a lease that does not end
-	aside  = 1 << 52   // added to the time of what was given up
-	clock  = 1 << 43   // added to the score of who keeps the time
-	atOnce = 100       // tasks that one call gives back
+	never = 1<<53 - 1 // the deadline of a lease that does not end
+	aside = 1 << 52   // added to the time of what was given up
+	clock = 1 << 43   // added to the score of who keeps the time
 
-	atOnceBytes    = 4 << 20 // of their payloads
+	atOnceBytes    = 4 << 20 // of the payloads that one call gives back
 	atOnceWorkers  = 500     // whose tasks it compares
 	atOnceSuspects = 1000    // workers noted as lapsed
 	atOnceFences   = 200     // workers failed
@@ -105,6 +104,14 @@ func (q *queue) lastToken() (int64, bool) {
 		return 0, false
 	}
 	return asToken(q.get(q.token))
+}
+
+// given is the highest token that can have been given.
+func (q *queue) given() float64 {
+	if token, ok := q.lastToken(); ok {
+		return float64(max(token, 1))
+	}
+	return never
 }
 
 // asToken reads what the counter of tokens holds, if there is one and it holds a number.
@@ -220,6 +227,9 @@ func (q *queue) trimLog() {
 		low = min(low, h.score)
 	}
 	said := q.between(q.canceled, -inf, low)
+	if !q.has(TrimSaid) {
+		said = q.all(q.canceled)
+	}
 	if len(said) == 0 {
 		return
 	}
@@ -229,7 +239,7 @@ func (q *queue) trimLog() {
 	}
 	for _, c := range said {
 		runs := false
-		if q.is(q.stopping, "zset") {
+		if q.has(TrimStopped) && q.is(q.stopping, "zset") {
 			runs = slices.ContainsFunc(q.all(q.stopping), func(r ranked) bool { return strings.HasPrefix(r.name, nameOf(c.name)+":") })
 		}
 		if !runs {

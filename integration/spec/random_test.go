@@ -198,19 +198,12 @@ func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, s
 func look(t *testing.T, c redis.Conn, s *scene) string {
 	t.Helper()
 	do := func(name, key string, args ...any) []string {
-		all, err := redis.Strings(c.Do(name, append([]any{key}, args...)...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
+		return redistest.Sure(redis.Strings(c.Do(name, append([]any{key}, args...)...)))(t)
 	}
 	payloads := map[string]string{}
 	var out strings.Builder
 	for _, key := range redistest.Keys(t, c, prefix) {
-		kind, err := redis.String(c.Do("TYPE", key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kind := redistest.Sure(redis.String(c.Do("TYPE", key)))(t)
 		var all []string
 		var in []ranked
 		switch kind {
@@ -229,16 +222,10 @@ func look(t *testing.T, c redis.Conn, s *scene) string {
 				all, in = append(all, fmt.Sprintf("%s=%d", pair[0], int64(score))), append(in, ranked{pair[0], score})
 			}
 		case "string":
-			held, err := redis.String(c.Do("GET", key))
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := redistest.Sure(redis.String(c.Do("GET", key)))(t)
 			all = []string{held}
 		}
-		ttl, err := redis.Int64(c.Do("PTTL", key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ttl := redistest.Sure(redis.Int64(c.Do("PTTL", key)))(t)
 		fmt.Fprintf(&out, "  %s %s %v ends:%t\n", key, kind, all, ttl > 0)
 		if s != nil {
 			s.note(key, in)

@@ -80,7 +80,7 @@ func (q *queue) moveLock(payload, from, to string) {
 // takeLock follows a payload from the front of the list into a process.
 func (q *queue) takeLock(payload, id string) {
 	where, _ := q.field(q.unique, q.digest(payload))
-	if place, ok := position(where); ok && q.ahead(place) <= 0 {
+	if place, ok := position(where); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
 		q.set(q.unique, q.digest(payload), "p:"+id)
 	}
 	q.offset++
@@ -109,7 +109,7 @@ func (q *queue) at(ahead int64) int64 {
 // room makes room in front of the front, and is its position.
 func (q *queue) room() int64 {
 	front := q.at(0) - 1
-	if _, gap := q.score(q.gaps, text(front)); gap {
+	if _, gap := q.score(q.gaps, text(front)); gap && q.has(GapFilled) {
 		q.remove(q.gaps, text(front))
 	} else {
 		q.offset--
@@ -135,7 +135,7 @@ func (q *queue) keepOffset() {
 		q.del(q.gaps)
 	default:
 		for i, gap := range q.all(q.gaps) {
-			if int64(gap.score) > q.offset || i == 500 {
+			if int64(gap.score) > q.offset || i == q.Gaps {
 				break
 			}
 			q.remove(q.gaps, gap.name)
@@ -145,7 +145,7 @@ func (q *queue) keepOffset() {
 	}
 }
 
-// covered counts the end of a process that a cancel covers.
+// covered counts the end of a process that a cancel covers, of a token that was given.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
@@ -155,7 +155,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 		names = append(names, entry)
 	}
 	for _, name := range names {
-		if canceled, ok := q.score(q.canceled, name); ok && float64(token) <= canceled {
+		if canceled, ok := q.score(q.canceled, name); ok && canceled <= q.given() && (float64(token) <= canceled || !q.has(CancelSpares)) {
 			covered = true
 			if record := q.cancel + name; q.is(record, "hash") && q.exists(record) {
 				was, ok := q.field(record, field)
@@ -164,7 +164,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 					q.set(record, field, n+1)
 				}
 			}
-			if q.is(q.stopping, "zset") {
+			if q.has(EndsStopping) && q.is(q.stopping, "zset") {
 				q.remove(q.stopping, stoppingAs(name, token, id))
 			}
 			if isKey(name) {
@@ -193,7 +193,9 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 // clear removes what is left of a process without its payload.
 func (q *queue) clear(working, id, payload, entry string) {
 	q.remove(working, id)
-	q.moveLock(payload, "p:"+id, "")
+	if q.has(LockEnds) {
+		q.moveLock(payload, "p:"+id, "")
+	}
 	if entry != "" {
 		q.ended(entry, id)
 	}
@@ -237,7 +239,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	// Of a list of several, the library reads one end and moves the other.
 	payload := held[len(held)-1]
 	q.name(payload, r.sum)
-	if q.covered(payload, r.entry, id, token, "stopped") {
+	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
 		q.carried += len(payload)
 		q.del(key)
 		q.clear(working, id, payload, r.entry)
@@ -260,7 +262,9 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		payload, _ = q.popFront(key)
 		q.pushFront(q.waiting, payload)
 		if q.locks {
-			q.moveLock(payload, "p:"+id, "w:"+text(q.room()))
+			if place := "w:" + text(q.room()); q.has(LockFollows) {
+				q.moveLock(payload, "p:"+id, place)
+			}
 		}
 	}
 	if died > 0 && !isKey(r.entry) {
@@ -279,7 +283,7 @@ func (q *queue) putOff(working, id string, token, delay int64, keyed bool) fate 
 	if f == stuck {
 		return stuck
 	}
-	if f == gone || q.covered(payload, r.entry, id, token, "stopped") {
+	if f == gone || q.has(LogOnRetry) && q.covered(payload, r.entry, id, token, "stopped") {
 		q.clear(working, id, payload, r.entry)
 		return gone
 	}

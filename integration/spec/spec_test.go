@@ -27,10 +27,7 @@ var ofSpec = []difference{
 
 func serve(t *testing.T) *Server {
 	t.Helper()
-	m, err := Serve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := redistest.Sure(Serve())(t)
 	t.Cleanup(m.Close)
 	return m
 }

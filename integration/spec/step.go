@@ -76,12 +76,12 @@ func step(q *queue, c store.Call) any {
 	passed, passedLast, passedFirst := int(args.int()), args.word(), number(args.word())
 	r.working = q.working + r.worker
 
-	if _, member := q.score(q.workers, r.worker); !member {
+	if _, member := q.score(q.workers, r.worker); !member && q.has(StepMembers) {
 		return evicted
 	}
 	was, _ := q.field(q.rounds, r.worker)
 	r.last, _ = integer(was)
-	if r.number < r.last-1 {
+	if r.number < r.last-1 && q.has(Window) {
 		return Refusal("STALE later rounds have been answered")
 	}
 	r.token = q.givesTokens()
@@ -99,6 +99,8 @@ func step(q *queue, c store.Call) any {
 		if q.is(q.idle, "zset") {
 			q.remove(q.idle, r.worker)
 		}
+	}
+	if !overtaken || !q.has(OvertakenRenews) {
 		q.set(q.rounds, r.worker, r.number)
 	}
 	suspecting := q.suspecting()
@@ -117,19 +119,7 @@ func step(q *queue, c store.Call) any {
 			strange = append(strange, i, what)
 		}
 	}
-	said := args.int()
-	for range runs {
-		name, id := args.word(), args.word()
-		begun, held := q.score(r.working, id)
-		if canceled, ok := q.score(q.canceled, name); held && ok && begun <= canceled && q.is(q.stopping, "zset") {
-			q.add(q.stopping, stoppingAs(name, int64(begun), id), 0)
-		}
-	}
-	if q.canceling && said > 0 && said <= r.token && q.is(q.holders, "zset") {
-		if was, known := q.score(q.holders, r.worker); known && float64(said) > was {
-			q.add(q.holders, r.worker, said)
-		}
-	}
+	r.hear(&args, runs)
 	recorded := []any{}
 	for range heard {
 		t, _ := r.logged(args.word())
@@ -138,7 +128,7 @@ func step(q *queue, c store.Call) any {
 	r.ids = args
 
 	open, again := true, false
-	if suspecting {
+	if suspecting && q.has(ReturnsFirst) {
 		open, again = q.goOn()
 	}
 	open = open && !q.isPaused()
@@ -149,7 +139,7 @@ func step(q *queue, c store.Call) any {
 		r.final, wanted = needed, needed
 	}
 	before := r.token
-	if r.number <= r.last {
+	if r.repeats() {
 		r.repeat()
 	} else if open && wanted > 0 && !r.brief {
 		r.knows(passed, passedLast, passedFirst)
@@ -205,6 +195,38 @@ func step(q *queue, c store.Call) any {
 	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
 }
 
+// hear takes in what runs though a cancel covers it, and up to which cancel that is all.
+func (r *round) hear(args *arguments, runs int64) {
+	said := args.int()
+	for range runs {
+		name, id := args.word(), args.word()
+		begun, held := r.score(r.working, id)
+		if canceled, ok := r.score(r.canceled, name); held && ok && begun <= canceled && r.is(r.stopping, "zset") {
+			r.add(r.stopping, stoppingAs(name, int64(begun), id), 0)
+		}
+	}
+	if !r.has(SaidTold) {
+		said = r.token
+	}
+	if r.canceling && said > 0 && said <= r.token && r.is(r.holders, "zset") {
+		if was, known := r.score(r.holders, r.worker); (known || !r.has(SaidHolder)) && float64(said) > was {
+			r.add(r.holders, r.worker, said)
+		}
+	}
+}
+
+// repeats reports whether a round tells again what it has started: it is a copy of the last
+// one, or was overtaken by that.
+func (r *round) repeats() bool {
+	switch {
+	case r.number < r.last:
+		return r.has(OvertakenStarts)
+	case r.number == r.last:
+		return r.has(RepeatStarts)
+	}
+	return false
+}
+
 // bound is n, 0 being no bound.
 func bound(n int64) int64 {
 	if n == 0 {
@@ -236,12 +258,12 @@ func (r *round) hold(before int64) {
 	}
 	switch {
 	case r.token > before:
-		if there && !r.holds && !known {
+		if there && !r.holds && !known && r.has(BeginsHolding) {
 			r.add(r.holders, r.worker, before)
 		}
 		r.holds = true
 	default:
-		if r.holds = r.exists(r.working); !r.holds {
+		if r.holds = r.exists(r.working); !r.holds && r.has(EndsHolding) {
 			r.holdsNothing(r.worker)
 		}
 	}
@@ -252,7 +274,7 @@ var named = regexp.MustCompile(`^\d+:[0-9a-f]{40}$`)
 
 // settle ends one process as the worker says.
 func (r *round) settle(id string, started int64, verb, word, large string, keyed bool) string {
-	if score, ok := r.score(r.working, id); !ok || score != float64(started) {
+	if score, ok := r.score(r.working, id); !ok && r.has(EndsHeld) || ok && score != float64(started) && r.has(EndsToken) {
 		return "gone"
 	}
 	if !named.MatchString(large) {
@@ -421,7 +443,7 @@ func (r *round) news(seen int64, overtaken bool) (cancels []any, last int64, mor
 		seen = 0 // Redis has lost writes
 	}
 	cancels = []any{}
-	if overtaken || !r.canceling {
+	if overtaken && r.has(OvertakenTells) || !r.canceling {
 		return cancels, seen, false
 	}
 	if !r.holds {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -32,11 +33,22 @@ type Store struct {
 	Listening func(channel string) int          // how many would; nil: nobody
 	Clock     func() time.Time                  // by which keys expire; nil: that of this machine
 
-	keys map[string]*value
+	Limits // of one call
+
+	keys    map[string]*value
+	without Guard
 }
 
-// New returns an empty store.
-func New() *Store { return &Store{keys: map[string]*value{}} }
+// Limits are how much one call does at most.
+type Limits struct {
+	Returns int // tasks given back
+	Copies  int // of a payload that is canceled, in the list
+	Entries int // and in the schedule
+	Gaps    int // that become part of the offset
+}
+
+// New returns an empty store, with the limits of the scripts.
+func New() *Store { return &Store{keys: map[string]*value{}, Limits: Limits{100, 10_000, 100, 500}} }
 
 // Call carries out the script of a verb at a time. A Refusal is an error reply.
 func (s *Store) Call(verb string, keys, args []string, at time.Time) any {

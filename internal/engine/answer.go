@@ -93,7 +93,7 @@ func (r *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 		s := &a.Started[i]
 		r.token = max(r.token, s.Token)
 		r.held[t.ID] = t
-		if t.known != nil {
+		if t.late != nil {
 			r.engine.background.Go(func() { r.identify(t) })
 		}
 		switch {
@@ -132,7 +132,7 @@ func (r *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	if a.Passed != nil {
 		r.passed = *a.Passed
 	}
-	if slices.ContainsFunc(e.Outcomes, func(o store.Outcome) bool { return o.Verb == store.Finish }) {
+	if slices.ContainsFunc(e.Outcomes, func(o *store.Outcome) bool { return o.Verb == store.Finish }) {
 		r.heard = a.Heard
 	}
 	r.watched = a.Watched

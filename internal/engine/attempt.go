@@ -24,14 +24,13 @@ type Attempt struct {
 	identity
 	size    int                  // of Payload as it was taken; the handler may change that
 	covered []store.Cancellation // cancels of it of which it's still to be said that it runs; protected by Session.mu
+	round   int64                // the last one that was to end it, or 0; likewise
+	tried   store.Ending         // the end that was, or may have been, carried out; likewise
+	ended   bool                 // it was; likewise
 	plain   bool                 // it is of the list
 	risky   bool                 // one more death would be its last; a peer runs one such at a time
-	round   int64                // the last one that was to end it, or 0; protected by Session.mu
 
 	run atomic.Pointer[run] // of a handler
-
-	tried store.Ending // the end that was, or may have been, carried out; protected by Session.mu
-	ended bool         // it was; likewise
 }
 
 // newAttempt makes the task of what was started. It may take a while; identify is to follow
@@ -45,7 +44,7 @@ func newAttempt(r *Session, id string, s store.Start) *Attempt {
 	case s.Bytes > 0:
 		t.never = true // else it would go back under the digest of nothing
 	case len(s.Payload) > store.Large:
-		t.known = make(chan struct{})
+		t.late = &unmatched{known: make(chan struct{})}
 	default:
 		t.digest = hashOf(s.Payload)
 	}
@@ -64,12 +63,10 @@ func (t *Attempt) endLocked(cause error) {
 	}
 }
 
-// assure ends the context of a task that was taken ahead when it is not certain to be
+// assureLocked ends the context of a task that was taken ahead when it is not certain to be
 // ours any more.
-func (t *Attempt) assure() {
-	t.session.mu.Lock()
-	defer t.session.mu.Unlock()
-	if !t.session.sureLocked(time.Now()) {
+func (t *Attempt) assureLocked(now time.Time) {
+	if !t.session.sureLocked(now) {
 		t.endLocked(ErrLeaseExpired)
 	}
 }

@@ -40,11 +40,11 @@ func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 		c.noteLocked(h, held)
 		for _, t := range held {
 			switch {
-			case t.isKnown() || t.flooded:
-			case len(t.messages) == maxUnmatched:
-				t.flooded = true
+			case t.isKnown() || t.late.flooded:
+			case len(t.late.messages) == maxUnmatched:
+				t.late.flooded = true
 			default:
-				t.messages = append(t.messages, h)
+				t.late.messages = append(t.late.messages, h)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (t *Attempt) coverLocked(e store.Cancellation) {
 func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
-		if len(t.logged) > 0 {
+		if t.late != nil && len(t.late.logged) > 0 {
 			said = min(said, t.Token)
 		}
 		for _, c := range t.covered {

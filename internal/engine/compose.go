@@ -44,7 +44,9 @@ func (r *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	e.Solo = solo
 	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
 	e.Heard = r.cancels.ask(maxHeard)
-	e.Stopping, e.Said = stopping(r.held, r.seen, maxStopping)
+	if e.Said = r.said; r.said < r.seen {
+		e.Stopping, e.Said = stopping(r.held, r.seen, maxStopping)
+	}
 	if now.Sub(r.passing) > r.engine.lease.Beat*time.Duration(1+r.passed.Count/500) {
 		r.passed, r.passing = store.Passed{}, now // some may start by now: their counts were reset
 	}
@@ -139,9 +141,9 @@ func (r *Session) gatherLocked(e *exchange, budget int) (cost int) {
 	if !slices.IsSortedFunc(e.outcomes, order) {
 		slices.SortStableFunc(e.outcomes, order)
 	}
-	e.Outcomes = make([]store.Outcome, len(e.outcomes))
+	e.Outcomes = make([]*store.Outcome, len(e.outcomes))
 	for i, s := range e.outcomes {
-		e.Outcomes[i] = s.Outcome
+		e.Outcomes[i] = &s.Outcome
 	}
 	return cost
 }

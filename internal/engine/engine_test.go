@@ -62,16 +62,12 @@ func lonely(t testing.TB) *Queue {
 func joined(t testing.TB, url string) *Session {
 	t.Helper()
 	is := is.New(t)
-	dial, err := redisconn.FromURL(url)
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL(url))(t)
 	q := queueAt(t, dial, slog.New(slog.DiscardHandler))
 	control := q.store.Control
-	asked, err := store.ReadToken(control.Do(t.Context(), store.TokenCall(q.store.Keys))[0])
-	is.NoErr(err)
+	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.store.Keys))[0]))(t)
 	is.NoErr(store.List(t.Context(), control, keys.NewSpace("p"), "q"))
-	ok, err := store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.store.Keys, "w", time.Hour, asked, 2))[0])
-	is.NoErr(err)
-	is.True(ok)
+	is.True(redistest.Sure(store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.store.Keys, "w", time.Hour, asked, 2))[0]))(t))
 	return q.Join(Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
 }
 

@@ -20,7 +20,7 @@ func TestRoundWaitsForDigests(t *testing.T) {
 	s := task.unbegun(store.Stop)
 	is.Equal(s.Digest, "")
 	e := &exchange{outcomes: []*ending{s}}
-	e.Outcomes = []store.Outcome{s.Outcome}
+	e.Outcomes = []*store.Outcome{&s.Outcome}
 	go r.identify(task)
 	e.complete()
 	is.Equal(e.Outcomes[0].Digest, hashOf(large).String())

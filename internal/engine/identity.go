@@ -29,11 +29,14 @@ func readHash(digest string) (h hash, ok bool) {
 // beside all else, and nobody waits for it who holds a lock: what has to be compared with
 // it is kept until it is known.
 type identity struct {
-	digest hash          // once it is known
-	known  chan struct{} // closed when the digest is known; nil if it was from the beginning, or never will be
-	never  bool          // since the payload has not come
+	digest hash       // once it is known
+	never  bool       // it won't be, since the payload has not come
+	late   *unmatched // nil if it was known from the beginning, or never will be
+}
 
-	// Until it is known, of cancels; protected by Session.mu:
+// What is unmatched waits for a digest: cancels, protected by Session.mu.
+type unmatched struct {
+	known    chan struct{}        // closed when the digest is known
 	logged   []store.Cancellation // entries of the log
 	messages []hash               // on the channel, maxUnmatched at most
 	flooded  bool                 // there were more
@@ -45,11 +48,11 @@ const maxUnmatched = 1000
 
 // isKnown reports whether the digest is known, or never will be, without waiting.
 func (i *identity) isKnown() bool {
-	if i.known == nil {
+	if i.late == nil {
 		return true
 	}
 	select {
-	case <-i.known:
+	case <-i.late.known:
 		return true
 	default:
 		return false
@@ -58,8 +61,8 @@ func (i *identity) isKnown() bool {
 
 // wait waits until the digest is known, if it will be. From then on the payload may change.
 func (i *identity) wait() {
-	if i.known != nil {
-		<-i.known
+	if i.late != nil {
+		<-i.late.known
 	}
 }
 
@@ -70,11 +73,12 @@ func (r *Session) identify(t *Attempt) {
 		before(t.Payload)
 	}
 	t.digest = hashOf(t.Payload)
-	close(t.known)
+	late := t.late
+	close(late.known)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	logged, messages := t.logged, t.messages
-	t.logged, t.messages = nil, nil
+	logged, messages := late.logged, late.messages
+	late.logged, late.messages = nil, nil
 	if len(logged) > 0 {
 		r.unmatched--
 	}
@@ -83,7 +87,7 @@ func (r *Session) identify(t *Attempt) {
 	}
 	alone := map[string]*Attempt{t.ID: t}
 	coverAllLocked(logged, alone)
-	if t.flooded || slices.Contains(messages, t.digest) {
+	if late.flooded || slices.Contains(messages, t.digest) {
 		r.cancels.noteLocked(t.digest, alone)
 	}
 	r.dropReadyLocked()
@@ -107,13 +111,13 @@ func (r *Session) postponeLocked(entries []store.Cancellation) {
 		if t.isKnown() {
 			continue
 		}
-		before := len(t.logged)
+		before := len(t.late.logged)
 		for _, e := range entries {
 			if _, ok := readHash(e.Name); ok { // that of a key is applied already
-				t.logged = append(t.logged, e)
+				t.late.logged = append(t.late.logged, e)
 			}
 		}
-		if before == 0 && len(t.logged) > 0 {
+		if before == 0 && len(t.late.logged) > 0 {
 			r.unmatched++
 		}
 	}

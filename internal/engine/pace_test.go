@@ -130,9 +130,10 @@ func TestPaceSlow(t *testing.T) {
 // How large payloads are is told by those that were taken, whatever handlers do to them.
 func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	t.Parallel()
-	s := lonely(t)
+	r := byHand(t)
+	s := r.queue
 	s.opts = &Options{Concurrency: 1}
-	s.ready = []*Attempt{{}} // for the slot
+	s.ready = []*Attempt{r.holds("b", 2, "")} // for the slot
 	task := &Attempt{Payload: make([]byte, 1<<20), size: 10}
 	s.freedLocked(&run{task: task, ended: time.Now()})
 	if s.pace.size != 10 {

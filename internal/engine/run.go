@@ -28,7 +28,6 @@ type run struct {
 	opts    *Options // when it began
 	slot    slot
 	label   string // of the goroutine
-	ready   bool   // the task was ready for a while
 	ctx     context.Context
 	cancel  context.CancelFunc // nil without a timeout, as the next
 	unwatch func() bool
@@ -36,15 +35,17 @@ type run struct {
 	ended   time.Time // set when the handler has returned
 	result  []byte    // likewise
 	next    *Attempt  // likewise: for the slot; nil if that was given back
+	then    *Options  // likewise: for the next
+	ready   bool      // the task was ready for a while
 
-	mu       sync.Mutex
+	mu       sync.Mutex  // protects the fields below
 	returned bool        // the handler has
 	disowned bool        // it had not
 	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newRun(s *Queue, t *Attempt, of slot, label string, now time.Time) *run {
-	a := &run{queue: s, task: t, opts: s.Options(), slot: of, label: label, began: now, ctx: t.ctx}
+func newRun(s *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
+	a := &run{queue: s, task: t, opts: opts, slot: of, label: label, began: now, ctx: t.ctx}
 	s.engine.counts.Running.Add(1)
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
@@ -82,9 +83,9 @@ func (a *run) handle() {
 	if !a.task.isKnown() {
 		a.task.wait() // the handler may change the payload
 		a.ready = true
-	}
-	if a.ready {
-		a.task.assure()
+		a.queue.mu.Lock()
+		a.task.assureLocked(time.Now())
+		a.queue.mu.Unlock()
 	}
 	if a.ready && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be

@@ -111,12 +111,16 @@ func (s *Queue) work(t *Attempt, of slot, ready bool) {
 	now := time.Now()
 	s.mu.Lock()
 	s.pace.began(now, s.handling >= s.opts.Concurrency)
+	opts := s.opts
+	if ready {
+		t.assureLocked(now)
+	}
 	s.mu.Unlock()
 	for t != nil {
-		a := newRun(s, t, of, name, now)
+		a := newRun(s, t, opts, of, name, now)
 		a.ready = ready
 		a.handle()
-		t, now, ready = a.next, a.ended, true
+		t, opts, now, ready = a.next, a.then, a.ended, true
 	}
 }
 
@@ -124,12 +128,13 @@ func (s *Queue) work(t *Attempt, of slot, ready bool) {
 // returns, or is given back when there is none.
 func (s *Queue) freedLocked(a *run) *Attempt {
 	s.pace.freed(a.ended, a.began, a.task.size, s.opts.Concurrency)
-	return s.vacantLocked(a.slot)
+	a.then = s.opts
+	return s.vacantLocked(a.ended, a.slot)
 }
 
 // vacantLocked is the next task for a slot, which is given back when there is none, or
 // when there are too many of them now. The end of what was in it is to be stored.
-func (s *Queue) vacantLocked(of slot) *Attempt {
+func (s *Queue) vacantLocked(now time.Time, of slot) *Attempt {
 	s.ending++
 	s.engine.counts.Running.Add(-1)
 	var t *Attempt
@@ -142,14 +147,16 @@ func (s *Queue) vacantLocked(of slot) *Attempt {
 		s.pace.busy = false
 		s.giveLocked(of)
 		s.handlers.Done()
+		return nil
 	}
+	t.assureLocked(now)
 	return t
 }
 
 // reassign gives the slot of a disowned attempt away.
 func (s *Queue) reassign(a *run) {
 	s.mu.Lock()
-	t := s.vacantLocked(a.slot)
+	t := s.vacantLocked(time.Now(), a.slot)
 	s.mu.Unlock()
 	if t != nil {
 		go s.work(t, a.slot, true)

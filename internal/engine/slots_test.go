@@ -64,18 +64,18 @@ func TestSlots(t *testing.T) {
 		},
 		"a slot goes on to the next task": func(s *Queue) string {
 			s.takeLocked(s.attempts(5), s.reserveLocked(4))
-			next := s.vacantLocked(1)
+			next := s.vacantLocked(time.Now(), 1)
 			return fmt.Sprintf("%s %d %d %d", next.ID, s.handling, s.taken, s.ending)
 		},
 		"or is given back": func(s *Queue) string {
 			s.takeLocked(s.attempts(4), s.reserveLocked(4))
-			next := s.vacantLocked(1)
+			next := s.vacantLocked(time.Now(), 1)
 			return fmt.Sprint(next == nil, s.handling, s.taken, s.ending)
 		},
 		"or is given back where there are too many": func(s *Queue) string {
 			s.takeLocked(s.attempts(5), s.reserveLocked(4))
 			s.opts.Concurrency = 3
-			next := s.vacantLocked(1)
+			next := s.vacantLocked(time.Now(), 1)
 			return fmt.Sprint(next == nil, s.handling, s.taken, len(s.ready))
 		},
 		"the oldest first": func(s *Queue) string {

@@ -98,8 +98,7 @@ func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (err
 // A caller that is cut off returns before the reply comes. The connection stays,
 // and the reply is nobody else's.
 func TestCutOff(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	id := clientID(t, l)
@@ -124,11 +123,9 @@ func TestCutOff(t *testing.T) {
 
 // A call that is cut off while the line dials is not made, however the dial ends.
 func TestCutOffWhileDialling(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
-	real, err := redisconn.FromURL(server.URL())
-	is.NoErr(err)
+	real := redistest.Sure(redisconn.FromURL(server.URL()))(t)
 	dialling, on := make(chan bool), make(chan bool)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
 		dialling <- true
@@ -144,18 +141,15 @@ func TestCutOffWhileDialling(t *testing.T) {
 	}()
 	<-dialling
 	cancel()
-	err = <-result
+	err := <-result
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 	close(on)
-	n, err := redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n")))
-	is.NoErr(err)
-	is.Equal(n, 0)
+	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
 }
 
 // A connection that falls silent is given up, and the call is unknown.
 func TestSilence(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	dial, err := redisconn.FromURL(link.URL())
@@ -164,33 +158,27 @@ func TestSilence(t *testing.T) {
 	defer l.Close()
 	ctx, _ := cancellable(t)
 	for _, ctx := range []context.Context{ctx, context.Background()} {
-		_, err = l.One(ctx, redisconn.Command("PING"))
-		is.NoErr(err)
+		redistest.Sure(l.One(ctx, redisconn.Command("PING")))(t)
 		link.Deafen(true)
 		_, err = l.One(ctx, redisconn.Command("INCR", "n"))
 		is.True(errors.Is(err, redisconn.ErrUnknown))
 		link.Deafen(false)
 	}
-	n, err := redis.Int(l.One(ctx, redisconn.Command("INCR", "n")))
-	is.NoErr(err)
-	is.Equal(n, 3)
+	is.Equal(redistest.Sure(redis.Int(l.One(ctx, redisconn.Command("INCR", "n"))))(t), 3)
 }
 
 // Each call has its time, however long the connection has been there.
 func TestPatience(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
-	dial, err := redisconn.FromURL(server.URL())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL(server.URL()))(t)
 	l := redisconn.NewLine(dial, 800*time.Millisecond)
 	defer l.Close()
 	id := clientID(t, l)
 	ctx, _ := cancellable(t)
 	for range 2 {
 		for _, ctx := range []context.Context{ctx, context.Background()} {
-			_, err := l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.5"))
-			is.NoErr(err)
+			redistest.Sure(l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.5")))(t)
 		}
 	}
 	is.Equal(clientID(t, l), id)
@@ -198,23 +186,18 @@ func TestPatience(t *testing.T) {
 
 // Replies of every size and number come whole.
 func TestReplies(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	ctx, _ := cancellable(t)
 	l := line(t, redistest.Start(t).URL())
 	id := clientID(t, l)
 	for size := 1; size < 1<<18; size = size*3 + 1 {
 		want := strings.Repeat("x", size)
-		_, err := l.One(ctx, redisconn.Command("RPUSH", "list", want))
-		is.NoErr(err)
+		redistest.Sure(l.One(ctx, redisconn.Command("RPUSH", "list", want)))(t)
 		replies := l.Do(ctx, redisconn.Command("LRANGE", "list", 0, -1), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", want))
-		all, err := redis.Strings(replies[0].Value, replies[0].Err)
-		is.NoErr(err)
+		all := redistest.Sure(redis.Strings(replies[0].Value, replies[0].Err))(t)
 		is.Equal(all[len(all)-1], want)
 		is.True(replies[1].Err != nil)
-		got, err := redis.String(replies[2].Value, replies[2].Err)
-		is.NoErr(err)
-		is.Equal(got, want)
+		is.Equal(redistest.Sure(redis.String(replies[2].Value, replies[2].Err))(t), want)
 	}
 	is.Equal(clientID(t, l), id)
 }
@@ -244,17 +227,15 @@ func TestReadyIsForgone(t *testing.T) {
 
 // A connection whose reply came, though nobody waited for it any more, stays.
 func TestLateReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	dial, err := redisconn.FromURL(redistest.Start(t).URL())
-	is.NoErr(err)
+	is := redistest.Parallel(t)
+	dial := redistest.Sure(redisconn.FromURL(redistest.Start(t).URL()))(t)
 	const timeout = 400 * time.Millisecond
 	l := redisconn.NewLine(dial, timeout)
 	defer l.Close()
 	id := clientID(t, l)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.1"))
+	_, err := l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.1"))
 	is.True(errors.Is(err, redisconn.ErrUnknown))
 	time.Sleep(2 * timeout)
 	is.Equal(clientID(t, l), id)

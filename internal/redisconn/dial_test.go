@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -16,12 +15,10 @@ import (
 // Who a URL says that we are, and which database it names.
 func TestLogins(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	c := redistest.Dial(t, server.URL())
 	for _, rule := range [][]any{{"ann", "on", ">p@ss w:rd", "+@all", "~*"}, {"default", "resetpass", ">hunter2"}} {
-		_, err := c.Do("ACL", redis.Args{"SETUSER"}.Add(rule...)...)
-		is.NoErr(err)
+		redistest.Do(t, c, "ACL", redis.Args{"SETUSER"}.Add(rule...)...)
 	}
 	for _, at := range []string{"redis://%s" + server.Addr() + "/3", "unix://%s" + server.Socket() + "?db=3"} {
 		for login, want := range map[string]string{
@@ -105,8 +102,7 @@ func TestBadURLs(t *testing.T) {
 // A server that does not know a command repeats what it was told with it. Neither
 // passwords nor payloads are in the error.
 func TestUnknownCommands(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH", "--rename-command", "EVALSHA", "NO-EVALSHA", "--rename-command", "LPUSH", "NO-LPUSH")
 	_, err := line(t, "redis://ann:canary@"+server.Addr()).One(t.Context(), redisconn.Command("PING"))
 	is.True(err != nil && strings.Contains(err.Error(), "unknown command 'AUTH'"))
@@ -124,8 +120,7 @@ func TestUnknownCommands(t *testing.T) {
 // The dial function of a pool that has a URL which cannot be made out says so with
 // the URL. The peer does not.
 func TestPoolWithBadURL(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	for _, url := range []string{"redis://:canary@host:x", "redis:canary", "redis://:canary%zz@host"} {
 		dial := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }})
 		_, err := dial(t.Context())

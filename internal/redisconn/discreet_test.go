@@ -7,17 +7,16 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // However a server words its errors, what it was told is not in ours: neither a
 // password nor a payload; and they have a code, a bound and nothing that a terminal acts
 // on.
 func TestDiscreet(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	secret := "canary-hunter2"
 	for said, want := range map[string]string{
 		"ERR bad login ann canary-hunter2 here":                             "ERR bad login ann … here",
@@ -42,8 +41,7 @@ func TestDiscreet(t *testing.T) {
 // The same over a connection, for the login and for a call; and the error of a
 // connection names the address and the user.
 func TestDiscreetServer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	url := replying(t, func(request string) string {
 		if request == "AUTH" || request == "ECHO" {
 			return "-ERR no " + request + " of canary-hunter2 and canary-payload\r\n"
@@ -64,8 +62,7 @@ func TestDiscreetServer(t *testing.T) {
 	_, err = dial(t.Context())
 	is.True(err != nil && !strings.Contains(err.Error(), "hunter2"))
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed := l.Addr().String()
 	is.NoErr(l.Close())
 	_, err = line(t, "redis://ann:canary@"+closed).One(t.Context(), redisconn.Command("PING"))

@@ -47,15 +47,13 @@ func TestJoin(t *testing.T) {
 	}
 	for name, dial := range dials {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			server := redistest.Start(t)
 			c := redistest.Dial(t, server.URL())
 			l := redisconn.NewLine(dial(server.URL()), 0)
 			defer l.Close()
 			for range 2 { // Redis knows the script the second time
-				_, err := c.Do("DEL", "k")
-				is.NoErr(err)
+				redistest.Do(t, c, "DEL", "k")
 				before := redistest.Calls(t, c, "evalsha")
 				_, release := occupy(t, l, server)
 				errs := gather(t, l, 50, func(i int) error {
@@ -70,8 +68,7 @@ func TestJoin(t *testing.T) {
 					is.NoErr(err)
 				}
 				is.Equal(redistest.Calls(t, c, "evalsha")-before, 1)
-				got, err := redis.Strings(c.Do("LRANGE", "k", 0, -1))
-				is.NoErr(err)
+				got := redistest.Sure(redis.Strings(c.Do("LRANGE", "k", 0, -1)))(t)
 				is.Equal(len(got), 150)
 				var want []string
 				for some := range slices.Chunk(got, 3) {
@@ -88,8 +85,7 @@ func TestJoin(t *testing.T) {
 
 // Who leaves before the calls are sent is left out.
 func TestJoinWithout(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	_, release := occupy(t, l, server)
@@ -104,21 +100,18 @@ func TestJoinWithout(t *testing.T) {
 	for _, err := range stay() {
 		is.NoErr(err)
 	}
-	got, err := redis.Strings(redistest.Dial(t, server.URL()).Do("LRANGE", "k", 0, -1))
-	is.NoErr(err)
+	got := redistest.Sure(redis.Strings(redistest.Dial(t, server.URL()).Do("LRANGE", "k", 0, -1)))(t)
 	slices.Sort(got)
 	is.Equal(got, []string{"2/0", "2/1", "2/2", "3/0", "3/1", "3/2"})
 }
 
 // When the one reply is lost, nobody knows.
 func TestJoinLost(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
-	_, err := l.One(t.Context(), pushes(99)) // the script is known
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), pushes(99)))(t) // the script is known
 	_, release := occupy(t, l, server)
 	errs := gather(t, l, 10, func(i int) error { _, err := l.One(t.Context(), pushes(i)); return err })
 	lost := link.LoseReplyTo("7/1")
@@ -127,19 +120,15 @@ func TestJoinLost(t *testing.T) {
 	for _, err := range errs() {
 		is.True(errors.Is(err, redisconn.ErrUnknown))
 	}
-	n, err := redis.Int(l.One(t.Context(), redisconn.Command("LLEN", "k")))
-	is.NoErr(err)
-	is.Equal(n, 33)
+	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("LLEN", "k"))))(t), 33)
 }
 
 // A refusal is everybody's, and no harm to the connection.
 func TestJoinRefused(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	_, err := l.One(t.Context(), redisconn.Command("SET", "k", "no list"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", "no list")))(t)
 	id := clientID(t, l)
 	_, release := occupy(t, l, server)
 	errs := gather(t, l, 10, func(i int) error { _, err := l.One(t.Context(), pushes(i)); return err })
@@ -194,14 +183,11 @@ func TestJoinBounds(t *testing.T) {
 
 // The calls of one caller stay apart and in order.
 func TestOrder(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	_, err := l.One(t.Context(), pushes(0)) // the script is known
-	is.NoErr(err)
-	_, err = l.One(t.Context(), redisconn.Command("DEL", "k"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), pushes(0)))(t) // the script is known
+	redistest.Sure(l.One(t.Context(), redisconn.Command("DEL", "k")))(t)
 	_, release := occupy(t, l, server)
 	errs := gather(t, l, 10, func(int) error {
 		for i, r := range l.Do(t.Context(), pushes(0), redisconn.Command("DEL", "k"), pushes(1), redisconn.Command("DEL", "k")) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -21,10 +20,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 func line(t testing.TB, url string) *redisconn.Line {
 	t.Helper()
-	dial, err := redisconn.FromURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dial := redistest.Sure(redisconn.FromURL(url))(t)
 	l := redisconn.NewLine(dial, 0)
 	t.Cleanup(l.Close)
 	return l
@@ -40,10 +36,7 @@ func TestTook(t *testing.T) {
 	const blocked = 300 * time.Millisecond
 	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
 	for conn := redistest.Dial(t, server.URL()); ; { // else the two may travel as one
-		clients, err := redis.String(conn.Do("INFO", "clients"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		clients := redistest.Sure(redis.String(conn.Do("INFO", "clients")))(t)
 		if strings.Contains(clients, "blocked_clients:1") {
 			break
 		}
@@ -58,8 +51,7 @@ func TestTook(t *testing.T) {
 
 // Concurrent callers share a connection, and each gets its own reply.
 func TestSharing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	var all sync.WaitGroup
@@ -75,15 +67,13 @@ func TestSharing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	info, err := redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients"))
-	is.NoErr(err)
+	info := redistest.Sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients")))(t)
 	is.True(strings.Contains(info, "connected_clients:2")) // it and us
 }
 
 // Errors are told apart, and do not hurt the neighbours.
 func TestErrors(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := line(t, redistest.URL())
 	replies := l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", "b"))
 	is.Equal(string(replies[0].Value.([]byte)), "a")
@@ -98,8 +88,7 @@ func TestErrors(t *testing.T) {
 // Scripts are loaded when Redis does not know them, in the middle of a
 // pipeline too.
 func TestScripts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	s := redisconn.NewScript("return ARGV[1]")
@@ -107,20 +96,16 @@ func TestScripts(t *testing.T) {
 	for range 3 {
 		replies := l.Do(t.Context(), s.Call(nil, "a"), redisconn.Command("ECHO", "b"), s.Call([]string{"k"}, "c"))
 		for i, want := range []string{"a", "b", "c"} {
-			got, err := redis.String(replies[i].Value, replies[i].Err)
-			is.NoErr(err)
-			is.Equal(got, want)
+			is.Equal(redistest.Sure(redis.String(replies[i].Value, replies[i].Err))(t), want)
 		}
-		_, err := c.Do("SCRIPT", "FLUSH")
-		is.NoErr(err)
+		redistest.Do(t, c, "SCRIPT", "FLUSH")
 	}
 }
 
 // A call that its context cuts off before it is sent was not made; afterwards
 // nobody knows.
 func TestContext(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	over, end := context.WithCancel(t.Context())
@@ -128,11 +113,9 @@ func TestContext(t *testing.T) {
 	_, err := l.One(over, redisconn.Command("INCR", "n"))
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 
-	_, err = l.One(t.Context(), redisconn.Command("PING")) // there is a connection
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // there is a connection
 	c := redistest.Dial(t, server.URL())
-	_, err = c.Do("CLIENT", "PAUSE", 300)
-	is.NoErr(err)
+	redistest.Do(t, c, "CLIENT", "PAUSE", 300)
 	first, end1 := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end1()
 	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, no reply yet
@@ -141,9 +124,7 @@ func TestContext(t *testing.T) {
 	defer end2()
 	_, err = l.One(second, redisconn.Command("INCR", "n")) // behind it, not sent
 	is.True(errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	n, err := redis.Int(l.One(t.Context(), redisconn.Command("GET", "n")))
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("GET", "n"))))(t), 1)
 }
 
 // A nosy is an error whose methods make calls on the line.
@@ -154,24 +135,19 @@ func (n *nosy) Error() string { n.ask(); return "nosy" }
 // The cause with which a context ends is user code. Its methods may use the line, so
 // nobody asks them anything under its lock.
 func TestCauseUsesLine(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
 	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
 	for blocked := ""; !strings.Contains(blocked, "blocked_clients:1"); { // until it is sent
-		var err error
-		blocked, err = redis.String(c.Do("INFO", "clients"))
-		is.NoErr(err)
+		blocked = redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asked := false
 	cancel(&nosy{func() {
 		asked = true
-		_, err := c.Do("LPUSH", "list", "x")
-		is.NoErr(err)
-		_, err = l.One(t.Context(), redisconn.Command("PING"))
-		is.NoErr(err)
+		redistest.Do(t, c, "LPUSH", "list", "x")
+		redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 	}})
 	err := sent.Wait(ctx)[0].Err
 	is.True(errors.Is(err, redisconn.ErrUnknown))
@@ -181,8 +157,7 @@ func TestCauseUsesLine(t *testing.T) {
 
 // A lost reply is unknown, what was behind it too, and the next call works.
 func TestLostReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
@@ -190,19 +165,15 @@ func TestLostReply(t *testing.T) {
 	for _, r := range l.Do(t.Context(), redisconn.Command("INCR", "n"), redisconn.Command("INCR", "n")) {
 		is.True(errors.Is(r.Err, redisconn.ErrUnknown))
 	}
-	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
-	is.NoErr(err)
-	is.Equal(n, 3)
+	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 3)
 }
 
 // Nothing is sent on a connection that does not answer.
 func TestDeafLink(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	dial, err := redisconn.FromURL(link.URL())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL(link.URL()))(t)
 	l := redisconn.NewLine(dial, 100*time.Millisecond)
 	defer l.Close()
 	link.Deafen(true)
@@ -211,56 +182,45 @@ func TestDeafLink(t *testing.T) {
 		is.True(err != nil && !errors.Is(err, redisconn.ErrUnknown))
 	}
 	link.Deafen(false)
-	n, err := redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n")))
-	is.NoErr(err)
-	is.Equal(n, 1)
+	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 1)
 }
 
 // A connection that was idle is tried before it is used for what cannot be
 // repeated.
 func TestVerified(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL()).Verified()
-	_, err := l.One(t.Context(), redisconn.Command("PING"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 	time.Sleep(1100 * time.Millisecond) // the idle time itself
-	_, err = redistest.Dial(t, server.URL()).Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	is.NoErr(err)
-	_, err = l.One(t.Context(), redisconn.Command("PING"))
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 }
 
 // Replies that say that the connection leads astray have it dropped.
 func TestPoison(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
 	id := func() int {
-		n, err := redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID")))
-		is.NoErr(err)
+		n := redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID"))))(t)
 		return n
 	}
 	first := id()
 	is.Equal(id(), first)
 	c := redistest.Dial(t, server.URL())
-	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
-	is.NoErr(err)
-	_, err = l.One(t.Context(), redisconn.Command("SET", "a", "b"))
+	redistest.Do(t, c, "REPLICAOF", "127.0.0.1", "1")
+	_, err := l.One(t.Context(), redisconn.Command("SET", "a", "b"))
 	is.True(strings.HasPrefix(err.Error(), "READONLY"))
 	is.True(id() != first)
 }
 
 // Abort fails what is under way at once.
 func TestAbort(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	_, err := l.One(t.Context(), redisconn.Command("PING"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 	c := redistest.Dial(t, server.URL())
 	failed := make(chan error, 1)
 	go func() {
@@ -268,16 +228,14 @@ func TestAbort(t *testing.T) {
 		failed <- err
 	}()
 	for blocked := 0; blocked == 0; { // until it waits there
-		info, err := redis.String(c.Do("INFO", "clients"))
-		is.NoErr(err)
+		info := redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
 		if strings.Contains(info, "blocked_clients:1") {
 			blocked = 1
 		}
 	}
 	l.Abort()
 	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
-	_, err = l.One(t.Context(), redisconn.Command("PING"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 }
 
 // Errors of URLs never repeat them. What is not understood is not passed over, and

@@ -10,18 +10,16 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // answering is a line to a server that answers a PING as it should, and whatever else as
 // answer does, until that returns false.
 func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool) *redisconn.Line {
 	t.Helper()
-	is := is.New(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	serve := func(c net.Conn) {
 		defer c.Close() //nolint:errcheck // nobody cares
@@ -48,8 +46,7 @@ func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool
 			go serve(c)
 		}
 	}()
-	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
 	l := redisconn.NewLine(dial, timeout)
 	t.Cleanup(l.Close)
 	return l
@@ -77,8 +74,7 @@ func TestReplyInPieces(t *testing.T) {
 		"an array": {fmt.Sprintf("*%d\r\n", n), fmt.Sprintf("$%d\r\n%s\r\n", len(piece), piece)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			l := answering(t, timeout, func(c net.Conn) bool {
 				_, _ = fmt.Fprint(c, of.begins)
 				if of.piece != piece {
@@ -88,8 +84,7 @@ func TestReplyInPieces(t *testing.T) {
 			})
 			for range 2 {
 				sent := time.Now()
-				_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
-				is.NoErr(err)
+				redistest.Sure(l.One(t.Context(), redisconn.Command("GET", "large")))(t)
 				is.True(time.Since(sent) > 2*timeout) // else this shows nothing
 			}
 		})
@@ -99,8 +94,7 @@ func TestReplyInPieces(t *testing.T) {
 // A reply that stops half-way is given up within the timeout, also when much of it has come
 // at once.
 func TestReplyStops(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := answering(t, 300*time.Millisecond, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<24)
 		_, _ = c.Write(make([]byte, 1<<23))
@@ -116,8 +110,7 @@ func TestReplyStops(t *testing.T) {
 
 // A reply of which too little comes does not hold the line.
 func TestTrickle(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := answering(t, 200*time.Millisecond, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // it has begun well
 		return pieces(c, "x", 1<<24, 5*time.Millisecond)
@@ -139,8 +132,7 @@ func endless(c net.Conn) bool {
 // A reply that keeps coming is cut off by Abort at once, and not when the time of a silent
 // server is over.
 func TestAbortOfReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const silence = 10 * time.Second
 	comes := make(chan struct{})
 	l := answering(t, silence, func(c net.Conn) bool {
@@ -170,8 +162,7 @@ func TestAbortOfReply(t *testing.T) {
 // A caller whose context ends while a reply comes is gone at once. When it was the last, the
 // others and Close wait no longer than the timeout for what nobody wants.
 func TestUnwantedReply(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const timeout = 3 * time.Second
 	asked := make(chan bool, 10)
 	l := answering(t, timeout, func(c net.Conn) bool {
@@ -191,9 +182,8 @@ func TestUnwantedReply(t *testing.T) {
 		cancel()
 		err := <-failed
 		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
-		is.True(time.Since(began) < timeout*9/10)                               // at once, not when the exchange has timed out
-		got, err := redis.String(l.One(t.Context(), redisconn.Command("PING"))) // behind it
-		is.NoErr(err)
+		is.True(time.Since(began) < timeout*9/10)                                             // at once, not when the exchange has timed out
+		got := redistest.Sure(redis.String(l.One(t.Context(), redisconn.Command("PING"))))(t) // behind it
 		is.Equal(got, "PONG")
 		is.True(time.Since(began) < 4*timeout) // the reply would take ten minutes
 	}
@@ -201,8 +191,7 @@ func TestUnwantedReply(t *testing.T) {
 
 // What one caller does not wait for any more may be what another waits behind, so it is read.
 func TestReplyWantedByOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const timeout = 1500 * time.Millisecond
 	asked, on := make(chan bool, 3), make(chan bool)
 	l := answering(t, timeout, func(c net.Conn) bool {

@@ -33,10 +33,7 @@ const silence = 3 * time.Second
 // more once that is "".
 func replying(t *testing.T, answer func(request string) string) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var conns sync.WaitGroup
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over); _ = l.Close(); conns.Wait() })
@@ -147,10 +144,7 @@ func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
 
 func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	t.Helper()
-	dial, err := redisconn.FromURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dial := redistest.Sure(redisconn.FromURL(url))(t)
 	l := redisconn.NewLine(dial, timeout)
 	t.Cleanup(l.Close)
 	return l
@@ -158,12 +152,10 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 
 // What was not sent when its caller went is not kept while Redis stalls.
 func TestTimeoutKeepsNothing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := lineOf(t, server.URL(), time.Minute)
-	_, err := l.One(t.Context(), redisconn.Command("PING"))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 	server.Signal(t, syscall.SIGSTOP)
 	t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
 	const many = 50
@@ -199,10 +191,8 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 // A large request takes as long as it needs while the server keeps reading.
 func TestSlowWrite(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	const timeout, size = time.Second, 32 << 20
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -228,11 +218,9 @@ func TestSlowWrite(t *testing.T) {
 		_, _ = c.Write([]byte("+OK\r\n"))
 		_, _ = c.Read(buf)
 	}()
-	dial, err := redisconn.FromURL("redis://" + listener.Addr().String())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
 	l := redisconn.NewLine(dial, timeout)
-	_, err = l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size)))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
 	l.Close()
 	_ = listener.Close()
 	<-over
@@ -240,8 +228,7 @@ func TestSlowWrite(t *testing.T) {
 
 // The error of a call that waited in vain is a timeout, and says what was waited for.
 func TestTimeoutError(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	over := make(chan struct{})
 	l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), 50*time.Millisecond)
 	t.Cleanup(func() { close(over); l.Close() })
@@ -252,8 +239,7 @@ func TestTimeoutError(t *testing.T) {
 
 // Who waits for calls that were never sent gets an answer for each.
 func TestPendingGivesUp(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -275,13 +261,10 @@ func TestPendingGivesUp(t *testing.T) {
 // The longest timeout there can be is none that is over.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	dial, err := redisconn.FromURL(redistest.URL())
-	is.NoErr(err)
+	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
 	l := redisconn.NewLine(dial, math.MaxInt64)
 	defer l.Close()
-	_, err = l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20)))
-	is.NoErr(err)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
 }
 
 // Nobody waits for a dial that ignores its context, one is under way at a time, and the

@@ -176,9 +176,7 @@ func TestBatchPages(t *testing.T) {
 		is.Equal(hauls(e), "0")
 		is.Equal(stages(0, "a")(e), "OOM")
 		e.must(e.conn.Do("CONFIG", "SET", "maxmemory", 0))
-		n, err := redis.Int(e.conn.Do("LLEN", e.q.Waiting()))
-		is.NoErr(err)
-		is.Equal(n, c.payloads)
+		is.Equal(sure(redis.Int(e.conn.Do("LLEN", e.q.Waiting())))(t), c.payloads)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))
 	}
 }
@@ -218,8 +216,7 @@ func TestBatchInterrupted(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			for at := 1; at <= 8; at++ { // 3 pages, commit, 3 hauls, and one that finds nothing
 				t.Run(fmt.Sprint(dies, done, at), func(t *testing.T) {
-					t.Parallel()
-					is := is.New(t)
+					is := redistest.Parallel(t)
 					e := newEnv(t, redistest.URL(), nil)
 					payloads := make([][]byte, 6_000)
 					for i := range payloads {
@@ -239,17 +236,12 @@ func TestBatchInterrupted(t *testing.T) {
 						t.Errorf("answered %v %v", fresh, err)
 					}
 					if !all {
-						ttl, err := redis.Int(e.conn.Do("PTTL", e.q.Batch("b")))
-						is.NoErr(err)
+						ttl := sure(redis.Int(e.conn.Do("PTTL", e.q.Batch("b"))))(t)
 						is.True(ttl > 0 || ttl == -2) // it vanishes, or has
-						_, err = e.conn.Do("DEL", e.q.Batch("b"))
-						is.NoErr(err)
+						redistest.Do(t, e.conn, "DEL", e.q.Batch("b"))
 					}
-					damage, err := Haul(e.ctx, e.line, e.q)
-					is.NoErr(err)
-					is.Equal(damage, Damage{})
-					list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-					is.NoErr(err)
+					is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
+					list := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t)
 					want := others
 					if all {
 						want += len(payloads)
@@ -273,15 +265,12 @@ func TestBatchInterrupted(t *testing.T) {
 // Whatever others have written as its number, a batch is behind those that are to be moved,
 // and is to be moved.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)
 	e.seed(state{"batch:a": "[x]", "batch:b": "[y] +1m"})
 	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))
 	is.Equal(commits("n", 1)(e), "1")
 	is.Equal(hauls(e), "1")
 	is.Equal(hauls(e), "0")
-	list, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-	is.NoErr(err)
-	is.Equal(list, []string{"y", "x"})
+	is.Equal(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t), []string{"y", "x"})
 }

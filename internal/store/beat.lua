@@ -19,14 +19,14 @@
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
-if not deadline then
+if not deadline then --! guard beat-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
 -- A worker asks for the right for a grace, from when it sends, and takes the time to be
 -- later than it is by as long as its last beat was under way: a second grace at most, as it
 -- beats. What is further ahead was asked for before the clock of Redis was set back; and
 -- so was the lease, if there is more of it than is granted.
-local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease)
+local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease) --! guard judge-until operand.1; guard lapsed-judges operand.4
   and deadline >= now -- where its own lease has lapsed, that of others may have for the same reason
 local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know --! look bound
 local held = there and redis.call('ZCARD', q.working .. worker) or 0 --! look operand.2
@@ -74,5 +74,5 @@ return {
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now, deadline, batch or '',
+  failed, returned, again, due, now, deadline, batch or '', --! guard batch-told operand.1
 }

@@ -84,7 +84,7 @@ func TestLarge(t *testing.T) {
 		case 5:
 			o.Result = []byte(short)
 		}
-		all.Outcomes = append(all.Outcomes, o)
+		all.Outcomes = append(all.Outcomes, &o)
 	}
 	run(t, []scenario{
 		{name: "finish", seed: rawP, steps: []when{
@@ -101,7 +101,7 @@ func TestLarge(t *testing.T) {
 		{name: "a result", seed: rawP, steps: []when{
 			{call: ends(2, "p1", 1, Finish, result), want: "settled=ok", state: doneX, heard: []string{"done w1 a 65537:" + digest(string(result.Result))}}}},
 		{name: "a result that its worker has encoded", seed: rawP, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Results: 1 << 20, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true, Result: []byte("\"\\\n" + long)}}}),
+			{call: steps(Round{Worker: "w1", Number: 2, Results: 1 << 20, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true, Result: []byte("\"\\\n" + long)}}}),
 				want: "settled=ok", state: doneX, heard: []string{"done w1 a " + strconv.Quote("\"\\\n"+long)}}}},
 		{name: "of another worker, which does not say so", seed: rawP.with("process:p1", "["+long+"]"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", state: doneX, heard: []string{"done w1 65537:"}}}},

@@ -19,8 +19,7 @@ import (
 // test's own.
 func (e *env) calls() (all []string) {
 	e.t.Helper()
-	stats, err := redis.String(e.conn.Do("INFO", "commandstats"))
-	e.must(nil, err)
+	stats := sure(redis.String(e.conn.Do("INFO", "commandstats")))(e.t)
 	for _, m := range regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
 		if m[1] != "config|resetstat" && m[1] != "evalsha" {
 			all = append(all, m[1]+" "+m[2])
@@ -77,15 +76,13 @@ func TestPlainCost(t *testing.T) {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
 		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		a, err := Step(e.ctx, e.line, e.q, &first)
-		e.must(a, err)
+		a := sure(Step(e.ctx, e.line, e.q, &first))(e.t)
 		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
 		for i, s := range a.Started {
-			second.Outcomes = append(second.Outcomes, Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
+			second.Outcomes = append(second.Outcomes, &Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
 		}
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-		a, err = Step(e.ctx, e.line, e.q, &second)
-		e.must(a, err)
+		a = sure(Step(e.ctx, e.line, e.q, &second))(e.t)
 		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
 			t.Fatal(a)
 		}
@@ -108,8 +105,7 @@ func TestHeldIsSkipList(t *testing.T) {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 100), " ")+"]"))
 		r := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		a, err := Step(e.ctx, e.line, e.q, &r)
-		e.must(a, err)
+		sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 		held, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Working("w1"), 0, -1))
 		if err != nil || !slices.Equal(held, r.Start) {
 			t.Fatal(held, err)
@@ -130,8 +126,7 @@ func TestFailCost(t *testing.T) {
 		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
-		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []Outcome{fail}})
-		e.must(a, err)
+		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []*Outcome{&fail}}))(e.t)
 		calls := e.calls()
 		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {
 			t.Errorf("to fail one of four and to keep %d made the calls\n%v\n%v", keep, calls, a)

@@ -50,7 +50,7 @@ if left < 0 then
 elseif left > 0 then
   -- Younger copies stand behind these, unless all of these have started since the call
   -- before. Those that came back then stand among copies that have started since, too.
-  left = math.max(left, token - since)
+  left = math.max(left, token - since) --! guard back-counted clamp.1
 end
 if string.sub(last, 1, 41) ~= digest .. ':' then
   last = '' -- of another payload, or there is none
@@ -78,7 +78,7 @@ if left > 0 then
       end
     end
     if #left_by > 0 then --! pair constant
-      redis.call('ZADD', q.gaps, unpack(left_by))
+      redis.call('ZADD', q.gaps, unpack(left_by)) --! guard gap-left omitted
       gaps = q.gaps
     end
     offset = offset + taken
@@ -94,7 +94,7 @@ end
 
 -- The entries, when the list is done.
 if listed then
-  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or '' --! first constant.3; colon score.2
+  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or '' --! first constant.3; colon score.2; guard late-until operand.2
 end
 if last ~= '' and removed < 100 then --! look operand.1
   local most = page(ENTRIES, ENTRY_BYTES)
@@ -124,12 +124,12 @@ elseif kind ~= 'w' then
   unlocks = kind ~= 'p' and ends
 end
 if lock ~= '' and unlocks then --! look operand.1
-  redis.call('HDEL', q.unique, digest)
+  redis.call('HDEL', q.unique, digest) --! guard cancel-unlocks omitted
 end
 keep_offset()
 
 local stopped, finished
-token, stopped, finished, since = log_cancel(digest, token)
+token, stopped, finished, since = log_cancel(digest, token) --! guard first-logs; guard pages-log; guard last-logs
 if ends then
   local message = payload
   if #payload > RAW or string.match(payload, '^sha1:%x+:%d+$') then

@@ -25,7 +25,7 @@ if process then
   token, stopped, finished = log_cancel(entry, token)
   local begun = holder and redis.pcall('ZSCORE', q.working .. holder, process)
   if token > 0 and type(begun) == 'string' then
-    redis.pcall('ZADD', q.stopping, 0, stopping_as(entry, tonumber(begun), process))
+    redis.pcall('ZADD', q.stopping, 0, stopping_as(entry, tonumber(begun), process)) --! guard key-stops omitted
     redis.pcall('PUBLISH', q.wake .. holder, 0)
   end
 else

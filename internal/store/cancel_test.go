@@ -136,8 +136,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 					list, entries = l, n
 					pages++
 				}
-				receipt, err := Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload))
-				e.must(nil, err)
+				receipt := sure(Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload)))(e.t)
 				if receipt.Removed != 2*copies || list+entries > 0 {
 					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
 				}
@@ -155,8 +154,7 @@ func TestCancelReadsOnce(t *testing.T) {
 		e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte("a"), When: Always}))
 	}
 	e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-	receipt, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
-	e.must(nil, err)
+	receipt := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
 	calls := e.calls()
 	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // and the record
 		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
@@ -176,6 +174,11 @@ func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
+func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	defer b.look()
+	return b.Runner.Do(ctx, calls...)
+}
+
 // A cancel takes as many calls as there are pages of what waited when it began.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
@@ -186,8 +189,7 @@ func TestCancelInPages(t *testing.T) {
 	e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
 	e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "w1"))
 	e.must(e.conn.Do("SET", e.q.Token(), 1))
-	c, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
-	e.must(nil, err)
+	c := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
 	if c.Removed != 25_000 || c.Token != 4 { // one of each call
 		t.Errorf("%+v", c)
 	}
@@ -217,7 +219,7 @@ func TestCancelBetweenPages(t *testing.T) {
 			at.seed(e)
 			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
 			var task Start
-			c, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			c := sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
 				if call == at.started {
 					a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
 					e.must(nil, err)
@@ -225,11 +227,10 @@ func TestCancelBetweenPages(t *testing.T) {
 				}
 				if call == at.retry {
 					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
-						Outcomes: []Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
+						Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
 					e.must(nil, err)
 				}
-			}}, e.q, []byte("a"))
-			e.must(nil, err)
+			}}, e.q, []byte("a")))(e.t)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
 				t.Errorf("%d still wait of what waited when the cancel came; removed %d of %d", n, c.Removed, at.copies)
 			}
@@ -248,12 +249,10 @@ func TestCancelBehindYounger(t *testing.T) {
 			if served {
 				serve()
 			}
-			step := func(number int64, start []string, stop ...Outcome) *Answer {
-				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop})
-				e.must(nil, err)
-				return a
+			step := func(number int64, start []string, stop ...*Outcome) *Answer {
+				return sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop}))(e.t)
 			}
-			_, err := Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
 				if call > 1 {
 					return
 				}
@@ -261,10 +260,9 @@ func TestCancelBehindYounger(t *testing.T) {
 				e.must(e.conn.Do("LPUSH", e.q.Waiting(), "x", "a"))
 				started := step(1, []string{"old", "x", "younger"}).Started
 				for i, id := range []string{"old", "x", "younger"} {
-					step(int64(i)+2, nil, Outcome{Process: id, Token: started[i].Token, Verb: Stop})
+					step(int64(i)+2, nil, &Outcome{Process: id, Token: started[i].Token, Verb: Stop})
 				}
-			}}, e.q, []byte("a"))
-			e.must(nil, err)
+			}}, e.q, []byte("a")))(e.t)
 			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
 			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
 				t.Errorf("%q wait: the old one is still behind x", left)
@@ -298,30 +296,26 @@ func TestGapsClose(t *testing.T) {
 	for _, p := range []string{"b", "c"} {
 		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
 	}
-	_, err := Cancel(e.ctx, e.line, e.q, []byte("a"))
-	e.must(nil, err)
+	sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
 	if n := e.count("ZCARD", "gaps"); n != 700 {
 		t.Fatalf("%d gaps", n)
 	}
 	tokens := map[string]int64{}
 	for i, id := range []string{"p1", "p2"} {
-		a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}})
-		e.must(nil, err)
+		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}}))(e.t)
 		tokens[id] = a.Started[0].Token
 	}
 	// What was taken first goes back, in front of all gaps that are left.
 	for i, id := range []string{"p2", "p1"} {
-		_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
-			Outcomes: []Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
-		e.must(nil, err)
+		sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
+			Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}}))(e.t)
 	}
 	for _, p := range []string{"b", "c"} {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}})
-	e.must(nil, err)
+	a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}}))(e.t)
 	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
 	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
 		t.Error(a.Started, where, err)
@@ -333,8 +327,7 @@ func TestCancelMessages(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
 	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
-		_, err := Cancel(e.ctx, e.line, e.q, []byte(payload))
-		e.must(nil, err)
+		sure(Cancel(e.ctx, e.line, e.q, []byte(payload)))(e.t)
 		message, _ := strings.CutPrefix(e.heard()[0], "cancel ")
 		if message[0] == '"' {
 			t.Fatal(message)

@@ -118,9 +118,7 @@ func TestCheckWorkers(t *testing.T) {
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
 	judge := func(e *env) string { // with the deadline that was seen
-		v, err := Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w1"})
-		e.must(nil, err)
-		return checks(true, CheckMembers, v.Flaws[0].Detail+":w1")(e)
+		return checks(true, CheckMembers, sure(Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w1"}))(e.t).Flaws[0].Detail+":w1")(e)
 	}
 	run(t, []scenario{
 		{name: "stray", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]"), steps: repair(CheckHolders, []string{"w9"}, "non-member w9",

@@ -24,7 +24,7 @@ func TestWatched(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t, redistest.URL(), nil)
 			e.seed(c.seed)
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}})
+			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}})
 			if err != nil || a.Watched != c.want {
 				t.Error(a, err)
 			}

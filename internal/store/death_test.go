@@ -33,9 +33,7 @@ func (e *env) crowd(n, tasks int, lapse int64) {
 // longest is the time of the longest script since the last call.
 func (e *env) longest() (longest time.Duration) {
 	e.t.Helper()
-	entries, err := redis.Values(e.conn.Do("SLOWLOG", "GET", -1))
-	e.must(nil, err)
-	for _, entry := range entries {
+	for _, entry := range sure(redis.Values(e.conn.Do("SLOWLOG", "GET", -1)))(e.t) {
 		fields := entry.([]any)
 		if command, err := redis.ByteSlices(fields[3], nil); err == nil && strings.HasPrefix(string(command[0]), "EVAL") {
 			longest = max(longest, time.Duration(fields[2].(int64))*time.Microsecond)
@@ -67,8 +65,7 @@ func manyDie(t *testing.T, workers int) {
 	m := &meter{Runner: e.line, e: e}
 	dead, back := 0, 0
 	for again := true; again; {
-		l, err := Sweep(e.ctx, m, e.q, 0)
-		e.must(nil, err)
+		l := sure(Sweep(e.ctx, m, e.q, 0))(e.t)
 		if n := e.count("ZCARD", "suspects"); m.calls == 1 && n != workers {
 			t.Fatalf("one look has suspected %d of %d", n, workers)
 		}
@@ -80,8 +77,7 @@ func manyDie(t *testing.T, workers int) {
 	if dead != workers || back != workers*tasks || m.calls > 2+workers/200+workers*tasks/100 {
 		t.Fatalf("%d of %d were failed, %d of %d tasks are back, with %d looks", dead, workers, back, workers*tasks, m.calls)
 	}
-	waiting, err := redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)) // the tail is the front
-	e.must(nil, err)
+	waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
 	for i, token := range waiting {
 		if token != workers*tasks-i && workers <= 500 {
 			t.Fatalf("%d. from the back is the task %d", i, token)
@@ -100,8 +96,7 @@ func TestSuspectsInPages(t *testing.T) {
 	e.crowd(1100, 0, 1)
 	e.must(e.conn.Do("ZADD", e.q.Workers(), e.now()+time.Hour.Milliseconds(), "judge"))
 	for i, want := range []int{1000, 1100, 1100} {
-		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "judge", time.Hour, time.Minute, 0))[0])
-		e.must(nil, err)
+		p := sure(ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "judge", time.Hour, time.Minute, 0))[0]))(e.t)
 		if n := e.count("ZCARD", "suspects"); n != want || p.Again != (i == 0) {
 			t.Errorf("look %d: %d suspects, again: %t", i, n, p.Again)
 		}
@@ -117,8 +112,7 @@ func TestForeignSuspects(t *testing.T) {
 		e.must(e.conn.Do("ZADD", e.q.Suspects(), 1<<50, fmt.Sprint("nobody", i)))
 	}
 	for range 40 {
-		_, err := Sweep(e.ctx, e.line, e.q, 0)
-		e.must(nil, err)
+		sure(Sweep(e.ctx, e.line, e.q, 0))(e.t)
 	}
 	if n := e.count("ZCARD", "workers"); n != 0 {
 		t.Errorf("%d are left", n)
@@ -165,8 +159,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 				t.Errorf("one call returned %d MiB, not %d", n, c.each)
 			}
 			// What a round returns holds up its own starts, until all are back.
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}})
-			e.must(a, err)
+			a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}}))(e.t)
 			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
 				t.Errorf("%d started, %d are held", len(a.Started), held())
 			}

@@ -165,15 +165,13 @@ func TestDeleteBesideReturns(t *testing.T) {
 	e.must(e.conn.Do("ZADD", append([]any{e.q.Working("w1")}, held...)...))
 	e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, list...)...))
 	e.must(e.conn.Do("HSET", where...))
-	var outcomes []Outcome
+	var outcomes []*Outcome
 	for i := range running {
-		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
+		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
 	}
 	round := func(n int64, r Round) *Answer {
 		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
-		answer, err := Step(e.ctx, e.line, e.q, &r)
-		e.must(nil, err)
-		return answer
+		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 	}
 	calls := 0
 	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {
@@ -191,7 +189,7 @@ func TestDeleteBesideReturns(t *testing.T) {
 	}
 	outcomes = nil
 	for i, s := range round(2, Round{Start: seq("q", 0, running)}).Started {
-		outcomes = append(outcomes, Outcome{Process: fmt.Sprint("q", i), Token: s.Token, Verb: Finish})
+		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("q", i), Token: s.Token, Verb: Finish})
 	}
 	round(3, Round{Outcomes: outcomes})
 	if n := e.count("EXISTS", "unique"); n != 0 {

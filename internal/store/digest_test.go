@@ -54,8 +54,7 @@ func large(name string) string { return strings.Repeat(name, Large+1) }
 func (e *env) counted() (hashed, read int) {
 	e.t.Helper()
 	key := e.q.Once("counted")
-	bytes, err := redis.IntMap(e.conn.Do("HGETALL", key))
-	e.must(nil, err)
+	bytes := sure(redis.IntMap(e.conn.Do("HGETALL", key)))(e.t)
 	e.must(e.conn.Do("DEL", key))
 	return bytes["hashed"], bytes["read"]
 }
@@ -63,9 +62,7 @@ func (e *env) counted() (hashed, read int) {
 // contents is what contents has, in its order.
 func (e *env) contents() string {
 	e.t.Helper()
-	all, err := redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES"))
-	e.must(nil, err)
-	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+	return strings.Join(slices.Sorted(maps.Keys(sure(redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES")))(e.t))), " ")
 }
 
 // Whoever sends a large payload says its digest, and an entry keeps it as long as the task
@@ -95,7 +92,7 @@ func TestDigestsAreKnown(t *testing.T) {
 	begin := func(n int64, id string) step { return round(Round{Number: n, Start: []string{id}}) }
 	end := func(n int64, id string, token int64, o Outcome, payload string) step {
 		o.Process, o.Token, o.Size, o.Digest = id, token, len(payload), digest(payload)
-		return round(Round{Number: n, Outcomes: []Outcome{o}})
+		return round(Round{Number: n, Outcomes: []*Outcome{&o}})
 	}
 	raw := func(payload string) step {
 		return step{"push", func(e *env) error { _, err := e.conn.Do("LPUSH", e.q.Waiting(), payload); return err }}
@@ -278,11 +275,10 @@ func TestDigestsOfOthers(t *testing.T) {
 			contents(digest(b) + ":k:x")
 			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:x"))[0].Err)
 			waits()
-			_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-			e.must(nil, err)
+			sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}}))(e.t)
 			contents("")
 			e.must(e.conn.Do("HSET", append([]any{e.q.Keyed("k:x")}, digests...)...))
-			_, _, err = FailWorker(e.ctx, e.line, e.q, "w1")
+			_, _, err := FailWorker(e.ctx, e.line, e.q, "w1")
 			e.must(nil, err)
 			contents(digest(a) + ":k:x")
 			v, err := Check(e.ctx, e.doctor(), e.q, CheckEntries, "", false, []string{"k:x"})
@@ -333,15 +329,11 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		return strings.Join(keys, " ")
 	}
 	lock := func(e *env, payload string) string {
-		where, err := redis.String(e.conn.Do("HGET", e.q.Unique(), digest(payload)))
-		e.must(nil, err)
-		return where
+		return sure(redis.String(e.conn.Do("HGET", e.q.Unique(), digest(payload))))(e.t)
 	}
 	round := func(e *env, r Round) *Answer {
 		r.Worker, r.Lease, r.Crashes, r.Keep = "w1", time.Hour, 3, 10
-		answer, err := Step(e.ctx, e.line, e.q, &r)
-		e.must(nil, err)
-		return answer
+		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 	}
 	fresh := func(t *testing.T) *env {
 		t.Parallel()
@@ -394,10 +386,10 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		},
 		"tried again, and finished": func(e *env) {
 			token := round(e, Round{Number: 1, Start: []string{"p1"}}).Started[0].Token
-			round(e, Round{Number: 2, Outcomes: []Outcome{{Process: "p1", Token: token, Verb: Retry}}})
+			round(e, Round{Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: token, Verb: Retry}}})
 			e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
 			token = round(e, Round{Number: 3, Start: []string{"p2"}}).Started[0].Token
-			round(e, Round{Number: 4, Outcomes: []Outcome{{Process: "p2", Token: token, Verb: Finish}}})
+			round(e, Round{Number: 4, Outcomes: []*Outcome{{Process: "p2", Token: token, Verb: Finish}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

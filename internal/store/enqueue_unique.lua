@@ -45,11 +45,11 @@ if where then
       held = true
     end
   end
-  if held then
+  if held then --! guard duplicate false
     return redis.error_reply('DUPLICATE an equal unique task waits or runs')
   end
 end
 local at = 3
 local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at, at)
-redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
+redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed) --! guard gap-pushed sum.3
 return alone and 2 or 1

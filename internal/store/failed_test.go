@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // graveOf is a failed task of the list, or of a key.
@@ -31,7 +35,7 @@ func TestFail(t *testing.T) {
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
 	large := strings.Repeat("l", 1<<19)
 	keep := func(n int) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
+		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
 	}
 	run(t, []scenario{
 		{name: "raw", alive: []string{"failed:w9", "w2"}, seed: rawP.with("failed:idle", "(w9=-1m)", "idle", "(w2=-1m)", "ledger", "{#a=2}"), steps: []when{
@@ -157,7 +161,7 @@ func TestRequeue(t *testing.T) {
 func TestClock(t *testing.T) {
 	t.Parallel()
 	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
-	idle := func(worker string, n int64, o ...Outcome) func(*env) string {
+	idle := func(worker string, n int64, o ...*Outcome) func(*env) string {
 		return steps(Round{Worker: worker, Number: n, Idle: true, Outcomes: o, Start: []string{worker + itoa(int(n))}})
 	}
 	kept := seed.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")
@@ -190,7 +194,7 @@ func TestClock(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: 5 * time.Minute}), want: "settled=ok", heard: []string{"wake:w3 0"}, state: seed.with("rounds", "{w1=2}", "token", "=1", "idle", "(w2=-1m)",
 				"schedule", "(r:p1=+5m k:x=+30m)", "contents", "(#a:k:x=0 #a:r:p1=0)", "keyed:r:p1", waits("a", "+5m", 1, 0))}}},
 		{name: "a retry of one who keeps it then", seed: rawP, steps: []when{
-			{call: idle("w1", 2, Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
+			{call: idle("w1", 2, &Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
 		{name: "the end of what blocked wakes for what is due", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)", "keyed:k:x", h(blockedX["keyed:k:x"], "due=-1m")), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 1"}, state: doneX.with("schedule", "(k:x=-1m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "-1m", 0, 0))}}},
 		{name: "the end of what blocked tells the time", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)"), steps: []when{
@@ -256,4 +260,98 @@ func TestLost(t *testing.T) {
 			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]", "unique", "{#b=w:1 offset=1}")}}})
 	}
 	run(t, all)
+}
+
+// What deletes or requeues failed tasks does so a page at a time: of a hundred tasks, or of a
+// mebibyte of payloads, which Redis goes through without doing anything else.
+func TestFailedPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	for name, c := range map[string]struct{ tasks, size, page int }{
+		"elements": {250, 1, 100},
+		"bytes":    {24, 300 << 10, 3},
+		"exactly":  {8, 512 << 10, 2},
+		"one":      {3, 2 << 20, 1},
+	} {
+		for verb, call := range map[string]func(e *env, r Runner, ids []string) (int, error){
+			"DeleteFailed":     func(e *env, r Runner, ids []string) (int, error) { return DeleteFailed(e.ctx, r, e.q, ids) },
+			"RequeueFailed":    func(e *env, r Runner, ids []string) (int, error) { return RequeueFailed(e.ctx, r, e.q, ids) },
+			"DeleteAllFailed":  func(e *env, r Runner, _ []string) (int, error) { return DeleteAllFailed(e.ctx, r, e.q) },
+			"RequeueAllFailed": func(e *env, r Runner, _ []string) (int, error) { return RequeueAllFailed(e.ctx, r, e.q) },
+		} {
+			t.Run(name+"/"+verb, func(t *testing.T) {
+				t.Parallel()
+				e, payload := newEnv(t, url, nil), strings.Repeat("x", c.size)
+				var ids []string
+				for i := range c.tasks {
+					id := fmt.Sprint("g", i)
+					ids = append(ids, id)
+					e.must(nil, e.conn.Send("HSET", e.q.Failed().Keyed(EntryOf(id)), "payload", payload, "kind", Failed, "at", i))
+					e.must(nil, e.conn.Send("ZADD", e.q.Failed().Contents(), 0, digest(payload)+":"+EntryOf(id)))
+					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
+				}
+				left, pages := c.tasks, 0
+				n, err := call(e, behind{e.line, func() {
+					now := e.count("ZCARD", "failed:schedule")
+					if now < left {
+						pages++
+					}
+					if left-now > c.page {
+						t.Errorf("%d tasks of %d bytes at once, not %d", left-now, c.size, c.page)
+					}
+					left = now
+				}}, ids)
+				e.must(nil, err)
+				if most := (c.tasks + c.page - 1) / c.page; n != c.tasks || left > 0 || pages > most {
+					t.Errorf("%d of %d tasks in %d pages, %d are left", n, c.tasks, pages, left)
+				}
+			})
+		}
+	}
+}
+
+// However many tasks fail in one round beside a long failed queue, the round drops a hundred
+// at most: the oldest, and none for which there is room. It tells how many.
+func TestTrimOfManyFailures(t *testing.T) {
+	t.Parallel()
+	const before, fails = 100_000, 60
+	e := newEnv(t, redistest.Start(t).URL(), nil)
+	e.seed(member)
+	e.fill(before, "redis.call('HSET', KEYS[3] .. 'k:g' .. i, 'payload', 't' .. i, 'kind', 'failed', 'at', i) "+
+		"redis.call('ZADD', KEYS[1], 0, redis.sha1hex('t' .. i) .. ':k:g' .. i) redis.call('ZADD', KEYS[2], i, 'k:g' .. i)",
+		e.q.Failed().Contents(), e.q.Failed().Schedule(), e.q.Failed().Keyed(""))
+	failed, dropped := 0, 0
+	for i, c := range []struct{ keep, drops int }{
+		{before, fails}, {before, fails}, // full before each of them
+		{before - 100, 100}, {before - 100, 100}, {before - 100, 80}, // 160, 120 and 80 too many
+		{before + 100, 0},
+	} {
+		r := Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Keep: c.keep}
+		for range fails {
+			failed++
+			id := fmt.Sprint("p", failed)
+			e.must(e.conn.Do("ZADD", e.q.Working("w1"), failed, id))
+			e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint("new", failed)))
+			r.Outcomes = append(r.Outcomes, &Outcome{Process: id, Token: int64(failed), Verb: Fail, Kind: Failed, Reason: "r"})
+		}
+		e.must(e.conn.Do("SET", e.q.Token(), failed))
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		e.must(nil, err)
+		if !slices.Equal(a.Settled, slices.Repeat([]Settled{OK}, fails)) || a.Dropped != c.drops {
+			t.Errorf("round %d keeps %d: %v, and %d are dropped, not %d", i+1, c.keep, a.Settled, a.Dropped, c.drops)
+		}
+		dropped += a.Dropped
+		if n := e.count("ZCARD", "failed:schedule"); n != before+failed-dropped {
+			t.Errorf("round %d: %d of %d are left, and %d are said to be dropped", i+1, n, before+failed, dropped)
+		}
+	}
+	oldest, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0))
+	e.must(nil, err)
+	if want := fmt.Sprint("k:g", dropped); !slices.Equal(oldest, []string{want}) {
+		t.Errorf("the oldest that is left is %v, not %s", oldest, want)
+	}
+	contents, hashes := e.count("ZCARD", "failed:contents"), len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Failed().Keyed(""), ":")))
+	if left := before + failed - dropped; contents != left || hashes != left {
+		t.Errorf("%d contents and %d tasks are left, not %d", contents, hashes, left)
+	}
 }

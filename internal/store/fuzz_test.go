@@ -79,7 +79,7 @@ func (m madeUp) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Rep
 // a value of the right shape, and nothing falls.
 func FuzzReplies(f *testing.F) {
 	round := func() *Round {
-		return &Round{Worker: "w", Number: 1, Start: []string{"a", "b", "c"}, Heard: []string{"d"}, Outcomes: []Outcome{
+		return &Round{Worker: "w", Number: 1, Start: []string{"a", "b", "c"}, Heard: []string{"d"}, Outcomes: []*Outcome{
 			{Process: "x", Token: 1, Verb: Stop}, {Process: "y", Token: 2, Verb: Finish, Plain: true}, {Process: "z", Token: 3, Verb: Finish, Plain: true},
 		}}
 	}

@@ -88,7 +88,7 @@ func TestGuardCancel(t *testing.T) {
 			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
 		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
 				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
 	})
 }

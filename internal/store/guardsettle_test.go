@@ -23,7 +23,7 @@ func TestGuardGaps(t *testing.T) {
 		{name: "gaps at the front", seed: one("[c]", "{#c=w:3 #x=p:p1 offset=1}", "(1=1 2=2)"), steps: []when{
 			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:3 #x=w:2 offset=2}", "")}}},
 		{name: "two, and a gap for each", seed: two, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p2", Token: 2, Verb: Stop}, {Process: "p1", Token: 1, Verb: Stop}}}), want: "settled=ok,ok",
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p2", Token: 2, Verb: Stop}, {Process: "p1", Token: 1, Verb: Stop}}}), want: "settled=ok,ok",
 				state: after("[y x c]", "{#c=w:3 #x=w:2 #y=w:1 offset=1}", "").with("token", "=2")}}},
 		{name: "the only gap", seed: one("[c]", "{#c=w:2 #x=p:p1 offset=1}", "(1=1)"), steps: []when{
 			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:2 #x=w:1 offset=1}", "")}}},

@@ -16,7 +16,8 @@ func (o Outcome) each(n int64, count int) func(*env) string {
 	r := Round{Worker: "w1", Number: n}
 	for i := range count {
 		o.Process, o.Token = fmt.Sprint("p", i+1), int64(i+1)
-		r.Outcomes = append(r.Outcomes, o)
+		each := o
+		r.Outcomes = append(r.Outcomes, &each)
 	}
 	return steps(r)
 }
@@ -27,15 +28,16 @@ func TestGuardStep(t *testing.T) {
 	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	over := member.with("rounds", "{w1=2}", "token", "=2")
 	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
+	over0 := func(token int) string { return fmt.Sprintf("{finished=0 stopped=0 token=%d} +1m", token) } // over
 	done := []string{"done w1 a", "done w1 b"}
 	mark := func(s state, key, value string) state { return s.with(key, value) }
 	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
 	all := []scenario{
 		{name: "working of another type", seed: keyX.with("working:w1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: "WRONGTYPE"}}},
 		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
 		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "who begins three has said all before them", seed: member.with("queues", "[a b c]", "token", "=5"), steps: []when{
 			{call: begins(1, "p1", "p2", "p3"), want: "started=a/6,b/7,c/8", state: member.with("rounds", "{w1=1}", "token", "=8", "holders", "(w1=5)", "working:w1", "(p1=6 p2=7 p3=8)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]")}}},
@@ -94,16 +96,27 @@ func TestGuardStep(t *testing.T) {
 				state: member.with("rounds", "{w1=4}", "token", "=3", "cancel:#a", "{finished=0 stopped=1 token=2} +1m", "cancel:#b", "{finished=0 stopped=0 token=3} +1m")}}},
 		{name: "a cancel of a token that was not given", seed: rawP.with("token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=99)", "cancel:#a", log("99"))},
-			{call: beats("w1", false), want: "held=1"}}},
+			{call: beats("w1", false), want: "held=1"},
+			{call: ends(3, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=3", state: member.with("rounds", "{w1=3}", "token", "=3", "queues", "[a]", "cancel:#a", over0(99))}}},
+		{name: "a cancel of a key, of a token that was not given", seed: runX.with("token", "=3", "canceled", "(k:x=99)", "cancel:k:x", log("99")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=3", state: backX.with("token", "=3", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1), "cancel:k:x", over0(99))}}},
+		{name: "a cancel of the next token, and its worker dies", seed: rawP.with("token", "=3", "canceled", "(#a=5)", "cancel:#a", log("5")), steps: []when{
+			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=4", "queues": "[a]", "ledger": "{#a=1}", "cancel:#a": over0(5)}}}},
+		{name: "a cancel of the first token, and Redis has lost that", seed: rawP.with("token", "", "canceled", "(#a=1)", "cancel:#a", log("1")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled", state: member.with("rounds", "{w1=2}", "cancel:#a", "{finished=0 stopped=1 token=1} +1m")}}},
+		{name: "a cancel of the second token, and Redis has lost both", seed: rawP.with("token", "", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=2}", "queues", "[a]", "cancel:#a", over0(2))}}},
+		{name: "a cancel, and the counter of tokens is no number", seed: rawP.with("token", "=x", "canceled", "(#a=99)", "cancel:#a", log("99")), steps: []when{
+			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=x", "cancel:#a": "{finished=0 stopped=1 token=99} +1m"}}}},
 		{name: "a worker that holds nothing is told of nothing", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2")), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 1}), want: "seen=3", state: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=1}", "token", "=3", "canceled", "(#a=2)", "cancel:#a", log("2"))}}},
 		{name: "a repeated round, the process of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
 		{name: "a repeated round, the entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
 		{name: "retried tasks, the first to come is told", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: 30 * time.Minute}, {Process: "p2", Token: 2, Verb: Retry, Delay: time.Hour}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: 30 * time.Minute}, {Process: "p2", Token: 2, Verb: Retry, Delay: time.Hour}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
 				state: over.with("schedule", "(r:p1=+30m k:z=+45m r:p2=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p1", waits("a", "+30m", 1, 0), "keyed:r:p2", waits("b", "+60m", 1, 0))}}},
 		{name: "retried tasks, the last is the first to come", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Retry, Delay: 30 * time.Minute}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Retry, Delay: 30 * time.Minute}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
 				state: over.with("schedule", "(r:p2=+30m k:z=+45m r:p1=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p2", waits("b", "+30m", 1, 0), "keyed:r:p1", waits("a", "+60m", 1, 0))}}},
 		{name: "paused, and something is due", alive: []string{"w2"}, seed: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)"), steps: []when{{call: begins(1, "p1"), state: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)", "rounds", "{w1=1}")}}},
 		{name: "the list has more, and something is to come", alive: []string{"w2"}, seed: member.with("queues", "[a b]", "schedule", "(k:y=+9m)", "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
@@ -280,7 +293,7 @@ func TestGuardBound(t *testing.T) {
 	}
 	two := graves("-9m", "g1", "g2")
 	keep := func(n int) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
+		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
 	}
 	only := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	foreign := state{"failed:workers": "=foreign"}

@@ -25,7 +25,7 @@ end
 if batch and #damaged == 0 then -- else the next call moves: what was put aside is told, whatever fails then
   local key, moved, bytes = ARGV[2] .. batch, 0, 0 --! page constant.2
   while moved < PAGE and bytes < BYTES do
-    local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT')
+    local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT') --! guard haul-order side.1
     if not payload then
       break
     end

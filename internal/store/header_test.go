@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var (
@@ -52,8 +53,7 @@ func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for _, v := range Verbs() {
 		t.Run(v.Name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			src := source(v.Name)
 			said, named := map[string]bool{}, map[string][]string{}
 			for _, m := range documented.FindAllStringSubmatch(src, -1) {
@@ -81,8 +81,7 @@ func TestHeaders(t *testing.T) {
 				is.Equal(repeats, strconv.Itoa(len(v.args)))
 			}
 			words := map[string]bool{}
-			own, err := files.ReadFile(v.Name + ".lua")
-			is.NoErr(err)
+			own := sure(files.ReadFile(v.Name + ".lua"))(t)
 			for _, m := range refuses.FindAllStringSubmatch(string(own), -1) {
 				words[m[1]] = true
 			}
@@ -113,10 +112,8 @@ const protocol = "../../docs/protocol.md"
 // The tables in docs/protocol.md are those of this package and of keys. With -update they
 // are written.
 func TestProtocolTables(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	said, err := os.ReadFile(protocol)
-	is.NoErr(err)
+	is := redistest.Parallel(t)
+	said := sure(os.ReadFile(protocol))(t)
 	want := string(said)
 	for name, rows := range map[string][]string{"keys": keyRows(), "verbs": verbRows()} {
 		begin, end := "<!-- "+name+": written by go test ./internal/store -run TestProtocolTables -update -->\n\n", "\n<!-- end of "+name+" -->"

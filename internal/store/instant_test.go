@@ -133,7 +133,7 @@ func TestInstant(t *testing.T) {
 		{name: "beat: less than a page of what is over", seed: page(50).with("working:w1", "", "process:p1", "", "cancel:#t49", "", "holders", "(w9=200)"), steps: []when{
 			{call: beat(9, 5, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: state{"workers": "(w1=" + at(9) + ")", "token": "=50", "holders": "(w9=200)"}}}},
 		{name: "fail: put aside, to the millisecond", seed: state{"failed:workers": "(w1=" + at(9) + ")", "failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:token": "=1"}, steps: []when{
-			{call: inFailed(round(Round{Lease: 9 * time.Millisecond, Keep: 9, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}}})), want: "settled=[ok] started=0 due=-1",
+			{call: inFailed(round(Round{Lease: 9 * time.Millisecond, Keep: 9, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}}})), want: "settled=[ok] started=0 due=-1",
 				state: state{"failed:workers": "(w1=" + at(9) + ")", "failed:token": "=1", "failed:rounds": "{w1=1}", "failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)}},
 			{call: scored("failed:schedule", "r:p1", "4503599628371495")}}},
 	} {

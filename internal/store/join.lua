@@ -24,10 +24,10 @@ local token = tonumber(redis.call('GET', KEYS[4]) or 0)
 if not token or token ~= math.floor(token) or token < 0 or token >= NEVER then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
-if mark <= 0 then
+if mark <= 0 then --! guard join-mark false
   return redis.error_reply('EVICTED the worker has been failed or has left')
 end
-if member and last >= tonumber(ARGV[4]) then
+if member and last >= tonumber(ARGV[4]) then --! guard join-copies false
   return 1 -- it is a copy
 end
 local fence = token -- where nobody is, nobody knows who went
@@ -35,7 +35,7 @@ if redis.call('EXISTS', rounds) == 1 then
   -- It is above the token only where Redis has lost tokens. Then nobody could name it.
   fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence')) or 0)
 end
-if tonumber(ARGV[3]) < fence then
+if tonumber(ARGV[3]) < fence then --! guard join-fence false
   return 0
 end
 redis.call('ZREM', suspects, worker) -- needs no memory, so the next may, on a full Redis too

@@ -48,7 +48,7 @@ func rule(keep, counts int, low, high string) string {
 // ends is a round with outcomes of one process.
 func ends(n int64, id string, token int64, v Ending, o Outcome) func(*env) string {
 	o.Process, o.Token, o.Verb = id, token, v
-	return steps(Round{Worker: "w1", Number: n, Outcomes: []Outcome{o}})
+	return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{&o}})
 }
 
 func begins(n int64, ids ...string) func(*env) string {
@@ -137,7 +137,7 @@ func TestCancelKey(t *testing.T) {
 	over := doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	finished := doneX.with("token", "=2", "cancel:k:x", "{finished=1 stopped=0 token=2} +1m")
 	acked := func(v Ending) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Said: 2})
+		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Said: 2})
 	}
 	all := []scenario{
 		{name: "nothing", seed: member, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
@@ -157,7 +157,7 @@ func TestCancelKey(t *testing.T) {
 			{call: beats("w2", false), want: "", state: over.with("rounds", "{w1=1}", "workers", "(w2=+60m)")}}},
 		{name: "the payload as well", seed: told, steps: []when{
 			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told.with("token", "=3", "canceled", "(k:x=2 #a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")},
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 3}),
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 3}),
 				want: "settled=canceled seen=3", state: over.with("token", "=3", "cancel:#a", "{finished=0 stopped=1 token=3} +1m")}}},
 		{name: "a raw task of the name is not meant", seed: member.with("queues", "[k:x]"), steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
 		{name: "what starts afterwards is not meant", seed: told.with("contents", "(#b:k:y=0)", "schedule", "(k:y=-1m)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
@@ -209,7 +209,7 @@ func TestKeyed(t *testing.T) {
 		{name: "both lanes in one round, and repeated", seed: keyX.with("queues", "[z]", "ledger", "{#z=2}"), steps: []when{
 			{call: begins(1, "p1", "p2", "p3"), want: "started=a/1@k:x~2!1,z/2!2", state: runX.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[z]", "ledger", "{#z=2}")},
 			{call: begins(1, "p1", "p2", "p3"), want: "started=a/1@k:x~2!1,z/2!2"},
-			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Stop}}}), want: "settled=ok,ok",
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Stop}}}), want: "settled=ok,ok",
 				state: backX.with("token", "=2", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1), "queues", "[z]", "ledger", "{#z=2}")}}},
 		{name: "a late copy starts nothing that is due", seed: keyX.with("rounds", "{w1=1}"), steps: []when{{call: begins(1, "p1"), want: "again"}}},
 		{name: "not before its time, nor while paused", seed: keyX.with("paused", "=1"), steps: []when{

@@ -12,7 +12,7 @@ local worker = ARGV[6]
 if broken then
   return broken
 end
-if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then
+if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then --! guard leave-number false
   return { 0, 0 }
 end
 first_write()
@@ -20,10 +20,10 @@ local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above c
 if redis.call('ZSCORE', q.workers, worker) then
   fence({ worker }, -1)
 elseif mark > 0 then
-  if last_fence() > tonumber(ARGV[8]) then
+  if last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
     return redis.error_reply('EVICTED the worker is no member of the queue')
   end
-  end_joins()
+  end_joins() --! guard leave-fences omitted
   return { 0, 0 }
 end
 local returned, _, left = take_back({ worker })

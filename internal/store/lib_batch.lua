@@ -13,7 +13,7 @@ end
 -- What is enqueued goes behind what was committed before: the refusal, if that is still
 -- to be moved.
 local function behind(batches)
-  return unmoved(batches) > 0 and redis.error_reply('UNMOVED a batch that was committed before is to be moved first')
+  return unmoved(batches) > 0 and redis.error_reply('UNMOVED a batch that was committed before is to be moved first') --! guard behind-batches constant
 end
 
 -- The keys of the first hundred, and how many tasks each has.

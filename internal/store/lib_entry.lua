@@ -158,7 +158,7 @@ local function entry_ended(entry, id)
   local due = redis.call('HGET', key, 'due')
   if due then
     redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'keep', 'counts', 'low', 'high')
-    plan(q, entry, number(due))
+    plan(q, entry, number(due)) --! guard blocked-released omitted
   else
     redis.call('DEL', key)
   end

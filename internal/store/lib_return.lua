@@ -35,9 +35,9 @@ local function fence(workers, mark)
     q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
   end
   redis.call('ZADD', q.suspects, unpack(marks))
-  redis.call('ZREM', q.workers, unpack(workers))
+  redis.call('ZREM', q.workers, unpack(workers)) --! guard fence-first omitted
   redis.pcall('ZREM', q.idle, unpack(workers))
-  redis.pcall('HDEL', q.rounds, unpack(workers))
+  redis.pcall('HDEL', q.rounds, unpack(workers)) --! guard fence-forgets omitted
   end_joins()
 end
 
@@ -81,7 +81,7 @@ local function newest(workers, limit)
     found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
     if advance(head) then
       local place = 1
-      while heads[place] and heads[place].token > head.token do --! start bound
+      while heads[place] and heads[place].token > head.token do --! start bound; guard newest-first false
         place = place + 1
       end
       table.insert(heads, place, head)
@@ -117,12 +117,12 @@ local function take_back(workers)
     end
     local n = redis.call('ZCARD', q.working .. worker)
     left = left - 1 + n
-    if n == 0 then
+    if n == 0 then --! guard return-holds true
       over[#over + 1] = worker
     end
   end
   if #over > 0 then
-    redis.pcall('ZREM', q.holders, unpack(over))
+    redis.pcall('ZREM', q.holders, unpack(over)) --! guard return-ends omitted
     redis.call('ZREM', q.suspects, unpack(over))
   end
   return returned, handled, left
@@ -163,7 +163,7 @@ local function suspect(grace)
   end
   local marks = {}
   for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
-    marks[#marks + 1] = now + grace
+    marks[#marks + 1] = now + grace --! guard graced sum.4
     marks[#marks + 1] = worker
   end
   redis.call('ZADD', q.suspects, 'NX', unpack(marks))
@@ -185,7 +185,7 @@ local function look(grace, judge)
   local failed, dead, back = {}, {}, {}
   local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
   for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
-    if not deadline or tonumber(deadline) >= now then
+    if not deadline or tonumber(deadline) >= now then --! guard heard-of operand.2
       back[#back + 1] = due[i]
     elseif judge then
       dead[#dead + 1] = due[i]
@@ -202,7 +202,7 @@ local function look(grace, judge)
   end
   more = more or #due == FENCES and (judge or #back > 0)
   local returned = 0
-  if not (judge and #due == FENCES) then
+  if not (judge and #due == FENCES) then --! guard resumes false
     local handled, left
     returned, handled, left = take_back(returning())
     more = more or left > 0 and handled > 0

@@ -13,7 +13,7 @@ local function lock_taken(payload, id)
   local digest = digest_of(payload)
   local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
   if position and ahead_of(gaps, offset, position) <= 0 then
-    redis.call('HSET', q.unique, digest, 'p:' .. id)
+    redis.call('HSET', q.unique, digest, 'p:' .. id) --! guard lock-taken omitted
   end
   offset, front = offset + 1, nil
 end
@@ -25,7 +25,7 @@ local function position_returned()
     return offset
   end
   front = (front or position_of(gaps, offset, 0, 0)) - 1 --! look operand.1
-  if redis.call('ZREM', q.gaps, front) == 0 then
+  if redis.call('ZREM', q.gaps, front) == 0 then --! guard gap-filled true
     offset = offset - 1
   end
   return front
@@ -123,7 +123,8 @@ local function stopping_as(name, token, id)
 end
 
 -- Counts the end of a process that a cancel of its payload or its key covers;
--- false if none does.
+-- false if none does. One with a token that was never given covers nothing: it would drop
+-- for ever what comes back.
 local function count_canceled(payload, entry, id, token, field)
   if not canceling then --! look false
     return false
@@ -131,12 +132,15 @@ local function count_canceled(payload, entry, id, token, field)
   local covered = false
   for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
-    if canceled and token <= canceled then --! token bound
+    if canceled and canceled > math.max(last_token() or NEVER, 1) then
+      canceled = nil
+    end
+    if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2
       local record = q.cancel .. name
       if redis.pcall('HEXISTS', record, 'token') == 1 then
         redis.pcall('HINCRBY', record, field, 1) -- the count is only told
       end
-      redis.pcall('ZREM', q.stopping, stopping_as(name, token, id))
+      redis.pcall('ZREM', q.stopping, stopping_as(name, token, id)) --! guard ends-stopping omitted
       if is_key(name) then -- of a key only one runs
         redis.call('ZREM', q.canceled, name)
         redis.call('PEXPIRE', record, 60000) --! longer constant
@@ -161,7 +165,7 @@ local function trim_log()
   if not lowest or lowest.err then
     return
   end
-  local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')
+  local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf') --! guard trim-said operand.1
   if said == 0 then
     return
   end
@@ -169,7 +173,7 @@ local function trim_log()
   for _, name in ipairs(redis.call('ZRANGE', q.canceled, from, math.min(from + 100, said) - 1)) do
     local one = name_of(name)
     local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1) --! first constant.2; colon score.1
-    if #runs == 0 then -- or it cannot be read
+    if #runs == 0 then -- or it cannot be read --! guard trim-stopped true
       redis.call('ZREM', q.canceled, name)
       redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
     end
@@ -205,7 +209,7 @@ end
 local function remove(working, id, payload, entry)
   redis.call('ZREM', working, id)
   if offset and payload then --! lost true operand.2; look operand.1
-    lock_moved(payload, 'p:' .. id, nil)
+    lock_moved(payload, 'p:' .. id, nil) --! guard lock-ends omitted
   end
   if entry then
     entry_ended(entry, id)
@@ -280,7 +284,7 @@ local function give_back(working, id, token, died, later, digest)
       remove(working, id, nil, entry) -- Redis has lost it
       return false
     end
-    if count_canceled(payload, entry, id, token, 'stopped') then
+    if count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-return false
       carried = carried + #payload
       redis.call('DEL', q.process .. id)
       remove(working, id, payload, entry)
@@ -295,7 +299,7 @@ local function give_back(working, id, token, died, later, digest)
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0))
   else
     -- One command that checks both keys before it changes either.
-    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')
+    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT') --! guard returns-front side.2
     if type(moved) == 'table' then
       return nil
     end
@@ -306,7 +310,7 @@ local function give_back(working, id, token, died, later, digest)
     payload = moved
     digests.name(payload, digest) --! computed omitted
     if offset then
-      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
+      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned()) --! guard lock-follows omitted
     end
   end
   if died > 0 and not is_key(entry) then
@@ -324,7 +328,7 @@ local function put_off(working, id, token, delay, digest)
   if payload == nil then
     return nil
   end
-  if not payload or count_canceled(payload, entry, id, token, 'stopped') then
+  if not payload or count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-retry operand.2
     remove(working, id, payload, entry)
     return false
   end

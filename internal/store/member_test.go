@@ -15,7 +15,7 @@ func TestStep(t *testing.T) {
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
 	log := two.with("rounds", "{w1=3}", "token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=0 stopped=0 token=3} +1440m")
 	first := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
-	out := func(n int64, o ...Outcome) func(*env) string {
+	out := func(n int64, o ...*Outcome) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: o})
 	}
 	run(t, []scenario{
@@ -42,7 +42,7 @@ func TestStep(t *testing.T) {
 				"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
 			// It ends what it is to end, starts nothing, and leaves the idle alone.
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}, Idle: true,
-				Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p3", Token: 3, Verb: Stop}}}), want: "settled=ok,ok again", heard: []string{"done w1 a", "wake:w1 1"},
+				Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p3", Token: 3, Verb: Stop}}}), want: "settled=ok,ok again", heard: []string{"done w1 a", "wake:w1 1"},
 				state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3",
 					"working:w1": "(p2=2)", "process:p2": "[b]"}},
 			{call: steps(Round{Worker: "w1", Number: 4}), want: "", state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=4}", "token": "=3",
@@ -68,7 +68,7 @@ func TestStep(t *testing.T) {
 		{name: "more than there is, idle", seed: state{"queues": "[a]", "workers": "(w1=-5m)", "suspects": "(w1=+1m)"}, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1", "p2"}}), want: "started=a/1 rank=0",
 				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=1", "idle": "(w1=now)", "working:w1": "(p1=1)", "process:p1": "[a]"}},
-			{call: out(2, Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte{}}), want: "settled=ok", heard: []string{`done w1 a ""`},
+			{call: out(2, &Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte{}}), want: "settled=ok", heard: []string{`done w1 a ""`},
 				state: state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1"}},
 		}},
 		{name: "binary payloads", seed: state{"workers": "(w1=+60m)"}, steps: []when{
@@ -79,13 +79,13 @@ func TestStep(t *testing.T) {
 					"process:p1": `[""]`, "process:p2": `["\x00"]`, "process:p3": `["\xff"]`, "process:p4": "[false]"}},
 		}},
 		{name: "outcomes", seed: two, steps: []when{
-			{call: out(2, Outcome{Process: "p1", Token: 9, Verb: Finish}, Outcome{Process: "p1", Token: 0, Verb: Stop}, Outcome{Process: "p7", Token: 1, Verb: Drop}),
+			{call: out(2, &Outcome{Process: "p1", Token: 9, Verb: Finish}, &Outcome{Process: "p1", Token: 0, Verb: Stop}, &Outcome{Process: "p7", Token: 1, Verb: Drop}),
 				want: "settled=gone,gone,gone", state: two.with("rounds", "{w1=2}")},
-			{call: out(3, Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte("r")}, Outcome{Process: "p2", Token: 2, Verb: Drop}),
+			{call: out(3, &Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte("r")}, &Outcome{Process: "p2", Token: 2, Verb: Drop}),
 				want: "settled=ok,ok", heard: []string{`done w1 a "r"`}, state: state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=2"}},
 		}},
 		{name: "several stops, newest first as a worker sends them", seed: two, steps: []when{
-			{call: out(2, Outcome{Process: "p2", Token: 2, Verb: Stop}, Outcome{Process: "p1", Token: 1, Verb: Stop}), want: "settled=ok,ok",
+			{call: out(2, &Outcome{Process: "p2", Token: 2, Verb: Stop}, &Outcome{Process: "p1", Token: 1, Verb: Stop}), want: "settled=ok,ok",
 				state: state{"queues": "[a b c]", "workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=2"}},
 		}},
 		{name: "cascade", alive: []string{"w2"}, seed: base.with("idle", "(w3=-2m w2=-1m)"), steps: []when{

@@ -28,8 +28,7 @@ func TestHintsOnly(t *testing.T) {
 					user := bound.prefix
 					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", reports))
 					t.Cleanup(func() { _, _ = bound.conn.Do("ACL", "DELUSER", user) })
-					dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1))
-					bound.must(nil, err)
+					dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1)))(bound.t)
 					bound.line = redisconn.NewLine(dial, 0)
 					t.Cleanup(bound.line.Close)
 					free.seed(seed)
@@ -62,8 +61,7 @@ func TestMute(t *testing.T) {
 	e := newEnv(t, redistest.URL(), nil)
 	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", reports))
 	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
-	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
-	e.must(nil, err)
+	dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1)))(e.t)
 	e.line = redisconn.NewLine(dial, 0)
 	t.Cleanup(e.line.Close)
 	e.seed(state{"idle": "(w1=-2m w2=-1m)"})
@@ -121,7 +119,7 @@ func TestAnswers(t *testing.T) {
 		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
 			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0 0]"},
 		{"step, somebody hears of what is done", rawP, func(e *env) redisconn.Call {
-			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
+			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
 		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -45,8 +45,13 @@ type Outcome struct {
 	Kind    Kind          // of Fail
 	Reason  string        // of Fail
 
-	about   string // of a large result: its length and digest, once Encode has been called
-	encoded []byte // likewise, the result as it is sent; nil above the limit
+	large *largeResult // once Encode has been called
+}
+
+// A largeResult is what is said of one that is large.
+type largeResult struct {
+	about   string // its length and digest
+	encoded []byte // as it is sent; nil above the limit
 }
 
 // Encode does beforehand, without a lock and beside the rounds, what takes long of sending
@@ -55,9 +60,9 @@ func (o *Outcome) Encode(most int) {
 	if o.Verb != Finish || len(o.Result) <= Large {
 		return
 	}
-	o.about = about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))
+	o.large = &largeResult{about: about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))}
 	if len(o.Result) <= most {
-		o.encoded = quoted("+"+o.about+":", o.Result)
+		o.large.encoded = quoted("+"+o.large.about+":", o.Result)
 	}
 }
 
@@ -69,13 +74,13 @@ func (o *Outcome) word(r *Round) any {
 	case o.Verb == Fail:
 		return string(o.Kind) + ":" + o.Reason
 	case o.Verb == Finish && len(o.Result) > Large:
-		if o.about == "" || o.encoded == nil && len(o.Result) <= r.results() {
+		if o.large == nil || o.large.encoded == nil && len(o.Result) <= r.results() {
 			o.Encode(r.results())
 		}
 		if len(o.Result) > r.results() {
-			return "#" + o.about
+			return "#" + o.large.about
 		}
-		return o.encoded
+		return o.large.encoded
 	case o.Verb == Finish && o.Result != nil:
 		return append([]byte{'='}, o.Result...)
 	}
@@ -108,7 +113,7 @@ const Large = 64 << 10
 
 // large is what there is to say of a large payload. A script that knows its digest
 // need not read it.
-func (o *Outcome) large() string {
+func (o *Outcome) hint() string {
 	if o.Size <= Large {
 		return ""
 	}

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var errPage = errors.New("this page cannot be read")
@@ -77,8 +76,7 @@ func TestPagers(t *testing.T) {
 
 // What is ranged over twice is read twice, and no further than somebody asks.
 func TestRows(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	reads := 0
 	numbers := rows(t.Context(), func() pager[int] {
 		next := paged(true, []int{1, 2}, []int{3})
@@ -114,8 +112,7 @@ func (a *canned) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Repl
 
 // Payloads that travel together are listBytes at most, or one.
 func TestSized(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	const mib = int64(listBytes)
 	var replies []redisconn.Reply
 	for _, n := range []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib} {
@@ -132,8 +129,7 @@ func TestSized(t *testing.T) {
 
 // More and more is asked for while payloads are small.
 func TestPacer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	var p pacer
 	var asked []int
 	for _, size := range []int{1, 1, 1, 1, 1, 1, 1, 1, listBytes / 3, 1, 2 * listBytes, 0} {
@@ -145,8 +141,7 @@ func TestPacer(t *testing.T) {
 
 // A name passes once, as long as the sieve remembers it, which is bounded.
 func TestSieve(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	s := sieve{}
 	is.True(s.passes("a"))
 	is.True(!s.passes("a"))

@@ -54,14 +54,14 @@ var busyLane = state{
 var busyBatch = state{"workers": "(w1=+60m)", "idle": "(w3=-1m)", "batch:c": "[a b]", "batches": "(c=1)", "batch:b": "[d] +1m"}
 
 var (
-	round5 = Round{Worker: "w1", Number: 5, Idle: true, Outcomes: []Outcome{
+	round5 = Round{Worker: "w1", Number: 5, Idle: true, Outcomes: []*Outcome{
 		{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish},
 	}, Start: []string{"p4"}}
 	// laneRound has every outcome that needs the schedule, and starts f.
-	laneRound = Round{Worker: "w1", Number: 5, Idle: true, Crashes: 1, Solo: true, Outcomes: []Outcome{
+	laneRound = Round{Worker: "w1", Number: 5, Idle: true, Crashes: 1, Solo: true, Outcomes: []*Outcome{
 		{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Fail, Kind: Failed, Reason: "r"}, {Process: "p3", Token: 3, Verb: Stop},
 	}, Start: []string{"p5", "p6", "p7"}}
-	failRound  = Round{Worker: "w1", Number: 5, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}, {Process: "p3", Token: 3, Verb: Retry}}}
+	failRound  = Round{Worker: "w1", Number: 5, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}, {Process: "p3", Token: 3, Verb: Retry}}}
 	startRound = Round{Worker: "w1", Number: 5, Crashes: 1, Start: []string{"p5", "p6"}}
 )
 

@@ -74,7 +74,7 @@ func locks(n int) (all []string) {
 func TestUniqueFollows(t *testing.T) {
 	t.Parallel()
 	end := func(n int64, id string, token int64, v Ending) func(*env) string {
-		return steps(Round{Worker: "w1", Number: n, Outcomes: []Outcome{{Process: id, Token: token, Verb: v}}})
+		return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{{Process: id, Token: token, Verb: v}}})
 	}
 	w := state{"workers": "(w1=+60m)"}
 	two := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
@@ -109,7 +109,7 @@ func TestCancel(t *testing.T) {
 		{name: "two holders", seed: held, steps: []when{
 			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: logged3},
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
-			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
 			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
 		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},

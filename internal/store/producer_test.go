@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
@@ -19,10 +18,8 @@ import (
 // Who adds to queues of ever new names remembers only some of them. The others are listed
 // and kept in order as well, and found again.
 func TestManyQueueNames(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	dial, err := DialURL(redistest.Start(t).URL(), nil) // the tables run on what is no whole Redis, too
-	is.NoErr(err)
+	is := redistest.Parallel(t)
+	dial := sure(DialURL(redistest.Start(t).URL(), nil))(t) // the tables run on what is no whole Redis, too
 	log := logs.New(slog.New(slog.DiscardHandler))
 	l := NewLines(dial, log, DefaultTimeout, time.Second)
 	t.Cleanup(l.Close)
@@ -39,16 +36,14 @@ func TestManyQueueNames(t *testing.T) {
 		name := fmt.Sprint(i)
 		enqueue(name, "c", "d")
 		var got []string
-		for payload, err := range Tasks(t.Context(), l.Calls, s.Queue(name)) {
-			is.NoErr(err)
+		for payload := range redistest.Each(t, Tasks(t.Context(), l.Calls, s.Queue(name))) {
 			got = append(got, string(payload))
 		}
 		is.Equal(got, []string{"a", "b", "c", "d"})
 	}
 	is.Equal(len(p.all), mostKnown)
 	listed := 0
-	for _, err := range Queues(t.Context(), l.Calls, s) {
-		is.NoErr(err)
+	for range redistest.Each(t, Queues(t.Context(), l.Calls, s)) {
 		listed++
 	}
 	is.Equal(listed, 3*mostKnown)
@@ -57,11 +52,9 @@ func TestManyQueueNames(t *testing.T) {
 // What is known of a queue may be forgotten while a batch is sent. That the batch may be
 // there is then noted nevertheless.
 func TestForgottenDuringBatch(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	link := redistest.NewLink(t, redistest.Start(t).Addr())
-	dial, err := DialURL(link.URL(), nil)
-	is.NoErr(err)
+	dial := sure(DialURL(link.URL(), nil))(t)
 	log := logs.New(slog.New(slog.DiscardHandler))
 	var p *Producer
 	forget := make(chan bool, 1)
@@ -81,14 +74,13 @@ func TestForgottenDuringBatch(t *testing.T) {
 	is.NoErr(p.Enqueue(t.Context(), other, batch)) // has the scripts be loaded
 	link.LoseRepliesTo(q.Keys.Batches(), attempts) // to the commit
 	forget <- true                                 // when the first of them is lost
-	err = p.Enqueue(t.Context(), q, batch)
+	err := p.Enqueue(t.Context(), q, batch)
 	is.True(errors.Is(err, ErrUnknown))
 	is.Equal(p.of(q).unmoved.Load(), int64(1))
 	is.NoErr(p.Enqueue(t.Context(), q, [][]byte{[]byte("b")}))
 	is.Equal(p.of(q).unmoved.Load(), int64(0))
 	n, last := 0, ""
-	for payload, err := range Tasks(t.Context(), l.Calls, q.Keys) {
-		is.NoErr(err)
+	for payload := range redistest.Each(t, Tasks(t.Context(), l.Calls, q.Keys)) {
 		n, last = n+1, string(payload)
 	}
 	is.Equal(n, PageLength+2)

@@ -59,7 +59,7 @@ if payload ~= waiting then --! look true
   digests.keep(key, payload)
   redis.call('ZADD', q.contents, 0, digest_of(payload) .. ':' .. entry)
 end
-if process then
+if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
 elseif moves then
   plan(q, entry, due)

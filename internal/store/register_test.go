@@ -20,38 +20,29 @@ func TestRegister(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)
 	watched(t, server.URL(), "p")
-	dial, err := redisconn.FromURL(server.URL())
-	is.NoErr(err)
+	dial := sure(redisconn.FromURL(server.URL()))(t)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
 	c := redistest.Dial(t, server.URL())
 	s := keys.NewSpace("p")
 	started := time.UnixMilli(1_700_000_000_000)
 	for _, full := range []string{"0", "1"} {
-		_, err := c.Do("CONFIG", "SET", "maxmemory", full)
-		is.NoErr(err)
-		_, err = c.Do("HDEL", s.Worker("w"), "name") // replaced below
-		is.NoErr(err)
+		redistest.Do(t, c, "CONFIG", "SET", "maxmemory", full)
+		redistest.Do(t, c, "HDEL", s.Worker("w"), "name") // replaced below
 		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`, Lease: 3 * time.Second, Stuck: 2}
 		is.NoErr(Register(t.Context(), line, s, "w", time.Hour, reg))
 		is.NoErr(List(t.Context(), line, s, "q"))
 		is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:worker:w", "p:workers"})
-		fields, err := redis.StringMap(c.Do("HGETALL", s.Worker("w")))
-		is.NoErr(err)
+		fields := sure(redis.StringMap(c.Do("HGETALL", s.Worker("w"))))(t)
 		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`, "lease": "3000", "stuck": "2"})
-		ttl, err := redis.Int(c.Do("TTL", s.Worker("w")))
-		is.NoErr(err)
+		ttl := sure(redis.Int(c.Do("TTL", s.Worker("w"))))(t)
 		is.True(ttl > 3000 && ttl <= 3600)
 		for _, set := range []string{s.Workers(), s.Registry()} {
-			members, err := redis.Strings(c.Do("SMEMBERS", set))
-			is.NoErr(err)
-			is.Equal(len(members), 1)
+			is.Equal(len(sure(redis.Strings(c.Do("SMEMBERS", set)))(t)), 1)
 		}
 	}
 	is.NoErr(Register(t.Context(), line, s, "w", 0, Registration{})) // never ends
-	ttl, err := redis.Int(c.Do("TTL", s.Worker("w")))
-	is.NoErr(err)
-	is.Equal(ttl, -1)
+	is.Equal(sure(redis.Int(c.Do("TTL", s.Worker("w"))))(t), -1)
 }
 
 // A worker whose registration has ended goes off the list, and one that comes back
@@ -62,21 +53,17 @@ func TestDelist(t *testing.T) {
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	watched(t, redistest.URL(), prefix)
-	dial, err := redisconn.FromURL(redistest.URL())
-	is.NoErr(err)
+	dial := sure(redisconn.FromURL(redistest.URL()))(t)
 	one, other := redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)
 	defer one.Close()
 	defer other.Close()
 	c, s := redistest.Conn(t), keys.NewSpace(prefix)
 	listed := func() int {
-		n, err := redis.Int(c.Do("SISMEMBER", s.Workers(), "w"))
-		is.NoErr(err)
-		return n
+		return sure(redis.Int(c.Do("SISMEMBER", s.Workers(), "w")))(t)
 	}
 	is.NoErr(Register(t.Context(), one, s, "other", time.Hour, Registration{})) // else Redis may know one script of the two
 	for range 500 {
-		_, err := c.Do("DEL", s.Worker("w"))
-		is.NoErr(err)
+		redistest.Do(t, c, "DEL", s.Worker("w"))
 		back := make(chan error, 1)
 		go func() { back <- Register(t.Context(), one, s, "w", time.Hour, Registration{}) }()
 		is.NoErr(Delist(t.Context(), other, s, []string{"w"}))
@@ -84,18 +71,14 @@ func TestDelist(t *testing.T) {
 		is.Equal(listed(), 1)
 	}
 	takes := func() any { // the answer, which the library does not read
-		v, err := other.One(t.Context(), delist.call(s.Queue(""), "worker", "w", "id", "w"))
-		is.NoErr(err)
-		return v
+		return sure(other.One(t.Context(), delist.call(s.Queue(""), "worker", "w", "id", "w")))(t)
 	}
 	is.Equal(takes(), int64(0))
 	is.Equal(listed(), 1)
-	_, err = c.Do("DEL", s.Worker("w"))
-	is.NoErr(err)
+	redistest.Do(t, c, "DEL", s.Worker("w"))
 	is.Equal(takes(), int64(1))
 	is.Equal(takes(), int64(0))
-	_, err = c.Do("SADD", s.Workers(), "w")
-	is.NoErr(err)
+	redistest.Do(t, c, "SADD", s.Workers(), "w")
 	is.NoErr(Delist(t.Context(), other, s, []string{"w", "x"}))
 	is.Equal(listed(), 0)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -49,8 +48,7 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	t.Run("to a long queue that was drained", func(t *testing.T) {
-		t.Parallel()
-		is := is.New(t)
+		is := redistest.Parallel(t)
 		e := newEnv(t, redistest.URL(), nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
@@ -83,14 +81,11 @@ func TestUnlist(t *testing.T) {
 		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := redistest.Parallel(t)
 			e := newEnv(t, redistest.URL(), nil)
 			s := keys.NewSpace(e.prefix)
 			listed := func(name string) bool {
-				on, err := redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name))
-				is.NoErr(err)
-				return on
+				return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t)
 			}
 			for range 2 {
 				is.NoErr(List(e.ctx, e.line, s, "q", "other"))
@@ -107,14 +102,11 @@ func TestUnlist(t *testing.T) {
 
 // The answer tells whether the name was there. A list of another type is nobody's.
 func TestUnlistAnswers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
-		v, err := e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q"))
-		is.NoErr(err)
-		return v
+		return sure(e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q")))(t)
 	}
 	is.Equal(takes(), int64(0))
 	is.NoErr(List(e.ctx, e.line, s, "q"))

@@ -33,7 +33,7 @@ type Round struct {
 	Crashes  int   // as many dead workers, and a task fails instead of starting; 0: never
 	Solo     bool  // may start one task whose next death would be its last
 	Keep     int   // failed tasks
-	Outcomes []Outcome
+	Outcomes []*Outcome
 	Stopping []Stopping // what runs of the cancels up to Said
 	Said     int64      // the last cancel of which Stopping has told all
 	Heard    []string   // digests of which a cancel message came
@@ -144,7 +144,7 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
 	})
 	for _, o := range outcomes {
-		all = append(all, o.Process, o.Token, string(o.Verb), o.word(round), o.large())
+		all = append(all, o.Process, o.Token, string(o.Verb), o.word(round), o.hint())
 	}
 	for _, o := range simple {
 		all = append(all, o.Process, o.Token)

@@ -68,7 +68,8 @@ func source(verb string) string {
 	return marks.ReplaceAllString(all.String(), "")
 }
 
-// marks excuse changes that no test notices: they are for integration/mutation.
+// marks name guards of the protocol, and excuse changes that no test notices: they are for
+// integration/mutation.
 var marks = regexp.MustCompile(`(?m) --!.*$`)
 
 // ask makes one call of a verb and takes its reply apart.

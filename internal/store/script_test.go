@@ -88,10 +88,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Helper()
 	chosen(t)
 	prefix := redistest.Prefix(t)
-	dial, err := redisconn.FromURL(redistest.Worker(t, url, prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dial := sure(redisconn.FromURL(redistest.Worker(t, url, prefix)))(t)
 	e := &env{
 		t: t, ctx: t.Context(), prefix: prefix,
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
@@ -99,10 +96,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Cleanup(e.line.Close)
 	watched(t, url, e.prefix)
 	e.doctor = sync.OnceValue(func() *redisconn.Line {
-		dial, err := redisconn.FromURL(redistest.Doctor(t, url, prefix))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dial := sure(redisconn.FromURL(redistest.Doctor(t, url, prefix)))(t)
 		l := redisconn.NewLine(dial, time.Minute)
 		t.Cleanup(l.Close)
 		return l
@@ -167,15 +161,17 @@ const (
 // abridge says in brief what can be said so, and returns where the outcomes are.
 func (e *env) abridge(r *Round) (places []int) {
 	r.Outcomes = slices.Clone(r.Outcomes)
-	for i, o := range r.Outcomes {
+	for i, of := range r.Outcomes {
+		o := *of
+		r.Outcomes[i] = &o
 		places = append(places, i)
 		if e.way != wordy {
 			entry, err := redis.Bool(e.conn.Do("HEXISTS", e.q.Entries(), o.Process))
-			r.Outcomes[i].Plain = !entry && err == nil
+			o.Plain = !entry && err == nil
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(r.Outcomes[a].Rank(), r.Outcomes[b].Rank()) })
-	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
+	slices.SortStableFunc(r.Outcomes, func(a, b *Outcome) int { return cmp.Compare(a.Rank(), b.Rank()) })
 	return places
 }
 
@@ -353,9 +349,7 @@ func (e *env) now() int64 {
 	if e.still > 0 {
 		return e.still
 	}
-	now, err := Now(e.ctx, e.line)
-	e.must(nil, err)
-	return now
+	return sure(Now(e.ctx, e.line))(e.t)
 }
 
 // The scores of a lease that does not end, of what was given up, and of who
@@ -384,9 +378,7 @@ func (e *env) look() state {
 func (e *env) value(k string, now int64) (v string) {
 	e.t.Helper()
 	list := func(command string, args ...any) []string {
-		s, err := redis.Strings(e.conn.Do(command, append([]any{k}, args...)...))
-		e.must(nil, err)
-		return s
+		return sure(redis.Strings(e.conn.Do(command, append([]any{k}, args...)...)))(e.t)
 	}
 	var words []string
 	switch kind, _ := redis.String(e.conn.Do("TYPE", k)); kind {
@@ -418,12 +410,10 @@ func (e *env) value(k string, now int64) (v string) {
 	case "set":
 		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
 	case "string":
-		s, err := redis.String(e.conn.Do("GET", k))
-		e.must(nil, err)
+		s := sure(redis.String(e.conn.Do("GET", k)))(e.t)
 		v = "=" + s
 	}
-	ttl, err := redis.Int64(e.conn.Do("PTTL", k))
-	e.must(nil, err)
+	ttl := sure(redis.Int64(e.conn.Do("PTTL", k)))(e.t)
 	if ttl > 0 {
 		v += " " + minutes(ttl)
 	}
@@ -1032,3 +1022,5 @@ func seq(name string, from, to int) (all []string) {
 func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*Answer, error) {
 	return ReadStep(l.Do(ctx, StepCall(q, round))[0], round)
 }
+
+func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }

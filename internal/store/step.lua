@@ -73,11 +73,11 @@ local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber
 local at = 30
 
 -- All checks first: Redis does not roll back.
-if not redis.call('ZSCORE', q.workers, worker) then
+if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
 local last = tonumber(redis.call('HGET', q.rounds, worker)) or 0
-if round < last - 1 then
+if round < last - 1 then --! guard window false
   return redis.error_reply('STALE later rounds have been answered')
 end
 local token = last_token()
@@ -116,7 +116,7 @@ else
 end
 
 local overtaken = round < last
-if overtaken then
+if overtaken then --! guard overtaken-renews false
   first_write()
 else
   redis.pcall('ZREM', q.idle, worker) -- as first_write
@@ -135,7 +135,7 @@ local present
 local function listened()
   if present == nil then --! look true
     local subscribers, patterns = redis.pcall('PUBSUB', 'NUMSUB', done), redis.pcall('PUBSUB', 'NUMPAT')
-    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0 --! look bound.2
+    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
   end
   return present
 end
@@ -235,7 +235,7 @@ for i = 1, outcomes do
   if i > 1 then --! look true bound
     score = redis.call('ZSCORE', working, id)
   end
-  if tonumber(score) ~= started then
+  if tonumber(score) ~= started then --! guard ends-held false; guard ends-token false
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
     local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest)
@@ -308,7 +308,7 @@ for _ = 1, runs do
   end
 end
 if canceling and said > 0 and said <= token then --! look operand.2 bound.1
-  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker)
+  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! guard said-told; guard said-holder score
 end
 
 -- Who heard of a cancel is told its token; 0 when it is not on record, because it
@@ -323,7 +323,7 @@ end
 -- Returned tasks start before waiting ones, so a return under way goes first.
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
-if suspecting then
+if suspecting then --! guard returns-first false
   open, again = resume_return()
 end
 open = open and not paused
@@ -436,7 +436,7 @@ local function start(payload, entry, retries, crashes)
   tell(payload, token, entry, retries, crashes)
 end
 
-if round <= last then
+if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
   -- A copy of the last round, or the one that the last has overtaken: it may come
   -- late, when nobody waits for its answer any more, so it tells what was started
   -- and starts nothing.
@@ -616,7 +616,7 @@ elseif open and wanted > 0 and not brief then
     redis.call('ZREM', working, long)
   end
   if #scores > 0 then --! pair constant
-    redis.call('SET', q.token, token)
+    redis.call('SET', q.token, token) --! guard tokens-rise omitted
   end
 end
 keep_offset()
@@ -629,13 +629,13 @@ end
 -- covers.
 if #scores > 0 then --! pair constant
   if not holds then
-    redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)
+    redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker) --! guard begins-holding omitted
   end
   holds = true
 else
   holds = redis.call('EXISTS', working) == 1
   if not holds then
-    holds_nothing(worker)
+    holds_nothing(worker) --! guard ends-holding omitted
   end
 end
 trim_log()
@@ -692,7 +692,7 @@ end
 -- Nor is there anything to tell a worker that holds nothing.
 if canceling and not overtaken and not holds then
   seen = token
-elseif canceling and not overtaken then
+elseif canceling and not overtaken then --! guard overtaken-tells operand.2
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, token, 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
     cancels[#cancels + 1] = new[i]

@@ -17,7 +17,7 @@ func BenchmarkStepCall(b *testing.B) {
 		round := &Round{Worker: "019a2b3c-0000-7000-8000-000000000001", Number: 1000, Lease: 3 * time.Second, Idle: true, Keep: 1000, Crashes: 3}
 		for i := range n {
 			id := fmt.Sprintf("019a2b3c-0000-7000-8000-%012d", i)
-			round.Outcomes = append(round.Outcomes, Outcome{Process: id, Token: int64(i + 300), Plain: true, Verb: Finish})
+			round.Outcomes = append(round.Outcomes, &Outcome{Process: id, Token: int64(i + 300), Plain: true, Verb: Finish})
 			round.Start = append(round.Start, id)
 		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

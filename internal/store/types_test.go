@@ -15,7 +15,7 @@ func TestQueueOfAnotherType(t *testing.T) {
 	left := seed.with("workers", "(w2=+60m)", "suspects", "(w1=-1)", "token", "=3")
 	run(t, []scenario{
 		{name: "step", seed: seed, steps: []when{{
-			call: steps(Round{Worker: "w1", Number: 1, Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish}}, Start: []string{"p3"}}),
+			call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish}}, Start: []string{"p3"}}),
 			want: "settled=refused,ok trouble=WRONGTYPE", heard: []string{"done w1 b"},
 			state: seed.with("working:w1", "(p1=1)", "process:p2", "", "rounds", "{w1=1}"),
 		}}},
@@ -38,9 +38,9 @@ func TestHeldOfAnotherType(t *testing.T) {
 	for what, r := range map[string]Round{
 		"nothing":     {},
 		"a start":     {Start: []string{"p2"}},
-		"an outcome":  {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}}},
-		"an end":      {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}},
-		"one of each": {Outcomes: []Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p3", Token: 3, Verb: Finish, Plain: true}}, Start: []string{"p2"}},
+		"an outcome":  {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}},
+		"an end":      {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}},
+		"one of each": {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p3", Token: 3, Verb: Finish, Plain: true}}, Start: []string{"p2"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

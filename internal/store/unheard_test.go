@@ -67,12 +67,11 @@ func TestNothingIsToldToNobody(t *testing.T) {
 				if c.result > 0 {
 					o.Result = []byte(strings.Repeat("r", c.result))
 				}
-				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []Outcome{o}})
+				a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []*Outcome{&o}})
 				if err != nil || a.Settled[0] != OK || a.Heard != observed {
 					t.Fatal(a, err)
 				}
-				bytes, err := redis.IntMap(e.conn.Do("HGETALL", e.q.Once("told")))
-				e.must(nil, err)
+				bytes := sure(redis.IntMap(e.conn.Do("HGETALL", e.q.Once("told"))))(e.t)
 				if got := fmt.Sprintf("%d %d", bytes["encoded"], bytes["hashed"]); got != want {
 					t.Errorf("%s bytes were encoded and hashed, want %s", got, want)
 				}

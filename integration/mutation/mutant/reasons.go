@@ -1,19 +1,12 @@
-package main
+package mutant
 
-import (
-	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
-)
-
-// A mutant that no test can notice is excused by a mark at the end of its line of Lua,
+// Reasons are why no test can notice a mutant. A mark at the end of its line of Lua,
 //
 //	if #scores > 0 then --! pair constant; look bound
 //
-// which names the reason and the classes. A number behind a class, as in operand.2, is for
-// the one of these among those of the line. Redis doesn't get to see marks.
-var reasons = map[string]string{
+// names the reason and the classes. A number behind a class, as in operand.2, is for the one of
+// these among those of the line.
+var Reasons = map[string]string{
 	"look":     "It only saves a look. Without it something is read that is not there, or that changes nothing.",
 	"first":    "Only the first is read.",
 	"one":      "Redis answers true with 1 as well.",
@@ -57,68 +50,4 @@ var reasons = map[string]string{
 	"twice":    "The same is written once more.",
 	"denied":   "It is refused only to a user without the rule of who checks; then the payload is read.",
 	"soon":     "What is to come is a millisecond away at least.",
-}
-
-var mark = regexp.MustCompile(` --! (.*)$`)
-
-// An excuse is one class in a mark.
-type excuse struct {
-	file  string
-	line  int
-	class class
-	nth   int // 0: all of them
-	why   string
-	used  bool
-}
-
-func (e *excuse) String() string {
-	return fmt.Sprintf("%s:%d: %s %s.%d", e.file, e.line, e.why, e.class, e.nth)
-}
-
-// excuses reads the marks of a file.
-func excuses(file, src string) (all []*excuse) {
-	for i, line := range strings.Split(src, "\n") {
-		m := mark.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		for part := range strings.SplitSeq(m[1], "; ") {
-			words := strings.Fields(part)
-			for _, w := range words[1:] {
-				name, nth, _ := strings.Cut(w, ".")
-				n, _ := strconv.Atoi(nth) // none is 0
-				all = append(all, &excuse{file: file, line: i + 1, class: class(name), nth: n, why: words[0]})
-			}
-		}
-	}
-	return all
-}
-
-// excuse gives the mutants of a file their reasons, and returns what excuses nothing.
-func excused(file, src string, mutants []mutant) (wrong []string) {
-	all := excuses(file, src)
-	type of struct {
-		line  int
-		class class
-	}
-	seen := map[of]int{}
-	for i := range mutants {
-		m := &mutants[i]
-		k := of{m.line, m.class}
-		seen[k]++
-		for _, e := range all {
-			if e.line == m.line && e.class == m.class && (e.nth == 0 || e.nth == seen[k]) {
-				if m.why != "" {
-					wrong = append(wrong, e.String()+": it has a reason")
-				}
-				m.why, e.used = reasons[e.why], true
-			}
-		}
-	}
-	for _, e := range all {
-		if !e.used || reasons[e.why] == "" {
-			wrong = append(wrong, e.String()+": there is no such mutant, or reason")
-		}
-	}
-	return wrong
 }

@@ -1,4 +1,7 @@
-package main
+// Package mutant changes the checks of the Lua scripts, one at a time. Marks at the ends of
+// lines say which of these changes takes away a guard of the protocol, and which of them
+// no test can notice. Redis doesn't get to see marks.
+package mutant
 
 import (
 	"fmt"
@@ -8,31 +11,43 @@ import (
 	"strings"
 )
 
-// A class is a kind of change.
-type class string
+// A Class is a kind of change.
+type Class string
 
 const (
-	always   class = "true"     // a condition always holds
-	never    class = "false"    // a condition never holds
-	negated  class = "negated"  // a condition holds when it did not; a "not" is left out
-	operand  class = "operand"  // one side of "and" or "or" is left out
-	bound    class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
-	clamp    class = "clamp"    // math.min or math.max is one of its arguments
-	constant class = "constant" // a number is one more; true is false
-	score    class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX
-	raised   class = "raised"   // what redis.pcall hands back is raised as redis.call does
-	omitted  class = "omitted"  // a call that stands alone is not made
+	always   Class = "true"     // a condition always holds
+	never    Class = "false"    // a condition never holds
+	negated  Class = "negated"  // a condition holds when it did not; a "not" is left out
+	operand  Class = "operand"  // one side of "and" or "or" is left out
+	bound    Class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
+	clamp    Class = "clamp"    // math.min or math.max is one of its arguments
+	constant Class = "constant" // a number is one more; true is false
+	sum      Class = "sum"      // one side of + or - is left out
+	score    Class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX or XX
+	side     Class = "side"     // the other end of a list
+	raised   Class = "raised"   // what redis.pcall hands back is raised as redis.call does
+	omitted  Class = "omitted"  // a call that stands alone is not made
 )
 
-// A mutant is a script with one change.
-type mutant struct {
-	file  string // without .lua
-	line  int
-	class class
-	edit  change
-	place place  // to be reached for the change to matter
-	text  string // the function, and the line with the change in braces
-	why   string // it makes no difference; "" where it does
+// A Mutant is a script with one change.
+type Mutant struct {
+	File  string // without .lua
+	Line  int
+	Class Class
+	Place Place  // to be reached for the change to matter
+	Why   string // it makes no difference; "" where it does
+
+	source string // of the file
+	edit   change
+	text   string // the function, and the line with the change in braces
+}
+
+// Lua is the changed file.
+func (m *Mutant) Lua() string { return m.edit.apply(m.source) }
+
+// Rewrite changes a script, as it is sent to Redis, if the file is part of it.
+func (m *Mutant) Rewrite(script string) string {
+	return strings.ReplaceAll(script, atEnd.ReplaceAllString(m.source, ""), atEnd.ReplaceAllString(m.Lua(), ""))
 }
 
 // A change replaces bytes of a file.
@@ -43,29 +58,30 @@ type change struct {
 
 func (c change) apply(src string) string { return src[:c.from] + c.by + src[c.to:] }
 
-// A place is an expression, or the begin of a statement if that is empty.
-type place struct{ from, to int }
+// A Place is an expression, or the begin of a statement if that is empty.
+type Place struct{ From, To int }
 
-// name is what to call it by on the command line.
-func (m *mutant) name() string { return fmt.Sprintf("%s:%d:%s", m.file, m.line, m.class) }
+// Name is what to call it by on the command line.
+func (m *Mutant) Name() string { return fmt.Sprintf("%s:%d:%s", m.File, m.Line, m.Class) }
 
-func (m *mutant) String() string { return m.name() + ": " + m.text }
+func (m *Mutant) String() string { return m.Name() + ": " + m.text }
 
 // A breeder finds the mutants of one file.
 type breeder struct {
 	file, src string
 	all       []token
-	found     []mutant
+	found     []Mutant
 }
 
-// breed returns the mutants of a file.
-func breed(file, src string) ([]mutant, error) {
+// breed returns the mutants of a file, in its order.
+func breed(file, src string) ([]Mutant, error) {
 	all, err := scan(src)
 	if err != nil {
 		return nil, fmt.Errorf("%s.lua: %w", file, err)
 	}
 	b := &breeder{file: file, src: src, all: all}
 	b.inside(span{0, len(all)}, true)
+	slices.SortStableFunc(b.found, func(a, b Mutant) int { return a.edit.from - b.edit.from })
 	return b.found, nil
 }
 
@@ -77,18 +93,18 @@ func (b *breeder) source(s span) string {
 }
 
 // add adds the mutant in which an expression is replaced.
-func (b *breeder) add(c class, s span, by string) {
+func (b *breeder) add(c Class, s span, by string) {
 	from, to := b.bytes(s)
-	b.put(c, change{from, to, by}, place{from, to})
+	b.put(c, change{from, to, by}, Place{from, to})
 }
 
-func (b *breeder) put(c class, e change, p place) {
+func (b *breeder) put(c Class, e change, p Place) {
 	from := strings.LastIndexByte(b.src[:e.from], '\n') + 1
 	rest, _, _ := strings.Cut(b.src[e.to:], "\n")
 	rest, _, _ = strings.Cut(rest, " --")
-	shown := b.src[from:e.from] + "{" + b.src[e.from:e.to] + " → " + e.by + "}" + rest
-	b.found = append(b.found, mutant{
-		file: b.file, line: 1 + strings.Count(b.src[:e.from], "\n"), class: c, edit: e, place: p,
+	shown := atEnd.ReplaceAllString(b.src[from:e.from]+"{"+b.src[e.from:e.to]+" → "+e.by+"}"+rest, "")
+	b.found = append(b.found, Mutant{
+		File: b.file, Line: 1 + strings.Count(b.src[:e.from], "\n"), Class: c, Place: p, source: b.src, edit: e,
 		text: strings.Join(strings.Fields(b.function(e.from)+shown), " "),
 	})
 }
@@ -112,12 +128,12 @@ func (b *breeder) inside(s span, statements bool) {
 		switch {
 		case alone:
 			from, to := b.bytes(g.span)
-			b.put(omitted, change{from, to, ""}, place{from, from})
+			b.put(omitted, change{from, to, ""}, Place{from, from})
 		case g.after == "if" || g.after == "elseif" || g.after == "while":
 			b.condition(g.span)
 		}
 		if alone && first.text == "redis" && b.all[g.from+2].text == "pcall" {
-			b.put(raised, change{b.all[g.from+2].from, b.all[g.from+2].to, "call"}, place{first.from, first.from})
+			b.put(raised, change{b.all[g.from+2].from, b.all[g.from+2].to, "call"}, Place{first.from, first.from})
 			b.inside(span{g.from + 4, g.to - 1}, false)
 			continue
 		}
@@ -162,7 +178,7 @@ func (b *breeder) expression(s span) {
 	if sides, at := split(b.all, s, "<", "<=", ">", ">=", "==", "~="); len(at) == 1 {
 		from, to := b.bytes(s)
 		t := b.all[at[0]]
-		b.put(bound, change{t.from, t.to, flipped[t.text]}, place{from, to})
+		b.put(bound, change{t.from, t.to, flipped[t.text]}, Place{from, to})
 		b.expression(sides[0])
 		b.expression(sides[1])
 		return
@@ -172,11 +188,31 @@ func (b *breeder) expression(s span) {
 		b.expression(rest)
 		return
 	}
+	terms, _ := split(b.all, s, "..")
+	for _, t := range terms {
+		b.sum(t)
+	}
 	for i := s.from; i < s.to; i++ {
 		b.leaf(i, s.to)
 		if m := b.all[i].match; m > 0 {
 			b.group(i, m)
 			i = m
+		}
+	}
+}
+
+// sum leaves out one side of each + and -.
+func (b *breeder) sum(s span) {
+	parts, at := split(b.all, s, "+", "-")
+	for i, p := range parts {
+		if p.from == p.to || i > 0 && parts[i-1].from == parts[i-1].to {
+			continue // of a sign
+		}
+		switch {
+		case i > 0:
+			b.add(sum, span{s.from, p.to}, b.source(span{s.from, at[i-1]}))
+		case len(at) > 0:
+			b.add(sum, span{s.from, parts[1].to}, b.source(parts[1]))
 		}
 	}
 }
@@ -193,8 +229,12 @@ func (b *breeder) leaf(i, end int) {
 		b.add(constant, one, "false")
 	case t.text == "false":
 		b.add(constant, one, "true")
-	case t.text == "'NX'":
-		b.put(score, change{t.from, b.all[i+2].from, ""}, place{t.from, t.to})
+	case t.text == "'LEFT'":
+		b.add(side, one, "'RIGHT'")
+	case t.text == "'RIGHT'":
+		b.add(side, one, "'LEFT'")
+	case t.text == "'NX'" || t.text == "'XX'":
+		b.put(score, change{t.from, b.all[i+2].from, ""}, Place{t.from, t.to})
 	case t.kind == text && t.text[1] == '(':
 		b.add(score, one, "'"+t.text[2:])
 	case t.kind == text && t.text[1] == '[':

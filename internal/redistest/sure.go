@@ -1,0 +1,49 @@
+package redistest
+
+import (
+	"iter"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+)
+
+// Sure returns the value of a call that must succeed: Sure(f())(t).
+func Sure[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Each returns what a sequence brings, which must not bring an error.
+func Each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] {
+	t.Helper()
+	return func(yield func(T) bool) {
+		t.Helper()
+		for v, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// Do carries out a command, which must succeed.
+func Do(t testing.TB, c redis.Conn, command string, args ...any) any {
+	t.Helper()
+	return Sure(c.Do(command, args...))(t)
+}
+
+// Parallel has a test run beside others, and returns what it checks with.
+func Parallel(t *testing.T) *is.I {
+	t.Helper()
+	t.Parallel()
+	return is.New(t)
+}
