@@ -309,3 +309,36 @@ func TestDocsExamples(t *testing.T) {
 		})
 	}
 }
+
+// since010 are the methods that 0.1.0 had and the changelog doesn't name.
+var since010 = strings.Fields(`
+	CancelKey Enqueue EnqueueAt EnqueueOnce EnqueueUnique ExplainKey Handle Len Name Pause Peek Put Resume Running
+	SetCapacity SetOptions Shutdown StartTask StartTasks StartWork StartWorker`)
+
+// Each method of a peer, a queue and a task is called in a test, and users are told of what is
+// new: a verb that is added forgets neither.
+func TestDocsMethods(t *testing.T) {
+	is := parallel(t)
+	var tests []string
+	for _, name := range append(matching(t, "*_test.go"), matching(t, "integration/api/*_test.go")...) {
+		if name != "docs_test.go" && name != "example_test.go" {
+			tests = append(tests, contents(t, name))
+		}
+	}
+	called, changes, methods := strings.Join(tests, "\n"), contents(t, "CHANGELOG.md"), 0
+	for _, of := range []reflect.Type{reflect.TypeFor[*worqr.Peer](), reflect.TypeFor[*worqr.Queue](), reflect.TypeFor[*worqr.Task]()} {
+		for m := range of.Methods() {
+			if m.Name == "Format" || m.Name == "LogValue" || strings.HasPrefix(m.Name, "Before") { // of export_test.go
+				continue
+			}
+			methods++
+			if !strings.Contains(called, "."+m.Name+"(") {
+				t.Errorf("no test of the root or of integration/api calls %s.%s: call it in the twin of its source", of.Elem().Name(), m.Name)
+			}
+			if named := regexp.MustCompile(`\b` + m.Name + `\b`).MatchString(changes); !named && !slices.Contains(since010, m.Name) {
+				t.Errorf("%s.%s is new: say so in CHANGELOG.md", of.Elem().Name(), m.Name)
+			}
+		}
+	}
+	is.True(methods > 40)
+}
