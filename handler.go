@@ -296,11 +296,11 @@ type FailureKind string
 // The kinds of failure.
 const (
 	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
-	FailureError = FailureKind(store.Failed)
+	FailureError FailureKind = FailureKind(store.Failed)
 	// FailureMalformed: its payload can't be decoded.
-	FailureMalformed = FailureKind(store.Malformed)
+	FailureMalformed FailureKind = FailureKind(store.Malformed)
 	// FailureCrashed: too many workers died holding it.
-	FailureCrashed = FailureKind(store.Crashed)
+	FailureCrashed FailureKind = FailureKind(store.Crashed)
 )
 
 // Permanent makes a handler's error final: the task goes to the failed queue. It returns nil

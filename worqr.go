@@ -105,6 +105,7 @@ var (
 // A Pool provides connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
 // keeps up to five of them. A *redis.Pool only dials them, so its limits don't apply. For
 // large payloads over slow links prefer Open.
+// GetContext may call the peer, without a connection.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
@@ -116,8 +117,8 @@ type Options struct {
 	Prefix string
 	// Name is a human-readable name, shown next to the worker's id; "" is host:pid.
 	Name string
-	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3
-	// s, negative never expires. Use the same for all peers of a queue.
+	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3 s,
+	// negative never expires. Use the same for all peers of a queue.
 	Lease time.Duration
 	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s, negative is no time.
 	Drain time.Duration
