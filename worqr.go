@@ -105,7 +105,7 @@ var (
 // A Pool provides connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
 // keeps up to five of them. A *redis.Pool only dials them, so its limits don't apply. For
 // large payloads over slow links prefer Open.
-// GetContext may call the peer, without a connection.
+// Calls of the peer within GetContext may time out.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
