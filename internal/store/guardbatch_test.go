@@ -32,9 +32,7 @@ func TestGuardBatch(t *testing.T) {
 		{name: "explain: batches of another type", seed: member.with("batches", "=foreign", "queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
 		{name: "explain tells of as many copies as are asked for", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
 		{name: "explain looks no deeper than asked", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
-		{name: "explain looks at no batch that is deeper than asked", seed: member.with("queues", "[v w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=6"}}},
 		left("paused, and batches wait", waiting.with("paused", "=1"), "paused q 4", CheckQueue, "q"),
-		unsaid("batches of another type", member.with("token", "=9", "batches", "=foreign"), CheckQueue, "q"),
 		{name: "a beat tells the begin of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
 		{name: "haul tells the begin of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
 	})
@@ -50,14 +48,12 @@ func TestGuardCheckBatch(t *testing.T) {
 	run(t, []scenario{
 		unsaid("to be moved", w, CheckBatches, "b"),
 		unsaid("not committed", state{"batch:b": "[a]"}, CheckBatches, "b"),
-		unsaid("overwritten, and not committed", state{"batch:b": "=foreign"}, CheckBatches, "b"),
 		unsaid("batches of another type", w.with("batches", "=foreign"), CheckBatches, "b"),
 		mended("gone", w.with("batch:b", ""), "batch b", state{}, CheckBatches, "b"),
 		only("gone", w.with("batch:b", "")),
 		left("overwritten", w.with("batch:b", "=foreign"), "batch b", CheckBatches, "b"),
 		mended("put aside, and back", aside, "batch b", w.with("batches", "(b=0)"), CheckBatches, "b"),
 		only("put aside, and back", aside),
-		mended("put aside, and gone", aside.with("batch:b", ""), "batch b", state{}, CheckBatches, "b"),
 		left("put aside, and overwritten", aside.with("batch:b", "=foreign"), "batch b", CheckBatches, "b"),
 	})
 }
