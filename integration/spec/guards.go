@@ -89,7 +89,7 @@ const (
 // Removals has a row for each guard.
 var Removals = []Removal{
 	{StepMembers, "step.lua", "only a member may act", "back under a new id", ""},
-	{Window, "step.lua", "a round older than the last but one is refused", "two rounds of a dead worker",
+	{Window, "step.lua", "a round before the last four is refused", "two rounds of a dead worker",
 		"What was overtaken starts nothing, however old it is, and ends only what it names. The refusal says that to the worker."},
 	{OvertakenRenews, "step.lua", "an overtaken round leaves the number as it is", "two rounds under way", ""},
 	{OvertakenStarts, "step.lua", "an overtaken round starts nothing", "two rounds under way", ""},

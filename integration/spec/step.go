@@ -81,7 +81,7 @@ func step(q *queue, c store.Call) any {
 	}
 	was, _ := q.field(q.rounds, r.worker)
 	r.last, _ = integer(was)
-	if r.number < r.last-1 && q.has(Window) {
+	if r.number < r.last-3 && q.has(Window) {
 		return Refusal("STALE later rounds have been answered")
 	}
 	r.token = q.givesTokens()

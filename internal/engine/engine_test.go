@@ -27,10 +27,7 @@ var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrash
 // queueAt returns the queue q of an engine that dials so.
 func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
 	l := logs.New(log)
-	lines := &store.Lines{
-		Calls: redisconn.NewLine(dial, 0), Work: [2]*redisconn.Line{redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)},
-		Control: redisconn.NewLine(dial, 0), Sub: redisconn.NewSubscriber(dial, l),
-	}
+	lines := store.NewLines(dial, l, 0, 0)
 	e := New(Config{
 		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
 	})
@@ -42,11 +39,9 @@ func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
 			q.session.endLocked(ErrShutdown)
 		}
 		q.mu.Unlock()
-		lines.Sub.Close()
-		for _, l := range []*redisconn.Line{lines.Calls, lines.Work[0], lines.Work[1], lines.Control} {
-			l.Abort()
-			l.Close()
-		}
+		lines.Abort()
+		lines.Calls.Abort()
+		lines.Close()
 		e.Wait()
 	})
 	return q

@@ -93,7 +93,7 @@ type exchange struct {
 	wants    []*want
 	slots    []slot // for tasks of the handler, beyond those for wants
 	pending  store.Sent
-	lane     int // the connection: 0, or 1 beside another round
+	lane     int // the connection: 0, or another one beside other rounds
 	sent     time.Time
 	work     time.Duration // that Redis needs for it, about
 	answered int64         // the last round that had been answered when this was put together

@@ -18,14 +18,13 @@ const (
 	firstTrust = 100
 	nextTrust  = 1000
 	lastTrust  = 64_000
-	proven     = 8 // fast tasks for each one that is prefetched, before the first that has to go back
+	proven     = 4 // fast tasks for each one that is prefetched, before the first that has to go back
 )
 
 // A pace is how fast the handlers of a queue get through tasks, as moving
 // averages. It tells how many tasks they will begin in a while.
 type pace struct {
-	run   time.Duration // that a handler takes; 0 while nothing is known
-	gap   time.Duration // between two handlers that return while all are busy; likewise
+	run   time.Duration // that a handler takes, with what others keep it waiting; 0 while nothing is known
 	size  int           // of a payload
 	last  time.Time     // when one began or returned
 	busy  bool          // all have been since
@@ -53,7 +52,7 @@ func (p *pace) began(now time.Time, busy bool) { p.last, p.busy = now, busy }
 // while another one waits for a task does not count: it says how fast tasks come, not
 // how fast they are handled.
 func (p *pace) freed(now, began time.Time, size, handlers int) {
-	run, gap := max(now.Sub(began), 1), max(now.Sub(p.last), 1)
+	run := max(now.Sub(began), 1)
 	p.last = now
 	p.calm++
 	if p.trust == 0 {
@@ -72,17 +71,11 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 	if p.run == 0 {
 		p.run, p.size = run, size
 	}
-	if p.gap == 0 && p.busy {
-		p.gap = gap
-	}
-	// Handlers that run side by side return in bursts, and one stall of the machine holds up
-	// all of them: the averages span several such rows.
+	// One stall of the machine holds up all handlers that run side by side: the average spans
+	// several such rows.
 	span := min(max(4*handlers, 8), 512)
 	p.run += (run - p.run) / time.Duration(span)
 	p.size += (size - p.size) / 8
-	if p.busy {
-		p.gap += (gap - p.gap) / time.Duration(span)
-	}
 }
 
 // slow reports whether no handler has returned or begun for so long that nobody
@@ -90,13 +83,12 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 func (p *pace) slow(now time.Time) bool { return p.busy && now.Sub(p.last) > p.window() }
 
 // ahead is how many tasks so many handlers begin within the window, and a bit more when
-// trips are late. Handlers that run side by side may return in one burst, so both
-// averages count.
+// trips are late. How long they run says it all: what they wait for each other is part of that.
 func (p *pace) ahead(handlers int) int {
 	if p.run == 0 || p.calm < max(p.trust, firstTrust) {
 		return 0
 	}
-	each := max(p.gap, p.run/time.Duration(handlers), quickest)
+	each := max(p.run/time.Duration(handlers), quickest)
 	window := p.window() + min(p.late, p.trip)*3 // else a busy machine would make a near peer hoard
 	n := min(int(window/each), mostAhead, aheadBytes/max(p.size, 1))
 	if p.trust == 0 { // nobody knows whether slow ones are among them

@@ -20,7 +20,7 @@ const (
 	MaxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
 	firstAsk    = 4    // starts asked for after a quiet time
-	worthwhile  = 32   // ends for which a second round is sent
+	worthwhile  = 32   // ends for which another round is sent
 )
 
 // A Membership is what a join has agreed with Redis.
@@ -39,7 +39,7 @@ type Membership struct {
 //	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
 //
 // While tasks flow, a second round is sent behind the first, on a connection of its
-// own, so that neither side waits for the other.
+// own, so that neither side waits for the other; far from Redis, up to four are under way.
 //
 // It owns what the worker holds on the queue. A goroutine runs only while
 // there is something to say.
@@ -91,7 +91,7 @@ type Session struct {
 	flow      flow
 	far       distance // when the last round was answered
 	flowing   bool     // the last answer brought all that was asked for
-	enough    int      // outcomes for which a second round is to be sent; 0 while none is
+	enough    int      // outcomes for which another round is to be sent; 0 while none is
 
 	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }

@@ -12,7 +12,8 @@ import (
 // as many as the handlers will begin in a moment, and for how many bytes.
 func (s *Queue) aheadLocked(now time.Time, n int) (tasks, bytes int) {
 	most, room := s.roomLocked(now)
-	n = max(min(n, room, (most+1)/2), 0) // the rest is for the round beside this one
+	beside := lanes(s.pace.trip)
+	n = max(min(n, room, (most+beside-1)/beside), 0) // the rest is for the rounds beside this one
 	s.asked += n
 	return n, mostBytes - s.bytes
 }
@@ -32,13 +33,6 @@ func (s *Queue) answeredLocked(ahead int) {
 func (s *Queue) roomyLocked(now time.Time) bool {
 	_, room := s.roomLocked(now)
 	return room > 0
-}
-
-// worth is for how many ends a second round is sent where Redis is far away: a small one
-// would keep its connection for a whole trip.
-func (s *Queue) worthLocked(now time.Time) int {
-	most, _ := s.roomLocked(now)
-	return max(worthwhile, min(most/4, MaxStarts/4))
 }
 
 // roomLocked is how many tasks may be taken ahead, and how many more.

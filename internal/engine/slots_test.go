@@ -129,10 +129,10 @@ func TestAhead(t *testing.T) {
 		"they are large":       {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.bytes = mostBytes }, 0},
 		"capacity is shared":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.engine.capacity.SetTotal(100) }, 0},
 		"by the pace": {nil, func(s *Queue) {
-			s.pace = pace{run: time.Millisecond, gap: 250 * time.Microsecond, calm: 1000, fast: 10_000, last: noon, busy: true}
+			s.pace = pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon, busy: true}
 		}, 6},
 		"all are slow": {nil, func(s *Queue) {
-			s.pace = pace{run: time.Millisecond, gap: 250 * time.Microsecond, calm: 1000, fast: 10_000, last: noon.Add(-time.Second), busy: true}
+			s.pace = pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon.Add(-time.Second), busy: true}
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func (r *Session) runRounds() {
 type talk struct {
 	*Session
 	retry  *store.Backoff
-	flight []*exchange // under way, oldest first: two at most, and three while an answer is taken in
+	flight []*exchange // under way, oldest first: as many as may be, and one more while an answer is taken in
 }
 
 // goOn has a round be under way, and takes in what becomes of the oldest. It is false when
@@ -37,10 +37,8 @@ func (t *talk) goOn() bool {
 		t.flight = append(t.flight, t.send(e))
 	}
 	e := t.flight[0]
-	if len(t.flight) == 1 {
-		if next := t.beside(e); next != nil {
-			t.flight = append(t.flight, t.send(next))
-		}
+	for next := t.beside(t.flight); next != nil; next = t.beside(t.flight) {
+		t.flight = append(t.flight, t.send(next))
 	}
 	answer, err := e.pending.Wait(t.ctx)
 	if err == nil && e.Brief {
@@ -198,8 +196,26 @@ func (r *Session) fetch(e *exchange, a *store.Answer) error {
 }
 
 // distant is from which trip on the way to Redis takes longer than what is done at its ends, so
-// that no connection is to rest.
-const distant = time.Millisecond
+// that no connection is to rest; from farther on, more rounds may be under way.
+const (
+	distant = time.Millisecond
+	farther = time.Millisecond
+)
+
+// lanes is how many rounds may be under way at once: near Redis one beside another, so that
+// neither side waits; far away more, since each brings no more than Redis may do at once.
+func lanes(trip time.Duration) int { return min(2+int(trip/farther), store.Lanes) }
+
+// lane is a connection on which none of the rounds is under way. There is one if there are
+// fewer of them than lanes.
+func lane(flight []*exchange) int {
+	for i := range store.Lanes {
+		if !slices.ContainsFunc(flight, func(e *exchange) bool { return e.lane == i }) {
+			return i
+		}
+	}
+	return 0
+}
 
 // follow returns the round to be sent before what the first of those in flight has brought
 // is taken in. It returns nil where that has to come first.
@@ -213,7 +229,7 @@ func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	}
 	next := r.compose(flight...)
 	if next != nil && len(flight) > 1 {
-		next.lane = flight[0].lane
+		next.lane = lane(flight[1:])
 	}
 	return next
 }
@@ -221,7 +237,7 @@ func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 // mayFollowLocked reports whether another round may be sent before the answer to the first of
 // those in flight is taken in: that has brought all it was to bring, so there will be more,
 // and nobody is to wait to be woken; and what was recalled meanwhile need not go back first.
-// Where Redis is far away, another one may be under way beside it.
+// Where Redis is far away, others may be under way beside it.
 func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
 	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
@@ -231,31 +247,53 @@ func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 	if len(flight) == 1 {
 		return true
 	}
-	beside, trip := flight[1], r.far.shortest()
-	return trip >= distant && r.mayLocked(beside) && len(r.outbox) >= r.queue.worthLocked(now) && now.Sub(beside.sent) >= trip/4
+	return r.far.shortest() >= distant && r.mayLocked(flight[1:]) && len(r.outbox) >= r.worthLocked(now, flight) && r.earlyLocked(now, flight) <= 0
 }
 
-// mayLocked reports whether another round may be sent beside one that is under way: both are
-// likely to bring all they ask for.
-func (r *Session) mayLocked(e *exchange) bool {
-	return r.flowing && r.flow.alone() && !goBack(e.outcomes) && e.recalls == r.queue.recalls && r.queue.store.Ready(1-e.lane)
+// mayLocked reports whether another round may be sent beside those that are under way: all are
+// likely to bring what they ask for.
+func (r *Session) mayLocked(flight []*exchange) bool {
+	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != r.queue.recalls }
+	return len(flight) < lanes(r.far.shortest()) && r.flowing && r.flow.alone() && !slices.ContainsFunc(flight, back) && r.queue.store.Ready(lane(flight))
 }
 
-// beside returns the round to be sent while one is under way, once there is enough
-// to say: if that one is likely to bring all it asks for, as the last did. It
-// returns nil when the answer comes first.
-func (r *Session) beside(e *exchange) *exchange {
+// worthLocked is for how many ends another round is sent. Where Redis is far away, a small one
+// would keep its connection for a whole trip; and where there is room for as many tasks, none
+// waits for ends, or no more rounds would ever be under way.
+func (r *Session) worthLocked(now time.Time, flight []*exchange) int {
+	if r.far.shortest() < distant {
+		return max(worthwhile, len(flight[len(flight)-1].Start)/2)
+	}
+	most, room := r.queue.roomLocked(now)
+	worth := max(worthwhile, min(most/4, MaxStarts/4))
+	if room >= worth {
+		return 0
+	}
+	return worth
+}
+
+// earlyLocked is for how long the next round has to wait: before, it might overtake the last one
+// in flight, which then brings nothing.
+func (r *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
+	trip := r.far.shortest()
+	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*lanes(trip))).Sub(now)
+}
+
+// beside returns the round to be sent while others are under way, once there is enough
+// to say: if these are likely to bring all they ask for, as the last did. It
+// returns nil when the first answer comes before.
+func (r *Session) beside(flight []*exchange) *exchange {
 	for {
 		r.mu.Lock()
-		may, wait := r.besideLocked(time.Now(), e)
+		may, wait := r.besideLocked(time.Now(), flight)
 		r.mu.Unlock()
 		switch {
 		case !may:
 			return nil
 		case wait == 0:
-			next := r.compose(e)
+			next := r.compose(flight...)
 			if next != nil {
-				next.lane = 1 - e.lane
+				next.lane = lane(flight)
 			}
 			return next
 		}
@@ -266,7 +304,7 @@ func (r *Session) beside(e *exchange) *exchange {
 		select {
 		case <-r.gathered:
 		case <-soon:
-		case <-e.pending.Done():
+		case <-flight[0].pending.Done():
 			return nil
 		case <-r.ctx.Done():
 			return nil
@@ -274,26 +312,22 @@ func (r *Session) beside(e *exchange) *exchange {
 	}
 }
 
-// besideLocked reports whether another round may be sent beside one that is under way, and
+// besideLocked reports whether another round may be sent beside those that are under way, and
 // how long that is to wait: until something has gathered, if that is negative.
-func (r *Session) besideLocked(now time.Time, e *exchange) (may bool, wait time.Duration) {
+func (r *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wait time.Duration) {
 	r.enough = 0
-	if !r.mayLocked(e) {
+	if !r.mayLocked(flight) {
 		return false, 0
 	}
-	worth := max(worthwhile, len(e.Start)/2)
-	if r.far.shortest() >= distant {
-		worth = r.queue.worthLocked(now)
-	}
-	if len(r.outbox) < worth {
+	if worth := r.worthLocked(now, flight); len(r.outbox) < worth {
 		r.enough = worth
 		return true, -1
 	}
 	if goBack(r.outbox) {
 		return true, -1
 	}
-	if early := e.sent.Add(r.far.shortest() / 4).Sub(now); early > briefly {
-		return true, early // before, it might overtake the first, which then brings nothing
+	if early := r.earlyLocked(now, flight); early > briefly {
+		return true, early
 	}
 	return true, 0
 }

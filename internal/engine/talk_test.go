@@ -39,6 +39,42 @@ func TestStoppingInParts(t *testing.T) {
 	}
 }
 
+// How many rounds are under way at once, and when another one is sent beside these: near
+// Redis for many ends, far away also for much room.
+func TestRoundsBeside(t *testing.T) {
+	t.Parallel()
+	fast := pace{run: time.Microsecond, calm: 1e6, fast: 1e6, last: noon}
+	for name, c := range map[string]struct {
+		trip         time.Duration
+		asked        int // ahead
+		lanes, worth int
+	}{
+		"near":                    {trip: 100 * time.Microsecond, lanes: 2, worth: 100},
+		"near, and there is room": {trip: 900 * time.Microsecond, lanes: 2, worth: 100},
+		"far":                     {trip: time.Millisecond, lanes: 3, asked: 700, worth: 200},
+		"far, and there is room":  {trip: time.Millisecond, lanes: 3, asked: 100, worth: 0},
+		"farther":                 {trip: 2 * time.Millisecond, lanes: 4, asked: 1100, worth: 250},
+		"very far":                {trip: time.Second, lanes: 4, asked: 4000, worth: 250},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			r.far.least[1] = c.trip
+			r.queue.pace, r.queue.asked = fast, c.asked
+			r.queue.pace.trip = c.trip
+			flight := []*exchange{{}}
+			flight[0].Start = make([]string, 200)
+			if lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
+				t.Error(lanes(c.trip), r.worthLocked(noon, flight))
+			}
+			flight = append(flight, &exchange{lane: 1}, &exchange{lane: 3})
+			if lane(flight) != 2 {
+				t.Error("a lane that is taken:", lane(flight))
+			}
+		})
+	}
+}
+
 // A worker that leaves may have started a task without knowing it, by a round of which
 // both answers were lost. It says nothing more then: it would acknowledge the cancel of
 // that task, which goes back with the leave.

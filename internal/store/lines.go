@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"crypto/tls"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -45,11 +46,15 @@ func DialPool(pool interface {
 	return redisconn.FromPool(pool)
 }
 
+// Lanes is how many rounds of a queue may be under way at once where Redis is far away, each
+// on a connection of its own.
+const Lanes = 4
+
 // Lines are the connections of a peer.
 type Lines struct {
-	Calls   *redisconn.Line    // what producers and read-outs send
-	Work    [2]*redisconn.Line // rounds: the second, while one is under way on the first
-	Control *redisconn.Line    // beats, joins, leaves: never behind payloads
+	Calls   *redisconn.Line        // what producers and read-outs send
+	Work    [Lanes]*redisconn.Line // rounds: the others, while one is under way on the first
+	Control *redisconn.Line        // beats, joins, leaves: never behind payloads
 	Sub     *redisconn.Subscriber
 }
 
@@ -67,19 +72,24 @@ func (l *Lines) Lane() int {
 func (l *Lines) Ready(lane int) bool { return l.Work[lane].Ready() }
 
 // Silent reports whether Redis has given no sign of life on the connections for rounds.
-func (l *Lines) Silent() bool { return l.Work[0].Silent() && l.Work[1].Silent() }
+func (l *Lines) Silent() bool {
+	return !slices.ContainsFunc(l.Work[:], func(w *redisconn.Line) bool { return !w.Silent() })
+}
 
 // NewLines returns the connections, which are made when they are first used. Calls wait
 // for timeout, and those of control for a heartbeat. From then on the log knows by an error
 // that Redis is away.
 func NewLines(dial Dial, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, dial = redisconn.Away, redisconn.Answered, redisconn.Marked(dial)
-	return &Lines{
+	l := &Lines{
 		Calls:   redisconn.NewLine(dial, timeout).Verified(),
-		Work:    [2]*redisconn.Line{redisconn.NewLine(dial, timeout), redisconn.NewLine(dial, timeout)},
 		Control: redisconn.NewLine(dial, beat),
 		Sub:     redisconn.NewSubscriber(dial, log),
 	}
+	for lane := range l.Work {
+		l.Work[lane] = redisconn.NewLine(dial, timeout)
+	}
+	return l
 }
 
 // Abort ends what is under way for who serves queues.

@@ -77,7 +77,7 @@ if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
 local last = tonumber(redis.call('HGET', q.rounds, worker)) or 0
-if round < last - 1 then --! guard window false
+if round < last - 3 then --! guard window false
   return redis.error_reply('STALE later rounds have been answered')
 end
 local token = last_token()
