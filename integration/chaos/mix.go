@@ -20,74 +20,84 @@ func mix(o options) *report {
 		}, err
 	}
 	return play(o, 0, s, func(a *arena) error {
-		kinds := slices.Sorted(maps.Keys(toxicCuts))
-		asleep := map[int]time.Time{}
-		heals := map[int]healing{}
-		mend := func(all bool) error {
-			for slot, t := range asleep {
-				if all || time.Now().After(t) {
-					a.fleet.resume(slot)
-					delete(asleep, slot)
-				}
-			}
-			for slot, h := range heals {
-				if all || time.Now().After(h.at) {
-					a.fleet.say(opHeal, a.fleet.members[slot], "")
-					if err := h.heal(); err != nil {
-						return err
-					}
-					delete(heals, slot)
-				}
-			}
-			return nil
-		}
+		m := &medley{a, w, map[int]time.Time{}, map[int]healing{}}
 		for end := time.Now().Add(a.span); time.Now().Before(end); {
 			pause(a.between(a.lease/10, a.lease/2))
-			if err := mend(false); err != nil {
-				return err
-			}
-			slot := a.awake()
-			if slot < 0 {
-				continue
-			}
-			var err error
-			switch n := a.dice.IntN(40); {
-			case n < 10:
-				a.fleet.kill(slot, "")
-				err = a.fleet.spawn(slot)
-			case n < 16:
-				a.fleet.stop(slot)
-				asleep[slot] = time.Now().Add(a.between(a.lease/2, 4*a.lease))
-			case n < 24:
-				if _, cut := heals[slot]; cut {
-					continue
-				}
-				kind := kinds[a.dice.IntN(len(kinds))]
-				a.fleet.say(opCut, a.fleet.members[slot], kind)
-				h := healing{at: time.Now().Add(a.between(a.lease/3, 4*a.lease))}
-				h.heal, err = w.cut(slot, kind)
-				heals[slot] = h
-			case n < 28:
-				a.report.Replacements++
-				err = a.fleet.replace(slot)
-			case n < 29:
-				err = a.stall(a.between(a.lease/2, 3*a.lease))
-			case n < 31:
-				err = a.restart(a.between(0, a.lease))
-			default:
-				err = a.trouble(n - 31)
+			err := m.mend(false)
+			if slot := a.awake(); slot >= 0 && err == nil {
+				err = m.fault(slot)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return mend(true)
+		return m.mend(true)
 	})
+}
+
+// A medley is the faults that have come and are not over.
+type medley struct {
+	*arena
+	net    *network
+	asleep map[int]time.Time // peers that stand still, and until when
+	heals  map[int]healing
 }
 
 type healing struct {
 	at   time.Time
 	heal func() error
+}
+
+// mend ends the faults whose time is over, or all.
+func (m *medley) mend(all bool) error {
+	for slot, t := range m.asleep {
+		if all || time.Now().After(t) {
+			m.fleet.resume(slot)
+			delete(m.asleep, slot)
+		}
+	}
+	for slot, h := range m.heals {
+		if all || time.Now().After(h.at) {
+			m.fleet.say(opHeal, m.fleet.members[slot], "")
+			if err := h.heal(); err != nil {
+				return err
+			}
+			delete(m.heals, slot)
+		}
+	}
+	return nil
+}
+
+// fault has one come upon the peer of a slot, or upon the server.
+func (m *medley) fault(slot int) (err error) {
+	switch n := m.dice.IntN(40); {
+	case n < 10:
+		m.fleet.kill(slot, "")
+		err = m.fleet.spawn(slot)
+	case n < 16:
+		m.fleet.stop(slot)
+		m.asleep[slot] = time.Now().Add(m.between(m.lease/2, 4*m.lease))
+	case n < 24:
+		if _, cut := m.heals[slot]; cut {
+			return nil
+		}
+		kinds := slices.Sorted(maps.Keys(toxicCuts))
+		kind := kinds[m.dice.IntN(len(kinds))]
+		m.fleet.say(opCut, m.fleet.members[slot], kind)
+		h := healing{at: time.Now().Add(m.between(m.lease/3, 4*m.lease))}
+		h.heal, err = m.net.cut(slot, kind)
+		m.heals[slot] = h
+	case n < 28:
+		m.report.Replacements++
+		err = m.fleet.replace(slot)
+	case n < 29:
+		err = m.stall(m.between(m.lease/2, 3*m.lease))
+	case n < 31:
+		err = m.restart(m.between(0, m.lease))
+	default:
+		err = m.trouble(n - 31)
+	}
+	return err
 }
 
 const mixUser, mixSecret = "chaotic", "topsecret"

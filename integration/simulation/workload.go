@@ -154,17 +154,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			}
 		}
 	case 5, 6, 7, 8, 9, 10, 11, 12:
-		at := time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(20*time.Second)))
-		if d.IntN(2) == 0 {
-			at = time.Time{}
-		}
-		err := q.Put(ctx, key, []byte(name), &worqr.PutOptions{
-			At: at, Reschedule: pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier),
-			KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
-		})
-		if err == nil {
-			r.remember(name)
-		}
+		r.putKey(ctx, q, d, key, name)
 	case 13, 14:
 		if payload := r.recall(d, q.Name()); payload != "" {
 			r.cancel(ctx, q, payload)
@@ -199,17 +189,35 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			_ = q.Delete(ctx)
 		}
 	default:
-		var batch [][]byte
-		for i := range 1 + d.IntN(4)*d.IntN(2) {
-			batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
-		}
-		err := q.Enqueue(ctx, batch...)
-		for _, b := range batch {
-			r.world.mu.Lock()
-			r.world.judge.told(string(b), err)
-			r.world.mu.Unlock()
-			r.remember(string(b))
-		}
+		r.enqueueFew(ctx, q, d, name)
+	}
+}
+
+func (r *run) putKey(ctx context.Context, q *worqr.Queue, d *rand.Rand, key, name string) {
+	at := time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(20*time.Second)))
+	if d.IntN(2) == 0 {
+		at = time.Time{}
+	}
+	err := q.Put(ctx, key, []byte(name), &worqr.PutOptions{
+		At: at, Reschedule: pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier),
+		KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
+	})
+	if err == nil {
+		r.remember(name)
+	}
+}
+
+func (r *run) enqueueFew(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
+	var batch [][]byte
+	for i := range 1 + d.IntN(4)*d.IntN(2) {
+		batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
+	}
+	err := q.Enqueue(ctx, batch...)
+	for _, b := range batch {
+		r.world.mu.Lock()
+		r.world.judge.told(string(b), err)
+		r.world.mu.Unlock()
+		r.remember(string(b))
 	}
 }
 

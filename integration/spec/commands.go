@@ -98,6 +98,13 @@ func (k *Store) onKey(name, key string, args []string) any {
 			return v
 		}
 		return nil
+	}
+	return k.onList(name, key, args)
+}
+
+// onList carries out the commands of lists; what is none, those of other types.
+func (k *Store) onList(name, key string, args []string) any {
+	switch name {
 	case "LPUSH":
 		k.push(key, args...)
 		return k.length(key)
@@ -133,25 +140,8 @@ func (k *Store) onKey(name, key string, args []string) any {
 		k.change(key, "list", func(v *value) { v.list = v.list[:len(v.list)-1] })
 		return items[len(items)-1]
 	case "LREM":
-		n := k.length(key)
 		most, _ := integer(args[0])
-		k.change(key, "list", func(v *value) { // whose front is the tail in Redis
-			left := slices.Clone(v.list)
-			if most >= 0 {
-				slices.Reverse(left)
-			}
-			removed := int64(0)
-			left = slices.DeleteFunc(left, func(item string) bool {
-				goes := item == args[1] && (most == 0 || removed < max(most, -most))
-				removed += int64(bit(goes))
-				return goes
-			})
-			if most >= 0 {
-				slices.Reverse(left)
-			}
-			v.list = left
-		})
-		return n - k.length(key)
+		return k.removeItems(key, args[1], most)
 	case "LLEN":
 		return k.length(key)
 	case "LTRIM": // from the back, which is the head in Redis
@@ -163,6 +153,13 @@ func (k *Store) onKey(name, key string, args []string) any {
 		return Status("OK")
 	case "LRANGE":
 		return words(slices.Backward(k.items(key)))
+	}
+	return k.onHash(name, key, args)
+}
+
+// onHash is the same for hashes.
+func (k *Store) onHash(name, key string, args []string) any {
+	switch name {
 	case "HSET":
 		n := 0
 		for i := 0; i < len(args); i += 2 {
@@ -207,6 +204,13 @@ func (k *Store) onKey(name, key string, args []string) any {
 			}
 		}
 		return all
+	}
+	return k.onZSet(name, key, args)
+}
+
+// onZSet is the same for sorted sets.
+func (k *Store) onZSet(name, key string, args []string) any {
+	switch name {
 	case "ZADD":
 		n, flags := k.size(key), map[string]bool{}
 		for len(args) > 0 && slices.Contains([]string{"NX", "XX", "GT"}, args[0]) {
@@ -256,6 +260,13 @@ func (k *Store) onKey(name, key string, args []string) any {
 			all = append(all, r.name, strconv.FormatFloat(r.score, 'f', -1, 64))
 		}
 		return all
+	}
+	return k.onSet(name, key, args)
+}
+
+// onSet is the same for sets.
+func (k *Store) onSet(name, key string, args []string) any {
+	switch name {
 	case "SADD":
 		for _, a := range args {
 			k.make(key, "set").set[a] = true
@@ -280,6 +291,29 @@ func (k *Store) onKey(name, key string, args []string) any {
 		return all
 	}
 	return Refusal("ERR unknown command '" + name + "'")
+}
+
+// removeItems removes some of the equal items of a list, or all (0), and counts them: from
+// its tail in Redis, which is the front, if there are fewer than none.
+func (k *Store) removeItems(key, equal string, most int64) int {
+	n := k.length(key)
+	k.change(key, "list", func(v *value) {
+		left := slices.Clone(v.list)
+		if most >= 0 {
+			slices.Reverse(left)
+		}
+		removed := int64(0)
+		left = slices.DeleteFunc(left, func(item string) bool {
+			goes := item == equal && (most == 0 || removed < max(most, -most))
+			removed += int64(bit(goes))
+			return goes
+		})
+		if most >= 0 {
+			slices.Reverse(left)
+		}
+		v.list = left
+	})
+	return n - k.length(key)
 }
 
 func words(items func(func(int, string) bool)) []any {

@@ -154,29 +154,9 @@ func cancel(q *queue, c store.Call) any {
 		}
 	}
 	if left == 0 && last != "" && removed < q.Entries {
-		most, n := page(q.Entries, 256<<10), 0
-		for _, m := range q.all(q.contents) {
-			entry, ok := strings.CutPrefix(m.name, name+":")
-			if !ok || m.name <= after || m.name > last || n == most {
-				continue
-			}
-			n++
-			waits := false
-			if q.is(q.entry+entry, "hash") {
-				p, there := q.field(q.entry+entry, "payload")
-				waits = there && p == payload
-			}
-			if waits {
-				q.unwait(&q.lane, entry)
-				removed++
-			} else {
-				q.remove(q.contents, m.name)
-			}
-			after = m.name
-		}
-		if n < most || after == last {
-			last = ""
-		}
+		var n int
+		n, after, last = q.removeEntries(payload, after, last, page(q.Entries, 256<<10))
+		removed += n
 	}
 	q.unset(q.ledger, name)
 	ends := left == 0 && last == ""
@@ -202,6 +182,35 @@ func cancel(q *queue, c store.Call) any {
 		q.publish(channel, message)
 	}
 	return []any{removed, token, stopped, finished, left, given, after, last}
+}
+
+// removeEntries removes a page of the entries that have a payload, behind one and up to
+// another, and returns how many waited, and between which the rest are.
+func (q *queue) removeEntries(payload, after, last string, most int) (removed int, _, _ string) {
+	n, name := 0, digest(payload)
+	for _, m := range q.all(q.contents) {
+		entry, ok := strings.CutPrefix(m.name, name+":")
+		if !ok || m.name <= after || m.name > last || n == most {
+			continue
+		}
+		n++
+		waits := false
+		if q.is(q.entry+entry, "hash") {
+			p, there := q.field(q.entry+entry, "payload")
+			waits = there && p == payload
+		}
+		if waits {
+			q.unwait(&q.lane, entry)
+			removed++
+		} else {
+			q.remove(q.contents, m.name)
+		}
+		after = m.name
+	}
+	if n < most || after == last {
+		last = ""
+	}
+	return removed, after, last
 }
 
 // logPage puts the cancel of a page on record: each does, since any may be the last that

@@ -95,20 +95,7 @@ func step(q *queue, c store.Call) any {
 	}
 
 	overtaken := r.number < r.last
-	if !overtaken {
-		if q.is(q.idle, "zset") {
-			q.remove(q.idle, r.worker)
-		}
-	}
-	if !overtaken || !q.has(OvertakenRenews) {
-		q.set(q.rounds, r.worker, r.number)
-	}
-	suspecting := q.suspecting()
-	q.remove(q.suspects, r.worker)
-	q.add(q.workers, r.worker, q.deadline(lease))
-	if q.is(q.idle, "zset") {
-		r.idlers = q.size(q.idle)
-	}
+	suspecting := r.renew(lease, overtaken)
 
 	settled, strange := []any{}, []any{}
 	for i := range outcomes {
@@ -150,14 +137,7 @@ func step(q *queue, c store.Call) any {
 		q.put(q.token, text(r.token))
 	}
 	q.keepOffset()
-	dropped := 0
-	switch {
-	case !r.gaveUp:
-	case r.failed == nil:
-		dropped = q.trim(&q.lane, aside, r.keep)
-	case r.keep > 0 && q.is(r.failed.workers, "zset") && len(q.between(r.failed.workers, float64(q.now), inf)) == 0:
-		dropped = q.trim(r.failed, -inf, r.keep)
-	}
+	dropped := r.drop()
 	r.hold(before)
 	q.trimLog()
 
@@ -174,6 +154,50 @@ func step(q *queue, c store.Call) any {
 	if idle && started < needed && !again {
 		rank, due = r.rest(open)
 	}
+	r.alert(more)
+	cancels, seen, rest_ := r.news(seen, overtaken)
+	hungry := r.idlers
+	if more {
+		hungry = 0
+	}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
+}
+
+// renew has the worker be no longer idle and live on, and reports whether somebody is
+// suspected.
+func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
+	q := r.queue
+	if !overtaken && q.is(q.idle, "zset") {
+		q.remove(q.idle, r.worker)
+	}
+	if !overtaken || !q.has(OvertakenRenews) {
+		q.set(q.rounds, r.worker, r.number)
+	}
+	suspecting = q.suspecting()
+	q.remove(q.suspects, r.worker)
+	q.add(q.workers, r.worker, q.deadline(lease))
+	if q.is(q.idle, "zset") {
+		r.idlers = q.size(q.idle)
+	}
+	return suspecting
+}
+
+// drop keeps the failed queue short, once something was added to it.
+func (r *round) drop() (dropped int) {
+	q := r.queue
+	switch {
+	case !r.gaveUp:
+	case r.failed == nil:
+		return q.trim(&q.lane, aside, r.keep)
+	case r.keep > 0 && q.is(r.failed.workers, "zset") && len(q.between(r.failed.workers, float64(q.now), inf)) == 0:
+		return q.trim(r.failed, -inf, r.keep)
+	}
+	return 0
+}
+
+// alert wakes who is to start what is left, keeps the time, or works on what has failed.
+func (r *round) alert(more bool) {
+	q := r.queue
 	if more && r.idlers > 0 {
 		q.wakes(q.idle, q.wake, 1)
 	}
@@ -187,12 +211,6 @@ func step(q *queue, c store.Call) any {
 	if r.failed != nil && r.failed.ready > 0 {
 		q.wakes(r.failed.idle, r.failed.wake, r.failed.ready)
 	}
-	cancels, seen, rest_ := r.news(seen, overtaken)
-	hungry := r.idlers
-	if more {
-		hungry = 0
-	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
 }
 
 // hear takes in what runs though a cancel covers it, and up to which cancel that is all.
