@@ -1,26 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
-	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/child"
 )
 
-// jobEnv names the environment variable by which this program, started once
-// more, is told what to measure. Each measurement has a process of its own, so
-// that the processor time and the heap in it belong to one system.
-const jobEnv = "WORQR_BENCH_JOB"
-
-// A job is one measurement.
+// A job is one measurement. Each has a process of its own, so that the processor time and
+// the heap in it belong to one system.
 type job struct {
 	Measure  string // a key of measures
 	System   string // a key of systems
@@ -71,14 +62,8 @@ var measures = map[string]func(j job, s system, m *meter, say func(sample)) erro
 
 // childMain is the main function of a child, whose samples go to standard
 // output.
-func childMain(encoded string) int {
-	var j job
-	err := json.Unmarshal([]byte(encoded), &j)
-	var s system
-	var m *meter
-	if err == nil {
-		s, m, err = j.open()
-	}
+func childMain(j job) int {
+	s, m, err := j.open()
 	if err == nil {
 		out := json.NewEncoder(os.Stdout)
 		err = measures[j.Measure](j, s, m, func(s sample) { _ = out.Encode(s) }) // the parent may be gone
@@ -90,74 +75,58 @@ func childMain(encoded string) int {
 	return 0
 }
 
-// A child is the process of a job as its parent sees it.
-type child struct {
-	cmd  *exec.Cmd
-	out  *json.Decoder
-	said bytes.Buffer // on the error output; to be read once it has ended
+// A worker is the process of a job as its parent sees it.
+type worker struct{ *child.Process[sample] }
+
+// spawn starts a worker, which ends with ctx at the latest.
+func spawn(ctx context.Context, j job) (worker, error) {
+	p, err := child.Start[sample](ctx, child.Options{Config: j})
+	return worker{p}, err
 }
 
-// spawn starts a child, which ends with ctx at the latest.
-func spawn(ctx context.Context, j job) (*child, error) {
-	self, err := os.Executable()
+// ready starts a worker and waits until it says that it is ready.
+func ready(ctx context.Context, j job) (worker, error) {
+	w, err := spawn(ctx, j)
 	if err != nil {
-		return nil, fmt.Errorf("start a process to measure: %w", err)
+		return w, err
 	}
-	encoded, err := json.Marshal(j)
-	if err != nil {
-		return nil, fmt.Errorf("start a process to measure: %w", err)
+	if _, err = w.next(); err != nil {
+		w.Kill()
 	}
-	c := &child{cmd: exec.CommandContext(ctx, self)}
-	c.cmd.Env = append(os.Environ(), jobEnv+"="+string(encoded))
-	c.cmd.Stderr = &c.said
-	c.cmd.SysProcAttr = redisserver.DieWithParent()
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start a process to measure: %w", err)
-	}
-	c.out = json.NewDecoder(out)
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start a process to measure: %w", err)
-	}
-	return c, nil
+	return w, err
 }
 
-// next waits for the child's next sample.
-func (c *child) next() (sample, error) {
-	var s sample
-	err := c.out.Decode(&s)
-	if err == nil {
+// next waits for the worker's next sample.
+func (w worker) next() (sample, error) {
+	if s, ok := <-w.Reports; ok {
 		return s, nil
 	}
-	if wait := c.cmd.Wait(); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = wait
-	}
-	return s, fmt.Errorf("it ended without a result: %v\n%s", err, strings.TrimSpace(c.said.String()))
+	<-w.Exited
+	return sample{}, fmt.Errorf("it ended without a result: %v\n%s", w.Err, w.Said())
 }
 
-// kill ends the child as nothing else does: it cannot say a last word.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // or it has ended already
-	_ = c.cmd.Wait()
-}
-
-// measure has a child do the job with a server of its own.
+// measure has a worker do the job with a server of its own.
 func measure(ctx context.Context, j job) (sample, error) {
+	return withServer(ctx, j, func(j job, _ *server) (sample, error) { return measureOn(ctx, j) })
+}
+
+// withServer does a job with a server of its own.
+func withServer(ctx context.Context, j job, do func(job, *server) (sample, error)) (sample, error) {
 	s, err := startServer(ctx, j.Log)
 	if err != nil {
 		return sample{}, err
 	}
 	defer s.stop()
 	j.URL = s.url
-	return measureOn(ctx, j)
+	return do(j, s)
 }
 
-// measureOn has a child do the job with the server that it names.
+// measureOn has a worker do the job with the server that it names.
 func measureOn(ctx context.Context, j job) (sample, error) {
-	c, err := spawn(ctx, j)
+	w, err := spawn(ctx, j)
 	if err != nil {
 		return sample{}, err
 	}
-	defer c.kill()
-	return c.next()
+	defer w.Kill()
+	return w.next()
 }

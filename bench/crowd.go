@@ -17,26 +17,16 @@ const quietQueue = "quiet"
 // measureCrowd tells how a quiet queue fares while peers are busy with another. They are
 // processes of their own, so that only Redis is what both share.
 func measureCrowd(ctx context.Context, j job) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	j.URL = s.url
-	children := make([]*child, 2)
-	for i, as := range []string{"hot", "quiet"} {
-		j.Measure = as
-		if children[i], err = spawn(ctx, j); err != nil {
+	return withServer(ctx, j, func(j job, _ *server) (sample, error) {
+		j.Measure = "hot"
+		hot, err := ready(ctx, j) // all of them are busy
+		if err != nil {
 			return sample{}, err
 		}
-		defer children[i].kill()
-		if as == "hot" {
-			if _, err := children[i].next(); err != nil { // all of them are busy
-				return sample{}, err
-			}
-		}
-	}
-	return children[1].next()
+		defer hot.Kill()
+		j.Measure = "quiet"
+		return measureOn(ctx, j)
+	})
 }
 
 // keepBusy is the peers of the hot queue.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"syscall"
 	"time"
 )
@@ -14,12 +15,10 @@ const crews = 10
 // measureMassDeath kills many workers at once, each of which holds a task, and tells
 // after how long an idle one has started the first and the last of these tasks.
 func measureMassDeath(ctx context.Context, j job) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	j.URL = s.url
+	return withServer(ctx, j, func(j job, _ *server) (sample, error) { return massDeath(ctx, j) })
+}
+
+func massDeath(ctx context.Context, j job) (sample, error) {
 	queue, _, err := j.open()
 	if err != nil {
 		return sample{}, err
@@ -27,25 +26,22 @@ func measureMassDeath(ctx context.Context, j job) (sample, error) {
 	if err := preload(queue, j.N, j.Size); err != nil {
 		return sample{}, err
 	}
-	children := make([]*child, crews+1)
+	children := make([]worker, crews+1)
 	for i := range children {
 		as := j
 		as.Measure, as.Peers = "crew", j.Peers/crews
 		if i == crews {
 			as.Measure = "rescue"
 		}
-		if children[i], err = spawn(ctx, as); err != nil {
+		if children[i], err = ready(ctx, as); err != nil {
 			return sample{}, err
 		}
-		defer children[i].kill()
-		if _, err := children[i].next(); err != nil { // it is ready
-			return sample{}, err
-		}
+		defer children[i].Kill()
 	}
 	time.Sleep(rand.N(time.Second)) // anywhere between two beats
 	killed := seconds(time.Now())
 	for _, c := range children[:crews] {
-		_ = c.cmd.Process.Kill() // all at once; their deaths are waited for later
+		_ = c.Signal(os.Kill) // all at once; their deaths are waited for later
 	}
 	found, err := children[crews].next()
 	if err != nil {
@@ -65,28 +61,22 @@ func holdOneEach(j job, s system, m *meter, say func(sample)) error {
 // measureStall stops Redis for longer than the lease of many memberships, and tells
 // how many of them have outlasted that.
 func measureStall(ctx context.Context, j job) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	j.URL, j.Measure = s.url, "members"
-	c, err := spawn(ctx, j)
-	if err != nil {
-		return sample{}, err
-	}
-	defer c.kill()
-	if _, err := c.next(); err != nil { // all have joined
-		return sample{}, err
-	}
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		return sample{}, fmt.Errorf("stop the server: %w", err)
-	}
-	time.Sleep(j.Window)
-	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		return sample{}, fmt.Errorf("let the server go on: %w", err)
-	}
-	return c.next()
+	return withServer(ctx, j, func(j job, s *server) (sample, error) {
+		j.Measure = "members"
+		c, err := ready(ctx, j) // all have joined
+		if err != nil {
+			return sample{}, err
+		}
+		defer c.Kill()
+		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			return sample{}, fmt.Errorf("stop the server: %w", err)
+		}
+		time.Sleep(j.Window)
+		if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			return sample{}, fmt.Errorf("let the server go on: %w", err)
+		}
+		return c.next()
+	})
 }
 
 // keepMembers is workers that serve queues on which nothing happens. It tells when all

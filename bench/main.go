@@ -22,12 +22,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
 func main() {
-	if encoded := os.Getenv(jobEnv); encoded != "" {
-		os.Exit(childMain(encoded))
+	if j, given := child.Given[job](); given {
+		os.Exit(childMain(j))
 	}
 	os.Exit(run(os.Args[1:]))
 }

@@ -8,18 +8,15 @@ import (
 
 // measureFar has a child do the job with a server that is a round trip away.
 func measureFar(ctx context.Context, j job) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	p, err := startProxy(s, j.Trip)
-	if err != nil {
-		return sample{}, err
-	}
-	defer p.stop()
-	j.URL = p.url
-	return measureOn(ctx, j)
+	return withServer(ctx, j, func(j job, s *server) (sample, error) {
+		p, err := startProxy(s, j.Trip)
+		if err != nil {
+			return sample{}, err
+		}
+		defer p.stop()
+		j.URL = p.url
+		return measureOn(ctx, j)
+	})
 }
 
 // measureThrough tells how many tasks end in a second, from the start of the worker until

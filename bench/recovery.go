@@ -26,33 +26,26 @@ func measureReturn(ctx context.Context, j job) (sample, error) {
 // first, and returns what the second has to say. Times it says since the epoch
 // are made times since the kill.
 func afterKill(ctx context.Context, j job, holding, looking string) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	j.URL = s.url
-	children := make([]*child, 2)
-	for i, as := range []string{holding, looking} {
-		j.Measure = as
-		if children[i], err = spawn(ctx, j); err != nil {
-			return sample{}, err
+	return withServer(ctx, j, func(j job, _ *server) (found sample, err error) {
+		children := make([]worker, 2)
+		for i, as := range []string{holding, looking} {
+			j.Measure = as
+			if children[i], err = ready(ctx, j); err != nil {
+				return sample{}, err
+			}
+			defer children[i].Kill()
 		}
-		defer children[i].kill()
-		if _, err := children[i].next(); err != nil { // it is ready
-			return sample{}, err
+		time.Sleep(rand.N(time.Second)) // anywhere between two beats
+		killed := seconds(time.Now())
+		children[0].Kill()
+		found, err = children[1].next()
+		for _, moment := range []string{"first s", "last s"} {
+			if at, ok := found.Values[moment]; ok {
+				found.Values[moment] = at - killed
+			}
 		}
-	}
-	time.Sleep(rand.N(time.Second)) // anywhere between two beats
-	killed := seconds(time.Now())
-	children[0].kill()
-	found, err := children[1].next()
-	for _, moment := range []string{"first s", "last s"} {
-		if at, ok := found.Values[moment]; ok {
-			found.Values[moment] = at - killed
-		}
-	}
-	return found, err
+		return found, err
+	})
 }
 
 // seconds since the epoch, which all processes of a machine share.

@@ -9,14 +9,15 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
 	"github.com/worqr/worqr/internal/store"
 )
 
 // TestMain is the command too: each measurement starts its own program.
 func TestMain(m *testing.M) {
-	if encoded := os.Getenv(jobEnv); encoded != "" {
-		os.Exit(childMain(encoded))
+	if j, given := child.Given[job](); given {
+		os.Exit(childMain(j))
 	}
 	os.Exit(m.Run())
 }

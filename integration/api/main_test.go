@@ -6,12 +6,13 @@ import (
 	"os"
 	"testing"
 
+	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(childEnv); config != "" {
-		child(config)
+	if config, given := child.Given[childConfig](); given {
+		serve(config)
 		return
 	}
 	os.Exit(peertest.Main(m))

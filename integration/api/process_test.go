@@ -18,10 +18,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Peers in processes of their own: the test binary runs itself again with the
-// peer's configuration in this variable.
-const childEnv = "WORQR_TEST_CHILD"
-
 // A childConfig says what a peer in a process of its own does.
 type childConfig struct {
 	URL, Prefix, Queue string
@@ -52,14 +48,10 @@ type report struct {
 	At      time.Time
 }
 
-// child is the main function of a peer process. It serves the queue until
+// serve is the main function of a peer process. It serves the queue until
 // SIGTERM. With Hold, "finish" on its input has it finish every task it runs,
 // in the order of their tokens, whether they are still its own or not.
-func child(config string) {
-	var c childConfig
-	if err := json.Unmarshal([]byte(config), &c); err != nil {
-		panic(err)
-	}
+func serve(c childConfig) {
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
 	p, err := worqr.Open(c.URL, &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
@@ -161,7 +153,7 @@ func spawn(t testing.TB, c childConfig) process {
 func launch(t testing.TB, c childConfig) process {
 	t.Helper()
 	c.URL = redistest.Worker(t, c.URL, c.Prefix)
-	return process{crash.Launch[report](t, childEnv, c)}
+	return process{crash.Launch[report](t, c)}
 }
 
 // next takes the next report, which must be of the given kind.

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/child"
 )
 
 // A fleet is the peers of one arena as the driver sees them. Each member has a
@@ -29,15 +28,12 @@ type fleet struct {
 
 // A member is one peer process.
 type member struct {
+	*child.Process[string]
 	slot    int
 	name    string
-	cmd     *exec.Cmd
-	in      io.WriteCloser
 	asleep  bool
 	serving chan struct{} // closed when it serves
 	calm    chan struct{} // closed when it enqueues nothing any more
-	exited  chan struct{} // closed when it has ended
-	err     error         // how; read after exited
 	killed  atomic.Bool
 }
 
@@ -58,8 +54,8 @@ func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time
 	for _, m := range f.members {
 		select {
 		case <-said(m):
-		case <-m.exited:
-			return fmt.Errorf("peer %s ended by itself: %v; see %s", m.name, m.err, f.log(m.name))
+		case <-m.Exited:
+			return fmt.Errorf("peer %s ended by itself: %v; see %s", m.name, m.Err, f.log(m.name))
 		case <-late:
 			return fmt.Errorf("waited %v for peer %s %s; see %s", most, m.name, what, f.log(m.name))
 		}
@@ -76,53 +72,30 @@ func (f *fleet) spawn(slot int) error {
 	spec.Name = fmt.Sprintf("p%02d.%d", slot, f.count)
 	var before []string
 	spec.URL, before = f.place(slot)
-	encoded, err := json.Marshal(spec)
-	if err != nil {
-		return fmt.Errorf("start a peer: %w", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("start a peer: %w", err)
-	}
 	log, err := os.Create(f.log(spec.Name))
 	if err != nil {
 		return fmt.Errorf("start a peer: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the peer has its own
-	line := append(before, self)
-	m := &member{
-		slot: slot, name: spec.Name, cmd: exec.Command(line[0], line[1:]...),
-		serving: make(chan struct{}), calm: make(chan struct{}), exited: make(chan struct{}),
-	}
-	m.cmd.Env = append(os.Environ(), peerEnv+"="+string(encoded), "GOMAXPROCS=2")
-	m.cmd.Stderr = log
-	m.cmd.SysProcAttr = redisserver.DieWithParent()
-	out, err := m.cmd.StdoutPipe()
-	if err == nil {
-		m.in, err = m.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = m.cmd.Start()
-	}
+	p, err := child.Start[string](context.Background(), child.Options{Config: spec, Env: []string{"GOMAXPROCS=2"}, Before: before, Errors: log})
 	if err != nil {
-		return fmt.Errorf("start a peer: %w", err)
+		return err
 	}
+	m := &member{Process: p, slot: slot, name: spec.Name, serving: make(chan struct{}), calm: make(chan struct{})}
 	f.members[slot] = m
-	go m.hear(out)
+	go m.hear()
 	return nil
 }
 
-func (m *member) hear(out io.Reader) {
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		switch lines.Text() {
+func (m *member) hear() {
+	for said := range m.Reports {
+		switch said {
 		case sayServing:
 			close(m.serving)
 		case sayCalm:
 			close(m.calm)
 		}
 	}
-	m.err = m.cmd.Wait()
-	close(m.exited)
 }
 
 func (f *fleet) say(op string, m *member, note string) {
@@ -134,15 +107,14 @@ func (f *fleet) kill(slot int, note string) {
 	m := f.members[slot]
 	m.killed.Store(true)
 	f.say(opKill, m, note)
-	_ = m.cmd.Process.Kill() // or it has ended, which end notices
-	<-m.exited
+	m.Kill() // or it has ended, which end notices
 }
 
 // stop has the peer of a slot stand still.
 func (f *fleet) stop(slot int) {
 	m := f.members[slot]
 	f.say(opStop, m, "")
-	_ = m.cmd.Process.Signal(syscall.SIGSTOP) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGSTOP) // or it has ended, which end notices
 	m.asleep = true
 }
 
@@ -152,7 +124,7 @@ func (f *fleet) resume(slot int) {
 	if !m.asleep {
 		return
 	}
-	_ = m.cmd.Process.Signal(syscall.SIGCONT) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGCONT) // or it has ended, which end notices
 	m.asleep = false
 	f.say(opCont, m, "")
 }
@@ -171,7 +143,7 @@ func (m *member) serves() bool {
 func (f *fleet) replace(slot int) error {
 	m := f.members[slot]
 	f.say(opTerm, m, "")
-	_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGTERM) // or it has ended, which end notices
 	f.left = append(f.left, m)
 	return f.spawn(slot)
 }
@@ -180,7 +152,7 @@ func (f *fleet) replace(slot int) error {
 func (f *fleet) quiet() error {
 	for slot := range f.members {
 		f.resume(slot)
-		_, _ = fmt.Fprintln(f.members[slot].in, sayCalm) // if it is gone, await tells
+		_ = f.members[slot].Tell(sayCalm) // if it is gone, await tells
 	}
 	return f.await("to be calm", func(m *member) <-chan struct{} { return m.calm }, 2*time.Minute)
 }
@@ -191,15 +163,16 @@ func (f *fleet) quiet() error {
 func (f *fleet) end() (complaints []string) {
 	for _, m := range f.members {
 		f.say(opTerm, m, "")
-		_ = m.cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+		_ = m.Signal(syscall.SIGTERM) // or it has ended
 	}
 	late := time.After(time.Minute)
 	for i, m := range slices.Concat(f.left, f.members) {
 		select {
-		case <-m.exited:
-			farewell := i < len(f.left) && m.cmd.ProcessState.ExitCode() == 1
-			if m.err != nil && !m.killed.Load() && !farewell {
-				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.name, m.err, f.log(m.name)))
+		case <-m.Exited:
+			exit, _ := errors.AsType[*exec.ExitError](m.Err)
+			farewell := i < len(f.left) && exit != nil && exit.ExitCode() == 1
+			if m.Err != nil && !m.killed.Load() && !farewell {
+				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.name, m.Err, f.log(m.name)))
 			}
 		case <-late:
 			complaints = append(complaints, fmt.Sprintf("peer %s did not end within a minute; see %s", m.name, f.log(m.name)))
@@ -213,8 +186,7 @@ func (f *fleet) end() (complaints []string) {
 func (f *fleet) destroy() {
 	for _, m := range slices.Concat(f.left, f.members) {
 		if m != nil {
-			_ = m.cmd.Process.Kill() // or it has ended
-			<-m.exited
+			m.Kill()
 		}
 	}
 }

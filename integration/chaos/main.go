@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/internal/child"
 )
 
 // campaigns are the kinds of run.
@@ -33,8 +35,8 @@ var campaigns = map[string]func(options) *report{
 }
 
 func main() {
-	if encoded := os.Getenv(peerEnv); encoded != "" {
-		os.Exit(peerMain(encoded))
+	if spec, given := child.Given[peerSpec](); given {
+		os.Exit(peerMain(spec))
 	}
 	var o options
 	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")

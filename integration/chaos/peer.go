@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -21,11 +20,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// peerEnv names the environment variable by which this program, started once
-// more, is told to be a peer.
-const peerEnv = "WORQR_CHAOS_PEER"
-
-// A peerSpec says what a peer in a process of its own does.
+// A peerSpec says what a peer in a process of its own does: this program, started once more.
 type peerSpec struct {
 	Name   string // its own, and that of its journal
 	URL    string
@@ -60,13 +55,8 @@ const (
 )
 
 // peerMain is the main function of a peer, which serves until SIGTERM.
-func peerMain(encoded string) int {
-	var spec peerSpec
-	err := json.Unmarshal([]byte(encoded), &spec)
-	if err == nil {
-		err = runPeer(spec)
-	}
-	if err != nil {
+func peerMain(spec peerSpec) int {
+	if err := runPeer(spec); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -119,7 +109,7 @@ func (c *chaotic) identify(ctx context.Context) {
 	go func() {
 		for ; ctx.Err() == nil && !c.serves(ctx); time.Sleep(100 * time.Millisecond) { // between two looks
 		}
-		fmt.Println(sayServing)
+		fmt.Printf("%q\n", sayServing)
 	}()
 	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
 		if now := c.peer.WorkerID(); now != id {
@@ -268,7 +258,7 @@ func (c *chaotic) produce(ctx context.Context) {
 		}
 	}
 	cancels.Wait()
-	fmt.Println(sayCalm)
+	fmt.Printf("%q\n", sayCalm)
 }
 
 // patience is how long a call waits for Redis at most.

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
 func TestMain(m *testing.M) {
-	if encoded := os.Getenv(peerEnv); encoded != "" {
-		os.Exit(peerMain(encoded))
+	if spec, given := child.Given[peerSpec](); given {
+		os.Exit(peerMain(spec))
 	}
 	os.Exit(m.Run())
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 var update = flag.Bool("update", false, "write the table in README.md")
 
 func TestMain(m *testing.M) {
-	if c := os.Getenv(victimEnv); c != "" {
+	if c, given := child.Given[config](); given {
 		play(c)
 		return
 	}

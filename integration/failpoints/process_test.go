@@ -19,7 +19,7 @@ type process struct {
 // launch starts a victim.
 func launch(t *testing.T, c config) process {
 	t.Helper()
-	return process{crash.Launch[report](t, victimEnv, c), t}
+	return process{crash.Launch[report](t, c), t}
 }
 
 // next takes the next report, which must be of the given kind.

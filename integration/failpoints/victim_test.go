@@ -16,10 +16,6 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// The test binary runs itself again as the victim, with its configuration in
-// this variable.
-const victimEnv = "WORQR_TEST_VICTIM"
-
 // A config says what the victim does.
 type config struct {
 	URL, Prefix, Scenario string
@@ -53,9 +49,7 @@ type victim struct {
 }
 
 // play is the main function of the victim.
-func play(text string) {
-	var c config
-	check(json.Unmarshal([]byte(text), &c))
+func play(c config) {
 	v := &victim{ctx: context.Background(), lines: make(chan string, 10)}
 	v.gate = &gate{verdict: make(chan bool, 1), over: make(chan struct{}), reached: func(commands []command) {
 		v.say(report{What: "reached", Commands: commands})
@@ -79,7 +73,7 @@ func play(text string) {
 	v.await("go")
 	v.gate.arm(s.wire, c.Place, 0, c.Times)
 	err := s.call(v)
-	text = ""
+	text := ""
 	if err != nil {
 		text = err.Error()
 	}

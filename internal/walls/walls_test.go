@@ -26,6 +26,7 @@ const module = "github.com/worqr/worqr"
 var below = map[string][]string{
 	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/store"},
 	"internal/capacity":    {},
+	"internal/child":       {"internal/redisserver"},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store"},

@@ -1,0 +1,124 @@
+// Package child starts this program once more, in a process that tests, campaigns and
+// measurements can kill. What it is to do stands in its environment. It reports in JSON on
+// its output, and is told lines on its input.
+package child
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/worqr/worqr/internal/redisserver"
+)
+
+// A Process is a running process, which reports R.
+type Process[R any] struct {
+	Reports chan R        // closed when it has ended
+	Exited  chan struct{} // closed then, too
+	Err     error         // how it ended; to be read then
+
+	cmd  *exec.Cmd
+	in   io.Writer
+	said bytes.Buffer // its error output
+}
+
+// Options are how a process starts.
+type Options struct {
+	Config any       // what it is to do: Given returns it there
+	Env    []string  // more of its environment
+	Before []string  // a command that starts it, such as one that changes the namespace
+	Errors io.Writer // where its error output goes; nil: Said has it
+	Begun  func()    // is called when it has reported something, or has ended; may be nil
+}
+
+// variable is that of the environment which has the Config.
+const variable = "WORQR_CHILD"
+
+// Start starts a process, which ends with ctx and with this process at the latest.
+func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	config, err := json.Marshal(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	line := append(slices.Clone(o.Before), self)
+	p := &Process[R]{cmd: exec.CommandContext(ctx, line[0], line[1:]...), Reports: make(chan R, 10_000), Exited: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), variable+"="+string(config)), o.Env...)
+	if p.cmd.Stderr = o.Errors; o.Errors == nil {
+		p.cmd.Stderr = &p.said
+	}
+	p.cmd.SysProcAttr = redisserver.DieWithParent()
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		p.in, err = p.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	go p.hear(out, o.Begun)
+	return p, nil
+}
+
+func (p *Process[R]) hear(out io.Reader, begun func()) {
+	if begun == nil {
+		begun = func() {}
+	}
+	begun = sync.OnceFunc(begun)
+	for d := json.NewDecoder(out); ; begun() {
+		var r R
+		if d.Decode(&r) != nil { // a kill may cut off a line
+			break
+		}
+		p.Reports <- r
+	}
+	begun()
+	p.Err = p.cmd.Wait()
+	close(p.Reports)
+	close(p.Exited)
+}
+
+// Given returns the Config with which this process was started, if it was so.
+func Given[C any]() (config C, given bool) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return config, false
+	}
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		panic(err) // Start has written it
+	}
+	return config, true
+}
+
+// Said is its error output. It may be read once the process has ended.
+func (p *Process[R]) Said() string { return strings.TrimSpace(p.said.String()) }
+
+// PID is its number.
+func (p *Process[R]) PID() int { return p.cmd.Process.Pid }
+
+// Tell says a line to the process.
+func (p *Process[R]) Tell(line string) error {
+	_, err := io.WriteString(p.in, line+"\n")
+	return err
+}
+
+// Signal sends it a signal.
+func (p *Process[R]) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Kill kills it, and returns when it is dead.
+func (p *Process[R]) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.Exited
+}
