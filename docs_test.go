@@ -230,10 +230,7 @@ func TestDocsProducer(t *testing.T) {
 			defer peer.Close()
 			q := peer.Queue("emails")
 			got := make(chan string, 10)
-			q.Handle(func(_ context.Context, t *worqr.Task) error {
-				got <- string(t.Payload)
-				return nil
-			}, nil)
+			q.Handle(tell(got), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			ran := make(chan error, 1)
 			go func() { ran <- peer.Run(ctx) }()

@@ -60,6 +60,7 @@ var (
 	sha            = peertest.Sha
 	stats          = peertest.Stats
 	take           = peertest.Take
+	tell           = peertest.Tell
 	tells          = peertest.Tells
 	told           = peertest.Told
 	verbs          = peertest.Verbs

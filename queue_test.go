@@ -155,10 +155,7 @@ func TestPauseWithDueTasks(t *testing.T) {
 	p := open(t, worqr.Options{Lease: time.Minute})
 	q := p.Queue("q")
 	got := make(chan string, 10)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1})
+	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	run(t, p)
 	eventually(t, "it is idle", func() bool { return stats(t, q).IdleWorkers == 1 })
 	is.NoErr(q.Pause(ctx))

@@ -121,10 +121,7 @@ func TestRunWithoutRedis(t *testing.T) {
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
 	got := make(chan string, 1)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
-		return nil
-	}, nil)
+	q.Handle(tell(got), nil)
 	is.True(q.Enqueue(t.Context(), []byte("a")) != nil)
 	stop := run(t, p)
 	server.Restart(t)

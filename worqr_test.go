@@ -22,10 +22,7 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := p.Queue("q")
 	got := make(chan string, 300)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1})
+	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	stop := run(t, p)
 	var want []string
 	for i := range 100 { // one, and many
@@ -48,10 +45,7 @@ func TestDefaults(t *testing.T) {
 	defer p.Close()
 	q := p.Queue("q")
 	got := make(chan string, 1)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
-		return nil
-	}, nil)
+	q.Handle(tell(got), nil)
 	stop := run(t, p)
 	must(t, q.Enqueue(t.Context(), []byte("hello")))
 	is.Equal(receive(t, got, 1), []string{"hello"})
@@ -80,10 +74,7 @@ func TestExistingPool(t *testing.T) {
 			p := worqr.New(pool(redistest.Worker(t, redistest.URL(), prefix)), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 			defer p.Close()
 			got := make(chan string, 1)
-			p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-				got <- string(t.Payload)
-				return nil
-			}, nil)
+			p.Queue("q").Handle(tell(got), nil)
 			stop := run(t, p)
 			for i := range 10 {
 				enqueue(t, p.Queue("q"), fmt.Sprint(i))

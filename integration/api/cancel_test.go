@@ -299,10 +299,7 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	opts := worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond}
 	p := link.Open(t, opts)
 	began := make(chan string, 10)
-	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
-		began <- string(task.Payload)
-		return nil
-	}, nil)
+	p.Queue("q").Handle(tell(began), nil)
 	run(t, p)
 	idle(t, p.Queue("q"), 1)
 	q := working(t, openAt(t, server.URL(), opts), "q") // who fails it
@@ -400,7 +397,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	enqueue(t, oq, "a") // its wake is not heard
 	options := worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond}
 	must(t, q.SetOptions(&options)) // has it look
-	eventually(t, "it is taken", func() bool { return queueStats(t, oq).Running == 1 })
+	eventually(t, "it is taken", func() bool { return stats(t, oq).Running == 1 })
 	sure(oq.Cancel(t.Context(), []byte("a")))(t)
 	link.Deafen(false)
 	link.Cut()

@@ -145,10 +145,7 @@ func TestClockHearsOfAll(t *testing.T) {
 			p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 			q := p.Queue("q")
 			got := make(chan string, 10)
-			q.Handle(func(_ context.Context, t *worqr.Task) error {
-				got <- string(t.Payload)
-				return nil
-			}, nil)
+			q.Handle(tell(got), nil)
 			run(t, p)
 			eventually(t, "it is idle", func() bool { return stats(t, q).IdleWorkers == 1 })
 			soon := &worqr.PutOptions{At: time.Now().Add(700 * time.Millisecond)}

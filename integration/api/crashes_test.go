@@ -60,10 +60,7 @@ func TestMaxCrashes(t *testing.T) {
 				// What stands behind it is not held up, and is itself.
 				enqueue(t, q, "behind")
 				got := make(chan string, 10)
-				q.Handle(func(_ context.Context, t *worqr.Task) error {
-					got <- string(t.Payload)
-					return nil
-				}, &worqr.HandleOptions{MaxCrashes: c.max})
+				q.Handle(tell(got), &worqr.HandleOptions{MaxCrashes: c.max})
 				stop := run(t, p)
 				if c.crashes == 0 {
 					is.Equal(sorted(receive(t, got, 2)), []string{"a", "behind"})

@@ -23,7 +23,7 @@ func TestManyGoBackInOrder(t *testing.T) {
 	enqueue(t, q, all...)
 	stop := run(t, p)
 	receive(t, slow.starts, 1)
-	eventually(t, "it holds many", func() bool { return queueStats(t, q).Running == 2501 })
+	eventually(t, "it holds many", func() bool { return stats(t, q).Running == 2501 })
 	stop()
 	if got := waiting(t, q); !slices.Equal(got, all) {
 		at := 0

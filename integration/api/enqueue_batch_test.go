@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -107,12 +106,10 @@ func TestCheckBesideBatch(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	for _, cmd := range [][]any{
+	redistest.DoAll(t, c, [][]any{
 		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
 		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
-	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-	}
+	})
 	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
 	report := sure(doctor.Repair(t.Context(), about))(t)
 	is.True(report.OK())
@@ -151,11 +148,9 @@ func TestEnqueueOfManyWhenFull(t *testing.T) {
 // accepted plants a batch that was committed, and whose producer has died.
 func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payloads ...string) {
 	t.Helper()
-	for _, args := range [][]any{
+	redistest.DoAll(t, c, [][]any{
 		append([]any{"LPUSH", prefix + ":batch:{q}:" + id}, anys(payloads)...), {"ZADD", prefix + ":batches:{q}", number, id},
-	} {
-		redistest.Do(t, c, args[0].(string), args[1:]...)
-	}
+	})
 }
 
 func anys(all []string) (as []any) {
@@ -250,9 +245,7 @@ func TestDamagedBatch(t *testing.T) {
 		accepted(t, c, prefix, "gone", 1, "x")
 		accepted(t, c, prefix, "overwritten", 2, "x")
 		accepted(t, c, prefix, "whole", 3, "a", "b", "c")
-		for _, args := range [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}} {
-			redistest.Do(t, c, args[0].(string), args[1:]...)
-		}
+		redistest.DoAll(t, c, [][]any{{"DEL", prefix + ":batch:{q}:gone"}, {"SET", prefix + ":batch:{q}:overwritten", "foreign"}})
 	}
 	plant()
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
@@ -354,18 +347,15 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
-	url := redistest.Worker(t, redistest.URL(), prefix)
-	p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.DialURL(url)
-		return &heldConn{Conn: c, holds: func(_ string, args []any) <-chan struct{} {
+	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second}, func(c through) redis.Conn {
+		return &heldConn{through: c, holds: func(_ string, args []any) <-chan struct{} {
 			if len(args) < 5 || args[4] != any(prefix+":batches:{q}") { // its last key
 				return nil
 			}
 			hauls <- true
 			return stalled
-		}}, err
-	}}, &worqr.Options{Prefix: prefix, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)})
-	defer p.Close()
+		}}
+	})
 	defer close(stalled)
 	must(t, p.StartWorker(t.Context()))
 	must(t, p.Queue("q").StartWork(t.Context()))

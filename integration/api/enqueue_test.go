@@ -76,7 +76,7 @@ func TestEnqueueAfterLongQueue(t *testing.T) {
 
 // A heldConn is a connection that keeps some replies back.
 type heldConn struct {
-	redis.Conn
+	through
 	holds func(command string, args []any) <-chan struct{} // until when a reply is kept; nil: not at all
 
 	mu    sync.Mutex        // subscriptions are read and written at once
@@ -108,10 +108,6 @@ func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
 
-func (c *heldConn) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
-	return redis.DoWithTimeout(c.Conn, d, command, args...)
-}
-
 // A yesConn is a connection without a Redis: whatever it's asked, the answer is 1.
 type yesConn struct{}
 
@@ -132,7 +128,7 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		stalled, asked := make(chan struct{}), 0
-		conn := &heldConn{Conn: yesConn{}, holds: func(command string, _ []any) <-chan struct{} {
+		conn := &heldConn{through: through{Conn: yesConn{}}, holds: func(command string, _ []any) <-chan struct{} {
 			if command != "SADD" {
 				return nil
 			}

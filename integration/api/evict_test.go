@@ -95,16 +95,10 @@ func TestThousandDie(t *testing.T) {
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	starts := make(chan string, workers)
-	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 16})
+	p.Queue("q").Handle(tell(starts), &worqr.HandleOptions{Concurrency: 16})
 	run(t, p)
 	q := p.Queue("q")
-	eventually(t, "it has joined", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == 1
-	})
+	eventually(t, "it has joined", func() bool { s := stats(t, q); return s.Workers == 1 })
 	time.Sleep(4 * time.Second) // until it may judge
 	dead(t, redistest.Dial(t, server.URL()), "p", "q", 3*time.Second, workers)
 	beats := func() int { return redistest.Calls(t, redistest.Dial(t, server.URL()), "pexpire") }

@@ -210,7 +210,7 @@ func FuzzFaults(f *testing.F) {
 			}
 		}
 		eventually(t, "all have ended", func() bool {
-			s := queueStats(t, near.Queue("q"))
+			s := stats(t, near.Queue("q"))
 			return s.Waiting+s.Scheduled+s.Running+s.Failed == 0
 		})
 	})

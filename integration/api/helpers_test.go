@@ -21,6 +21,7 @@ type (
 	journal = peertest.Journal
 	said    = peertest.Said
 	tamper  = peertest.Tamper
+	through = peertest.Through
 )
 
 var (
@@ -56,6 +57,7 @@ var (
 	open           = peertest.Open
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
+	openThrough    = peertest.OpenThrough
 	panics         = peertest.Panics
 	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
@@ -69,6 +71,7 @@ var (
 	sorted         = peertest.Sorted
 	stats          = peertest.Stats
 	take           = peertest.Take
+	tell           = peertest.Tell
 	tells          = peertest.Tells
 	told           = peertest.Told
 	verbs          = peertest.Verbs

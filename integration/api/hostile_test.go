@@ -151,14 +151,12 @@ func TestHostileKeys(t *testing.T) {
 	q := p.Queue("q")
 	idle(t, q, 1)
 	for _, r := range rubbish() {
-		for _, cmd := range [][]any{
+		redistest.DoAll(t, c, [][]any{
 			{"SADD", prefix + ":registry", r}, {"SADD", prefix + ":workers", r},
 			{"HSET", prefix + ":worker:" + r, "queues", r, "started", r, "pid", r},
 			{"ZADD", prefix + ":idle:{q}", "1", r},
 			{"LPUSH", prefix + ":queues:{q}", r},
-		} {
-			redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-		}
+		})
 	}
 	receive(t, starts, len(rubbish()))
 	var names []string

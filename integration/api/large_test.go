@@ -41,10 +41,7 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
 	large, small := working(t, other, "large"), other.Queue("small")
 	idle(t, small, 1)
-	eventually(t, "the other looks as well", func() bool {
-		s, err := large.Stats(t.Context())
-		return err == nil && s.Workers == 2 && s.IdleWorkers == 1
-	})
+	eventually(t, "the other looks as well", func() bool { s := stats(t, large); return s.Workers == 2 && s.IdleWorkers == 1 })
 	link.Narrow(rate)
 	put := time.Now()
 	is.NoErr(large.Enqueue(t.Context(), make([]byte, size)))
@@ -93,9 +90,7 @@ func TestLargeTaskEnds(t *testing.T) {
 	for range 5 {
 		is.NoErr(q.Enqueue(t.Context(), payload))
 		task := sure(q.StartTask(t.Context()))(t)
-		for _, cmd := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", 0}, {"SLOWLOG", "RESET"}} {
-			redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-		}
+		redistest.DoAll(t, c, [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", 0}, {"SLOWLOG", "RESET"}})
 		task.Result = result
 		is.NoErr(task.Finish(t.Context()))
 		best = min(best, slowest(t, c))
@@ -173,34 +168,17 @@ func TestLargestTask(t *testing.T) {
 // A brittle is a connection that ends instead of a reply which tells of more than its
 // limit, as some proxies do.
 type brittle struct {
-	redis.Conn
+	through
 	limit int
 }
 
 func (b brittle) ReceiveWithTimeout(d time.Duration) (any, error) {
 	v, err := redis.ReceiveWithTimeout(b.Conn, d)
-	if err == nil && weightOf(v) > b.limit {
+	if err == nil && weight(v) > b.limit {
 		_ = b.Conn.Close()
 		return nil, io.EOF
 	}
 	return v, err
-}
-
-func (b brittle) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
-	return redis.DoWithTimeout(b.Conn, d, name, args...)
-}
-
-// weightOf is how many bytes of strings a reply has.
-func weightOf(reply any) (n int) {
-	switch v := reply.(type) {
-	case []byte:
-		return len(v)
-	case []any:
-		for _, e := range v {
-			n += weightOf(e)
-		}
-	}
-	return n
 }
 
 // A task whose payload does not reach its worker is to fail, and Redis refuses that. It
@@ -212,12 +190,8 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is.NoErr(q.EnqueueUnique(t.Context(), payload))
 	put(t, q, "k", string(payload)+"k", nil)
 	redistest.Do(t, redistest.Conn(t), "SET", prefix+":failed:schedule:{q}", "foreign")
-	url := redistest.Worker(t, redistest.URL(), prefix)
-	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		c, err := redis.DialURLContext(ctx, url)
-		return brittle{c, 256 << 10}, err
-	}}, &worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-	t.Cleanup(func() { _ = p.Close() })
+	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond},
+		func(c through) redis.Conn { return brittle{c, 256 << 10} })
 	worker := working(t, p, "q")
 	_, err := worker.StartTasks(t.Context(), 2)
 	is.True(err != nil)

@@ -23,7 +23,7 @@ func TestHugeOptions(t *testing.T) {
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	done := make(chan string, 10)
-	q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil },
+	q.Handle(tell(done),
 		&worqr.HandleOptions{Concurrency: math.MaxInt})
 	run(t, p)
 	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: math.MaxInt})) // there is not as much memory

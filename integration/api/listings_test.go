@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -19,7 +18,7 @@ import (
 
 // A tap is a connection that calls back before each exchange, and knows the largest.
 type tap struct {
-	redis.Conn
+	through
 	flush func()
 	bytes *int // received since the last flush
 	most  *int
@@ -40,10 +39,7 @@ func (t tap) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return v, err
 }
 
-func (t tap) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
-	return redis.DoWithTimeout(t.Conn, d, command, args...)
-}
-
+// weight is how many bytes of strings a reply has.
 func weight(v any) (n int) {
 	switch v := v.(type) {
 	case []byte:
@@ -61,11 +57,7 @@ func tapped(t *testing.T, url, prefix string, flush func()) (p *worqr.Peer, most
 	t.Helper()
 	bytes := new(int)
 	most = new(int)
-	p = worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.DialURL(url)
-		return tap{c, flush, bytes, most}, err
-	}}, &worqr.Options{Prefix: prefix})
-	t.Cleanup(func() { _ = p.Close() })
+	p = openThrough(t, url, worqr.Options{Prefix: prefix}, func(c through) redis.Conn { return tap{c, flush, bytes, most} })
 	return p, most
 }
 
@@ -255,7 +247,7 @@ func TestAllFailedEnds(t *testing.T) {
 
 // A scale is a connection that knows how much was asked and answered at a time.
 type scale struct {
-	redis.Conn
+	through
 	words, elements, inner *atomic.Int64 // of a command, of a reply, of an array in one
 }
 
@@ -275,10 +267,6 @@ func (s scale) ReceiveWithTimeout(d time.Duration) (any, error) {
 		}
 	}
 	return reply, err
-}
-
-func (s scale) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
-	return redis.DoWithTimeout(s.Conn, d, command, args...)
 }
 
 func atLeast(most *atomic.Int64, n int) {
@@ -316,11 +304,9 @@ func TestPages(t *testing.T) {
 
 	url := redistest.Doctor(t, redistest.URL(), prefix)
 	s := scale{words: new(atomic.Int64), elements: new(atomic.Int64), inner: new(atomic.Int64)}
-	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		c, err := redis.DialURLContext(ctx, url)
-		return scale{c, s.words, s.elements, s.inner}, err
-	}}, &worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-	defer p.Close()
+	p := openThrough(t, url, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c through) redis.Conn {
+		return scale{c, s.words, s.elements, s.inner}
+	})
 	q = p.Queue("q")
 	for _, look := range []struct {
 		name string

@@ -85,26 +85,6 @@ func TestLostReplies(t *testing.T) {
 	nothingLeftAt(t, server, "p", "q", ":queues:{q}", ":worker:"+p.WorkerID(), ":workers", ":once:{q}:nonce", ":once:{q}:second")
 }
 
-// The same under handlers: every task finishes exactly once.
-func TestLostRepliesOfHandlers(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p"})
-	starts, _ := counting(t, p, "q", nil)
-	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	idle(t, q, 1)
-	for range 30 {
-		lost := link.LoseReplyTo("p:working:{q}:")
-		enqueue(t, q, numbers("", 10)...)
-		<-lost
-	}
-	receive(t, starts, 300)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 300 })
-	is.Equal(len(starts), 0)
-	is.Equal(p.Stats().TakenOver, int64(0))
-}
-
 // Redis has lost writes: what the worker has acknowledged is to be acknowledged
 // again, and a process that it has ended is held again. The worker has since been
 // told of later cancels, and tokens have gone on.

@@ -283,10 +283,7 @@ func TestHandleWithoutRun(t *testing.T) {
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	started := make(chan string, 10)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
+	q.Handle(tell(started), &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
 	enqueue(t, q, "a")
 	is.NoErr(p.StartWorker(t.Context()))
 	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid))

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -89,7 +88,7 @@ func TestEvictionPolicyForbidden(t *testing.T) {
 
 // Dated is a connection to a Redis that says it is of some version.
 type dated struct {
-	redis.Conn
+	through
 	version string
 }
 
@@ -103,10 +102,6 @@ func (c dated) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return v, err
 }
 
-func (c dated) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
-	return redis.DoWithTimeout(c.Conn, d, name, args...)
-}
-
 // A peer does not start on a Redis that lacks what its scripts call: it would join,
 // start nothing and give nothing back. Of what says nothing of its age it takes the
 // best; Valkey says for which Redis it stands.
@@ -118,12 +113,7 @@ func TestRedisIsTooOld(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			is := parallel(t)
 			prefix := redistest.Prefix(t)
-			url := redistest.Worker(t, redistest.URL(), prefix)
-			peer := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) {
-				c, err := redis.DialURL(url)
-				return dated{c, version}, err
-			}}, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
-			defer peer.Close()
+			peer := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix}, func(c through) redis.Conn { return dated{c, version} })
 			for range 2 {
 				err := peer.StartWorker(t.Context())
 				if !refused {

@@ -49,12 +49,7 @@ func (g *valve) warm(t *testing.T, q *worqr.Queue) {
 		enqueue(t, q, numbers("warm", 1000)...)
 	}
 	eventually(t, "all ran through", func() bool { return g.through.Load() == before+5000 })
-	eventually(t, "all is stored", func() bool { return queueStats(t, q).Running == 0 })
-}
-
-func queueStats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
-	t.Helper()
-	return sure(q.Stats(t.Context()))(t)
+	eventually(t, "all is stored", func() bool { return stats(t, q).Running == 0 })
 }
 
 // holds is how many tasks the peer holds on the queue q.
@@ -76,10 +71,7 @@ func TestAhead(t *testing.T) {
 		p := openAt(t, server.URL(), worqr.Options{})
 		q := p.Queue("q")
 		order := make(chan string, n)
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			order <- string(t.Payload)
-			return nil
-		}, &worqr.HandleOptions{Concurrency: 1})
+		q.Handle(tell(order), &worqr.HandleOptions{Concurrency: 1})
 		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
 		enqueue(t, q, all...)
 		stop := run(t, p)
@@ -87,7 +79,7 @@ func TestAhead(t *testing.T) {
 			t.Error("they did not start in their order")
 		}
 		calls := redistest.Calls(t, conn, "evalsha")
-		eventually(t, "all is stored", func() bool { return queueStats(t, q).Running == 0 })
+		eventually(t, "all is stored", func() bool { return stats(t, q).Running == 0 })
 		stop()
 		t.Logf("%d calls for %d tasks", calls, n)
 		return calls < n/4
@@ -229,7 +221,7 @@ func TestPrefetch(t *testing.T) {
 	receive(t, slow.starts, 2)
 	eventually(t, "it holds five", func() bool { return holds(t, prefix, p) == 5 })
 	stop()
-	is.Equal(queueStats(t, q).Waiting, 10)
+	is.Equal(stats(t, q).Waiting, 10)
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "0")
 	is.Equal(p.Stats().Stopped, int64(2))
 }
@@ -262,7 +254,7 @@ func TestAheadShared(t *testing.T) {
 		}
 	}
 	eventually(t, "all ran", func() bool { return through() == total })
-	eventually(t, "nothing is left", func() bool { s := queueStats(t, q); return s.Running+s.Waiting == 0 })
+	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s.Running+s.Waiting == 0 })
 	is.Equal(through(), total)
 }
 
@@ -362,7 +354,7 @@ func TestMoreConcurrencyTakesReady(t *testing.T) {
 	enqueue(t, q, numbers("", 5)...)
 	run(t, p)
 	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return queueStats(t, q).Running == 5 })
+	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5, Prefetch: 4}))
 	deadline := time.After(3 * time.Second)
 	for i := range 4 {
@@ -394,7 +386,7 @@ func TestLessPrefetchGoesBack(t *testing.T) {
 	enqueue(t, q, numbers("", 5)...)
 	run(t, a)
 	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return queueStats(t, q).Running == 5 })
+	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1, Prefetch: -1}))
 	run(t, b)
 	defer func() {
@@ -467,7 +459,7 @@ func TestOneCrashBuriesAhead(t *testing.T) {
 	g.shut.Store(false)
 	g.release <- struct{}{}
 	n := 0
-	eventually(t, "all others ran", func() bool { s := queueStats(t, q); return s.Workers == 1 && s.Waiting+s.Running == 0 })
+	eventually(t, "all others ran", func() bool { s := stats(t, q); return s.Workers == 1 && s.Waiting+s.Running == 0 })
 	for range each(t, q.Failed(t.Context())) {
 		n++
 	}

@@ -12,39 +12,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Several Puts on a key that runs and ends: only what they made of each other.
-func TestPutSeveralTimesOnRunning(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	q := working(t, open(t, worqr.Options{}), "q")
-	hour := time.Now().Add(time.Hour)
-	put(t, q, "key", "old", nil)
-	task := take(t, q)
-	put(t, q, "key", "first", &worqr.PutOptions{At: hour})
-	put(t, q, "key", "second", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
-	put(t, q, "key", "third", &worqr.PutOptions{KeepPayload: true, At: hour.Add(-30 * time.Minute), Reschedule: worqr.RescheduleIfEarlier})
-	is.NoErr(task.Finish(ctx))
-	waits := func(payload string, at time.Time, retries int) {
-		t.Helper()
-		s := scheduled(t, q)
-		is.Equal(len(s), 1)
-		is.Equal(string(s[0].Payload), payload)
-		is.True(near(s[0].DueAt, at))
-		is.Equal(s[0].Retries, retries)
-	}
-	waits("second", hour.Add(-30*time.Minute), 0)
-	put(t, q, "key", "again", nil)
-	task = take(t, q)
-	put(t, q, "key", "blocked", nil)
-	removed := sure(q.RemoveKey(ctx, "key"))(t) // and its rules
-	is.True(removed)
-	is.NoErr(task.Retry(ctx, time.Hour))
-	waits("again", time.Now().Add(time.Hour), 1)
-	put(t, q, "key", "", nil)
-	is.Equal(len(scheduled(t, q)), 1)
-	is.Equal(string(take(t, q).Payload), "")
-}
-
 // The same with handlers: what is put while they run runs after, and never two
 // at once.
 func TestPutOnHandled(t *testing.T) {
@@ -132,56 +99,6 @@ func TestPutOnHandled(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A handler that puts its own key again has it done periodically.
-func TestPeriodic(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	const period = 30 * time.Millisecond
-	ticks := make(chan time.Time, 100)
-	var running, twice, n atomic.Int64
-	var stops []func()
-	var q *worqr.Queue
-	for range 2 {
-		p := open(t, worqr.Options{Prefix: prefix})
-		q = p.Queue("q")
-		mine := q
-		q.Handle(func(ctx context.Context, t *worqr.Task) error {
-			if running.Add(1) > 1 {
-				twice.Add(1)
-			}
-			defer running.Add(-1)
-			ticks <- time.Now()
-			if n.Add(1) >= 10 {
-				return nil
-			}
-			if err := mine.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: time.Now().Add(period)}); err != nil {
-				return worqr.Permanent(err)
-			}
-			if n.Load() == 5 {
-				return errors.New("no") // goes on all the same, when it was to
-			}
-			return nil
-		}, &worqr.HandleOptions{Backoff: func(int) time.Duration { return time.Hour }})
-		stops = append(stops, run(t, p))
-	}
-	put(t, q, "periodic", "tick", nil)
-	all := receive(t, ticks, 10)
-	for i := 1; i < len(all); i++ {
-		if d := all[i].Sub(all[i-1]); d < period {
-			t.Errorf("a tick after %v", d)
-		}
-	}
-	eventually(t, "the last has ended", func() bool { return stats(t, q).Running == 0 })
-	is.Equal(twice.Load(), int64(0))
-	for _, stop := range stops {
-		stop()
-	}
-	is.Equal(len(ticks), 0)
-	is.Equal(len(failed(t, q)), 0)
-	nothingLeft(t, prefix, "q")
-	is.NoErr(ctx.Err())
 }
 
 // The same key in two queues of a peer is two things.

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -29,10 +28,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	tap := redistest.Dial(t, server.URL())
 	redistest.Do(t, tap, "MONITOR")
 	sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), old))(t)
-	eventually(t, "the worker is back", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == 1 && p.WorkerID() != old
-	})
+	eventually(t, "the worker is back", func() bool { s := stats(t, q); return s.Workers == 1 && p.WorkerID() != old })
 	redistest.Do(t, redistest.Dial(t, server.URL()), "ECHO", "over")
 	for {
 		line := sure(redis.String(tap.Receive()))(t)
@@ -120,7 +116,7 @@ type player struct {
 
 // A turnstile is a connection of a player, which waits there before each call.
 type turnstile struct {
-	redis.Conn
+	through
 	of    *player
 	calls bool
 }
@@ -143,24 +139,12 @@ func (s *turnstile) Flush() error {
 	return s.Conn.Flush()
 }
 
-func (s *turnstile) ReceiveWithTimeout(d time.Duration) (any, error) {
-	return redis.ReceiveWithTimeout(s.Conn, d)
-}
-
-func (s *turnstile) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
-	return redis.DoWithTimeout(s.Conn, d, command, args...)
-}
-
 // playerOf returns a player with a peer that is connected.
 func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *player {
 	t.Helper()
 	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
-	url := redistest.Worker(t, redistest.URL(), prefix)
-	a.peer = worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		c, err := redis.DialURLContext(ctx, url)
-		return &turnstile{Conn: c, of: a}, err
-	}}, &worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-	t.Cleanup(func() { _ = a.peer.Close() })
+	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour},
+		func(c through) redis.Conn { return &turnstile{through: c, of: a} })
 	sure(a.peer.Queue("q").Len(t.Context()))(t)
 	return a
 }
@@ -273,21 +257,8 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// A peer takes off the roster whom somebody else has found dead and did not live
-// to strike off.
-func TestRosterIsPruned(t *testing.T) {
-	t.Parallel()
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
-	redistest.Do(t, c, "SADD", prefix+":workers", "long dead")
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	must(t, p.StartWorker(t.Context()))
-	eventually(t, "it is off the roster", func() bool {
-		return sure(redis.Int(c.Do("SCARD", prefix+":workers")))(t) == 1 // the peer itself
-	})
-}
-
-// When Redis does not let it, it tries again.
+// A peer takes off the roster whom somebody else has found dead and did not live to strike
+// off. When Redis does not let it, it tries again.
 func TestRosterIsPrunedLater(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

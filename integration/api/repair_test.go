@@ -42,10 +42,7 @@ func TestRepairRuns(t *testing.T) {
 	is.True(report.OK())
 	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
 	got := make(chan string, 400)
-	doctor.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		got <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1})
+	doctor.Queue("q").Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	run(t, doctor)
 	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
 }

@@ -223,14 +223,12 @@ func TestStrayOfBusyQueue(t *testing.T) {
 		})
 	}
 	c := redistest.Conn(t)
-	for _, cmd := range [][]any{
+	redistest.DoAll(t, c, [][]any{
 		{"LPUSH", prefix + ":process:{q}:stray", "first"},
 		{"ZADD", prefix + ":working:{q}:" + p.WorkerID(), 1, "stray"},
 		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
 		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
-	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-	}
+	})
 	put(t, q, "key", "second", nil)
 	is.Equal(receive(t, keyed, 1), []string{"second"})
 	is.Equal(p.Stats().TakenOver, int64(0)) // of what it knew
@@ -274,7 +272,7 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 			enqueue(t, q, numbers("t", 20)...)
 			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
 			done := make(chan string, 100)
-			q.Handle(func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }, &worqr.HandleOptions{Concurrency: 4})
+			q.Handle(tell(done), &worqr.HandleOptions{Concurrency: 4})
 			run(t, p)
 			receive(t, done, 20)
 			eventually(t, "all others are finished", func() bool { return p.Stats().Finished == 20 })

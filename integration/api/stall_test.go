@@ -39,10 +39,7 @@ func TestRedisStall(t *testing.T) {
 		peers = append(peers, p)
 	}
 	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == 3
-	})
+	eventually(t, "all are there", func() bool { s := stats(t, q); return s.Workers == 3 })
 	tasks := numbers("", 12)
 	enqueue(t, q, tasks...)
 	is.Equal(sorted(receive(t, starts, 12)), tasks)
@@ -139,18 +136,12 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	var peers []*worqr.Peer
 	for range 4 {
 		p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: lease})
-		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-			starts <- string(t.Payload)
-			return nil
-		}, nil)
+		p.Queue("q").Handle(tell(starts), nil)
 		run(t, p)
 		peers = append(peers, p)
 	}
 	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Workers == len(peers)
-	})
+	eventually(t, "all are there", func() bool { s := stats(t, q); return s.Workers == len(peers) })
 	cuts := time.NewTicker(2 * time.Second)
 	defer cuts.Stop()
 	cut := func() { <-cuts.C; link.Cut() }

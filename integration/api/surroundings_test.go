@@ -70,12 +70,10 @@ func TestCheckForbidden(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	conn := redistest.Dial(t, server.URL())
-	for _, command := range [][]any{
+	redistest.DoAll(t, conn, [][]any{
 		{"ACL", "SETUSER", "narrow", "on", ">secret", "~p:*", "&p_*", "+@all", "-@dangerous", "-@admin"},
 		{"LPUSH", "p:process:{q}:p1", "a"},
-	} {
-		redistest.Do(t, conn, command[0].(string), command[1:]...)
-	}
+	})
 	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	report := sure(p.Check(t.Context(), nil))(t)
 	is.True(!report.OK())

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // MatchingAny returns what any of the patterns matches.
@@ -23,10 +25,7 @@ func Contents(t testing.TB, files ...string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := redistest.Sure(os.ReadFile(f))(t)
 		all.Write(b)
 	}
 	return all.String()

@@ -87,10 +87,7 @@ func OpenAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	p, err := worqr.Open(redistest.Worker(t, url, opts.Prefix), &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := redistest.Sure(worqr.Open(redistest.Worker(t, url, opts.Prefix), &opts))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }

@@ -28,14 +28,7 @@ type Tamper struct {
 func (p *Tamper) Open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	t.Helper()
 	opts.Drain = cmp.Or(opts.Drain, time.Second)
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	url := redistest.Worker(t, p.Url, opts.Prefix)
-	peer := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		c, err := redis.DialURLContext(ctx, url)
-		return &Tampered{Conn: c, of: p}, err
-	}}, &opts)
-	t.Cleanup(func() { _ = peer.Close() })
-	return peer
+	return OpenThrough(t, redistest.Worker(t, p.Url, opts.Prefix), opts, func(c Through) redis.Conn { return &Tampered{Through: c, of: p} })
 }
 
 // Hold waits until a channel is closed. In the end nothing is held.
@@ -47,7 +40,7 @@ func Hold(t testing.TB, until <-chan struct{}) {
 }
 
 type Tampered struct {
-	redis.Conn
+	Through
 	of *Tamper
 
 	mu   sync.Mutex
@@ -125,6 +118,29 @@ func (c *Tampered) flush(late []Call) error {
 	return c.Conn.Flush()
 }
 
-func (c *Tampered) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+// Through is a connection to be embedded in others, which change some of its methods.
+type Through struct{ redis.Conn }
+
+func (c Through) ReceiveWithTimeout(d time.Duration) (any, error) {
+	return redis.ReceiveWithTimeout(c.Conn, d)
+}
+
+func (c Through) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
 	return redis.DoWithTimeout(c.Conn, d, name, args...)
+}
+
+// OpenThrough returns a peer that works through other connections: what wrap makes of those
+// to the URL.
+func OpenThrough(t testing.TB, url string, opts worqr.Options, wrap func(Through) redis.Conn) *worqr.Peer {
+	t.Helper()
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(Through{c}), nil
+	}}, &opts)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Held serves a queue with handlers that run until their context ends, and
@@ -43,10 +44,7 @@ func Wait(t testing.TB, report *worqr.CancelReport) {
 func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration, n int) {
 	t.Helper()
 	key := func(kind string) string { return prefix + ":" + kind + ":{" + queue + "}" }
-	now, err := redis.Int64s(c.Do("TIME"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := redistest.Sure(redis.Int64s(c.Do("TIME")))(t)
 	deadline := now[0]*1000 + now[1]/1000 + 2*lease.Milliseconds()/3
 	for i := range n {
 		w, p := fmt.Sprintf("dead%05d", i), fmt.Sprintf("process%05d", i)
@@ -61,12 +59,8 @@ func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration,
 			}
 		}
 	}
-	if err := c.Send("INCRBY", key("token"), n); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Do(""); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, c.Send("INCRBY", key("token"), n))
+	redistest.Do(t, c, "")
 }
 
 // Counting serves a queue and reports when each task started.
@@ -77,6 +71,14 @@ func Counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions)
 		return nil
 	}, o)
 	return starts, Run(t, p)
+}
+
+// Tell is a handler that says which payloads it's given.
+func Tell(started chan<- string) worqr.Handler {
+	return func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		return nil
+	}
 }
 
 // Idle waits until n workers of the queue are idle.

@@ -32,15 +32,8 @@ const rules = "docs/security.md"
 // follow the name.
 func Rule(t testing.TB, role, prefix string) []string {
 	t.Helper()
-	text, err := readRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule, err := parseRule(text, role, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rule
+	text := Sure(readRules())(t)
+	return Sure(parseRule(text, role, prefix))(t)
 }
 
 // readRules reads the document, which is in a parent of the package under test.
@@ -119,10 +112,7 @@ func serving(t testing.TB, rawURL, role, name, prefix string) string {
 	if _, err := c.Do("PING"); err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 		return rawURL
 	}
-	as, err := user(t, c, u, name, Rule(t, role, prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	as := Sure(user(t, c, u, name, Rule(t, role, prefix)))(t)
 	if rawURL == shared {
 		workers.Lock()
 		workers.names = append(workers.names, name)
@@ -139,15 +129,8 @@ const workerName = "worker-"
 // administer.
 func As(t testing.TB, rawURL, role, prefix string) string {
 	t.Helper()
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	as, err := user(t, Dial(t, rawURL), u, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return as
+	u := Sure(url.Parse(rawURL))(t)
+	return Sure(user(t, Dial(t, rawURL), u, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix)))(t)
 }
 
 // user makes a user of that name and rule, and returns the URL as which it connects.

@@ -30,10 +30,7 @@ type Link struct {
 // NewLink returns a link to the address.
 func NewLink(t testing.TB, to string) *Link {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	link := &Link{to: to, listener: l, conns: map[net.Conn]bool{}}
 	link.wg.Go(link.accept)
 	t.Cleanup(func() {

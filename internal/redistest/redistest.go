@@ -108,10 +108,7 @@ func Conn(t testing.TB) redis.Conn { return Dial(t, shared) }
 // Dial returns a connection that is closed in the end.
 func Dial(t testing.TB, url string) redis.Conn {
 	t.Helper()
-	c, err := redis.DialURL(url, redis.DialReadTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := Sure(redis.DialURL(url, redis.DialReadTimeout(time.Minute)))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -121,10 +118,7 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 	t.Helper()
 	var keys []string
 	for cursor := "0"; ; {
-		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", prefix+":*", "COUNT", 10000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := Sure(redis.Values(c.Do("SCAN", cursor, "MATCH", prefix+":*", "COUNT", 10000)))(t)
 		var some []string
 		if _, err := redis.Scan(reply, &cursor, &some); err != nil {
 			t.Fatal(err)
@@ -156,9 +150,7 @@ func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if restricted() && !slices.Contains(args, "--requirepass") {
 		file := filepath.Join(t.TempDir(), "users.acl") // so that users outlive a restart
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, nil, 0o600))
 		args = append(slices.Clone(args), "--aclfile", file)
 	}
 	s, err := start(args)
@@ -224,25 +216,19 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 // Pause stops the server, which keeps its connections and answers nobody.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
-	if err := Pause(s.cmd.Process); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Pause(s.cmd.Process))
 }
 
 // Resume lets a paused server go on.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	if err := Resume(s.cmd.Process); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Resume(s.cmd.Process))
 }
 
 // Signal sends the server a signal.
 func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.cmd.Process.Signal(sig))
 }
 
 // Kill kills the server.
@@ -254,9 +240,7 @@ func (s *Server) Kill() {
 // Restart starts a killed server again on the same port.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	if err := s.launch(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.launch())
 }
 
 func (s *Server) stop() {
@@ -267,10 +251,7 @@ func (s *Server) stop() {
 // Calls returns how often a command was called since CONFIG RESETSTAT.
 func Calls(t testing.TB, c redis.Conn, command string) int {
 	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := Sure(redis.String(c.Do("INFO", "commandstats")))(t)
 	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
 	calls, _, _ := strings.Cut(rest, ",")
 	n, _ := strconv.Atoi(calls) // it was never called

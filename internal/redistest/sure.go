@@ -47,3 +47,18 @@ func Parallel(t *testing.T) *is.I {
 	t.Parallel()
 	return is.New(t)
 }
+
+// DoAll carries out commands, each of which must succeed.
+func DoAll(t testing.TB, c redis.Conn, commands [][]any) {
+	t.Helper()
+	for _, command := range commands {
+		Do(t, c, command[0].(string), command[1:]...)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -59,38 +59,27 @@ func (a *Authority) Client(t testing.TB) tls.Certificate {
 // sign returns a new certificate and its key; without a parent it is signed by itself.
 func (a *Authority) sign(t testing.TB, c, parent *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := Sure(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	c.SerialNumber = big.NewInt(time.Now().UnixNano())
 	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
 	signer := a.key
 	if parent == nil {
 		parent, signer = c, key
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := Sure(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer))(t)
 	return cert, key
 }
 
 // write writes a certificate and its key into files.
 func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile string) {
 	t.Helper()
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := Sure(x509.MarshalECPrivateKey(key))(t)
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for file, block := range map[string]*pem.Block{
 		certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: der},
 	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	return certFile, keyFile
 }
