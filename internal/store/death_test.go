@@ -125,9 +125,9 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const size, tasks = 1 << 20, 10
 	for name, c := range map[string]struct {
-		keyed, named bool
-		each         int
-	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}} {
+		keyed, named, canceled bool
+		each                   int
+	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t, redistest.URL(), nil)
@@ -149,6 +149,10 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 				}
 			}
 			e.must(e.conn.Do("SET", e.q.Token(), tasks))
+			if c.canceled {
+				e.must(e.conn.Do("ZADD", e.q.Canceled(), tasks, digest(payload)))
+				e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "dead"))
+			}
 			held := func() int { return e.count("ZCARD", "working:dead") }
 			call := func() int {
 				before := held()

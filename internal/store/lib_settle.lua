@@ -299,7 +299,7 @@ local function give_back(working, id, token, died, later, digest)
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0))
   else
     -- One command that checks both keys before it changes either.
-    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT') --! guard returns-front side.2
+    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT') --! single side.1; guard returns-front side.2
     if type(moved) == 'table' then
       return nil
     end

@@ -308,7 +308,7 @@ for _ = 1, runs do
   end
 end
 if canceling and said > 0 and said <= token then --! look operand.2 bound.1
-  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! guard said-told; guard said-holder score
+  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
 end
 
 -- Who heard of a cancel is told its token; 0 when it is not on record, because it

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,7 +46,11 @@ func (s *Scripts) add(file, src string) error {
 		return err
 	}
 	s.Files[file] = src
-	for _, m := range marks(src) {
+	said := marks(src)
+	mutants = slices.DeleteFunc(mutants, func(m Mutant) bool {
+		return m.Class == sum && !slices.ContainsFunc(said, func(k mark) bool { return k.line == m.Line && k.class == sum })
+	})
+	for _, m := range said {
 		if err := s.heed(m, mutants); err != "" {
 			s.Wrong = append(s.Wrong, fmt.Sprintf("%s:%d: %s: %s", file, m.line, m.text, err))
 		}

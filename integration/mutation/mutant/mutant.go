@@ -22,7 +22,7 @@ const (
 	bound    Class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
 	clamp    Class = "clamp"    // math.min or math.max is one of its arguments
 	constant Class = "constant" // a number is one more; true is false
-	sum      Class = "sum"      // one side of + or - is left out
+	sum      Class = "sum"      // one side of + or - is left out, on lines with a mark of this class
 	score    Class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX or XX
 	side     Class = "side"     // the other end of a list
 	raised   Class = "raised"   // what redis.pcall hands back is raised as redis.call does

@@ -49,5 +49,7 @@ var Reasons = map[string]string{
 	"long":     "It goes at once, and only has to be too long for a list.",
 	"twice":    "The same is written once more.",
 	"denied":   "It is refused only to a user without the rule of who checks; then the payload is read.",
+	"single":   "A process has one payload.",
+	"holder":   "The same round takes whoever holds nothing out of the holders.",
 	"soon":     "What is to come is a millisecond away at least.",
 }
