@@ -202,7 +202,7 @@ func TestReentrant(t *testing.T) {
 				return 0
 			}
 			c.q.Handle(c.handle, &worqr.HandleOptions{
-				Concurrency: 3, MaxRetries: 1, Grace: time.Second, Backoff: backoff,
+				Concurrency: 3, MaxRetries: 1, Grace: time.Minute, Backoff: backoff,
 				OnFailed: func(_ context.Context, t *worqr.Task) error {
 					c.each("OnFailed", string(t.Payload), t)
 					return nil
@@ -233,7 +233,7 @@ func TestReentrant(t *testing.T) {
 			link.Cut()
 			c.quiet("cut")
 			for i := range 5 {
-				is.NoErr(c.q.SetOptions(&worqr.HandleOptions{Concurrency: 1 + i%3, MaxRetries: 1, Grace: time.Second, Backoff: backoff}))
+				is.NoErr(c.q.SetOptions(&worqr.HandleOptions{Concurrency: 1 + i%3, MaxRetries: 1, Grace: time.Minute, Backoff: backoff}))
 				is.NoErr(c.p.SetCapacity(i))
 				enqueue(t, q, "fail")
 			}
