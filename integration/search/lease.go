@@ -2,7 +2,10 @@ package search
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // Who is dead, and who may say so, is a matter of time, so it is searched apart
@@ -18,7 +21,8 @@ type leases struct {
 	peers                int
 	flickers             bool // faults may follow one another before all have got a beat through
 	stalls, jumps, falls uint8
-	without              guard
+	without              spec.Guard
+	looked               map[looking]looking
 }
 
 var clockworks = []leases{
@@ -67,7 +71,7 @@ type beat struct {
 	age   int8
 }
 
-func (l *leases) has(g guard) bool { return g != l.without }
+func (l *leases) has(g spec.Guard) bool { return g != l.without }
 
 func (l *leases) start() clockwork {
 	c := clockwork{stalls: l.stalls, jumps: l.jumps, falls: l.falls}
@@ -145,10 +149,10 @@ func (l *leases) next(c clockwork, give func(move[clockwork])) {
 
 // send is the first half of worker.beat.
 func (l *leases) send(p *heart) {
-	if p.last > 2 && p.steady != unseen && l.has(gapEndsSteady) {
+	if p.last > 2 && p.steady != unseen && l.has(spec.GapEndsSteady) {
 		p.steady = 0
 	}
-	judge := p.steady >= steady || !l.has(judgeSteady)
+	judge := p.steady >= steady || !l.has(spec.JudgeSteady)
 	p.beat = beat{there: true, judge: judge, until: p.ahead + 1}
 }
 
@@ -158,40 +162,74 @@ func (l *leases) arrive(c *clockwork, w int) {
 	b := p.beat
 	lapsed := l.beats(c, w, b)
 	p.beat, p.beaten, p.heard, p.last, p.ahead = beat{}, true, true, b.age, b.age
-	if lapsed && l.has(lapseEndsSteady) || p.steady == unseen {
+	if lapsed && l.has(spec.LapseEndsSteady) || p.steady == unseen {
 		p.steady = b.age
 	}
 }
 
-// beats is beat.lua.
+// A looking is a beat, and all that it depends on.
+type looking struct {
+	member            [maxWorkers]bool
+	deadline, suspect [maxWorkers]int8
+	worker            int
+	judge             bool
+	until             int8
+}
+
+// beats has a beat arrive: a tick is a millisecond there.
 func (l *leases) beats(c *clockwork, w int, b beat) (lapsed bool) {
 	c.silent = false
-	if !c.member[w] {
-		return false
+	before := looking{c.member, c.deadline, c.suspect, w, b.judge, b.until}
+	after, known := l.looked[before]
+	if !known {
+		after = l.look(before)
+		l.looked[before] = after
 	}
-	lapsed = c.deadline[w] == 0
-	c.deadline[w], c.suspect[w] = deadline, unseen
-	judge := b.judge && (b.until >= 0 || !l.has(judgeUntil)) && !(lapsed && l.has(lapsedJudges))
 	for v := range l.peers {
-		if c.member[v] && c.deadline[v] == 0 && c.suspect[v] == unseen {
-			c.suspect[v] = grace
-			if !l.has(graced) {
-				c.suspect[v] = 0
-			}
-		}
-		if c.suspect[v] != 0 {
-			continue
-		}
-		if c.deadline[v] > 0 {
-			c.suspect[v] = unseen
-		} else if judge {
-			c.member[v], c.suspect[v] = false, unseen
-			if !c.peers[v].dead {
-				c.wrong = falseDeath
-			}
+		if c.member[v] && !after.member[v] && !c.peers[v].dead {
+			c.wrong = falseDeath
 		}
 	}
+	lapsed = c.member[w] && c.deadline[w] == 0
+	c.member, c.deadline, c.suspect = after.member, after.deadline, after.suspect
 	return lapsed
+}
+
+// look is what Redis has after a beat.
+func (l *leases) look(is looking) looking {
+	s, workers, suspects := spec.New(), zset{}, zset{}
+	s.Without(l.without)
+	for v := range l.peers {
+		switch at := ms + float64(is.deadline[v]); {
+		case !is.member[v]:
+		case at == ms:
+			workers[workerID(v)] = ms - 1 // it has lapsed
+		default:
+			workers[workerID(v)] = at
+		}
+		if is.suspect[v] != unseen {
+			suspects[workerID(v)] = ms + float64(is.suspect[v])
+		}
+	}
+	put(s, queue.Workers(), workers)
+	put(s, queue.Suspects(), suspects)
+	args := values{"worker": {workerID(is.worker)}, "lease": {strconv.Itoa(deadline)}, "grace": {strconv.Itoa(grace)}}
+	if is.judge {
+		args["judge"] = []string{strconv.Itoa(int(ms) + int(is.until))}
+	}
+	s.Call("beat", keysOf("beat"), argsOf("beat", args), now)
+	workers, _ = s.Get(queue.Workers()).(zset)
+	suspects, _ = s.Get(queue.Suspects()).(zset)
+	for v := range l.peers {
+		at, member := workers[workerID(v)]
+		is.member[v], is.deadline[v] = member, int8(max(at-ms, 0))
+		mark, suspected := suspects[workerID(v)]
+		is.suspect[v] = unseen
+		if suspected {
+			is.suspect[v] = int8(mark - ms)
+		}
+	}
+	return is
 }
 
 // tick has time go by for all.

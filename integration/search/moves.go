@@ -1,13 +1,21 @@
 package search
 
+import "github.com/worqr/worqr/integration/spec"
+
 // A model is the protocol within a scope, with one of its guards taken away or
 // none.
 type model struct {
-	scope   scope
-	without guard
+	scope    scope
+	without  spec.Guard
+	codec    *codec
+	outcomes map[asked]outcome
 }
 
-func (m *model) has(g guard) bool { return g != m.without }
+func newModel(sc scope, without spec.Guard) *model {
+	return &model{sc, without, newCodec(&sc, without), map[asked]outcome{}}
+}
+
+func (m *model) has(g spec.Guard) bool { return g != m.without }
 
 func (m *model) start() state {
 	s := state{left: m.scope.faults}
@@ -35,15 +43,11 @@ func (m *model) next(s state, give func(move[state])) {
 		try("the copy %d arrives", [3]int{i + 1}, 1, false, func(t *state) bool {
 			r := t.late[i]
 			t.late[i] = request{}
-			switch r.kind {
-			case toStep:
-				m.step(t, r)
-			case toJoin:
-				m.join(t, r)
-			case toLeave:
-				m.leave(t, r)
+			if r.kind == nothing {
+				return false
 			}
-			return r.kind != nothing
+			m.call(t, query{request: r})
+			return true
 		})
 	}
 	if int(s.left.produced) < len(m.scope.tasks) {
@@ -73,7 +77,7 @@ func (m *model) next(s state, give func(move[state])) {
 		})
 	}
 	try("somebody looks for the dead", [3]int{}, 0, false, func(t *state) bool {
-		m.sweep(t)
+		m.call(t, query{request: request{kind: toSweep}})
 		return true
 	})
 	for i := range s.redis.entry {
@@ -112,7 +116,7 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 		if s.left.lost > 0 {
 			try([2]string{"W%d: its round arrives, the answer is lost, it repeats the round", "W%d: its second round arrives, the answer is lost, it repeats that round"}[i], true, func(t *state, p *peer) bool {
 				t.left.lost--
-				m.step(t, e.request)
+				m.call(t, query{request: e.request})
 				p.flight[i].repeated = true
 				return true
 			})
@@ -172,7 +176,7 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 	case leaving:
 		over := func(t *state, p *peer) bool {
 			m.parts(t, p, leaves)
-			if p.phase == away && !m.has(numbersRise) {
+			if p.phase == away && !m.has(spec.NumbersRise) {
 				p.number = 0
 			}
 			return true
@@ -188,7 +192,7 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 	}
 	if m.scope.lapses && mortal && (p.phase == working || p.phase == leaving) {
 		try("W%d beats", false, func(t *state, p *peer) bool {
-			if !m.beat(t, w) && p.phase == working {
+			if m.call(t, query{request: request{kind: toBeat, worker: uint8(w)}}).answered == refused && p.phase == working {
 				m.oust(t, w)
 			}
 			return true
@@ -212,7 +216,7 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 	}
 	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
 		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
-			m.fail(t, w)
+			m.call(t, query{request: request{kind: toFail, worker: uint8(w)}})
 			return true
 		})
 	}
@@ -222,7 +226,7 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 func (m *model) joins(s *state, p *peer, r request) bool {
 	s.past.since[r.worker] = r.number
 	p.asked = r.asked
-	switch m.join(s, r) {
+	switch m.call(s, query{request: r}).answered {
 	case granted:
 		*p = peer{phase: working, number: r.number, asked: r.asked, seen: s.redis.token, said: s.redis.token}
 	case refused:
@@ -233,10 +237,16 @@ func (m *model) joins(s *state, p *peer, r request) bool {
 
 // parts has a worker leave; who may have been failed is over.
 func (m *model) parts(s *state, p *peer, r request) {
-	switch m.leave(s, r) {
+	switch m.call(s, query{request: r}).answered {
 	case granted:
 		*p = peer{number: p.number}
 	case refused:
 		*p = peer{number: p.number, phase: ousted}
 	}
+}
+
+// produce makes the next task of the scope, as that says.
+func (m *model) produce(s *state) {
+	s.left.produced++
+	m.call(s, query{request: request{kind: toProduce}, task: s.left.produced})
 }

@@ -1,5 +1,7 @@
 package search
 
+import "github.com/worqr/worqr/integration/spec"
+
 // What a peer does by itself: internal/engine, cancel.go and
 // workerreg.go of the library.
 
@@ -65,7 +67,7 @@ func (m *model) sorted(ends [maxEnds]end, n int) [maxEnds]end {
 		return ends
 	}
 	a, b := ends[0], ends[1]
-	if a.verb == stop && (b.verb != stop || (a.token < b.token) == m.has(stopsNewestFirst)) {
+	if a.verb == stop && (b.verb != stop || (a.token < b.token) == m.has(spec.StopsNewestFirst)) {
 		ends[0], ends[1] = b, a
 	}
 	return ends
@@ -109,11 +111,11 @@ func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
 	for i := range p.held {
 		for name, token := range p.held[i].covered {
 			switch {
-			case token == 0 || !m.has(namedFirst):
+			case token == 0 || !m.has(spec.NamedFirst):
 			case n < mentions:
 				runs[i][name] = true
 				n++
-			case m.has(allNamed):
+			case m.has(spec.AllNamed):
 				said = min(said, p.held[i].token) // no cancel up to there covers it
 			}
 		}
@@ -181,7 +183,7 @@ func (s *state) requests(visit func(*request)) {
 func (m *model) arrive(s *state, w, lane int) {
 	p := &s.peers[w]
 	e := &p.flight[lane]
-	e.answer, e.sent = m.step(s, e.request), false
+	e.answer, e.sent = m.call(s, query{request: e.request}).answer, false
 	m.takeAll(s, w)
 }
 
@@ -258,7 +260,7 @@ func (m *model) restore(s *state, w int) {
 func (m *model) oust(s *state, w int) {
 	s.scatter(w)
 	s.peers[w] = peer{phase: ousted}
-	if !m.has(newID) {
+	if !m.has(spec.NewID) {
 		s.peers[w] = peer{}
 	}
 }

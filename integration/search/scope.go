@@ -3,6 +3,8 @@ package search
 import (
 	"fmt"
 	"strings"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A scope bounds a search: who is there, what is to be done, and what may
@@ -187,20 +189,20 @@ var scopes = []scope{
 type search struct {
 	name   string
 	bounds string
-	search func(without guard) finding
+	search func(without spec.Guard) finding
 }
 
 const limit = 5_000_000 // states
 
 func searches() (all []search) {
 	for _, sc := range scopes {
-		all = append(all, search{sc.name, sc.String(), func(without guard) finding {
-			return explore(&model{scope: sc, without: without}, limit)
+		all = append(all, search{sc.name, sc.String(), func(without spec.Guard) finding {
+			return explore(newModel(sc, without), limit)
 		}})
 	}
 	for _, l := range clockworks {
-		all = append(all, search{l.name, l.String(), func(without guard) finding {
-			l.without = without
+		all = append(all, search{l.name, l.String(), func(without spec.Guard) finding {
+			l.without, l.looked = without, map[looking]looking{}
 			return explore(&l, limit)
 		}})
 	}
@@ -213,8 +215,8 @@ func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{
 		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
-			"It takes four faults in the right order, and an old beat that comes just then.", func(without guard) finding {
-			storm.without = without
+			"It takes four faults in the right order, and an old beat that comes just then.", func(without spec.Guard) finding {
+			storm.without, storm.looked = without, map[looking]looking{}
 			return explore(&storm, limit)
 		}},
 	}

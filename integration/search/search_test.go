@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 var update = flag.Bool("update", false, "write the tables of README.md anew")
@@ -20,7 +22,7 @@ func TestScopes(t *testing.T) {
 	for i, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			f := s.search(noGuard)
+			f := s.search("")
 			t.Log(f)
 			if f.wrong != "" {
 				t.Fail()
@@ -33,33 +35,26 @@ func TestScopes(t *testing.T) {
 // TestGuards takes away one guard after the other. Each time the search has to find
 // what the table says.
 func TestGuards(t *testing.T) {
-	listed := map[guard]bool{}
-	rows := make([]string, len(removals))
+	rows := make([]string, len(spec.Removals))
 	t.Cleanup(func() { compare(t, "guards", rows) })
-	for i, r := range removals {
-		listed[r.guard] = true
-		t.Run(r.what, func(t *testing.T) {
+	for i, r := range spec.Removals {
+		t.Run(r.What, func(t *testing.T) {
 			t.Parallel()
-			f := searchOf(t, r.scope).search(r.guard)
+			f := searchOf(t, r.Scope).search(r.Guard)
 			t.Log(f)
 			var found, trace string
 			switch {
-			case r.spare == "" && f.wrong == "":
-				t.Fatalf("in the scope %q nothing is found without the guard", r.scope)
-			case r.spare != "" && f.wrong != "":
+			case r.Spare == "" && f.wrong == "":
+				t.Fatalf("in the scope %q nothing is found without the guard", r.Scope)
+			case r.Spare != "" && f.wrong != "":
 				t.Fatal("without the guard something is found, and the table says that nothing is")
-			case r.spare != "":
-				found, trace = "nothing: "+r.spare, fmt.Sprintf("all %d states", f.states)
+			case r.Spare != "":
+				found, trace = "nothing: "+r.Spare, fmt.Sprintf("all %d states", f.states)
 			default:
 				found, trace = f.wrong, f.way()
 			}
-			rows[i] = fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.where, r.what, found, r.scope, trace)
+			rows[i] = fmt.Sprintf("| `%s`: %s | %s | %s | %s |", r.Where, r.What, found, r.Scope, trace)
 		})
-	}
-	for g := noGuard + 1; g < guards; g++ {
-		if !listed[g] {
-			t.Errorf("guard %d is not in the table", g)
-		}
 	}
 }
 
@@ -69,7 +64,7 @@ func TestLimits(t *testing.T) {
 	var rows []string
 	for _, s := range beyond() {
 		t.Run(s.name, func(t *testing.T) {
-			f := s.search(noGuard)
+			f := s.search("")
 			t.Log(f)
 			if f.wrong == "" {
 				t.Fatal("nothing is found any more: promise it")
@@ -87,6 +82,25 @@ func (f finding) way() string {
 		steps = append(steps, s.what)
 	}
 	return strings.Join(steps, " → ")
+}
+
+// TestCodec puts what is in Redis into a keyspace, and reads the same from there.
+func TestCodec(t *testing.T) {
+	for _, sc := range scopes {
+		f := explore(codecs{newModel(sc, "")}, 5000)
+		if f.wrong != "" && !strings.HasPrefix(f.wrong, "the scope is too large") {
+			t.Errorf("%s: %v", sc.name, f)
+		}
+	}
+}
+
+type codecs struct{ *model }
+
+func (c codecs) wrong(s state) string {
+	if got := c.codec.read(c.codec.store(&s.redis), &s.redis, &query{}); got != s.redis {
+		return fmt.Sprintf("got %+v\nfrom %+v", got, s.redis)
+	}
+	return ""
 }
 
 // TestExplore finds the shortest way to what is wrong, and a state that has no way

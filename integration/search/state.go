@@ -1,5 +1,7 @@
 package search
 
+import "math/bits"
+
 // What is bounded: the search is of all that can happen within these.
 const (
 	maxWorkers = 3 // ids of workers
@@ -139,7 +141,7 @@ type end struct {
 	verb           verb
 }
 
-// A request is what a worker says to Redis.
+// A request is what somebody says to Redis, mostly a worker.
 type request struct {
 	kind   kind
 	worker uint8
@@ -159,6 +161,12 @@ const (
 	toStep
 	toJoin
 	toLeave
+	toBeat
+	toSweep
+	toFail
+	toProduce
+	toCancel
+	toCancelKey
 )
 
 // An answer is what a step says to its worker.
@@ -254,4 +262,40 @@ func workerOf(process uint8) int { return int(process-1) / maxSlots }
 func slotOf(process uint8) int   { return int(process-1) % maxSlots }
 func processOf(worker, slot int) uint8 {
 	return uint8(worker*maxSlots + slot + 1)
+}
+
+// Gaps are positions from which a cancel removed a payload: a bit each, the middle one
+// is 0.
+type gaps uint64
+
+const middle = 32
+
+func (g gaps) has(position int8) bool { return g&(1<<(middle+position)) != 0 }
+
+// below is how many there are below a position.
+func (g gaps) below(position int8) int8 {
+	return int8(bits.OnesCount64(uint64(g) & (1<<(middle+position) - 1)))
+}
+
+// from moves all gaps, so that a position becomes 0.
+func (g gaps) from(position int8) gaps {
+	if position < 0 {
+		return g << -position
+	}
+	return g >> position
+}
+
+// ahead is ahead_of: how many are in front of a position.
+func (l *lock) ahead(position int8) int8 {
+	return position - l.offset - l.gaps.below(position)
+}
+
+// holds says whether a worker has a process.
+func (s *state) holds(w int) bool {
+	for slot := range maxSlots {
+		if s.redis.process[processOf(w, slot)-1].token != 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -132,7 +132,7 @@ func (d *drawing) damage(s *scene) request {
 		{"ZADD", q.Schedule(), d.now + 700, entry},
 		{"ZADD", q.Contents(), 0, digest(payload) + ":" + entry},
 		{"ZADD", q.Holders(), d.IntN(20), worker},
-		{"ZADD", q.Stopping(), 0, stoppingAs(d.of(digest(payload), "k:x"), int64(1+d.IntN(6)), id)},
+		{"ZADD", q.Stopping(), 0, StoppingAs(d.of(digest(payload), "k:x"), int64(1+d.IntN(6)), id)},
 		{"ZADD", q.Gaps(), d.IntN(6), d.IntN(6)},
 		{"ZADD", q.Canceled(), 1 + d.IntN(12), d.of(digest(payload), entry)},
 		{"HSET", q.Rounds(), d.of("fence", worker), d.of("1", "5", "x")},

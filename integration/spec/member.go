@@ -198,7 +198,11 @@ func (q *queue) look(grace int64, judge bool) []any {
 	}
 	for _, r := range lapsed[from:min(len(lapsed), from+most)] {
 		if _, ok := q.score(q.suspects, r.name); !ok {
-			q.add(q.suspects, r.name, q.now+grace)
+			mark := q.now + grace
+			if !q.has(Graced) {
+				mark = q.now
+			}
+			q.add(q.suspects, r.name, mark)
 		}
 	}
 	more := len(lapsed) > max(noted, from+most)
@@ -311,8 +315,8 @@ func beat(q *queue, c store.Call) any {
 
 	found := []any{[]any{}, 0, 0, -1}
 	if !q.broken {
-		entitled := until >= q.now && until-q.now <= 2*grace
-		trusted := deadline >= float64(q.now) && (lease == 0 || deadline <= float64(q.now+lease))
+		entitled := until > 0 && (until >= q.now || !q.has(JudgeUntil)) && until-q.now <= 2*grace
+		trusted := (deadline >= float64(q.now) || !q.has(LapsedJudges)) && (lease == 0 || deadline <= float64(q.now+lease))
 		found = q.look(grace, entitled && trusted)
 		q.keepOffset()
 		q.trimLog()

@@ -277,7 +277,7 @@ func cancelKey(q *queue, c store.Call) any {
 	if token > 0 && held && q.has(KeyStops) && q.is(q.working+holder, "zset") {
 		if begun, ok := q.score(q.working+holder, process); ok {
 			if q.is(q.stopping, "zset") {
-				q.add(q.stopping, stoppingAs(entry, int64(begun), process), 0)
+				q.add(q.stopping, StoppingAs(entry, int64(begun), process), 0)
 			}
 			q.publish(q.wake+holder, "0")
 		}

@@ -205,7 +205,8 @@ func nameOf(name string) string {
 	return "p" + name
 }
 
-func stoppingAs(name string, token int64, id string) string {
+// StoppingAs is what says that a process runs though a cancel covers it.
+func StoppingAs(name string, token int64, id string) string {
 	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
 }
 

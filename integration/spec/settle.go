@@ -165,7 +165,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 				}
 			}
 			if q.has(EndsStopping) && q.is(q.stopping, "zset") {
-				q.remove(q.stopping, stoppingAs(name, token, id))
+				q.remove(q.stopping, StoppingAs(name, token, id))
 			}
 			if isKey(name) {
 				q.remove(q.canceled, name)

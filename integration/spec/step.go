@@ -220,7 +220,7 @@ func (r *round) hear(args *arguments, runs int64) {
 		name, id := args.word(), args.word()
 		begun, held := r.score(r.working, id)
 		if canceled, ok := r.score(r.canceled, name); held && ok && begun <= canceled && r.is(r.stopping, "zset") {
-			r.add(r.stopping, stoppingAs(name, int64(begun), id), 0)
+			r.add(r.stopping, StoppingAs(name, int64(begun), id), 0)
 		}
 	}
 	if !r.has(SaidTold) {

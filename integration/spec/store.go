@@ -107,6 +107,25 @@ func (s *Store) Get(key string) any {
 	return v.set
 }
 
+// Set has a key hold what Get then tells, for as long as nothing changes it.
+func (s *Store) Set(key string, v any) {
+	s.del(key)
+	switch v := v.(type) {
+	case string:
+		s.put(key, v)
+	case []string:
+		w := s.make(key, "list")
+		w.list = slices.Clone(v)
+		slices.Reverse(w.list)
+	case map[string]string:
+		s.make(key, "hash").hash = v
+	case map[string]float64:
+		s.make(key, "zset").zset = v
+	case map[string]bool:
+		s.make(key, "set").set = v
+	}
+}
+
 // Clone returns a copy.
 func (s *Store) Clone() *Store {
 	c := *s

@@ -1,0 +1,392 @@
+package search
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/internal/keys"
+)
+
+// A codec puts what the search knows of Redis into a keyspace, and reads it from there.
+//
+// Equal payloads are told apart by where they are in memory: the specification moves them,
+// and makes no new ones. A process or a worker is named by its number, and an entry of a
+// task that was tried again by its task; a new one by its process, until it is read.
+type codec struct {
+	scope    *scope
+	without  spec.Guard
+	payloads [maxTasks + 1]string
+	tasks    map[*byte]uint8
+	names    [2]string // of the cancels: of the payload, and of the key
+}
+
+const (
+	prefix  = "worqr"
+	theKey  = "k:key"
+	term    = 1000 // ms of a lease, and of what is to come later
+	deposit = 64   // the lowest token; fences are below
+)
+
+var (
+	queue = keys.NewSpace(prefix).Queue("q")
+	now   = time.UnixMilli(1_000_000)
+	ms    = float64(now.UnixMilli())
+)
+
+func newCodec(sc *scope, without spec.Guard) *codec {
+	c := &codec{scope: sc, without: without, tasks: map[*byte]uint8{}, names: [2]string{lane.Digest(string(sc.cancels)), theKey}}
+	for i, t := range sc.tasks {
+		payload := strings.Clone(string(t.payload))
+		c.payloads[i+1], c.tasks[unsafe.StringData(payload)] = payload, uint8(i+1)
+	}
+	return c
+}
+
+func (c *codec) task(payload string) uint8 {
+	t := c.tasks[unsafe.StringData(payload)]
+	if t == 0 {
+		panic("the specification has made a payload")
+	}
+	return t
+}
+
+func workerID(w int) string    { return "W" + strconv.Itoa(w) }
+func processID(p uint8) string { return fmt.Sprintf("p%02d", p) }
+func entryName(i int) string {
+	if i == 0 {
+		return theKey
+	}
+	return "r:t" + strconv.Itoa(i)
+}
+
+// numbered reads a name that ends in a number.
+func numbered(name, head string) int {
+	rest, ok := strings.CutPrefix(name, head)
+	n, err := strconv.Atoi(rest)
+	if !ok || err != nil {
+		panic(fmt.Sprintf("the search does not know %q", name))
+	}
+	return n
+}
+
+// entryOf is the number of an entry. One that the call has made is named by the process.
+func entryOf(name string, was *redis) int {
+	switch {
+	case name == theKey:
+		return 0
+	case strings.HasPrefix(name, "r:p"):
+		return int(was.process[numbered(name, "r:p")-1].task)
+	}
+	return numbered(name, "r:t")
+}
+
+func tokenText(t uint8) string { return strconv.Itoa(deposit + int(t)) }
+
+// tokenOf reads a token; what comes before all is 0.
+func tokenOf(score float64) uint8 { return uint8(max(score-deposit, 0)) }
+
+type (
+	hash = map[string]string
+	zset = map[string]float64
+)
+
+// store puts all into a keyspace.
+func (c *codec) store(r *redis) *spec.Store {
+	s := spec.New()
+	s.Clock = func() time.Time { return now }
+	s.Without(c.without)
+	s.Returns, s.Gaps = chunk, closes
+	if c.scope.pages {
+		s.Copies, s.Entries = 1, 1
+	}
+	s.Set(queue.Token(), tokenText(r.token))
+	var waiting []string
+	for _, t := range slices.Backward(r.waiting[:]) {
+		if t != 0 {
+			waiting = append(waiting, c.payloads[t])
+		}
+	}
+	if len(waiting) > 0 {
+		s.Set(queue.Waiting(), waiting)
+	}
+	c.putWorkers(s, r)
+	c.putEntries(s, r)
+	canceled, stopping := zset{}, zset{}
+	for name, token := range r.cancel {
+		if token > 0 {
+			canceled[c.names[name]] = float64(deposit + int(token))
+		}
+	}
+	for i, by := range r.stopping {
+		for name, token := range by {
+			if token > 0 {
+				stopping[spec.StoppingAs(c.names[name], deposit+int64(token), processID(uint8(i+1)))] = 0
+			}
+		}
+	}
+	put(s, queue.Canceled(), canceled)
+	put(s, queue.Stopping(), stopping)
+	if l := &r.lock; l.kind != nowhere {
+		s.Set(queue.Unique(), hash{"offset": strconv.Itoa(int(l.offset)), lane.Digest("u"): where(l)})
+		gaps := zset{}
+		for i := range int8(2 * middle) {
+			if at := i - middle; l.gaps.has(at) {
+				gaps[strconv.Itoa(int(at))] = float64(at)
+			}
+		}
+		put(s, queue.Gaps(), gaps)
+	}
+	return s
+}
+
+// put puts what is not empty under a key.
+func put[M ~map[string]V, V any](s *spec.Store, key string, m M) {
+	if len(m) > 0 {
+		s.Set(key, m)
+	}
+}
+
+func where(l *lock) string {
+	switch l.kind {
+	case onList:
+		return "w:" + strconv.Itoa(int(l.at))
+	case running:
+		return "p:" + processID(uint8(l.at))
+	}
+	return "e:" + entryName(int(l.at)-1)
+}
+
+// putWorkers puts who is there, and what they hold.
+func (c *codec) putWorkers(s *spec.Store, r *redis) {
+	workers, suspects, holders, rounds := zset{}, zset{}, zset{}, hash{}
+	var working [maxWorkers]zset
+	for w := range maxWorkers {
+		id := workerID(w)
+		switch r.member[w] {
+		case fresh:
+			workers[id] = ms + term
+		case lapsed:
+			workers[id] = ms - 1
+		}
+		switch r.suspect[w] {
+		case suspected:
+			suspects[id] = ms
+		case failed:
+			suspects[id] = 0
+		case parted:
+			suspects[id] = -1
+		}
+		if r.holder[w].there {
+			holders[id] = float64(deposit + int(r.holder[w].said))
+		}
+		if r.round[w] > 0 {
+			rounds[id], rounds["fence"] = strconv.Itoa(int(r.round[w])), strconv.Itoa(int(r.fence))
+		}
+		working[w] = zset{}
+	}
+	entries := hash{}
+	for i, p := range r.process {
+		id := processID(uint8(i + 1))
+		if p.token > 0 {
+			working[workerOf(uint8(i+1))][id] = float64(deposit + int(p.token))
+		}
+		if p.task > 0 {
+			s.Set(queue.Process(id), []string{c.payloads[p.task]})
+		}
+		if p.entry > 0 {
+			entries[id] = entryName(int(p.entry) - 1)
+		}
+	}
+	put(s, queue.Workers(), workers)
+	put(s, queue.Suspects(), suspects)
+	put(s, queue.Holders(), holders)
+	put(s, queue.Rounds(), rounds)
+	put(s, queue.Entries(), entries)
+	for w, held := range working {
+		put(s, queue.Working(workerID(w)), held)
+	}
+}
+
+// putEntries puts what is in the schedule, or runs out of it.
+func (c *codec) putEntries(s *spec.Store, r *redis) {
+	schedule, contents := zset{}, zset{}
+	for i, e := range r.entry {
+		name, about := entryName(i), hash{}
+		due := ms
+		switch {
+		case e.later:
+			due = ms + term
+		case e.score > 0:
+			due = float64(deposit + int(e.score))
+		}
+		if e.planned {
+			schedule[name] = due
+		}
+		if e.task > 0 {
+			payload := c.payloads[e.task]
+			contents[lane.Digest(payload)+":"+name] = 0
+			about = hash{"payload": payload, "due": strconv.Itoa(int(due)), "retries": "0", "crashes": "0"}
+		}
+		if e.process > 0 {
+			about["process"], about["tried"], about["died"] = processID(e.process), "0", "0"
+			about["holder"] = workerID(workerOf(e.process))
+		}
+		if e.task > 0 && e.process > 0 { // as put has said
+			time := strconv.Itoa(int(ms))
+			about["keep"], about["counts"], about["low"], about["high"] = strconv.Itoa(bit(e.keep)), "0", time, time
+		}
+		put(s, queue.Keyed(name), about)
+	}
+	put(s, queue.Schedule(), schedule)
+	put(s, queue.Contents(), contents)
+}
+
+func bit(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// read reads all from a keyspace, as a call has left it. What is counted is not read: how
+// often a task was tried, how many died holding it, how many a cancel has stopped. Nothing
+// that happens here depends on it. Nor does it on the name of a fence, which in Redis is a
+// token.
+func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
+	r.fence = was.fence
+	for _, key := range s.Keys() {
+		_, _, kind, of, _ := lane.Place(prefix+":", key)
+		switch v := s.Get(key).(type) {
+		case string:
+			if kind != "token" {
+				panic("the search does not know " + key)
+			}
+			n, _ := strconv.Atoi(v)
+			r.token = tokenOf(float64(n))
+		case []string:
+			c.readList(&r, kind, of, v)
+		case hash:
+			c.readHash(&r, was, kind, of, v)
+		case zset:
+			c.readSet(&r, was, kind, of, v)
+		}
+	}
+	if q.fences() && r.token > was.token {
+		r.fence, r.token = was.fence+1, was.token
+	}
+	for i := range r.entry {
+		if e := &r.entry[i]; e.process == 0 {
+			e.keep = false
+		}
+	}
+	return r
+}
+
+func (c *codec) readList(r *redis, kind, of string, v []string) {
+	switch {
+	case kind == "queues":
+		for i, payload := range v {
+			r.waiting[len(v)-1-i] = c.task(payload)
+		}
+	case kind == "process": // an id that was started twice, which is noted, has two
+		r.process[numbered(of, "p")-1].task = c.task(v[0])
+	default:
+		panic("the search does not know the list " + kind)
+	}
+}
+
+func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
+	switch kind {
+	case "cancel", "ledger":
+	case "rounds":
+		for id, n := range v {
+			if id != "fence" {
+				round, _ := strconv.Atoi(n)
+				r.round[numbered(id, "W")] = uint8(round)
+			}
+		}
+	case "entries":
+		for id, name := range v {
+			r.process[numbered(id, "p")-1].entry = uint8(1 + entryOf(name, was))
+		}
+	case "keyed":
+		e := &r.entry[entryOf(of, was)]
+		if payload, ok := v["payload"]; ok {
+			e.task = c.task(payload)
+			due, _ := strconv.ParseFloat(v["due"], 64)
+			e.later = due > ms
+			if due < ms {
+				e.score = tokenOf(due)
+			}
+			e.keep = v["keep"] == "1"
+		}
+		if id, ok := v["process"]; ok {
+			e.process = uint8(numbered(id, "p"))
+		}
+	case "unique":
+		l := &r.lock
+		l.offset = int8(numbered(v["offset"], ""))
+		switch kind, at, _ := strings.Cut(v[lane.Digest("u")], ":"); kind {
+		case "w":
+			l.kind, l.at = onList, int8(numbered(at, ""))
+		case "p":
+			l.kind, l.at = running, int8(numbered(at, "p"))
+		case "e":
+			l.kind, l.at = inEntry, int8(1+entryOf(at, was))
+		default:
+			panic("there is no lock")
+		}
+	default:
+		panic("the search does not know the hash " + kind)
+	}
+}
+
+func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
+	for name, score := range v {
+		switch kind {
+		case "workers":
+			r.member[numbered(name, "W")] = map[bool]lease{true: fresh, false: lapsed}[score >= ms]
+		case "suspects":
+			r.suspect[numbered(name, "W")] = map[float64]mark{0: failed, -1: parted}[score]
+			if score > 0 {
+				r.suspect[numbered(name, "W")] = suspected
+			}
+		case "holders":
+			r.holder[numbered(name, "W")] = holder{true, tokenOf(score)}
+		case "working":
+			id := uint8(numbered(name, "p"))
+			if workerOf(id) != numbered(of, "W") {
+				panic("somebody holds what another has started")
+			}
+			r.process[id-1].token = tokenOf(score)
+		case "schedule":
+			r.entry[entryOf(name, was)].planned = true
+		case "contents":
+		case "canceled":
+			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
+		case "stopping":
+			c.readStopping(r, name)
+		case "gaps":
+			r.lock.gaps |= 1 << (middle + int8(score))
+		default:
+			panic("the search does not know the set " + kind)
+		}
+	}
+}
+
+func (c *codec) readStopping(r *redis, member string) {
+	head, rest, _ := strings.Cut(member, ":")
+	token, id, _ := strings.Cut(rest, ":")
+	by := 0
+	if head[0] == 'k' {
+		by = 1
+	}
+	n, _ := strconv.Atoi(token)
+	r.stopping[numbered(id, "p")-1][by] = tokenOf(float64(n))
+}
