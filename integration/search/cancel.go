@@ -105,19 +105,18 @@ func (m *model) isOver(s *state, wait uint8) bool {
 	if token == 0 {
 		return true // nothing ran
 	}
-	lowest, _ := s.lowest()
-	return (name == 1 || lowest >= token || !m.has(spec.OverSaid)) && (!s.redis.stops(name, token) || !m.has(spec.OverStopped))
+	return (name == 1 || s.lowest() >= token || !m.has(spec.OverSaid)) && (!s.redis.stops(name, token) || !m.has(spec.OverStopped))
 }
 
 // lowest is up to which cancel all holders have said what they hold.
-func (s *state) lowest() (said uint8, anybody bool) {
+func (s *state) lowest() (said uint8) {
 	said = ^uint8(0)
 	for _, h := range s.redis.holder {
 		if h.there {
-			said, anybody = min(said, h.said), true
+			said = min(said, h.said)
 		}
 	}
-	return said, anybody
+	return said
 }
 
 // stops says whether something runs that a cancel up to a token covers, as far as

@@ -56,15 +56,10 @@ func (m *model) next(s state, give func(move[state])) {
 			return true
 		})
 	}
-	if s.left.cancels > 0 && !s.call.begun {
-		try("a cancel of the payload", [3]int{}, 0, true, func(t *state) bool {
-			t.left.cancels--
-			m.cancel(t)
-			return true
-		})
-	}
-	if s.call.begun {
-		try("the next page of the cancel", [3]int{}, 0, false, func(t *state) bool {
+	if first := !s.call.begun; !first || s.left.cancels > 0 {
+		format := map[bool]string{true: "a cancel of the payload", false: "the next page of the cancel"}[first]
+		try(format, [3]int{}, 0, first, func(t *state) bool {
+			t.left.cancels -= uint8(bit(first))
 			m.cancel(t)
 			return true
 		})
@@ -93,8 +88,11 @@ func (m *model) next(s state, give func(move[state])) {
 // there is somebody to do the work.
 func (m *model) survivor() int { return m.scope.workers - 1 }
 
+// trying gives a move of one worker, if the change can be made.
+type trying func(format string, fault bool, change func(*state, *peer) bool)
+
 // own gives what can happen to one worker.
-func (m *model) own(s state, w int, give func(move[state]), try func(string, bool, func(*state, *peer) bool)) {
+func (m *model) own(s state, w int, give func(move[state]), try trying) {
 	p := &s.peers[w]
 	mortal := w != m.survivor()
 	if p.phase == working {
@@ -105,6 +103,43 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 			give(move[state]{label{"W%d sends %v", [3]int{w + 1}, 1, r}, t.canonical(), false})
 		})
 	}
+	m.rounds(s, w, try)
+	m.memberships(s, w, try)
+	if m.scope.lapses && mortal && (p.phase == working || p.phase == leaving) {
+		try("W%d beats", false, func(t *state, p *peer) bool {
+			if m.call(t, query{request: request{kind: toBeat, worker: uint8(w)}}).answered == refused && p.phase == working {
+				m.oust(t, w)
+			}
+			return true
+		})
+	}
+	if p.phase != dead && p.phase != away && p.phase != ousted && mortal && s.left.crashes > 0 {
+		try("W%d dies", true, func(t *state, _ *peer) bool {
+			t.left.crashes--
+			t.crash(w)
+			return true
+		})
+	}
+	if m.scope.lapses && mortal {
+		try("the lease of W%d lapses", false, func(t *state, _ *peer) bool {
+			if t.redis.member[w] != fresh {
+				return false
+			}
+			t.redis.member[w] = lapsed
+			return true
+		})
+	}
+	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
+		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
+			m.call(t, query{request: request{kind: toFail, worker: uint8(w)}})
+			return true
+		})
+	}
+}
+
+// rounds gives what can happen to the rounds of a worker that are under way.
+func (m *model) rounds(s state, w int, try trying) {
+	p := &s.peers[w]
 	for i, e := range p.flight {
 		if !e.sent {
 			continue
@@ -137,6 +172,11 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 			})
 		}
 	}
+}
+
+// memberships gives how a worker comes and leaves.
+func (m *model) memberships(s state, w int, try trying) {
+	p, mortal := &s.peers[w], w != m.survivor()
 	joins := request{kind: toJoin, worker: uint8(w), number: p.number + 1, asked: s.redis.fence}
 	leaves := request{kind: toLeave, worker: uint8(w), number: p.number, asked: p.asked}
 	switch p.phase {
@@ -189,36 +229,6 @@ func (m *model) own(s state, w int, give func(move[state]), try func(string, boo
 				return over(t, p)
 			})
 		}
-	}
-	if m.scope.lapses && mortal && (p.phase == working || p.phase == leaving) {
-		try("W%d beats", false, func(t *state, p *peer) bool {
-			if m.call(t, query{request: request{kind: toBeat, worker: uint8(w)}}).answered == refused && p.phase == working {
-				m.oust(t, w)
-			}
-			return true
-		})
-	}
-	if p.phase != dead && p.phase != away && p.phase != ousted && mortal && s.left.crashes > 0 {
-		try("W%d dies", true, func(t *state, _ *peer) bool {
-			t.left.crashes--
-			t.crash(w)
-			return true
-		})
-	}
-	if m.scope.lapses && mortal {
-		try("the lease of W%d lapses", false, func(t *state, _ *peer) bool {
-			if t.redis.member[w] != fresh {
-				return false
-			}
-			t.redis.member[w] = lapsed
-			return true
-		})
-	}
-	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
-		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
-			m.call(t, query{request: request{kind: toFail, worker: uint8(w)}})
-			return true
-		})
 	}
 }
 

@@ -33,7 +33,40 @@ var names = [2]string{"payload", "key"}
 // show prints a state: Redis, then the peers, then what is under way.
 func (m *model) show(s state) string {
 	b := &strings.Builder{}
-	q := &s.redis
+	m.showRedis(b, &s.redis)
+	if c := s.call; c.begun {
+		fmt.Fprintf(b, "\ncancel  %d left, entries after %d until %d", c.left, c.after, c.until)
+	}
+	for w := range m.scope.workers {
+		p := &s.peers[w]
+		fmt.Fprintf(b, "\nW%d     %s round %d", w+1, phases[p.phase], p.number)
+		for i, h := range p.held {
+			if h.token != 0 {
+				fmt.Fprintf(b, "; holds P%d(%d)=T%d%s%s", processOf(w, i), h.token, h.task,
+					map[bool]string{true: " said"}[h.said], map[bool]string{true: " canceled"}[h.canceled])
+			}
+		}
+		for _, e := range p.flight {
+			if e.kind != nothing {
+				fmt.Fprintf(b, "; %v: %s", e.request, map[bool]string{true: "under way", false: "answered"}[e.sent])
+				if e.refused {
+					fmt.Fprint(b, " refused")
+				}
+				if e.answer.token != 0 {
+					fmt.Fprintf(b, " T%d(%d)", e.task, e.answer.token)
+				}
+			}
+		}
+	}
+	for i, r := range s.late {
+		if r.kind != nothing {
+			fmt.Fprintf(b, "\ncopy %d of W%d: %v", i+1, r.worker+1, r)
+		}
+	}
+	return b.String()
+}
+
+func (m *model) showRedis(b *strings.Builder, q *redis) {
 	fmt.Fprint(b, "redis  waiting [")
 	for i, t := range q.waiting {
 		if t != 0 {
@@ -83,34 +116,4 @@ func (m *model) show(s state) string {
 	if l := q.lock; l.kind != nowhere {
 		fmt.Fprintf(b, "; lock %s%d offset %d gaps %b", [...]string{onList: "w:", running: "p:", inEntry: "e:"}[l.kind], l.at, l.offset, l.gaps)
 	}
-	if c := s.call; c.begun {
-		fmt.Fprintf(b, "\ncancel  %d left, entries after %d until %d", c.left, c.after, c.until)
-	}
-	for w := range m.scope.workers {
-		p := &s.peers[w]
-		fmt.Fprintf(b, "\nW%d     %s round %d", w+1, phases[p.phase], p.number)
-		for i, h := range p.held {
-			if h.token != 0 {
-				fmt.Fprintf(b, "; holds P%d(%d)=T%d%s%s", processOf(w, i), h.token, h.task,
-					map[bool]string{true: " said"}[h.said], map[bool]string{true: " canceled"}[h.canceled])
-			}
-		}
-		for _, e := range p.flight {
-			if e.kind != nothing {
-				fmt.Fprintf(b, "; %v: %s", e.request, map[bool]string{true: "under way", false: "answered"}[e.sent])
-				if e.refused {
-					fmt.Fprint(b, " refused")
-				}
-				if e.answer.token != 0 {
-					fmt.Fprintf(b, " T%d(%d)", e.task, e.answer.token)
-				}
-			}
-		}
-	}
-	for i, r := range s.late {
-		if r.kind != nothing {
-			fmt.Fprintf(b, "\ncopy %d of W%d: %v", i+1, r.worker+1, r)
-		}
-	}
-	return b.String()
 }

@@ -15,6 +15,7 @@
 //	go test ./integration/spec -run TestRandom -sequences=5000 -seed=7
 //
 // The last makes random requests at all three side by side, and damages what they hold.
-// Others stand on it: package lane is a typed view of a queue in a store, and the random
-// test of integration/api compares each call that peers make with it.
+// Others stand on it: package lane is a typed view of a queue in a store, the random test of
+// integration/api compares each call that peers make with it, and integration/search makes
+// all calls in every order, with all checks or without one of them.
 package spec
