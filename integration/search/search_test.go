@@ -87,7 +87,7 @@ func (f finding) way() string {
 // TestCodec puts what is in Redis into a keyspace, and reads the same from there.
 func TestCodec(t *testing.T) {
 	for _, sc := range scopes {
-		f := explore(codecs{newModel(sc, "")}, 5000)
+		f := explore(codecs{newModel(sc, "")}, 1000)
 		if f.wrong != "" && !strings.HasPrefix(f.wrong, "the scope is too large") {
 			t.Errorf("%s: %v", sc.name, f)
 		}
