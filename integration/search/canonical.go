@@ -13,7 +13,8 @@ func (s state) canonical() state {
 	s.ranks(1, s.tokens)
 	s.ranks(1, s.fences)
 	for w := range s.peers {
-		s.ranks(2, func(visit func(*uint8)) { s.numbers(w, visit) })
+		// A round before the last four is refused. Of who came before, only the order counts.
+		s.ranks(4, func(visit func(*uint8)) { s.numbers(w, visit) }, &s.past.since[w])
 	}
 	used := s.ids()
 	for i := range s.past.ended {
@@ -66,16 +67,33 @@ func (s *state) forget() {
 	s.requests(func(r *request) { r.seen, r.said, r.runs = 0, 0, [maxSlots][2]bool{} })
 }
 
-// ranks makes numbers small: their order stays, and so do distances below gap.
-func (s *state) ranks(gap int, all func(func(*uint8))) {
+// ranks makes numbers small: their order stays, and so do distances below gap. Of others,
+// only their order to these stays.
+func (s *state) ranks(gap int, all func(func(*uint8)), others ...*uint8) {
 	there := uint64(0)
 	all(func(n *uint8) { there |= 1 << *n })
 	var rank [64]uint8
 	last, at, same := 0, 0, true
 	for there &^= 1; there != 0; there &= there - 1 {
 		n := bits.TrailingZeros64(there)
-		at += min(n-last, gap)
+		if at == 0 {
+			at = 1 // how far it is from none does not matter
+		} else {
+			at += min(n-last, gap)
+		}
 		rank[n], last, same = uint8(at), n, same && at == n
+	}
+	for _, other := range others {
+		below := *other // the next one that is not above
+		for below > 0 && rank[below] == 0 {
+			below--
+		}
+		switch {
+		case below == *other || below == 0:
+			*other = rank[below]
+		default:
+			*other = rank[below] + 1 // which is none, since there is a gap
+		}
 	}
 	if !same {
 		all(func(n *uint8) { *n = rank[*n] })
@@ -147,7 +165,6 @@ func (s *state) fences(visit func(*uint8)) {
 func (s *state) numbers(w int, visit func(*uint8)) {
 	visit(&s.redis.round[w])
 	visit(&s.peers[w].number)
-	visit(&s.past.since[w])
 	s.requests(func(r *request) {
 		if int(r.worker) == w && r.kind != nothing {
 			visit(&r.number)
