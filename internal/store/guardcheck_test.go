@@ -43,6 +43,7 @@ func TestGuardCheckWorkers(t *testing.T) {
 	}
 	many["working:w9"] = "(" + strings.Join(held, " ") + ")"
 	run(t, []scenario{
+		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
 		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",
 			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
 		// Where no token is known, no cancel covers it either.

@@ -61,6 +61,8 @@ func TestGuardTrim(t *testing.T) {
 			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
 		{name: "of a key, others have said nothing", seed: ofKey, steps: []when{
 			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
+		{name: "who holds something is of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
 		{name: "who holds something is of another type, and it leaves", seed: rawP.with("holders", "=foreign"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=2", "holders": "=foreign"}}}},
 		{name: "some that all have said", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{

@@ -34,6 +34,11 @@ func TestGuardStep(t *testing.T) {
 	all := []scenario{
 		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
+		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "an overtaken round of who holds nothing is told of no cancel", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w2", Number: 2})}}},
 		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
@@ -46,6 +51,8 @@ func TestGuardStep(t *testing.T) {
 		{name: "said of the first", seed: rawP.with("token", "=2", "canceled", "(#z=1)", "cancel:#z", log("1")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 1, Said: 1}), want: "seen=1",
 				state: rawP.with("rounds", "{w1=2}", "token", "=2", "holders", "(w1=1)", "cancel:#z", "{finished=0 stopped=0 token=1} +1m")}}},
+		{name: "said while nothing is canceled", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)")}}},
 		{name: "said, and who holds something is of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
@@ -74,6 +81,9 @@ func TestGuardStep(t *testing.T) {
 		{name: "retried tasks, the last is the first to come", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}, {Process: "p2", Token: 2, Verb: Retry, Delay: 30 * time.Minute}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
 				state: over.with("schedule", "(r:p2=+30m k:z=+45m r:p1=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p2", waits("b", "+30m", 1, 0), "keyed:r:p1", waits("a", "+60m", 1, 0))}}},
+		{name: "paused, and something is due", alive: []string{"w2"}, seed: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)"), steps: []when{{call: begins(1, "p1"), state: keyX.with("paused", "=1", "idle", "(w2=clock:-1m)", "rounds", "{w1=1}")}}},
+		{name: "the list has more, and something is to come", alive: []string{"w2"}, seed: member.with("queues", "[a b]", "schedule", "(k:y=+9m)", "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1", heard: []string{"wake:w2 1"}, state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "queues", "[b]", "schedule", "(k:y=+9m)", "idle", "(w3=clock:-1m)")}}},
 		{name: "an entry of another type", seed: keyX.with("keyed:k:x", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("rounds", "{w1=1}", "contents", "(#a:k:x=0)", "keyed:k:x", "=foreign")}}},
 		{name: "a list of another type, and a ledger", seed: member.with("queues", "=foreign", "ledger", "{#z=1}"), steps: []when{{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("queues", "=foreign", "ledger", "{#z=1}", "rounds", "{w1=1}")}}},
@@ -150,6 +160,7 @@ func TestGuardAhead(t *testing.T) {
 		return s.with("keyed:"+entry, runs(p, 0, died), "process:"+p, fmt.Sprint("[t", i, "]"), "token", "="+itoa(token), "rounds", "{w1=1}")
 	}
 	run(t, []scenario{
+		{name: "somebody is idle", seed: list.with("idle", "(w2=-1m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]"))}}},
 		{name: "somebody has died", seed: list.with("ledger", "{#z=1}"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]", "ledger", "{#z=1}"))}}},
 		{name: "nobody knows who is idle", seed: list.with("idle", "=foreign"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("idle", "=foreign"))}}},
 		{name: "beside entries of which nobody died", seed: due(0, 0).with("queues", "[z]"), steps: []when{
@@ -161,6 +172,9 @@ func TestGuardAhead(t *testing.T) {
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0", state: ran(due(0, 1, 0), 1, 1, 0, 0).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2 k:2=3)", "contents", "(#t1:k:1=0 #t2:k:2=0)")}}},
 		{name: "an id that was given away is for no start", seed: due(3, 1).with("queues", "[z]"), steps: []when{
 			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again buried=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(buriedAt("p2.001", "t0", "k:0"))}}},
+		{name: "an id ahead is given away first", seed: due(3).with("queues", "[a b]", "ledger", "{#z=1}"), steps: []when{
+			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again buried=1", state: started(2, member).with("ledger", "{#z=1}").merged(buriedAt("p3.001", "t0", "k:0"))}},
+		},
 	})
 }
 
@@ -189,6 +203,7 @@ func TestGuardRisky(t *testing.T) {
 	raw := inF(member).with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
 	run(t, []scenario{
 		{name: "one died, and two are too many", seed: wait(1), steps: []when{{call: take(2, false, "p1"), state: wait(1).with("rounds", "{w1=1}")}}},
+		{name: "without a limit, where nothing can fail", seed: wait(1).merged(no), steps: []when{{call: take(0, false, "p1"), want: "started=a/1@k:x!1", state: ran(1).merged(no)}}},
 		{name: "too many died, and nothing can fail", seed: wait(3).merged(no), steps: []when{
 			{call: take(3, false, "p1"), state: wait(3).merged(no).with("rounds", "{w1=1}")},
 			{call: take(3, true, "p1"), want: "again", state: wait(3).merged(no).with("rounds", "{w1=1}")},
@@ -205,6 +220,8 @@ func TestGuardRisky(t *testing.T) {
 			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: inF(rawP).with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
 		{name: "in a failed queue, one death is too many", seed: inF(wait(1)), steps: []when{
 			{call: inFailed(take(1, false, "p1")), state: inF(wait(1)).with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
+		{name: "in a failed queue, not too many", seed: inF(wait(1)), steps: []when{
+			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  ""}`, state: inF(ran(1))}}},
 	})
 }
 
@@ -231,6 +248,7 @@ func TestGuardBound(t *testing.T) {
 	only := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	foreign := state{"failed:workers": "=foreign"}
 	tie := state{"failed:schedule": "(k:g1=-9m k:g2=aside:-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
+	many := graves("-9m", seqOf("g", 150)...)
 	w := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1", "failed:working:w1": "(p1=1)", "failed:process:p1": "[a]"}
 	asides := graves("aside:-9m", "g1", "g2")
 	over := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}
@@ -240,6 +258,7 @@ func TestGuardBound(t *testing.T) {
 		{name: "all", seed: rawP.merged(two), steps: []when{{call: keep(-1), want: "settled=ok", state: doneX.merged(fresh(two))}}},
 		{name: "nobody knows", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
 		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
+		{name: "a hundred at most", seed: rawP.merged(many), steps: []when{{call: keep(1), want: "settled=ok dropped=100", state: doneX.merged(fresh(graves("-9m", seqOf("g", 150)[100:]...)))}}},
 		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
 		{name: "put aside, of an entry", seed: w.merged(asides).with("failed:entries", "{p1=k:x}", "failed:keyed:k:x", runs("p1", 0, 0)), steps: []when{
 			{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(k:x=aside:now)", "failed:contents": "(#a:k:x=0)", "failed:keyed:k:x": waits("a", "aside:now", 0, 0)})}}},

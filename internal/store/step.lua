@@ -706,4 +706,4 @@ elseif canceling and not overtaken then --! guard overtaken-tells operand.2
   end
 end
 return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7
-  prefix, observed and 1 or 0, watched and 1 or 0 } --! one operand.3 operand.7
+  prefix, observed and 1 or 0, watched and 1 or 0 } --! one operand.3
