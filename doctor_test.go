@@ -270,8 +270,7 @@ func TestCheckPaused(t *testing.T) {
 // Many findings are counted, and none is forgotten.
 func TestCheckMany(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	conn := redistest.Conn(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	for i := range 1000 + 500 {
 		is.NoErr(conn.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%05d", prefix, i), fmt.Sprint(i)))
 	}

@@ -33,8 +33,7 @@ func TestHandlerFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			prefix := redistest.Prefix(t)
-			p := open(t, worqr.Options{Prefix: prefix})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{Prefix: prefix})
 			got := make(chan string, 10)
 			first := true
 			q.Handle(func(ctx context.Context, t *worqr.Task) error {
@@ -96,8 +95,7 @@ func TestBadHandleOptions(t *testing.T) {
 		p.Queue("q").Handle(h, nil) // the failure left nothing
 		is.True(is_(p.Queue("q").SetOptions(&o), worqr.ErrInvalid))
 	}
-	p := open(t, worqr.Options{Capacity: 10})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Capacity: 10})
 	is.True(is_(q.SetOptions(nil), worqr.ErrInvalid)) // no handler
 	q.Handle(h, &worqr.HandleOptions{OnFailed: h, OnFailedOptions: &worqr.HandleOptions{Concurrency: 2}})
 	is.NoErr(q.SetOptions(nil))
@@ -130,8 +128,7 @@ func TestVerdicts(t *testing.T) {
 	is.True(is_(worqr.Permanent(fmt.Errorf("about: %w", cause)), cause))
 	is.Equal(worqr.RetryAfter(cause, 0).Error(), "cause")
 
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	var runs atomic.Int64
 	done := make(chan int, 1)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
@@ -149,8 +146,7 @@ func TestVerdicts(t *testing.T) {
 // A handler may do what it likes with the payload: the task keeps its identity.
 func TestHandlerChangesPayload(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	started := make(chan string, 10)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		for i := range t.Payload {
@@ -181,8 +177,7 @@ type mail struct {
 func TestJSONRoundTrip(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	got := make(chan mail, 10)
 	q.Handle(worqr.JSON(func(_ context.Context, m mail, task *worqr.Task) error {
 		if task.Queue != "q" {

@@ -50,6 +50,8 @@ var (
 	open           = peertest.Open
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
+	openQueue      = peertest.OpenQueue
+	openQueueAt    = peertest.OpenQueueAt
 	panics         = peertest.Panics
 	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads

@@ -184,8 +184,7 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 // handler does not start, and the task runs once, for the worker that takes over.
 func TestAnswerAfterTheEnd(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	failing := make(chan struct{}, 100)
 	at := newGate(func(line string) bool {
 		if strings.HasPrefix(line, "worqr: cannot start or finish tasks") {
@@ -205,8 +204,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 1}) // the slot is taken as long as the answer is
 	stop := run(t, p)
-	other := open(t, worqr.Options{Prefix: prefix})
-	q := other.Queue("q")
+	other, q := openQueue(t, worqr.Options{Prefix: prefix})
 	idle(t, q, 1)
 	redistest.Do(t, c, "SET", prefix+":token:{q}", "no number")
 	put(t, q, "key", "a", nil)

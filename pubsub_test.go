@@ -61,8 +61,7 @@ func TestEvents(t *testing.T) {
 // What happens on a queue that is named twice is told once.
 func TestEventsOfAQueueNamedTwice(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	var kinds []worqr.EventKind
 	for e := range each(t, p.Events(t.Context(), "q", "other", "q")) {
 		kinds = append(kinds, e.Kind)
@@ -142,8 +141,7 @@ func TestEventsTellEachErrorOnce(t *testing.T) {
 // Of some queues a user may not know: the others' events come, and once it may, all do.
 func TestPartlyRefusedEvents(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "resetchannels", "&p_{a}_*", "&p_{a}", "+@all")
 	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p"})
 	publish := func(queue string) {
@@ -209,8 +207,7 @@ func TestCloseEndsEvents(t *testing.T) {
 // Who begins to listen later makes others believe in no gap.
 func TestEventsBesideOthers(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	var kinds []worqr.EventKind
 	for e := range each(t, p.Events(t.Context(), "q")) {
 		if kinds = append(kinds, e.Kind); e.Kind == worqr.EventWork {

@@ -122,8 +122,7 @@ func TestPause(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 	began, end := make(chan string, 10), make(chan struct{})
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		began <- string(t.Payload)
@@ -152,8 +151,7 @@ func TestPause(t *testing.T) {
 func TestPauseWithDueTasks(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	p := open(t, worqr.Options{Lease: time.Minute})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Lease: time.Minute})
 	got := make(chan string, 10)
 	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	run(t, p)

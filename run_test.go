@@ -23,8 +23,7 @@ func TestDrain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	draining := make(said, 10)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
 	started, causes, finish := make(chan string, 10), make(chan error, 10), make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
@@ -60,8 +59,7 @@ func TestDrain(t *testing.T) {
 func TestDrainKeepsTheLease(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
 	started, finish := make(chan string, 10), make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		started <- ""
@@ -87,8 +85,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Drain: patience})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Drain: patience})
 	started, finish := make(chan string, 1), make(chan struct{})
 	q.Handle(func(context.Context, *worqr.Task) error {
 		started <- ""
@@ -118,8 +115,7 @@ func TestRunWithoutRedis(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	server.Kill()
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	got := make(chan string, 1)
 	q.Handle(tell(got), nil)
 	is.True(q.Enqueue(t.Context(), []byte("a")) != nil)
@@ -149,8 +145,7 @@ func TestShutdownWithoutRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			server := redistest.Start(t)
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
-			q := p.Queue("q")
+			p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
 			started, finish := make(chan string, 1), make(chan struct{})
 			q.Handle(func(context.Context, *worqr.Task) error {
 				started <- ""

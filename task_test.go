@@ -216,8 +216,7 @@ func TestEnqueueUnique(t *testing.T) {
 func TestVerbs(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Name: "someone"})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Name: "someone"})
 	ctx := t.Context()
 
 	_, err := q.StartTask(ctx)

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 func TestEnqueueAndHandleInOrder(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	got := make(chan string, 300)
 	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	stop := run(t, p)

@@ -48,8 +48,7 @@ func undenied(t testing.TB, c redis.Conn) {
 // it does so.
 func TestProducerRule(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	worker := as(t, server, "worker")
 	q := as(t, server, "producer").Queue(letters)
 	for range 2 { // where nobody is, and where the queue has been deleted
@@ -88,8 +87,7 @@ func TestProducerRule(t *testing.T) {
 // connects anew with each task.
 func TestProducerWithoutRegistry(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	rule := slices.DeleteFunc(redistest.Rule(t, "producer", ruled), func(w string) bool { return strings.Contains(w, "registry") })
 	redistest.Do(t, c, "ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
 	q := openAt(t, "redis://app:SECRET@"+server.Addr(), worqr.Options{Prefix: ruled}).Queue(letters)
@@ -104,8 +102,7 @@ func TestProducerWithoutRegistry(t *testing.T) {
 // The observer of docs/security.md can look at everything.
 func TestObserverRule(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	worker := as(t, server, "worker")
 	q := working(t, worker, letters)
 	enqueue(t, q, "a", "b", "c")
@@ -147,8 +144,7 @@ func TestObserverRule(t *testing.T) {
 // library.
 func TestDenials(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	for _, cmd := range []string{
 		"LPUSH worqr:queues:{emails} task", "LPUSH worqr:queues:{other} task", "LPUSH other:queues:{emails} task",
 		"HSET worqr:keyed:{emails}:k:ann payload task",
@@ -307,8 +303,7 @@ func TestRulesNameKeys(t *testing.T) {
 // in the same way.
 func TestSiblingPrefixes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	_, c := redistest.StartAndDial(t)
 	for _, role := range []string{"worker", "doctor", "observer"} {
 		redistest.Do(t, c, "ACL", redis.Args{"SETUSER", role}.AddFlat(redistest.Rule(t, role, ruled))...)
 		may := func(command ...any) string {
@@ -377,8 +372,7 @@ func TestSiblingFleets(t *testing.T) {
 // something half done.
 func TestDeniedVerbs(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	enqueue(t, as(t, server, "worker").Queue(letters), "task")
 	before := redistest.Keys(t, c, ruled)
 	for role, allowed := range map[string][]string{

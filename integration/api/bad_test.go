@@ -84,8 +84,7 @@ func TestMisuse(t *testing.T) {
 	is := parallel(t)
 	h := func(context.Context, *worqr.Task) error { return nil }
 	panics(t, "no pool", func() { worqr.New(nil, nil) })
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	panics(t, "nil handler", func() { q.Handle(nil, nil) })
 	panics(t, "negative concurrency", func() { q.Handle(h, &worqr.HandleOptions{Concurrency: -1}) })
 	q.Handle(h, nil)
@@ -179,8 +178,7 @@ func TestNoRedis(t *testing.T) {
 func TestReplica(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, q, 1)
 	c := redistest.Dial(t, server.URL())
@@ -196,8 +194,7 @@ func TestReplica(t *testing.T) {
 func TestFullRedis(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	enqueue(t, q, numbers("", 500)...)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", "1")
@@ -223,8 +220,7 @@ func TestFullRedis(t *testing.T) {
 // half done or lost.
 func TestForeignKeys(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "a", "b")
@@ -248,8 +244,7 @@ func TestForeignKeys(t *testing.T) {
 // key. It goes back once the user may.
 func TestReturnIsForbidden(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	allow := func(rule ...any) {
 		t.Helper()
 		redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
@@ -274,8 +269,7 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 	for _, kind := range []string{"schedule", "contents", "idle", "workers"} {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			c := redistest.Conn(t)
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 			enqueue(t, q, "a")
 			task := take(t, q)
@@ -301,10 +295,8 @@ func TestForeignKeysOfTheFailed(t *testing.T) {
 // others start, and the worker does not go round in circles.
 func TestForeignEntry(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := p.Queue("q")
+	server, c := redistest.StartAndDial(t)
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	started := make(chan string, 10)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- t.Key

@@ -74,8 +74,7 @@ func TestCancelRunning(t *testing.T) {
 // A handler that finishes in spite of it has finished first.
 func TestCancelFinished(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	started := make(chan string, 1)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		started <- ""
@@ -117,8 +116,7 @@ func TestCancelStarting(t *testing.T) {
 func TestCancelWithoutMessage(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "mute", "on", "nopass", "+@all", "~*", "resetchannels") // may not subscribe
 	p := openAt(t, "redis://mute:x@"+server.Addr(), worqr.Options{Prefix: prefix})
 	_, _ = c.Do("ACL", "SETUSER", "mute", "&"+prefix+"_nothing")
@@ -138,8 +136,7 @@ func TestCancelHeldByTheDead(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
 	victim := spawn(t, c)
-	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	enqueue(t, q, "a", "b", "a")
 	victim.starts(t, 3)
 	victim.Kill()
@@ -178,8 +175,7 @@ func TestCancelTakenByHand(t *testing.T) {
 // again; another payload's cancel is not held up.
 func TestCancelOfAStubbornHandler(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	started, release := make(chan string, 2), make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		started <- ""
@@ -380,8 +376,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	release := make(chan struct{})
 	var running atomic.Int64
 	q.Handle(func(context.Context, *worqr.Task) error {
@@ -390,8 +385,7 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond})
 	run(t, p)
-	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	oq := other.Queue("q")
+	oq := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	idle(t, q, 1)
 	link.Deafen(true)
 	enqueue(t, oq, "a") // its wake is not heard
@@ -432,8 +426,7 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			c := redistest.Conn(t)
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 			enqueue(t, q, "x")
 			task := take(t, q)
@@ -460,8 +453,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			c := redistest.Conn(t)
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			do := func(command string) {
 				t.Helper()
 				words := strings.Fields(strings.ReplaceAll(command, "%", prefix))
@@ -484,8 +476,7 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 // figures.
 func TestCancelWithoutRecord(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	enqueue(t, q, "x")
 	task := take(t, q)

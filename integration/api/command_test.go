@@ -71,8 +71,7 @@ func TestCommandExitStatus(t *testing.T) {
 // followed by another.
 func TestCommandServesQueue(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	dir := t.TempDir()
 	q.Handle(worqr.Command("sh", "-c", `mkdir "$1/once" 2>/dev/null && exit 1; tr a-z A-Z`, "sh", dir), nil)
 	ctx, cancel := context.WithCancel(t.Context())

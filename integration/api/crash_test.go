@@ -161,8 +161,7 @@ func TestSweep(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
 	victim := spawn(t, c)
-	p := open(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	enqueue(t, q, "a", "b", "c")
 	victim.starts(t, 2)
 	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // it lives

@@ -24,8 +24,7 @@ func TestMaxCrashes(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
-				p := open(t, worqr.Options{Prefix: prefix})
-				q := p.Queue("q")
+				p, q := openQueue(t, worqr.Options{Prefix: prefix})
 				key, retries := "", 0
 				var hands []*worqr.Peer
 				hand := func() (*worqr.Peer, *worqr.Task) {
@@ -173,8 +172,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 func TestNearlyCrashed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 	const suspects = 30
 	for i := range suspects {
 		if i%2 == 0 {
@@ -236,8 +234,7 @@ func TestManyNearlyCrashed(t *testing.T) {
 	server := redistest.Start(t)
 	const suspects = 300
 	accused(t, server.URL(), "p", "q", suspects)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	started, release := make(chan string, 1000), make(chan struct{})
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)

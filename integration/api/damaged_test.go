@@ -169,8 +169,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 // A queue that cannot be joined holds up no other.
 func TestBadQueueHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	for _, q := range []string{"bad", "good"} {
 		redistest.Do(t, c, "SET", prefix+":workers:{"+q+"}", "of another type")
 	}

@@ -39,8 +39,7 @@ func TestDrainOrder(t *testing.T) {
 	t.Parallel()
 	bad := 0
 	for round := range 15 {
-		p := open(t, worqr.Options{})
-		q := p.Queue("q")
+		p, q := openQueue(t, worqr.Options{})
 		var n atomic.Int64
 		q.Handle(func(ctx context.Context, t *worqr.Task) error { n.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 8})
 		enqueue(t, q, numbers("", 6000)...)
@@ -71,8 +70,7 @@ func TestDrainOrder(t *testing.T) {
 func TestDrainWhileRoundsFlow(t *testing.T) {
 	t.Parallel()
 	for i := range 20 {
-		p := open(t, worqr.Options{Drain: time.Millisecond})
-		q := p.Queue("q")
+		p, q := openQueue(t, worqr.Options{Drain: time.Millisecond})
 		started := make(chan string, 20000)
 		q.Handle(func(ctx context.Context, t *worqr.Task) error {
 			started <- ""

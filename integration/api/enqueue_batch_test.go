@@ -68,8 +68,7 @@ func TestEnqueueOfMany(t *testing.T) {
 func TestEnqueueOfADeadProducer(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	accepted := func() {
 		for i := range 3000 {
 			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
@@ -165,8 +164,7 @@ func anys(all []string) (as []any) {
 func TestAcceptedBatchWaits(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	accepted(t, c, prefix, "x", 2, "c", "d")
 	accepted(t, c, prefix, "y", 1, "a", "b")
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
@@ -212,8 +210,7 @@ func TestEnqueueBehindBatch(t *testing.T) {
 // queue is long, so that their order holds.
 func TestBatchThatCannotBeMoved(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-lmove")
 	var j journal
 	q := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Logger: j.Logger()}).Queue("q")
@@ -239,8 +236,7 @@ func TestDamagedBatch(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
-	q := p.Queue("q")
+	q := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()}).Queue("q")
 	plant := func() {
 		accepted(t, c, prefix, "gone", 1, "x")
 		accepted(t, c, prefix, "overwritten", 2, "x")

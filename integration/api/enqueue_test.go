@@ -21,8 +21,7 @@ import (
 // its caller.
 func TestEnqueueTogether(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	conn := redistest.Dial(t, server.URL())
+	server, conn := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	const callers, calls = 32, 200
 	var all sync.WaitGroup
@@ -149,8 +148,7 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 // Where the list of queues is something else, a peer doesn't try again with each enqueue.
 func TestEnqueueBesideForeignRegistry(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	redistest.Do(t, c, "SET", "p:registry", "foreign")
 	before := redistest.Calls(t, c, "sadd")

@@ -17,8 +17,7 @@ import (
 func TestFailedIsBounded(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	options := worqr.HandleOptions{Concurrency: 1, KeepFailed: 3}
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		return worqr.Permanent(fmt.Errorf("no %s", t.Payload))
@@ -56,8 +55,7 @@ func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	const keep, all = 10, 100
 	prefix := redistest.Prefix(t)
 	redistest.Do(t, redistest.Conn(t), "ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	q.Handle(func(context.Context, *worqr.Task) error {
 		return worqr.Permanent(errors.New("no"))
 	}, &worqr.HandleOptions{KeepFailed: keep})

@@ -57,6 +57,8 @@ var (
 	open           = peertest.Open
 	openAt         = peertest.OpenAt
 	openDoctor     = peertest.OpenDoctor
+	openQueue      = peertest.OpenQueue
+	openQueueAt    = peertest.OpenQueueAt
 	openThrough    = peertest.OpenThrough
 	panics         = peertest.Panics
 	parallel       = redistest.Parallel

@@ -28,12 +28,10 @@ func rubbish() []string {
 // like them, a peer works on, and comes to rest again.
 func TestHostileMessages(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
-	look := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	q := look.Queue("q")
+	look, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	idle(t, q, 1)
 	enqueue(t, q, "running")
 	receive(t, starts, 1)
@@ -68,8 +66,7 @@ func TestHostileMessages(t *testing.T) {
 // A message that counts high has a peer look once, not so many times.
 func TestHostileCounts(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // so that no beat is among the calls
 	counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
@@ -92,8 +89,7 @@ func TestHostileCancels(t *testing.T) {
 	for token, repaired := range map[string]bool{"1e15": true, "1e14": false, "9007199254740993": true, "inf": false} {
 		t.Run(token, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)
-			c := redistest.Dial(t, server.URL())
+			server, c := redistest.StartAndDial(t)
 			var beats, steps atomic.Int64
 			link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
 				switch verb {
@@ -144,8 +140,7 @@ func TestHostileCancels(t *testing.T) {
 // tasks of any bytes are tasks, and what a read-out cannot make out is left out.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, _ := counting(t, p, "q", nil)
 	q := p.Queue("q")
@@ -180,10 +175,8 @@ func TestHostileKeys(t *testing.T) {
 // counts of 0; and what was never an entry is cleared away.
 func TestHostileEntries(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	q := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Queue("q")
 	counts := map[string]int{"1": 1, " 7 ": 7} // of what rubbish has as numbers
 	want := map[string]int{}                   // retries, by key
 	for _, field := range []string{"due", "retries", "crashes", "low", "high", "nonsense"} {
@@ -230,8 +223,7 @@ func TestHostileEntries(t *testing.T) {
 // meanwhile runs after it.
 func TestHostileRunning(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	ends := map[string]func(*worqr.Task) error{
 		"finish": func(task *worqr.Task) error { return task.Finish(t.Context()) },
@@ -264,8 +256,7 @@ func TestHostileRunning(t *testing.T) {
 // pieces, and do not hide the peers.
 func TestHostileRoster(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	working(t, p, "q")
 	huge := strings.Repeat("x", 8<<20)
@@ -306,8 +297,7 @@ func TestHostileRoster(t *testing.T) {
 // it has missed some.
 func TestHostileEvents(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
 	message, last := strings.Repeat("x", 1<<20), "that is all"

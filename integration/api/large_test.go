@@ -72,8 +72,7 @@ func slowest(t testing.TB, c redis.Conn) int64 {
 // observers, though there is one: they are told of the length and the digest.
 func TestLargeTaskEnds(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := working(t, p, "q")
 	events := make(chan worqr.Event, 100)

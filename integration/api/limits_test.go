@@ -20,8 +20,7 @@ import (
 // However much is allowed at once, it is not asked for at once.
 func TestHugeOptions(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	done := make(chan string, 10)
 	q.Handle(tell(done),
 		&worqr.HandleOptions{Concurrency: math.MaxInt})
@@ -35,8 +34,7 @@ func TestHugeOptions(t *testing.T) {
 // A lease of many years is one.
 func TestLeaseOfDecades(t *testing.T) {
 	t.Parallel()
-	p := open(t, worqr.Options{Lease: 100 * 365 * 24 * time.Hour})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Lease: 100 * 365 * 24 * time.Hour})
 	causes := make(chan error, 1)
 	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
 		causes <- context.Cause(ctx)
@@ -172,8 +170,7 @@ func TestLargestPayload(t *testing.T) {
 func TestFailedDropped(t *testing.T) {
 	is := parallel(t)
 	said := &journal{}
-	p := open(t, worqr.Options{Logger: said.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: said.Logger()})
 	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &worqr.HandleOptions{KeepFailed: 5})
 	enqueue(t, q, numbers("t", 30)...)
 	stop := run(t, p)

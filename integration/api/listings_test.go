@@ -138,8 +138,7 @@ func TestListingsBesideChanges(t *testing.T) {
 // beginning on.
 func TestListingsAreLinear(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
 	defer p.Close()
 	const many = 5000

@@ -101,8 +101,7 @@ func TestFailureLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			told := &journal{}
-			p := open(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{Logger: told.Logger(), FailureLog: c.policy})
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
 				if string(t.Payload) == "7" {
 					panicHere()
@@ -128,8 +127,7 @@ func TestFailureLog(t *testing.T) {
 func TestPanicBehindError(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
-	p := open(t, worqr.Options{Logger: told.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	runs := make(chan string, 3)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		runs <- string(t.Payload)
@@ -164,8 +162,7 @@ func TestLoggerBlocks(t *testing.T) {
 	t.Parallel()
 	g := newGate(func(string) bool { return true })
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Logger: slog.New(g)})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Logger: slog.New(g)})
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		if string(t.Payload) == "bad" {
 			panic("no")
@@ -246,8 +243,7 @@ func TestUserCodeMisbehaves(t *testing.T) {
 			t.Run(what+" "+how, func(t *testing.T) {
 				is := parallel(t)
 				told := &journal{}
-				p := open(t, worqr.Options{Logger: told.Logger()})
-				q := p.Queue("q")
+				p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 				q.Handle(func(_ context.Context, t *worqr.Task) error {
 					if string(t.Payload) == "bad" {
 						return fail()

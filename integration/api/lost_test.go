@@ -17,8 +17,7 @@ func TestLostReplies(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	ctx := t.Context()
 	// lose calls f while the reply to its request is lost.
 	lose := func(request string, f func() error) error {

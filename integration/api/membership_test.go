@@ -213,8 +213,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 // A queue that cannot be joined keeps nobody from the others.
 func TestJoinsWhatItCan(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := redistest.Conn(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	for q, token := range map[string]string{"rubbish": "x", "odd": "5.0"} {
 		redistest.Do(t, c, "SET", prefix+":token:{"+q+"}", token)
 	}
@@ -261,8 +260,7 @@ func TestStopWorkFailsAndStartsAgain(t *testing.T) {
 func TestStartAndStopAtOnce(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	for range 100 {
 		must(t, p.StartWorker(t.Context()))
 		joined := make(chan struct{})
@@ -280,8 +278,7 @@ func TestStartAndStopAtOnce(t *testing.T) {
 // handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	started := make(chan string, 10)
 	q.Handle(tell(started), &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
 	enqueue(t, q, "a")

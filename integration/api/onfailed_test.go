@@ -17,8 +17,7 @@ import (
 func TestOnFailed(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	type told struct {
 		payload, key string
 		retries      int
@@ -132,8 +131,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 func TestOnFailedGivesUp(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	var runs atomic.Int64
 	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) },
 		&worqr.HandleOptions{

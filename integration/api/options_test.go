@@ -14,8 +14,7 @@ import (
 // Capacity, Concurrency and the rest can be changed while it runs.
 func TestOptionsAtRunTime(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Capacity: 1})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Capacity: 1})
 	var running atomic.Int64
 	started, release := make(chan string, 1000), make(chan error, 1000)
 	options := worqr.HandleOptions{Concurrency: 100, Backoff: atOnce}

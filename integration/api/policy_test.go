@@ -19,8 +19,7 @@ import (
 // might lose something else.
 func TestEvictionPolicy(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	conn := redistest.Dial(t, server.URL())
+	server, conn := redistest.StartAndDial(t)
 	for _, c := range []struct {
 		policy, maxmemory string
 		refused, warned   bool
@@ -39,8 +38,7 @@ func TestEvictionPolicy(t *testing.T) {
 			_, err := conn.Do("CONFIG", "SET", "maxmemory-policy", c.policy, "maxmemory", c.maxmemory)
 			is.NoErr(err)
 			var log journal
-			peer := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: log.Logger()})
-			q := peer.Queue("q")
+			peer, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: log.Logger()})
 			is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // who only enqueues is not asked
 			q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 

@@ -63,13 +63,11 @@ func holds(t testing.TB, prefix string, p *worqr.Peer) int {
 // machine trusts them again only after thousands of fast ones, so each attempt has a new one.
 func TestAhead(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	conn := redistest.Dial(t, server.URL())
+	server, conn := redistest.StartAndDial(t)
 	const n = 1000
 	all := numbers("", n)
 	eventually(t, "there are few rounds", func() bool {
-		p := openAt(t, server.URL(), worqr.Options{})
-		q := p.Queue("q")
+		p, q := openQueueAt(t, server.URL(), worqr.Options{})
 		order := make(chan string, n)
 		q.Handle(tell(order), &worqr.HandleOptions{Concurrency: 1})
 		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
@@ -100,8 +98,7 @@ func TestNothingAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.peer.Prefix = redistest.Prefix(t)
-			p := open(t, c.peer)
-			q := p.Queue("q")
+			p, q := openQueue(t, c.peer)
 			key := c.peer.Prefix + ":working:{q}:" + p.WorkerID()
 			var most, ran atomic.Int64
 			pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }, MaxIdle: 3}
@@ -321,8 +318,7 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 func TestEndsKeepUpWithStarts(t *testing.T) {
 	is := parallel(t)
 	const n, handlers = 16_000, 64
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	for page := range slices.Chunk(numbers("", n), 2500) {
 		enqueue(t, q, page...)
 	}
@@ -407,8 +403,7 @@ func TestInnocentKeyHeldAhead(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
-	admin := open(t, worqr.Options{Prefix: prefix})
-	q := admin.Queue("q")
+	admin, q := openQueue(t, worqr.Options{Prefix: prefix})
 	started := make(chan string, 100)
 	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
 		if string(t.Payload) == "innocent" {

@@ -267,8 +267,7 @@ func TestReentrant(t *testing.T) {
 // waits for its context: the handler is what it waits for.
 func TestEndFromHandler(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	type result struct {
 		close, stop, shutdown error
 	}

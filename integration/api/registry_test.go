@@ -261,8 +261,7 @@ func TestRegistry(t *testing.T) {
 // off. When Redis does not let it, it tries again.
 func TestRosterIsPrunedLater(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-srandmember")
 	redistest.Do(t, c, "SADD", "p:workers", "long dead")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})

@@ -19,8 +19,7 @@ import (
 // Orphans go back in the order in which they had started, and run again.
 func TestRepairRuns(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	conn := redistest.Conn(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, gone, "q")
 	enqueue(t, q, numbers("t", 300)...)
@@ -97,8 +96,7 @@ func TestRepairDamage(t *testing.T) {
 // repaired, and is once the key is free.
 func TestRepairBesideForeignType(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	conn := redistest.Conn(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"ZADD", ":holders:{q}", 0, "w9"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
 		c[1] = prefix + c[1].(string)

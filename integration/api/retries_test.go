@@ -49,8 +49,7 @@ func TestExceptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			p := open(t, worqr.Options{})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{})
 			var runs atomic.Int64
 			good := make(chan string, 1)
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
@@ -92,8 +91,7 @@ func TestMaxRetries(t *testing.T) {
 			t.Run(name+", key="+key, func(t *testing.T) {
 				is := parallel(t)
 				ctx, prefix := t.Context(), redistest.Prefix(t)
-				p := open(t, worqr.Options{Prefix: prefix})
-				q := p.Queue("q")
+				p, q := openQueue(t, worqr.Options{Prefix: prefix})
 				type attempt struct {
 					payload, key string
 					retries      int
@@ -158,8 +156,7 @@ func TestBackoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := open(t, worqr.Options{})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{})
 			second := make(chan string, 1)
 			ended := time.Now()
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
@@ -190,8 +187,7 @@ func TestBackoff(t *testing.T) {
 func TestBackoffIsTold(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
-	p := open(t, worqr.Options{Logger: told.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	fail := errors.New("no")
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		if string(t.Payload) == "later" {

@@ -197,8 +197,7 @@ func TestFarAway(t *testing.T) {
 func TestStrayOfBusyQueue(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	keyed := make(chan string, 10)
 	q.Handle(func(_ context.Context, task *worqr.Task) error {
 		if task.Key != "" {
@@ -259,10 +258,8 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 	for name, key := range map[string]string{"list": "", "key": "k"} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)
-			c := redistest.Dial(t, server.URL())
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-			q := p.Queue("q")
+			server, c := redistest.StartAndDial(t)
+			p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 			long := strings.Repeat("x", 3<<20)
 			if key == "" {
 				redistest.Do(t, c, "LPUSH", "p:queues:{q}", long)
@@ -293,8 +290,7 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 // payloads of others hold up nothing.
 func TestSmallBulks(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	long := strings.Repeat("x", 2<<20)
 	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while it may
 	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)

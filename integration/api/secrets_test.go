@@ -158,8 +158,7 @@ func TestPasswordIsSecret(t *testing.T) {
 // it. The peer works on when it is valid again.
 func TestPasswordRevoked(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	acl := func(args ...string) {
 		t.Helper()
 		redistest.Do(t, c, "ACL", redis.Args{}.AddFlat(args)...)

@@ -57,8 +57,7 @@ func FuzzServer(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
-		p := openAt(t, hostile(t, bytes.Split(said, []byte("|"))), worqr.Options{})
-		q := p.Queue("q")
+		p, q := openQueueAt(t, hostile(t, bytes.Split(said, []byte("|"))), worqr.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		errs := []error{p.StartWorker(ctx), q.StartWork(ctx), q.Enqueue(ctx, []byte("s3cr3t")), q.Put(ctx, "key", []byte("s3cr3t"), nil), q.EnqueueUnique(ctx, []byte("s3cr3t"))}

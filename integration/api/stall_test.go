@@ -68,8 +68,7 @@ func TestRedisStall(t *testing.T) {
 func TestRedisLosesEverything(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Lease: 300 * time.Millisecond, Prefix: "p"})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 300 * time.Millisecond, Prefix: "p"})
 	starts, ends := make(chan string, 10), make(chan error, 10)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		starts <- string(t.Payload)
@@ -101,8 +100,7 @@ func TestRedisLosesEverything(t *testing.T) {
 func TestRedisRestart(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p := openAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {

@@ -68,8 +68,7 @@ func TestCheckReplication(t *testing.T) {
 // Who may not ask Redis about itself is told so, and the rest is examined.
 func TestCheckForbidden(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	conn := redistest.Dial(t, server.URL())
+	server, conn := redistest.StartAndDial(t)
 	redistest.DoAll(t, conn, [][]any{
 		{"ACL", "SETUSER", "narrow", "on", ">secret", "~p:*", "&p_*", "+@all", "-@dangerous", "-@admin"},
 		{"LPUSH", "p:process:{q}:p1", "a"},
@@ -87,8 +86,7 @@ func TestCheckForbidden(t *testing.T) {
 // A Redis that is full can be repaired.
 func TestRepairFull(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	conn := redistest.Dial(t, server.URL())
+	server, conn := redistest.StartAndDial(t)
 	redistest.Do(t, conn, "LPUSH", "p:process:{q}:p1", "a")
 	redistest.Do(t, conn, "CONFIG", "SET", "maxmemory", "1")
 	p := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})

@@ -32,8 +32,7 @@ func TestTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			p := open(t, worqr.Options{})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{})
 			causes, again := make(chan error, 1), make(chan int, 1)
 			q.Handle(func(ctx context.Context, t *worqr.Task) error {
 				if t.Retries > 0 {
@@ -74,8 +73,7 @@ func TestDisowned(t *testing.T) {
 			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
 			lines := make(said, 1000)
-			p := open(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
 			started, release, returned := make(chan string, 10), make(chan struct{}), make(chan error, 1)
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
 				started <- fmt.Sprint(string(t.Payload), t.Retries)
@@ -145,8 +143,7 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 // Disowned by StopWork: the slot is there when the peer works on the queue again.
 func TestDisownedByStopWork(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	began, release := make(chan string, 2), make(chan struct{})
 	defer close(release)
 	var runs atomic.Int64
@@ -170,8 +167,7 @@ func TestDisownedByStopWork(t *testing.T) {
 func TestDisownedByCancel(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	started, release := make(chan string, 10), make(chan struct{})
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
@@ -203,8 +199,7 @@ func TestStuckHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			d := &diary{}
-			p := open(t, worqr.Options{Drain: -1, Logger: d.logger()})
-			q := p.Queue("q")
+			p, q := openQueue(t, worqr.Options{Drain: -1, Logger: d.logger()})
 			started, release := make(chan string, 1), make(chan struct{})
 			q.Handle(func(context.Context, *worqr.Task) error {
 				started <- ""
@@ -238,8 +233,7 @@ func TestDisownMany(t *testing.T) {
 	is := parallel(t)
 	const many = 100
 	log := newGate(func(line string) bool { return strings.Contains(line, "didn't return") })
-	p := open(t, worqr.Options{Logger: slog.New(log)})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: slog.New(log)})
 	release := make(chan struct{})
 	q.Handle(func(context.Context, *worqr.Task) error {
 		<-release

@@ -107,8 +107,7 @@ func TestOriginalWorqr(t *testing.T) {
 func TestSubscriptionsKilled(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, q, 1)
 	c := redistest.Dial(t, server.URL())
@@ -271,8 +270,7 @@ func TestMemory(t *testing.T) {
 // woken as ever, on the same connection, and the loop that asked for it is told once.
 func TestRefusedSubscription(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
 	told := &journal{}
 	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.Logger()})

@@ -92,6 +92,18 @@ func OpenAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 	return p
 }
 
+// OpenQueue returns a peer as Open does, and its queue q.
+func OpenQueue(t testing.TB, opts worqr.Options) (*worqr.Peer, *worqr.Queue) {
+	t.Helper()
+	return OpenQueueAt(t, redistest.URL(), opts)
+}
+
+func OpenQueueAt(t testing.TB, url string, opts worqr.Options) (*worqr.Peer, *worqr.Queue) {
+	t.Helper()
+	p := OpenAt(t, url, opts)
+	return p, p.Queue("q")
+}
+
 // Run runs the peer. The returned function ends it and checks that it ended
 // well; it is called in the end if the test does not.
 func Run(t testing.TB, p *worqr.Peer) (stop func()) {

@@ -15,8 +15,7 @@ import (
 // Who a URL says that we are, and which database it names.
 func TestLogins(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	for _, rule := range [][]any{{"ann", "on", ">p@ss w:rd", "+@all", "~*"}, {"default", "resetpass", ">hunter2"}} {
 		redistest.Do(t, c, "ACL", redis.Args{"SETUSER"}.Add(rule...)...)
 	}

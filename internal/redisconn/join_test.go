@@ -48,8 +48,7 @@ func TestJoin(t *testing.T) {
 	for name, dial := range dials {
 		t.Run(name, func(t *testing.T) {
 			is := redistest.Parallel(t)
-			server := redistest.Start(t)
-			c := redistest.Dial(t, server.URL())
+			server, c := redistest.StartAndDial(t)
 			l := redisconn.NewLine(dial(server.URL()), 0)
 			defer l.Close()
 			for range 2 { // Redis knows the script the second time

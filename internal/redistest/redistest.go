@@ -168,6 +168,13 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
+// StartAndDial starts one, and returns a connection to it, too.
+func StartAndDial(t testing.TB) (*Server, redis.Conn) {
+	t.Helper()
+	s := Start(t)
+	return s, Dial(t, s.URL())
+}
+
 func start(args []string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "worqr-redis-")
 	if err != nil {
