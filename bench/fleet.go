@@ -54,9 +54,7 @@ func massDeath(ctx context.Context, j job) (sample, error) {
 }
 
 // holdOneEach is workers that hold a task each.
-func holdOneEach(j job, s system, m *meter, say func(sample)) error {
-	return block(s, j.Peers, 1, say)
-}
+func holdOneEach(j job, s system, m *meter, say func(sample)) error { return block(s, j.Peers, 1, say) }
 
 // measureStall stops Redis for longer than the lease of many memberships, and tells
 // how many of them have outlasted that.

@@ -103,9 +103,7 @@ func spreadOver(s system, queues []string) (callers, error) {
 		sends[i] = send
 	}
 	var calls atomic.Int64
-	turn := func(payloads [][]byte) error {
-		return sends[int(calls.Add(1))%len(sends)](payloads)
-	}
+	turn := func(payloads [][]byte) error { return sends[int(calls.Add(1))%len(sends)](payloads) }
 	return slices.Repeat(callers{turn}, crowd), nil
 }
 

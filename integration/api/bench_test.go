@@ -24,9 +24,7 @@ type timedVerb struct {
 }
 
 var timedVerbs = []timedVerb{
-	{"Enqueue", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
-		return q.Enqueue(ctx, load(i, 1)...)
-	}},
+	{"Enqueue", 0, func(ctx context.Context, q *worqr.Queue, i int) error { return q.Enqueue(ctx, load(i, 1)...) }},
 	{"Enqueue100", 0, func(ctx context.Context, q *worqr.Queue, i int) error {
 		return q.Enqueue(ctx, load(100*i, 100)...)
 	}},

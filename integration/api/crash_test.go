@@ -166,9 +166,7 @@ func TestSweep(t *testing.T) {
 	victim.starts(t, 2)
 	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // it lives
 	victim.Kill()
-	eventually(t, "it is swept", func() bool {
-		return len(sure(p.Sweep(t.Context()))(t)) == 1
-	})
+	eventually(t, "it is swept", func() bool { return len(sure(p.Sweep(t.Context()))(t)) == 1 })
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
 	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
 }

@@ -62,9 +62,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
 	q := working(t, p, "q")
 	c := redistest.Dial(t, server.URL())
-	subscribed := func() bool {
-		return sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t) != ""
-	}
+	subscribed := func() bool { return sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t) != "" }
 	eventually(t, "it is subscribed", subscribed)
 	stopped, leaving := make(chan error, 1), make(chan error, 1)
 	go func() { stopped <- p.StopWorker(context.Background()) }()
@@ -232,9 +230,7 @@ func TestRegistry(t *testing.T) {
 		for _, a := range cast {
 			late = late || a.late.Load()
 		}
-		listed := func() bool {
-			return sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t)
-		}
+		listed := func() bool { return sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t) }
 		there := func() int {
 			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Batches(), q.Workers())))(t)
 		}
@@ -266,9 +262,7 @@ func TestRosterIsPrunedLater(t *testing.T) {
 	redistest.Do(t, c, "SADD", "p:workers", "long dead")
 	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	is.NoErr(p.StartWorker(t.Context()))
-	eventually(t, "it has tried", func() bool {
-		return len(sure(redis.Values(c.Do("ACL", "LOG")))(t)) > 0
-	})
+	eventually(t, "it has tried", func() bool { return len(sure(redis.Values(c.Do("ACL", "LOG")))(t)) > 0 })
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "+srandmember")
 	eventually(t, "it is off the roster", func() bool {
 		return sure(redis.Int(c.Do("SCARD", "p:workers")))(t) == 1 // the peer itself

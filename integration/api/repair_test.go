@@ -162,9 +162,7 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 func (f *fleet) payloads() map[string]int {
 	f.t.Helper()
 	all := map[string]int{}
-	strs := func(v any, err error) []string {
-		return sure(redis.Strings(v, err))(f.t)
-	}
+	strs := func(v any, err error) []string { return sure(redis.Strings(v, err))(f.t) }
 	replaced, canceled := map[string]bool{}, map[string]bool{}
 	keys := redistest.Keys(f.t, f.c, f.prefix)
 	for _, key := range keys {

@@ -254,9 +254,7 @@ func TestMemory(t *testing.T) {
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	c := redistest.Dial(t, server.URL())
-	used := func() int {
-		return sure(redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0)))(t)
-	}
+	used := func() int { return sure(redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0)))(t) }
 	batch := slices.Repeat([][]byte{make([]byte, 100)}, 1000)
 	for range 100 {
 		is.NoErr(q.Enqueue(t.Context(), batch...))

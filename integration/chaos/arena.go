@@ -236,9 +236,7 @@ func several(n int, one func(number int) *report) *report {
 func pause(d time.Duration) { time.Sleep(d) }
 
 // between throws a time.
-func (a *arena) between(low, high time.Duration) time.Duration {
-	return low + upTo(a.dice, high-low+1)
-}
+func (a *arena) between(low, high time.Duration) time.Duration { return low + upTo(a.dice, high-low+1) }
 
 // awake throws a slot whose peer serves and does not stand still; -1 if there is none.
 func (a *arena) awake() int {

@@ -208,9 +208,7 @@ func signal(what chan<- struct{}) {
 // took.
 func (r *run) expect(within time.Duration, what, payload string, hand func(payload string) error) time.Duration {
 	begun := make(chan struct{}, 100)
-	r.locked(func() {
-		r.seen[payload] = func(*process, context.Context) { signal(begun) }
-	})
+	r.locked(func() { r.seen[payload] = func(*process, context.Context) { signal(begun) } })
 	began := time.Now()
 	if err := hand(payload); err != nil {
 		r.violation("%s: %v", what, err)
@@ -312,9 +310,7 @@ func (r *run) probeDeath(tool *process) {
 	q := tool.peer.Queue(r.opts.Queues[0])
 	for n := range 2 * len(fleet) {
 		payload := fmt.Sprintf("takes 1000 death %d", n)
-		r.locked(func() {
-			r.seen[payload] = func(p *process, _ context.Context) { holders <- p }
-		})
+		r.locked(func() { r.seen[payload] = func(p *process, _ context.Context) { holders <- p } })
 		if err := q.Enqueue(context.Background(), []byte(payload)); err != nil {
 			r.violation("an enqueue fails: %v", err)
 			return

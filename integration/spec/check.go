@@ -2,9 +2,7 @@ package spec
 
 import "github.com/worqr/worqr/internal/store"
 
-func init() {
-	verbs["check"] = of(check)
-}
+func init() { verbs["check"] = of(check) }
 
 // An examination looks at things of a queue, and mends what it finds if it is to.
 type examination struct {

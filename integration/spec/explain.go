@@ -7,9 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-func init() {
-	verbs["explain"] = of(explain)
-}
+func init() { verbs["explain"] = of(explain) }
 
 func explain(q *queue, c store.Call) any {
 	q.whole()

@@ -103,9 +103,7 @@ func (r *round) spend(cost int64, payload string) {
 }
 
 // goesOn reports whether the next id may be used.
-func (r *round) goesOn() bool {
-	return r.first < r.final && r.spent < r.budget && r.space > 0
-}
+func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget && r.space > 0 }
 
 // begin gives what was taken a token.
 func (r *round) begin(payload, entry string, retries, crashes int64) {

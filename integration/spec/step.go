@@ -9,9 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-func init() {
-	verbs["step"] = of(step)
-}
+func init() { verbs["step"] = of(step) }
 
 // A round is one step of a worker under way.
 type round struct {

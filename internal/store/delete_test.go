@@ -93,13 +93,9 @@ func TestDeleteOfManyBatches(t *testing.T) {
 	t.Parallel()
 	const batches = 350
 	for name, between := range map[string]func(e *env, call int){
-		"nobody comes": func(*env, int) {},
-		"others move one": func(e *env, _ int) {
-			e.must(nil, haulOne(e))
-		},
-		"others move all": func(e *env, _ int) {
-			e.must(Haul(e.ctx, e.line, e.q))
-		},
+		"nobody comes":    func(*env, int) {},
+		"others move one": func(e *env, _ int) { e.must(nil, haulOne(e)) },
+		"others move all": func(e *env, _ int) { e.must(Haul(e.ctx, e.line, e.q)) },
 		"others enqueue behind them": func(e *env, call int) {
 			e.must(Haul(e.ctx, e.line, e.q))
 			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("u", call))))

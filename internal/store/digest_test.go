@@ -42,9 +42,7 @@ end)(redis)
 
 // count has all scripts count. The test must not run beside others, which wait until it is
 // over.
-func count(t *testing.T) {
-	rewrite(t, func(source string) string { return counting + source })
-}
+func count(t *testing.T) { rewrite(t, func(source string) string { return counting + source }) }
 
 // large is a payload that takes long to hash, by name.
 func large(name string) string { return strings.Repeat(name, Large+1) }

@@ -128,9 +128,7 @@ func TestReturns(t *testing.T) {
 		}
 		return s
 	}
-	wants := func(n int64) func(*env) string {
-		return steps(Round{Worker: "w2", Number: n, Start: []string{"q1"}})
-	}
+	wants := func(n int64) func(*env) string { return steps(Round{Worker: "w2", Number: n, Start: []string{"q1"}}) }
 	run(t, []scenario{
 		{name: "the first look suspects, early ones do nothing", seed: one, steps: []when{
 			{call: beats("w1", true), want: "waiting=1 due=+60m", state: suspected},

@@ -58,9 +58,7 @@ func TestDelist(t *testing.T) {
 	defer one.Close()
 	defer other.Close()
 	c, s := redistest.Conn(t), keys.NewSpace(prefix)
-	listed := func() int {
-		return sure(redis.Int(c.Do("SISMEMBER", s.Workers(), "w")))(t)
-	}
+	listed := func() int { return sure(redis.Int(c.Do("SISMEMBER", s.Workers(), "w")))(t) }
 	is.NoErr(Register(t.Context(), one, s, "other", time.Hour, Registration{})) // else Redis may know one script of the two
 	for range 500 {
 		redistest.Do(t, c, "DEL", s.Worker("w"))

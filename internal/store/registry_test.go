@@ -84,9 +84,7 @@ func TestUnlist(t *testing.T) {
 			is := redistest.Parallel(t)
 			e := newEnv(t, redistest.URL(), nil)
 			s := keys.NewSpace(e.prefix)
-			listed := func(name string) bool {
-				return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t)
-			}
+			listed := func(name string) bool { return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t) }
 			for range 2 {
 				is.NoErr(List(e.ctx, e.line, s, "q", "other"))
 				e.seed(c.seed)
