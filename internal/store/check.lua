@@ -120,7 +120,7 @@ end
 -- A process that is not there has ended; what was blocked by it is not lost for
 -- want of a time.
 local function end_entry(entry, id)
-  if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then
+  if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then --! follows raised
     redis.call('HSET', q.keyed .. entry, 'due', now)
   end
   entry_ended(entry, id)

@@ -167,6 +167,10 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: a late copy", seed: held, steps: []when{
 			{call: leavesAt("w1", 4), want: "returned=0"},
 			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
+		{name: "leave: a lock goes with its task", seed: held.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("unique", "{#a=w:0 offset=0}")}}},
+		{name: "leave: a cancel ends with who held something", seed: held.with("canceled", "(#b=1)", "cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1440m"), steps: []when{
+			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1m")}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
 		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},

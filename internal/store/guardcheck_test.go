@@ -128,6 +128,7 @@ func TestGuardCheckQueue(t *testing.T) {
 	w := member.with("token", "=9")
 	counts := w.with("ledger", "{#a=2}")
 	run(t, []scenario{
+		unsaid("the lock of an entry of another type", w.with("keyed:k:x", "=foreign", "unique", "{#a=e:k:x offset=0}"), CheckLocks, "#a"),
 		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
 		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
 		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
@@ -149,6 +150,7 @@ func TestGuardLook(t *testing.T) {
 	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
 	e.must(nil, err)
 	e.line = redisconn.NewLine(dial, 0)
+	e.doctor = func() *redisconn.Line { return e.line }
 	t.Cleanup(e.line.Close)
 	e.play(scenario{seed: member.with("token", "=9", "process:p1", "[a]"), steps: []when{
 		{call: checks(false, CheckProcesses, "p1"), want: "orphan p1"},

@@ -37,6 +37,15 @@ func TestGuardStep(t *testing.T) {
 		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "who gets all that it wants of the schedule is not idle", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 0)), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1"}}), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))}}},
+		{name: "nobody died of what has its digest", seed: member.with("schedule", "(r:p0=-1m)", "contents", "(#a:r:p0=0)", "keyed:r:p0", h(waits("a", "-1m", 0, 0), "digest="+digest("a"))), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), want: "started=a/1@r:p0",
+				state: rawP.with("entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 0, 0))}}},
+		{name: "an entry is lost, while somebody died of another", seed: member.with("schedule", "(r:p0=-1m)", "ledger", "{#z=1}"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), state: member.with("rounds", "{w1=1}", "ledger", "{#z=1}")}}},
+		{name: "only the crashes of an entry are left", seed: keyX.with("keyed:k:x", "{crashes=1}"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), state: keyX.with("keyed:k:x", "{crashes=1}", "rounds", "{w1=1}", "schedule", "")}}},
 		{name: "an overtaken round of who holds nothing is told of no cancel", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 2})}}},
 		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{

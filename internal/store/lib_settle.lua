@@ -94,9 +94,9 @@ local function entry_of(id)
   return entry, number(runs[2]), number(runs[3]), of == id and digest
 end
 
--- How many workers died holding what is not under a key.
+-- How many workers died holding what is not under a key; nil where nobody did.
 local function died_of(digest)
-  return tonumber(redis.call('HGET', q.ledger, digest)) or 0
+  return tonumber(redis.call('HGET', q.ledger, digest))
 end
 
 local function crashes_of(payload)

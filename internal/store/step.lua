@@ -389,7 +389,7 @@ end
 -- Whether this one is to be left to others. Of those, payloads that were read take as long
 -- as others, and as long again to be hashed.
 local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took
+local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took --! cost constant.3
 local function risky(crashes, payload)
   if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
     return false
@@ -398,7 +398,7 @@ local function risky(crashes, payload)
     solo = false
     return false
   end
-  local cost = PASSED + math.floor(2 * #(payload or '') / BYTES)
+  local cost = PASSED + math.floor(2 * #(payload or '') / BYTES) --! cost constant
   skipped, spent, passing = skipped + 1, spent + cost, passing + cost
   return true
 end
@@ -460,7 +460,7 @@ elseif open and wanted > 0 and not brief then
   -- earlier rounds have passed over some, this one goes on behind these if nothing came
   -- before it: its last is no further back, and its first no earlier.
   -- That is not looked at again, but for the first when such a task may start.
-  if passed > 0 then
+  if passed > 0 then --! look constant
     local place = redis.call('ZRANK', q.schedule, passed_last)
     local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES') --! first constant.2
     if place and place < passed and tonumber(head[2]) >= passed_first then
@@ -497,7 +497,7 @@ elseif open and wanted > 0 and not brief then
     local digest = digests.is_kept(q, entry, about[3]) and about[3]
     local payload
     local function read()
-      payload = payload or legible and redis.call('HGET', key, 'payload')
+      payload = payload or legible and redis.call('HGET', key, 'payload') --! look operand.1
       digests.forget()
       digests.name(payload, digest)
     end
@@ -505,10 +505,10 @@ elseif open and wanted > 0 and not brief then
     if not is_key(entry) then
       crashes = 0
       if digest then
-        crashes = counting and died_of(digest) or 0
-      elseif counting then
+        crashes = counting and died_of(digest) or 0 --! look operand.2
+      elseif counting then --! look true
         read()
-        crashes = payload and crashes_of(payload) or 0
+        crashes = payload and crashes_of(payload) or 0 --! look constant operand.4
       end
     end
     if crashes == 0 then
@@ -543,10 +543,10 @@ elseif open and wanted > 0 and not brief then
   -- Few that take no time are looked at again: some of them may start by then.
   if looked then
     prefix = { 0, '', '0' }
-    if before_it > 0 or passing >= 50 * PASSED or skipped > 0 and spent >= budget then
+    if before_it > 0 or passing >= 50 * PASSED or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
       prefix[1] = before_it + skipped
     end
-    if prefix[1] > 0 then
+    if prefix[1] > 0 then --! look constant
       prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
       prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] --! first constant.2
     end
@@ -587,7 +587,7 @@ elseif open and wanted > 0 and not brief then
       end
       if risky(crashes, payload) then
         local entry, digest = 'r:' .. other_id(), digest_of(payload)
-        digests.name(payload, digest)
+        digests.name(payload, digest) --! computed omitted
         redis.call('DEL', q.process .. id)
         lock_moved(payload, 'p:' .. id, 'e:' .. entry)
         await(q, entry, payload, now, 0, 0)
