@@ -369,7 +369,7 @@ end
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
 -- list, the same where locks or deaths have to be seen to, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload for each µs.
-local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400 --! cost constant.1 constant.2 constant.3 constant.4 constant.5
+local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400 --! cost constant.1 constant.2 constant.3 constant.5
 local spent = 0
 local function spend(cost, payload)
   spent = spent + cost + math.floor(#payload / BYTES)
