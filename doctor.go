@@ -129,7 +129,7 @@ const (
 	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
 )
 
-// A Finding is one thing that Check has found.
+// A Finding is one problem or risk.
 type Finding struct {
 	Kind     FindingKind
 	Severity Severity
@@ -140,7 +140,7 @@ type Finding struct {
 	Repaired bool
 }
 
-// String returns a line for people.
+// String returns the finding as one line.
 func (f Finding) String() string {
 	repaired := ""
 	if f.Repaired {
@@ -160,10 +160,10 @@ func (f Finding) String() string {
 	return line
 }
 
-// A CheckReport is what Check and Repair have found.
+// A CheckReport is the result of Check or Repair.
 type CheckReport struct {
-	Queues   int       // examined, each with its failed queue
-	Keys     int       // that were examined
+	Queues   int       // queues examined, each with its failed queue
+	Keys     int       // keys examined
 	Findings []Finding // worst first
 	Omitted  int       // findings beyond the first 1,000
 	unwell   bool      // one of those omitted is broken, and is so still
@@ -190,7 +190,7 @@ func (r *CheckReport) String() string {
 	fmt.Fprintf(&all, "%s of %s: %s, %s, %s; %d repaired\n",
 		doctor.Several(r.Keys, "key"), doctor.Several(r.Queues, "queue"), doctor.Several(count[SeverityError], "error"), doctor.Several(count[SeverityWarning], "warning"), doctor.Several(count[SeverityNotice], "notice"), repaired)
 	if r.Queues == 0 {
-		fmt.Fprintf(&all, "no queues under the prefix %q: is it the fleet's, and is this its Redis?\n", r.prefix)
+		fmt.Fprintf(&all, "no queues found under the prefix %q; check the prefix and the Redis URL\n", r.prefix)
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintln(&all, f)
@@ -204,7 +204,7 @@ func (r *CheckReport) String() string {
 // A CopyState says where a copy of a task is.
 type CopyState string
 
-// The states.
+// The states of a copy.
 const (
 	CopyWaiting   CopyState = "waiting"   // on the list
 	CopyScheduled CopyState = "scheduled" // in the schedule: under a key, or waiting for a retry
@@ -230,18 +230,18 @@ const (
 	ReasonFailed       Reason = "failed"        // it's in the failed queue
 )
 
-// A TaskCopy is one place where a task is.
+// A TaskCopy is one copy of a task.
 type TaskCopy struct {
 	State   CopyState
 	Reasons []Reason  // why it doesn't run; none if it runs or is about to
 	Before  int       // waiting tasks that start before it
-	DueAt   time.Time // of what is scheduled or blocked
+	DueAt   time.Time // when a scheduled or blocked copy is due
 
-	// Of what is in the schedule, and of what has failed.
+	// For scheduled and failed copies.
 	Retries int
 	Crashes int
 
-	// Of what runs.
+	// For running copies.
 	AttemptID  string // the id of this attempt
 	Token      int64
 	StartedAt  time.Time // by that peer's clock
@@ -251,7 +251,7 @@ type TaskCopy struct {
 	PID        int
 	EvictAt    time.Time // about when the worker is evicted, if its lease has expired
 
-	// Of what has failed.
+	// For failed copies.
 	Kind     FailureKind
 	Error    string
 	FailedAt time.Time

@@ -66,7 +66,7 @@ type HandleOptions struct {
 	// 5 min, ±25 %. It must be safe for concurrent use.
 	Backoff func(retry int) time.Duration
 	// Exclusive ends the context before another peer can start the task. Without it, handlers
-	// go on through an outage of Redis.
+	// keep running while Redis is down.
 	Exclusive bool
 	// OnPanic decides what happens to a task whose handler panics.
 	OnPanic PanicPolicy
@@ -279,8 +279,8 @@ func (p *Peer) SetCapacity(units int) error {
 	return nil
 }
 
-// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit is an
-// error, not a panic.
+// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit
+// counts as an error.
 type PanicPolicy int
 
 const (
@@ -311,9 +311,9 @@ func Permanent(err error) error { return engine.Permanent(err) }
 // kind FailureMalformed. It returns nil if err is nil.
 func Malformed(err error) error { return engine.Malformed(err) }
 
-// RetryAfter makes a handler's error retry the task after d, instead of the delay from
-// Backoff; at once if d is negative. MaxRetries still applies. It returns nil if err is
-// nil.
+// RetryAfter wraps a handler's error so that the task is retried after d, not
+// after Backoff's delay; at once if d is negative. MaxRetries still applies. It returns nil
+// if err is nil.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // failedBackoff is that of OnFailed: 10 s, doubling to 15 min.

@@ -22,6 +22,6 @@ func TestErrorsOfNumbers(t *testing.T) {
 	l := logs.New(slog.New(slog.NewTextHandler(&lines, nil)))
 	l.Warn("worqr: cannot start or finish tasks", "err", err)
 	l.Flush()
-	is.True(strings.Contains(lines.String(), "where a number was expected"))
+	is.True(strings.Contains(lines.String(), "where one was expected"))
 	is.True(!strings.Contains(lines.String(), "canary"))
 }

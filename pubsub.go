@@ -29,8 +29,9 @@ const (
 )
 
 // An Event is something that happened on a queue. Payloads above 64 KiB (above 1 KiB for
-// EventCancel) and results above the worker's Options.MaxResult come as size and digest. So may
-// smaller ones of EventDone where many tasks end at once, without the digest above 1 KiB.
+// EventCancel) and results above the worker's Options.MaxResult come as size and digest.
+// When many tasks end at once, EventDone may do the same with smaller ones, without a
+// digest above 1 KiB.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync

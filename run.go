@@ -16,7 +16,7 @@ import (
 // Run joins the queues that have handlers and serves them until ctx ends or Shutdown is
 // called. Then it drains: it takes no more tasks, lets handlers go on for Options.Drain,
 // ends the contexts of the others with ErrShutdown, returns their tasks to the front, and
-// leaves. That takes at most Drain, Grace and 5 s.
+// leaves. That takes at most Drain+Grace+5 s.
 //
 // Run survives every failure of Redis. It fails if it couldn't leave cleanly, if handlers
 // were abandoned, if it never reached Redis, with ErrEvictionPolicy, if Redis is older than

@@ -33,7 +33,7 @@ type PutOptions struct {
 	KeepCounts bool
 }
 
-// MaxKeySize is the most bytes that a key or a nonce may have.
+// MaxKeySize is the maximum size of a key or nonce, in bytes.
 const MaxKeySize = 1024
 
 // year10000 is beyond every time that can be asked for.
@@ -98,8 +98,8 @@ func millis(t time.Time) (int64, error) {
 	return max(ms, 1), nil
 }
 
-// EnqueueAt schedules payload for at under a new key, which it returns. Otherwise it's like
-// Put, but repeating it schedules the task twice.
+// EnqueueAt schedules payload for the given time under a new key, and returns the key.
+// Otherwise it's like Put, but repeating it schedules the task twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
 	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {

@@ -47,9 +47,9 @@ func (t *Task) Context() context.Context {
 	return t.attempt.Context()
 }
 
-// StartTask takes the task at the front: what is due in the schedule, else the first of the
-// list. It fails with ErrNoTask, and with ErrNotWorking if the worker doesn't serve the queue. If ctx
-// ends first, the task returns to the queue.
+// StartTask takes the next task: the first that's due in the schedule, else the first on
+// the list. It fails with ErrNoTask, and with ErrNotWorking if the worker doesn't serve
+// the queue. If ctx ends first, the task returns to the queue.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	tasks, err := q.startTasks(ctx, 1)
 	if err != nil {
@@ -128,11 +128,11 @@ func (t *Task) wrap(verb string, err error) error { return wrapOn(t.Queue, verb,
 
 // Limits of one call.
 const (
-	// MaxPayloadSize is the most that Options.MaxPayload may be, in bytes.
+	// MaxPayloadSize is the largest allowed Options.MaxPayload, in bytes.
 	MaxPayloadSize = 512 << 20
 	// DefaultMaxPayload is Options.MaxPayload by default, in bytes.
 	DefaultMaxPayload = 64 << 20
-	// MaxBatchSize is how many payloads one call may enqueue.
+	// MaxBatchSize is the most payloads that one call may enqueue.
 	MaxBatchSize = 100_000
 
 	nonceWindow = 10 * time.Minute
@@ -250,9 +250,9 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
 type CancelReport struct {
-	Removed  int // copies that waited
-	Stopped  int // copies that ran; set by Wait
-	Finished int // copies that finished first; set by Wait
+	Removed  int // waiting copies
+	Stopped  int // running copies; set by Wait
+	Finished int // running copies that finished before they were stopped; set by Wait
 
 	queue   *Queue
 	receipt store.Receipt

@@ -52,7 +52,7 @@ func (p *Peer) alone(ctx context.Context, do func() error) error {
 
 // StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front of
 // their queues and leaves. If ctx ends or Redis fails first, it stops anyway and returns the
-// error. It fails with ErrNotStarted, and always while Run hasn't returned.
+// error. It fails with ErrNotStarted, and with ErrInvalid until Run has returned.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)

@@ -14,18 +14,18 @@
 //
 // A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list
 // of tasks, with a schedule beside it: tasks that have a key or a time, and those that wait
-// for a retry. When due, these start before the list. An attempt is one start of a task
-// until its end. A worker is a registered peer. It renews its lease with heartbeats. A
-// worker whose lease expires is evicted, and its tasks return to the front of their queues.
+// for a retry. When due, these start before the list. An attempt is one run of a task. A
+// worker is a registered peer. It renews its lease with heartbeats. A worker whose lease
+// expires is evicted, and its tasks return to the front of their queues.
 //
 // # Guarantees
 //
 // Delivery is at least once. A task runs again if its worker died, or was cut off, before
-// the task's end was stored. Each attempt has a token, and Redis accepts at most one end for
-// each token. Tasks start in the order in which they were enqueued; those that return go to
-// the front. A canceled task never runs again. An outage of Redis evicts nobody. Tasks of a
-// killed process start again within 4.5 s at the defaults. docs/guarantees.md has the
-// conditions.
+// the task's end was stored. Each attempt has a token, and Redis records at most one
+// outcome for each token. Tasks start in the order in which they were enqueued; those that
+// return go to the front. A canceled task never runs again. No worker is evicted because
+// Redis is down. Tasks of a killed process start again within 4.5 s at the defaults.
+// docs/guarantees.md has the conditions.
 //
 // # Calls
 //
@@ -35,7 +35,7 @@
 // [ErrUnknownOutcome]. With any other error, it had no effect.
 //
 // Iterators read a page at a time. They aren't snapshots, and stop after the first error.
-// Values print and log without payloads, keys and results.
+// Printed or logged values never show payloads, keys or results.
 package worqr
 
 import (
@@ -62,7 +62,7 @@ import (
 // Version is the version of this library, as a worker registers it.
 const Version = "0.2.0-dev"
 
-// The errors to match with errors.Is. Errors of Redis are wrapped unchanged.
+// The errors to match with errors.Is. Errors from Redis are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty or paused.
 	ErrNoTask = engine.ErrNoTask
@@ -74,8 +74,8 @@ var (
 	ErrNotWorking = engine.ErrNotWorking
 	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
 	ErrNotOwner = engine.ErrNotOwner
-	// ErrEvicted: this worker was evicted, and others run its tasks. It comes back under a
-	// new id.
+	// ErrEvicted: this worker was evicted, and its tasks may run elsewhere. The peer
+	// rejoins under a new id.
 	ErrEvicted = engine.ErrEvicted
 	// ErrLeaseExpired: Redis didn't answer for nine tenths of the lease, so an Exclusive handler
 	// must stop.
@@ -84,7 +84,7 @@ var (
 	ErrCanceled = engine.ErrCanceled
 	// ErrTimeout: the attempt took longer than HandleOptions.Timeout.
 	ErrTimeout = engine.ErrTimeout
-	// ErrShutdown: the peer is shutting down, or has.
+	// ErrShutdown: the peer is shutting down or has shut down.
 	ErrShutdown = engine.ErrShutdown
 	// ErrBadName: the name of a queue, or a prefix, isn't allowed.
 	ErrBadName = errors.New("worqr: bad name")
@@ -93,8 +93,8 @@ var (
 	// ErrTooLarge: something is over its limit, and nothing was sent. It comes with ErrInvalid or
 	// ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
-	// ErrUnknownOutcome: the call was sent and its reply was lost. You may repeat calls on a task,
-	// Put and EnqueueOnce.
+	// ErrUnknownOutcome: the reply was lost. It's safe to repeat Put, EnqueueOnce and the
+	// methods of Task.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy
@@ -103,14 +103,14 @@ var (
 )
 
 // A Pool provides connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
-// keeps up to five of them. A *redis.Pool only dials them, so its limits don't apply. For
-// large payloads over slow links prefer Open.
-// Calls of the peer within GetContext may time out.
+// keeps a few of them; docs/options.md says how many. A *redis.Pool only dials them, so its
+// limits don't apply. GetContext must not call the peer's methods: they may time out. For
+// large payloads over slow links, prefer Open.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// Options configure a Peer. A zero field has its default. docs/options.md says more.
+// Options configure a Peer. A zero field means the default. docs/options.md says more.
 type Options struct {
 	// Prefix is the start of every key and channel name; "" is "worqr". Fleets in different
 	// databases of one Redis each need their own prefix.
@@ -120,7 +120,8 @@ type Options struct {
 	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3 s,
 	// negative never expires. Use the same for all peers of a queue.
 	Lease time.Duration
-	// Drain is how long handlers may go on once Run's context ends; 0 is 25 s, negative is no time.
+	// Drain is how long handlers may keep running once Run's context ends; 0 is 25 s,
+	// negative is no time.
 	Drain time.Duration
 	// Capacity is how many units all handlers together may occupy, each task as many as its
 	// queue's Weight; 0 is no limit.
@@ -286,8 +287,8 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the connections that the peer has
-// opened, but no Pool. It blocks at most twice CallTimeout and 2 s. Until Run has returned, it does
-// nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
+// opened, but no Pool. It blocks for at most 2*CallTimeout+2 s. Until Run has returned,
+// it does nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -423,7 +424,7 @@ func public(err error) error {
 	return err
 }
 
-// PeerStats count what a peer has done since it was made.
+// PeerStats counts what a peer has done since it was created.
 type PeerStats struct {
 	Started         int64 // tasks passed to a handler, or returned by StartTask
 	Finished        int64

@@ -138,7 +138,7 @@ func (p *play) kill(ctx context.Context, number int) error {
 			held++
 		}
 	}
-	p.journal.add(bad, "kill -9", "%s is killed, with %s in its hands", peerName(number), tasks(held))
+	p.journal.add(bad, "kill -9", "%s is killed while it holds %s", peerName(number), tasks(held))
 	return nil
 }
 
@@ -179,7 +179,7 @@ func (p *play) drain(ctx context.Context, end time.Time) error {
 		p.journal.add(plainly, "", "that is all; the peers finish what they run, and leave")
 		return nil
 	case err == nil:
-		p.journal.add(good, "", "all is done; the peers leave")
+		p.journal.add(good, "", "everything is done; the peers leave")
 	}
 	return err
 }

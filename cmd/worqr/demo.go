@@ -12,8 +12,8 @@ import (
 )
 
 type demoCommand struct {
-	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use, under a prefix of the demo's own that is removed afterwards. Without it, one runs inside the demo."`
-	Seconds float64 `default:"14" help:"How long it takes at most."`
+	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use, under a prefix of the demo's own that is removed afterwards. By default, the demo runs an in-memory Redis."`
+	Seconds float64 `default:"14" help:"Maximum duration in seconds."`
 	Plain   bool    `help:"Print lines instead of drawing on the terminal."`
 }
 

@@ -18,7 +18,7 @@ import (
 
 // A target is the fleet that a command looks at.
 type target struct {
-	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at; the default is redis://localhost:6379. If the URL has a password, set the environment variable: other users of the machine can see command-line arguments."`
+	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to look at; the default is redis://localhost:6379. If the URL has a password, pass it in $REDIS_URL: other users of the machine can see command-line arguments."`
 	Prefix string        `default:"worqr" help:"Prefix of the fleet's keys."`
 	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
 }
@@ -63,7 +63,7 @@ func most(limit *int) int {
 func (checkCommand) Help() string {
 	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
 		"The exit status is 0 if no error and no warning is left, 1 if one is, and 2 if the check itself failed. " +
-		"So you can use it as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore."
+		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore."
 }
 
 // check refuses names that no fleet has, and does not repeat them: in their place may
@@ -122,7 +122,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 type explainCommand struct {
 	target
 	Queue   string  `arg:"" help:"Name of the queue."`
-	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it and --key, standard input is the payload, byte for byte: printf adds no newline, echo does. The empty payload is written \"\"."`
+	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it or --key, the payload is read from standard input, byte for byte: use printf, since echo adds a newline. For an empty payload, pass \"\"."`
 	Key     *string `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
 }
 

@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	check(exitWell, "0 errors, 0 warnings")
-	check(exitWell, "no queues under the prefix \"p\"")
+	check(exitWell, "no queues found under the prefix \"p\"")
 	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
 		redistest.Do(t, conn, "LPUSH", key, canary)
 	}

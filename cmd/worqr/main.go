@@ -25,7 +25,7 @@ import (
 
 type cli struct {
 	Demo    demoCommand    `cmd:"" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
-	Check   checkCommand   `cmd:"" help:"Examine a fleet's keys in Redis. The fleet may be running."`
+	Check   checkCommand   `cmd:"" help:"Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running."`
 	Explain explainCommand `cmd:"" help:"Show where a task is and why it isn't running."`
 	Peer    peerCommand    `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 	Version versionCommand `cmd:"" help:"Print the version."`

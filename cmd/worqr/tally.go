@@ -247,7 +247,7 @@ func (s summary) print(out io.Writer, st style) error {
 		row(s.Left, "in the queue", "when the demo ended") +
 		row(s.Stuck, "still failed", "in the failed queue, with the reason") +
 		st.bold(lost(fmt.Sprintf("  %6d  lost", s.Lost))) + "\n\n" +
-		row(s.Returned, "returned", "to the front, from the hands of the killed peer") +
+		row(s.Returned, "returned", "to the front of the queue, after their peer was killed") +
 		row(s.Twice, "started twice", "because of the kill: delivery is at least once") +
 		row(s.Retried, "retried", "after attempts that failed, each with its pause") +
 		row(s.Failed, "failed", fmt.Sprintf("went to the failed queue, with the reason; %d requeued", s.Fixed)) +

@@ -177,7 +177,7 @@ func (all *findings) failures(v *vitals, q store.Keys, limits Limits) {
 		when = fmt.Sprintf("%d of them in the last hour", v.Fresh)
 	}
 	all.add(failed, against(limits.Failed != 0), q.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. Failed lists them with their reasons; requeue or delete them.", Tasks(v.Stored, "has", "have"), when))
+		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(v.Stored, "has", "have"), when))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks

@@ -157,7 +157,7 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	case settings["appendfsync"] == "everysec":
 		all.notice(persistence, Notice, "appendfsync is everysec: if the machine of Redis fails, a second of acknowledged writes is lost. With appendfsync always nothing is.")
 	case settings["appendfsync"] == "no":
-		all.notice(persistence, Warning, "appendfsync is no: if the machine of Redis fails, half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
+		all.notice(persistence, Warning, "appendfsync is no: if the machine of Redis fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
 		all.notice(persistence, Warning, "Redis could not write its append-only file. Check its disk.")

@@ -99,7 +99,7 @@ func (r *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 		switch {
 		case s.Bytes > 0:
 			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Malformed,
-				Reason: fmt.Sprintf("the payload of %d bytes does not reach a worker: replies with it are lost", s.Bytes)})
+				Reason: fmt.Sprintf("the payload of %d bytes didn't reach a worker: every reply that contained it was lost", s.Bytes)})
 			r.outbox = append(r.outbox, &ending{Outcome: o, ours: true})
 			continue
 		case late:
@@ -137,7 +137,7 @@ func (r *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	}
 	r.watched = a.Watched
 	if a.Last < e.answered {
-		r.mu.laterLocked(func() { r.LostWrites("a round that was answered is not known") })
+		r.mu.laterLocked(func() { r.LostWrites("Redis no longer has a round that it had acknowledged") })
 	}
 	r.answered = e.Number
 	r.turned.Broadcast()

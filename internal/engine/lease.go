@@ -37,7 +37,7 @@ func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
 func (r *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	r.renewLocked(now, sent)
 	if p.Deadline < r.granted {
-		r.mu.laterLocked(func() { r.LostWrites("a beat that was answered is not known") })
+		r.mu.laterLocked(func() { r.LostWrites("Redis no longer has a heartbeat that it had acknowledged") })
 	}
 	r.granted = p.Now + r.engine.lease.Grant.Milliseconds()
 	if p.Rank == 0 {

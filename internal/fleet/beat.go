@@ -87,7 +87,7 @@ func (w *worker) receive(b beat, r *result, m *member, pulse *store.Pulse, err e
 		m.Refused()
 		r.answered, r.refused = true, true
 	case err != nil:
-		r.err = cmp.Or(r.err, w.fleet.Describe("beat", m.queue.Name, err)) // always the same one, or each would be logged
+		r.err = cmp.Or(r.err, w.fleet.Describe("heartbeat", m.queue.Name, err)) // always the same one, or each would be logged
 		r.cut = r.cut || errors.Is(err, store.ErrUnknown)
 	default:
 		r.answered = true

@@ -258,7 +258,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*member) {
 	}
 	for i, token := range store.Known(ctx, w.fleet.Lines.Control, keysOf(queues)) {
 		if _, seen := all[i].Last(); token >= 0 && token < seen {
-			all[i].LostWrites("a token that was given is not known")
+			all[i].LostWrites("Redis no longer has a token that it had issued")
 			return
 		}
 	}

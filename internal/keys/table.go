@@ -35,7 +35,7 @@ var Table = []Row{
 	{Name: "contents", Kind: "contents", Type: "zset", Maps: "digest:entry → 0", Holds: "every entry with something waiting, blocked or not, by its payload"},
 	{Name: "entries", Kind: "entries", Type: "hash", Maps: "process → entry", Holds: "what runs out of the schedule"},
 	{Name: "ledger", Kind: "ledger", Type: "hash", Maps: "digest → number", Holds: "the crash ledger: how many workers died holding a payload"},
-	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "an enqueue that is not to be repeated"},
+	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "marks an enqueue that must not be repeated"},
 	{Name: "batch", Kind: "batch", Part: "batch", Type: "list", Holds: "payloads of one batch, a large enqueue; with a TTL until it is committed"},
 	{Name: "batches", Kind: "batches", Type: "zset", Maps: "id → number", Holds: "batches that are committed and not yet in the queue, in the order of their commits; from 2^52 on: damaged"},
 	{Name: "paused", Kind: "paused", Type: "string", Holds: "there while the queue is paused"},

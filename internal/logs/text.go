@@ -21,7 +21,7 @@ func WithoutInput(err error) error {
 	return err
 }
 
-var errNumber = errors.New("the reply holds something else where a number was expected; call Check")
+var errNumber = errors.New("the reply contains something other than a number where one was expected; run worqr check")
 
 // Text is the text of an error, or of what a handler panicked with: bounded,
 // without control characters, and also when its methods panic. It runs user code.

@@ -48,7 +48,7 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 		if left < least || after > at {
 			least, stalls = min(least, left), 0
 		} else if stalls++; stalls == maxStalls {
-			return c, errors.New("the cancel makes no progress")
+			return c, errors.New("tasks start faster than the cancel can remove them; pause the queue and cancel again")
 		}
 	}
 }

@@ -39,7 +39,7 @@ type ranking struct {
 
 // errRestless is the error of a set that changes faster than it can be read, or of a
 // server that contradicts itself.
-var errRestless = errors.New("the queue changes too fast to list it; try again")
+var errRestless = errors.New("the queue is changing too fast to be listed; try again")
 
 // page reads the next members, a page at most.
 func (r *ranking) page(ctx context.Context) ([]ranked, error) {

@@ -61,7 +61,7 @@ var (
 		Keys: "peers worker", Args: "id", Reply: "removed"})
 	check = verb(Verb{Name: "check", By: asWorker, Does: "looks at things of a queue at one moment, and repairs what can be",
 		Keys: "shared batches", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
-	explain = verb(Verb{Name: "explain", By: asWorker, Does: "tells where the copies of a task are, and how the queue stands",
+	explain = verb(Verb{Name: "explain", By: asWorker, Does: "says where the copies of a task are, and what state the queue is in",
 		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
 		Reply: "now paused workers idle ready length places entries graves"})
 )
