@@ -15,30 +15,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func stages(before int, payloads ...any) func(*env) string {
-	return func(e *env) string {
-		v, err := e.line.One(e.ctx, stage.call(e.q, "batch", "b", "before", before, "ttl", 60_000, "payload", payloads))
-		return answered(v, err)
-	}
-}
-
-func commits(nonce string, count int) func(*env) string {
-	return func(e *env) string {
-		v, err := e.line.One(e.ctx, commit.call(e.q, "batch", "b", "once", nonce, "id", "b", "count", count, "window", 60_000))
-		return answered(v, err)
-	}
-}
-
-func hauls(e *env) string {
-	a := haul.ask(e.ctx, e.line, e.q)
-	said := fmt.Sprint(a.int("left"))
-	a.each("damaged", func(d *decoder) { said += " " + d.string() })
-	if a.err != nil {
-		return answered(nil, a.err)
-	}
-	return said
-}
-
 func answered(v any, err error) string {
 	if err = Refusal(err); errors.Is(err, ErrBatch) {
 		return "BATCH"
@@ -137,22 +113,6 @@ func TestBatch(t *testing.T) {
 				return fmt.Sprintf("%s %v", p.Batch, err)
 			}, want: "b 0 <nil>"}}},
 	})
-}
-
-// numbered are members of a zset with the numbers of their names.
-func numbered(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=%d", name, 100+i, i))
-	}
-	return all
-}
-
-// putsAside are members of a zset that were put aside.
-func putsAside(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=aside:0", name, 100+i))
-	}
-	return all
 }
 
 // A page is bounded in elements and in bytes, and a full Redis still moves what it has
@@ -260,17 +220,4 @@ func TestBatchInterrupted(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Whatever others have written as its number, a batch is behind those that are to be moved,
-// and is to be moved.
-func TestBatchBehindTheHighestNumber(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(state{"batch:a": "[x]", "batch:b": "[y] +1m"})
-	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))
-	is.Equal(commits("n", 1)(e), "1")
-	is.Equal(hauls(e), "1")
-	is.Equal(hauls(e), "0")
-	is.Equal(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t), []string{"y", "x"})
 }

@@ -14,6 +14,34 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+func cancels(p string) func(*env) string {
+	return func(e *env) string {
+		c, err := Cancel(e.ctx, e.line, e.q, []byte(p))
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
+	}
+}
+
+// told is what a step tells of a page of that log.
+func told(from, to int) (all []string) {
+	for i := from; i < to; i++ {
+		all = append(all, "#t"+itoa(i)+"/"+itoa(i+1))
+	}
+	return all
+}
+
+// page is a log of n cancels, of a worker that holds something.
+func page(n int) state {
+	var log []string
+	for i := range n {
+		log = append(log, "#t"+itoa(i)+"="+itoa(i+1))
+	}
+	return state{"workers": "(w1=+60m)", "working:w1": "(p1=0)", "process:p1": "[x]", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
+		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + "} +1440m"}
+}
+
 // fill runs a line of Lua n times, with i from 0 on.
 func (e *env) fill(n int, line string, keys ...string) {
 	e.t.Helper()
@@ -376,3 +404,79 @@ func (a answers) Do(_ context.Context, calls ...redisconn.Call) (all []redisconn
 }
 
 func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0], nil }
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
+	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
+	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
+	again := logged3.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m")
+	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
+	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
+	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
+	run(t, []scenario{
+		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
+		{name: "two holders", seed: held, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: logged3},
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
+			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
+		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},
+		{name: "told a page at a time", seed: page(150), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
+		// The worker takes in the answer to the overtaken round first, and knows nothing
+		// yet of what the other one has started.
+		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
+			{call: steps(Round{Worker: "w1", Number: 3}), want: "cancels=#a/2 seen=2", state: logged.with("rounds", "{w1=3}")}}},
+		{name: "started afterwards", seed: logged3.with("queues", "[a]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
+				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
+			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
+	})
+}
+
+// Cancel finds its payload in both lanes.
+func TestCancelContent(t *testing.T) {
+	t.Parallel()
+	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
+		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
+		"ledger": "{#a=2 #b=1}", "unique": "{#a=e:r:p9 #b=w:1 offset=0}"}
+	record := func(token string) []string { return []string{"token", "=" + token, "canceled", "(#a=" + token + ")"} }
+	run(t, []scenario{
+		{name: "waits", seed: waiting, steps: []when{{call: cancels("a"), want: "removed=3 token=0", heard: []string{"cancel a"},
+			state: state{"queues": "[b]", "schedule": "(k:y=+2m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+2m", 0, 0),
+				"ledger": "{#b=1}", "unique": "{#b=w:1 offset=1}", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
+		{name: "is blocked", seed: blockedX, steps: []when{{call: cancels("b"), want: "removed=1 token=2", heard: []string{"cancel b"},
+			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m")}}},
+		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2} +1440m")},
+			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=3", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
+				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
+		{name: "what Redis has lost is not mistaken for what is there", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
+			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} +1m")}}},
+	})
+}
+
+func TestGuardCancel(t *testing.T) {
+	t.Parallel()
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
+	run(t, []scenario{
+		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
+		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
+			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
+				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
+	})
+}

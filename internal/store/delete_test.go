@@ -12,6 +12,23 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+func deletes(e *env) string {
+	if err := Delete(e.ctx, e.line, e.q); err != nil {
+		return refused(err)
+	}
+	return "ok"
+}
+
+// deleted is the offset after a delete that would have been n, had nothing been running.
+func deleted(n int) string { return itoa(n + 1<<24) }
+
+func locks(n int) (all []string) {
+	for i := range n {
+		all = append(all, "#t"+itoa(i)+"=w:"+itoa(i))
+	}
+	return all
+}
+
 // A call deletes 100 entries, or as many as have a mebibyte of payloads.
 func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
@@ -219,4 +236,35 @@ type beforehand struct {
 func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
 	b.before()
 	return b.Runner.One(ctx, c)
+}
+
+func TestGuardDelete(t *testing.T) {
+	t.Parallel()
+	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
+	run(t, []scenario{
+		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
+		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
+	})
+}
+
+// Delete drops entries a page at a time, spares what runs, and releases locks.
+func TestDeleteEntries(t *testing.T) {
+	t.Parallel()
+	many := blockedX.with("queues", "[z]", "ledger", "{#z=1}")
+	var schedule, contents []string
+	for i := range 1200 {
+		entry := fmt.Sprint("k:t", i)
+		schedule = append(schedule, entry+"=+60m")
+		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
+		many["keyed:"+entry] = waits(fmt.Sprint("t", i), "+60m", 0, 0)
+	}
+	many["schedule"] = "(" + strings.Join(schedule, " ") + ")"
+	many["contents"] = "(#b:k:x=0 " + strings.Join(contents, " ") + ")"
+	run(t, []scenario{
+		{name: "many", seed: many, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX}}},
+		{name: "many and locks", seed: many.with("queues", "["+strings.Join(seq("t", 0, 3000), " ")+"]", "unique", "{"+strings.Join(locks(3000), " ")+" #a=p:p9 offset=0}"), steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX.with("unique", "{#a=p:p9 offset="+deleted(3000)+"}")}}},
+		{name: "what Redis has lost", seed: member.with("contents", "(#a:k:x=0)"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: member}}},
+	})
 }

@@ -132,31 +132,6 @@ func TestFailedQueue(t *testing.T) {
 	})
 }
 
-func TestRequeue(t *testing.T) {
-	t.Parallel()
-	seed := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=aside:-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
-		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m", "from=k:x"), "failed:keyed:k:g3": graveOf("z", "-7m", "from=k:y")}
-	left := func(g, digest, due string, s state) state {
-		return s.with("failed:schedule", "("+g+"="+due+")", "failed:contents", "("+digest+":"+g+"=0)", "failed:keyed:"+g, seed["failed:keyed:"+g])
-	}
-	run(t, []scenario{
-		{name: "all", alive: []string{"w1", "w2", "w3"}, seed: seed.with("queues", "[a]", "idle", "(w1=-3m w2=-2m w3=-1m)"), steps: []when{
-			{call: requeues("k:g1", "k:g2", "k:g3", "k:g1", "k:none"), want: "requeued=3", heard: []string{"wake:w1 3", "wake:w2 3", "wake:w3 3", "enqueue 3"},
-				state: state{"queues": "[a x]", "schedule": "(k:x=now k:y=now)", "contents": "(#y:k:x=0 #z:k:y=0)", "keyed:k:x": waits("y", "now", 0, 0), "keyed:k:y": waits("z", "now", 0, 0)}},
-			{call: requeues("k:g1"), want: "requeued=0"}}},
-		{name: "something runs or waits there", seed: seed.merged(keyX).with("keyed:k:y", runs("p1", 0, 0)), steps: []when{
-			{call: requeues("k:g2", "k:g3"), want: "requeued=0"},
-			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: seed.merged(keyX).with("keyed:k:y", runs("p1", 0, 0), "queues", "[x]",
-				"failed:schedule", "(k:g2=-8m k:g3=aside:-7m)", "failed:contents", "(#y:k:g2=0 #z:k:g3=0)", "failed:keyed:k:g1", "")}}},
-		{name: "two of one key", seed: seed.with("failed:keyed:k:g3", graveOf("z", "-7m", "from=k:x")), steps: []when{
-			{call: requeues("k:g1", "k:g2", "k:g3"), want: "requeued=2", heard: []string{"enqueue 2"},
-				state: left("k:g3", "#z", "aside:-7m", state{"queues": "[x]", "schedule": "(k:x=now)", "contents": "(#y:k:x=0)", "keyed:k:x": waits("y", "now", 0, 0)}).with("failed:keyed:k:g3", graveOf("z", "-7m", "from=k:x"))}}},
-		{name: "deleted", seed: seed, steps: []when{
-			{call: inFailed(removes("k:g2")), want: "removed=true", state: seed.with("failed:schedule", "(k:g1=-9m k:g3=aside:-7m)", "failed:contents", "(#x:k:g1=0 #z:k:g3=0)", "failed:keyed:k:g2", "")},
-			{call: inFailed(removes("k:g2")), want: "removed=false"}}},
-	})
-}
-
 // An idle worker keeps the time of what is to come, and only one.
 func TestClock(t *testing.T) {
 	t.Parallel()

@@ -12,19 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The tests in this file and in guardstep_test.go each hold one check of a script
+// The tests named TestGuard… each hold one check of a script
 // to its word: without it, what they expect does not happen (integration/mutation).
-
-// leavesAt leaves with a last round.
-func leavesAt(worker string, round int64) func(*env) string {
-	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32, round)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
-	}
-}
 
 // A counter of tokens that is no such number is not counted on.
 func TestTokens(t *testing.T) {
@@ -38,100 +27,6 @@ func TestTokens(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestGuardUnique(t *testing.T) {
-	t.Parallel()
-	run(t, []scenario{
-		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
-			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},
-		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
-			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
-		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
-		{name: "the last of two, behind others that were taken", seed: state{"queues": "[b b]", "unique": "{#b=w:6 offset=5}"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
-		{name: "a place that was taken, in front of a gap", seed: state{"queues": "[b a c]", "unique": "{#a=w:9 #c=w:3 offset=0}", "gaps": "(2=2)"}, steps: []when{
-			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a c]", "unique": "{#a=w:1 #c=w:3 offset=0}", "gaps": "(2=2)"}}}},
-		{name: "a place that was taken, behind two gaps", seed: state{"queues": "[x a]", "unique": "{#a=w:9 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, steps: []when{
-			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[x a]", "unique": "{#a=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}}}},
-		{name: "it runs, and a plain copy waits", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "a place that was taken, a plain copy at the back", seed: state{"queues": "[b a]", "unique": "{#a=w:0 offset=1}"}, steps: []when{
-			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a]", "unique": "{#a=w:2 offset=1}"}}}},
-	})
-}
-
-func TestGuardCancel(t *testing.T) {
-	t.Parallel()
-	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
-	run(t, []scenario{
-		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
-		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
-		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
-			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
-		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
-				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
-	})
-}
-
-func TestGuardDelete(t *testing.T) {
-	t.Parallel()
-	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
-	run(t, []scenario{
-		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
-		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
-	})
-}
-
-func TestGuardRequeue(t *testing.T) {
-	t.Parallel()
-	page := func(entries ...string) func(*env) string { // one call
-		return func(e *env) string {
-			head, tail := e.q.Failed().Around()
-			a := requeue.ask(e.ctx, e.line, e.q, "head", head, "tail", tail, "entry", entries)
-			return fmt.Sprintf("requeued=%d looked=%d", a.int("requeued"), a.int("looked"))
-		}
-	}
-	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)
-	big := func(payload string) string { return graveOf(payload, "-9m") }
-	three := state{"failed:keyed:k:g1": big(half), "failed:keyed:k:g2": big(half), "failed:keyed:k:g3": big(large)}
-	graves := state{"failed:schedule": "(k:g1=-9m k:g2=-8m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m")}
-	run(t, []scenario{
-		{name: "a list of another type", seed: graves.with("queues", "=foreign"), steps: []when{{call: requeues("k:g1"), want: "WRONGTYPE"}}},
-		{name: "a mebibyte at once", seed: three, steps: []when{
-			{call: page("k:g1", "k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "queues", "["+half+"]")},
-			{call: page("k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "failed:keyed:k:g2", "", "queues", "["+half+" "+half+"]")},
-			{call: page("k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": "[" + half + " " + half + " " + large + "]"}}}},
-		{name: "an empty payload", seed: state{"failed:keyed:k:g1": graveOf("", "-9m")}, steps: []when{
-			{call: page("k:g1"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: state{"queues": `[""]`}}}},
-		{name: "a grave of another type", seed: graves.with("failed:keyed:k:g1", "=foreign"), steps: []when{
-			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: state{"queues": "[y]", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": "=foreign"}}}},
-	})
-}
-
-func TestGuardResume(t *testing.T) {
-	t.Parallel()
-	paused := state{"paused": "=1", "idle": "(w1=-1m)"}
-	run(t, []scenario{
-		{name: "contents of another type", alive: []string{"w1"}, seed: paused.with("contents", "=foreign"), steps: []when{{call: resumes, want: "WRONGTYPE"}}},
-		{name: "a list of another type", alive: []string{"w1"}, seed: paused.with("queues", "=foreign"), steps: []when{{call: resumes, want: "ok", state: state{"queues": "=foreign", "idle": "(w1=-1m)"}}}},
-	})
-}
-
-func TestGuardPut(t *testing.T) {
-	t.Parallel()
-	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
-	run(t, []scenario{
-		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
-			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
-			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
-	})
 }
 
 // What others have written into an entry counts as nothing, and what is not there, too.

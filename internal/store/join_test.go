@@ -1,6 +1,25 @@
 package store
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
+
+// joins asks for an hour, having found the given token.
+func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
+
+func joinsBehind(worker string, asked, round int64) func(*env) string {
+	return func(e *env) string {
+		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, asked, round))[0])
+		switch {
+		case err != nil:
+			return refused(err)
+		case !joined:
+			return "again"
+		}
+		return "ok"
+	}
+}
 
 // A join is good until a worker goes.
 func TestJoin(t *testing.T) {
@@ -86,62 +105,5 @@ func TestJoin(t *testing.T) {
 		{name: "rounds of another type", seed: lapsing.with("rounds", "=foreign"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
 		{name: "a token of another type", seed: lapsing.with("token", "[5]"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
 		{name: "a token that is no number", seed: lapsing.with("token", "=x"), steps: []when{{call: joins("w1", 5), want: "WRONGTYPE"}, {call: joins("w2", 5), want: "WRONGTYPE"}}},
-	})
-}
-
-// Who leaves, a member or not, cannot be brought back by what is under way.
-func TestLeave(t *testing.T) {
-	t.Parallel()
-	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
-	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")
-	risen := other.with("rounds", "{fence=6 w2=4}", "token", "=6")
-	run(t, []scenario{
-		{name: "before the join of all", steps: []when{
-			{call: leavesBehind("w1", 0), want: "returned=0", state: state{"token": "=1"}},
-			{call: joins("w1", 0), want: "again"}}},
-		{name: "before its join", seed: state{"token": "=5"}, steps: []when{
-			{call: leavesBehind("w1", 5), want: "returned=0", state: state{"token": "=6"}},
-			{call: joins("w1", 5), want: "again"},
-			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
-		{name: "before its join, others are there", seed: other, steps: []when{
-			{call: leavesBehind("w1", 5), want: "returned=0", state: risen},
-			{call: joins("w1", 5), want: "again"},
-			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
-		{name: "before its join, when the last one has just gone", seed: other, steps: []when{{call: leavesBehind("w1", 3), want: "returned=0", state: risen}}},
-		{name: "twice", seed: both, steps: []when{
-			{call: leavesBehind("w1", 5), want: "returned=0", state: risen},
-			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
-		{name: "twice, alone", seed: other, steps: []when{
-			{call: leavesBehind("w2", 3), want: "returned=0", state: state{"token": "=6"}},
-			{call: leavesBehind("w2", 3), want: "EVICTED"},
-			{call: leavesBehind("w2", 6), want: "returned=0", state: state{"token": "=7"}}}},
-		{name: "it may have been failed", seed: other, steps: []when{{call: leavesBehind("w1", 2), want: "EVICTED"}}},
-		{name: "it may have been failed, nobody is there", seed: state{"token": "=5"}, steps: []when{{call: leavesBehind("w1", 4), want: "EVICTED"}}},
-		{name: "it was failed", seed: both, steps: []when{
-			{call: fails("w1"), want: "known=true returned=0", state: risen},
-			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
-		{name: "a suspect that is no member", seed: other.with("suspects", "(w1=+5m)"), steps: []when{
-			{call: leavesBehind("w1", 2), want: "EVICTED"},
-			{call: leavesBehind("w1", 5), want: "returned=0", state: risen.with("suspects", "(w1=+5m)")}}},
-		{name: "no fence yet", seed: other.with("rounds", "{w2=4}"), steps: []when{{call: leavesBehind("w1", 0), want: "returned=0", state: risen}}},
-		{name: "Redis has lost tokens", seed: other.with("rounds", "{fence=9 w2=4}"), steps: []when{
-			{call: leavesBehind("w1", 4), want: "EVICTED"},
-			{call: leavesBehind("w1", 5), want: "returned=0", state: risen}}},
-		{name: "rounds of another type", seed: both.with("rounds", "=foreign"), steps: []when{
-			{call: leaves("w1"), want: "WRONGTYPE"},
-			{call: leaves("w3"), want: "WRONGTYPE"},
-			{call: fails("w1"), want: "known=true returned=0", state: other.with("rounds", "=foreign")},
-			{call: joins("w1", 5), want: "WRONGTYPE"}}},
-		{name: "a token of another type", seed: both.with("token", "[5]"), steps: []when{
-			{call: leavesBehind("w3", 0), want: "returned=0"},
-			{call: leaves("w1"), want: "returned=0", state: other.with("token", "[5]")},
-			{call: fails("w2"), want: "known=true returned=0", state: state{"rounds": "{fence=3}", "token": "[5]"}},
-			{call: joins("w1", 5), want: "WRONGTYPE"}}},
-		{name: "a token that is no number", seed: both.with("token", "=x"), steps: []when{
-			{call: leavesBehind("w3", 0), want: "returned=0"},
-			{call: leaves("w1"), want: "returned=0", state: other.with("token", "=x")},
-			{call: fails("w2"), want: "known=true returned=0", state: state{"rounds": "{fence=3}", "token": "=x"}},
-			{call: joins("w1", 5), want: "WRONGTYPE"}}},
-		{name: "a token that is no number, nobody is there", seed: state{"token": "=x"}, steps: []when{{call: leavesBehind("w1", 0), want: "returned=0"}}},
 	})
 }

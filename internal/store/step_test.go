@@ -1,13 +1,82 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
+
+// steps makes a round; a lease of an hour unless it says otherwise.
+func steps(r Round) func(*env) string {
+	return func(e *env) string {
+		r := r // others use it at the same time
+		r.Lease = cmp.Or(r.Lease, time.Hour)
+		r.Keep = cmp.Or(r.Keep, 1000)
+		r.Lease, r.Keep = max(r.Lease, 0), max(r.Keep, 0) // of less than nothing
+		places := e.abridge(&r)
+		a, err := Step(e.ctx, e.line, e.q, &r)
+		if err != nil {
+			return refused(err)
+		}
+		var w words
+		settled := make([]Settled, len(places))
+		for i, s := range a.Settled {
+			settled[places[i]] = s
+		}
+		for _, s := range settled {
+			w.add("settled", string(s))
+		}
+		for _, s := range a.Started {
+			w.add("started", start(s))
+		}
+		for _, c := range a.Cancels {
+			w.add("cancels", fmt.Sprintf("%s/%d", name(c.Name), c.Token))
+		}
+		w.num("seen", a.Seen, 0)
+		w.num("rank", int64(a.Rank), -1)
+		w.flag("again", a.Again)
+		w.flag("cut", a.Cut)
+		if a.Due >= 0 {
+			w.add("look", minutes(a.Due.Milliseconds()))
+		}
+		w.num("buried", int64(a.Buried), 0)
+		w.num("dropped", int64(a.Dropped), 0)
+		for _, token := range a.Tokens {
+			w.add("recorded", fmt.Sprint(token))
+		}
+		if a.Trouble != "" {
+			w.add("trouble", strings.Fields(a.Trouble)[0])
+		}
+		return w.String()
+	}
+}
+
+// start renders a started task: payload/token@entry~retries!crashes, and the
+// failure in braces.
+func start(s Start) string {
+	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
+	if s.Entry != "" {
+		all += "@" + word(s.Entry)
+	}
+	if s.Retries > 0 {
+		all += fmt.Sprint("~", s.Retries)
+	}
+	if s.Crashes > 0 {
+		all += fmt.Sprint("!", s.Crashes)
+	}
+	if s.Bytes > 0 {
+		all += fmt.Sprint("^", s.Bytes)
+	}
+	if g := s.Failure; g != nil {
+		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)
+	}
+	return all
+}
 
 // The encoding of rounds is on the way of every task: one round of nothing, one of a few
 // ends and starts, and one of many.
@@ -30,3 +99,95 @@ func BenchmarkStepCall(b *testing.B) {
 }
 
 var sink redisconn.Call
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
+	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
+		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
+	log := two.with("rounds", "{w1=3}", "token", "=3", "canceled", "(#b=3)", "cancel:#b", "{finished=0 stopped=0 token=3} +1440m")
+	first := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
+	out := func(n int64, o ...*Outcome) func(*env) string {
+		return steps(Round{Worker: "w1", Number: n, Outcomes: o})
+	}
+	run(t, []scenario{
+		{name: "not a member", seed: base, steps: []when{{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"p1"}}), want: "EVICTED"}}},
+		{name: "start, repeat, stale", seed: base, steps: []when{
+			{call: first, want: "started=a/1,b/2", state: two},
+			{call: first, want: "started=a/1,b/2 again"},
+			{call: out(2), state: two.with("rounds", "{w1=2}")},
+			{call: first, want: "started=a/1,b/2", state: two.with("rounds", "{w1=2}")},
+			{call: out(4), state: two.with("rounds", "{w1=4}")},
+			{call: first, want: "started=a/1,b/2", state: two.with("rounds", "{w1=4}")},
+			{call: out(5), state: two.with("rounds", "{w1=5}")},
+			{call: first, want: "STALE"},
+		}},
+		{name: "a late copy starts nothing", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m)"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "", state: state{"workers": "(w1=+60m)", "idle": "(w2=-1m)", "rounds": "{w1=1}"}},
+			{call: puts("queues", "[a]"), state: state{"workers": "(w1=+60m)", "idle": "(w2=-1m)", "rounds": "{w1=1}", "queues": "[a]"}},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", heard: []string{"wake:w2 1"},
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "queues": "[a]"}},
+		}},
+		{name: "overtaken by the round behind it", seed: two, alive: []string{"w1"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 3, Start: []string{"p3", "p4"}, Idle: true}), want: "started=c/3 rank=0",
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3", "idle": "(w1=now)",
+					"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
+			{call: puts("queues", "[d]"), state: state{"queues": "[d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3", "idle": "(w1=now)",
+				"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
+			// It ends what it is to end, starts nothing, and leaves the idle alone.
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}, Idle: true,
+				Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p3", Token: 3, Verb: Stop}}}), want: "settled=ok,ok again", heard: []string{"done w1 a", "wake:w1 1"},
+				state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3",
+					"working:w1": "(p2=2)", "process:p2": "[b]"}},
+			{call: steps(Round{Worker: "w1", Number: 6}), want: "", state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=6}", "token": "=3",
+				"working:w1": "(p2=2)", "process:p2": "[b]"}},
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}}), want: "STALE"},
+		}},
+		{name: "overtaken, and heard of", seed: two.with("rounds", "{w1=3}", "workers", "(w1=-1m)", "suspects", "(w1=+1m)"), steps: []when{
+			{call: out(2), want: "", state: two.with("rounds", "{w1=3}")},
+		}},
+		{name: "overtaken, and told of no cancels", seed: two.with("rounds", "{w1=3}"), steps: []when{
+			{call: cancels("b"), want: "removed=0 token=3", heard: []string{"cancel b"}, state: log},
+			{call: out(2), want: ""},
+			{call: out(4), want: "cancels=#b/3 seen=3", state: log.with("rounds", "{w1=4}")},
+		}},
+		{name: "repeat while paused", seed: base, steps: []when{
+			{call: first, want: "started=a/1,b/2", state: two},
+			{call: puts("paused", "=1"), state: two.with("paused", "=1")},
+			{call: first, want: "started=a/1,b/2"},
+		}},
+		{name: "repeat during a return", seed: two.with("suspects", "(w9=0)", "working:w9", "(p9=0)", "process:p9", "[z]"), steps: []when{
+			{call: first, want: "started=a/1,b/2 again", state: two.with("queues", "[z c]", "ledger", "{#z=1}")},
+		}},
+		{name: "more than there is, idle", seed: state{"queues": "[a]", "workers": "(w1=-5m)", "suspects": "(w1=+1m)"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1", "p2"}}), want: "started=a/1 rank=0",
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=1", "idle": "(w1=now)", "working:w1": "(p1=1)", "process:p1": "[a]"}},
+			{call: out(2, &Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte{}}), want: "settled=ok", heard: []string{`done w1 a ""`},
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1"}},
+		}},
+		{name: "binary payloads", seed: state{"workers": "(w1=+60m)"}, steps: []when{
+			{call: enqueues("", "\x00", "\xff", "false"), want: "ok", heard: []string{"enqueue 4"},
+				state: state{"workers": "(w1=+60m)", "queues": `["" "\x00" "\xff" false]`}},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2", "p3", "p4", "p5"}}), want: `started=""/1,"\x00"/2,"\xff"/3,false/4`,
+				state: state{"workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=4", "working:w1": "(p1=1 p2=2 p3=3 p4=4)",
+					"process:p1": `[""]`, "process:p2": `["\x00"]`, "process:p3": `["\xff"]`, "process:p4": "[false]"}},
+		}},
+		{name: "outcomes", seed: two, steps: []when{
+			{call: out(2, &Outcome{Process: "p1", Token: 9, Verb: Finish}, &Outcome{Process: "p1", Token: 0, Verb: Stop}, &Outcome{Process: "p7", Token: 1, Verb: Drop}),
+				want: "settled=gone,gone,gone", state: two.with("rounds", "{w1=2}")},
+			{call: out(3, &Outcome{Process: "p1", Token: 1, Verb: Finish, Result: []byte("r")}, &Outcome{Process: "p2", Token: 2, Verb: Drop}),
+				want: "settled=ok,ok", heard: []string{`done w1 a "r"`}, state: state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=2"}},
+		}},
+		{name: "several stops, newest first as a worker sends them", seed: two, steps: []when{
+			{call: out(2, &Outcome{Process: "p2", Token: 2, Verb: Stop}, &Outcome{Process: "p1", Token: 1, Verb: Stop}), want: "settled=ok,ok",
+				state: state{"queues": "[a b c]", "workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=2"}},
+		}},
+		{name: "cascade", alive: []string{"w2"}, seed: base.with("idle", "(w3=-2m w2=-1m)"), steps: []when{
+			{call: first, want: "started=a/1,b/2", heard: []string{"wake:w2 1"}, state: two},
+		}},
+		{name: "paused", alive: []string{"w2"}, seed: base.with("paused", "=1", "idle", "(w2=-1m)"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1"}}), want: "rank=1",
+				state: base.with("paused", "=1", "idle", "(w2=-1m w1=now)", "rounds", "{w1=1}")},
+		}},
+	})
+}

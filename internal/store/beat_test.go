@@ -1,0 +1,72 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// beats renews for an hour; suspects have another hour.
+func beats(worker string, judge bool) func(*env) string {
+	if judge {
+		return judges(worker, time.Minute)
+	}
+	return judges(worker, 0)
+}
+
+// judges is a beat that may judge for so long; 0 is not at all.
+func judges(worker string, right time.Duration) func(*env) string {
+	return func(e *env) string {
+		var until int64
+		if right > 0 {
+			until = e.now() + right.Milliseconds()
+		}
+		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, until))[0])
+		if err != nil {
+			return refused(err)
+		}
+		var w words
+		w.flag("lapsed", p.Lapsed)
+		w.num("waiting", int64(p.Waiting), 0)
+		w.num("held", int64(p.Held), 0)
+		w.num("rank", int64(p.Rank), -1)
+		w.num("canceled", p.Canceled, 0)
+		w.look(p.Look)
+		return w.String()
+	}
+}
+
+// What a beat says of cancels, and learns from who beats.
+func TestGuardBeatCancels(t *testing.T) {
+	t.Parallel()
+	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
+	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
+	held := rawP.merged(log)
+	stopping := "(" + stopped("a", 1, "p1") + "=0)"
+	run(t, []scenario{
+		{name: "who holds something is known from then on", seed: rawP.with("holders", "(w9=4)"), steps: []when{
+			{call: beats("w1", false), want: "held=1", state: rawP.with("holders", "(w1=0 w9=4)")}}},
+		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
+		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it holds nothing any more", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
+			{call: beats("w1", false), want: "", state: member.merged(log)}}},
+		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
+	})
+}
+
+// Two pages of those who have lapsed are noted by two looks, and the second follows at
+// once, whether or not who looks may judge.
+func TestSuspectsInPages(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.crowd(1100, 0, 1)
+	e.must(e.conn.Do("ZADD", e.q.Workers(), e.now()+time.Hour.Milliseconds(), "judge"))
+	for i, want := range []int{1000, 1100, 1100} {
+		p := sure(ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "judge", time.Hour, time.Minute, 0))[0]))(e.t)
+		if n := e.count("ZCARD", "suspects"); n != want || p.Again != (i == 0) {
+			t.Errorf("look %d: %d suspects, again: %t", i, n, p.Again)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package store
+
+import "testing"
+
+func enqueuesUnique(p string) func(*env) string {
+	return func(e *env) string {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+// A lock follows its payload, and no other copy, through starts and returns.
+func TestUniqueFollows(t *testing.T) {
+	t.Parallel()
+	end := func(n int64, id string, token int64, v Ending) func(*env) string {
+		return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{{Process: id, Token: token, Verb: v}}})
+	}
+	w := state{"workers": "(w1=+60m)"}
+	two := steps(Round{Worker: "w1", Number: 1, Start: []string{"p1", "p2"}})
+	started := w.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[a]")
+	run(t, []scenario{
+		{name: "plain in front", seed: w.with("queues", "[a a]", "unique", "{#a=w:1 offset=0}"), steps: []when{
+			{call: two, want: "started=a/1,a/2", state: started.with("unique", "{#a=p:p2 offset=2}")},
+			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("unique", "{#a=p:p2 offset=2}", "process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")},
+			{call: enqueuesUnique("a"), want: "DUPLICATE"},
+			{call: end(3, "p2", 2, Stop), want: "settled=ok", state: w.with("queues", "[a]", "unique", "{#a=w:1 offset=1}", "rounds", "{w1=3}", "token", "=2")}}},
+		{name: "unique in front", seed: w.with("queues", "[a a]", "unique", "{#a=w:0 offset=0}"), steps: []when{
+			{call: two, want: "started=a/1,a/2", state: started.with("unique", "{#a=p:p1 offset=2}")},
+			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")}}},
+		{name: "crash", seed: started.with("unique", "{#a=p:p2 offset=2}"), steps: []when{
+			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=3", "unique": "{#a=w:1 offset=0}", "ledger": "{#a=2}"}}}},
+		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
+			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:1 #c=w:3 #d=w:5 offset=1}", "gaps": "(2=2 4=4)", "cancel:#b": "{finished=0 stopped=0 token=1} +1m"}}}},
+	})
+}
+
+func TestGuardUnique(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
+			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},
+		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "the last of two, behind others that were taken", seed: state{"queues": "[b b]", "unique": "{#b=w:6 offset=5}"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "a place that was taken, in front of a gap", seed: state{"queues": "[b a c]", "unique": "{#a=w:9 #c=w:3 offset=0}", "gaps": "(2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a c]", "unique": "{#a=w:1 #c=w:3 offset=0}", "gaps": "(2=2)"}}}},
+		{name: "a place that was taken, behind two gaps", seed: state{"queues": "[x a]", "unique": "{#a=w:9 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[x a]", "unique": "{#a=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}}}},
+		{name: "it runs, and a plain copy waits", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "a place that was taken, a plain copy at the back", seed: state{"queues": "[b a]", "unique": "{#a=w:0 offset=1}"}, steps: []when{
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a]", "unique": "{#a=w:2 offset=1}"}}}},
+	})
+}

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func fails(worker string) func(*env) string {
+	return func(e *env) string {
+		known, n, err := FailWorker(e.ctx, e.line, e.q, worker)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("known=%t returned=%d", known, n)
+	}
+}
+
+func goesOn(worker string) func(*env) string {
+	return func(e *env) string {
+		n, err := GoOn(e.ctx, e.line, e.q, worker)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("returned=%d", n)
+	}
+}
+
+// A return moves some MiB at once, and at least one task, whatever lane it is of: fewer
+// where it has to compute digests, since nobody has named them.
+func TestReturnsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	const size, tasks = 1 << 20, 10
+	for name, c := range map[string]struct {
+		keyed, named, canceled bool
+		each                   int
+	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			deadline := e.now() + time.Hour.Milliseconds()
+			for _, w := range []string{"dead", "alive"} {
+				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))
+			}
+			payload := strings.Repeat("x", size)
+			for i := range tasks {
+				id := fmt.Sprint("p", i)
+				e.must(e.conn.Do("ZADD", e.q.Working("dead"), i+1, id))
+				e.must(e.conn.Do("LPUSH", e.q.Process(id), payload))
+				if c.keyed {
+					e.must(e.conn.Do("HSET", e.q.Entries(), id, fmt.Sprint("k:", i)))
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "process", id, "tried", 0, "died", 0))
+				}
+				if c.named {
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "sum", id+":"+digest(payload)))
+				}
+			}
+			e.must(e.conn.Do("SET", e.q.Token(), tasks))
+			if c.canceled {
+				e.must(e.conn.Do("ZADD", e.q.Canceled(), tasks, digest(payload)))
+				e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "dead"))
+			}
+			held := func() int { return e.count("ZCARD", "working:dead") }
+			call := func() int {
+				before := held()
+				e.must(e.line.One(e.ctx, fail.call(e.q, "worker", "dead", "begin", 1)))
+				return before - held()
+			}
+			if n := call(); n != c.each {
+				t.Errorf("one call returned %d MiB, not %d", n, c.each)
+			}
+			// What a round returns holds up its own starts, until all are back.
+			a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}}))(e.t)
+			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
+				t.Errorf("%d started, %d are held", len(a.Started), held())
+			}
+			if _, n, err := FailWorker(e.ctx, e.line, e.q, "dead"); err != nil || held() != 0 {
+				t.Error(n, err)
+			}
+		})
+	}
+}

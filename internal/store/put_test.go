@@ -1,0 +1,214 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// sets puts something under a key: at "" is now, how names the rule, "keep" and
+// "counts".
+func sets(key, payload, due string, how ...string) func(*env) string {
+	return func(e *env) string {
+		c := Change{Payload: []byte(payload), When: Always}
+		if due != "" {
+			c.At = at(due, e.now())
+		}
+		for _, h := range how {
+			switch h {
+			case "keep":
+				c.KeepPayload = true
+			case "counts":
+				c.KeepCounts = true
+			default:
+				c.When = When(h)
+			}
+		}
+		if _, err := Put(e.ctx, e.line, e.q, "k:"+key, c); err != nil {
+			return refused(err)
+		}
+		return "ok"
+	}
+}
+
+func TestPut(t *testing.T) {
+	t.Parallel()
+	x := state{"schedule": "(k:x=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+60m", 0, 0)}
+	idle := state{"idle": "(w2=-1m w3=clock:-2m)"}
+	y := func(due string) state {
+		return state{"contents": "(#a:k:x=0 #b:k:y=0)", "keyed:k:y": waits("b", due, 0, 0)}
+	}
+	run(t, []scenario{
+		{name: "nobody idle", steps: []when{
+			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x},
+			{call: sets("x", "a", "+60m"), want: "ok"},
+			{call: sets("x", "c", ""), want: "ok", state: x.with("schedule", "(k:x=now)", "contents", "(#c:k:x=0)", "keyed:k:x", waits("c", "now", 0, 0))}}},
+		{name: "due: who waits for work is woken", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+			{call: sets("x", "a", "-5m"), want: "ok", heard: []string{"wake:w2 1", "enqueue 1"},
+				state: state{"idle": "(w3=clock:-2m)", "schedule": "(k:x=-5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "-5m", 0, 0)}}}},
+		{name: "the first: who keeps the time is told", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: x.with("idle", "(w2=-1m)")},
+			{call: sets("y", "b", "+70m"), want: "ok", heard: []string{"enqueue 1"}, // not the first
+				state: x.with("idle", "(w2=-1m)", "schedule", "(k:x=+60m k:y=+70m)", "contents", y("+70m")["contents"], "keyed:k:y", waits("b", "+70m", 0, 0))},
+			{call: sets("y", "b", "+50m"), want: "ok", heard: []string{"wake:w2 0"},
+				state: x.with("schedule", "(k:y=+50m k:x=+60m)", "contents", y("+50m")["contents"], "keyed:k:y", waits("b", "+50m", 0, 0))}}},
+		{name: "who keeps the time is gone", alive: []string{"w2"}, seed: idle, steps: []when{
+			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w2 0", "enqueue 1"}, state: x}}},
+		{name: "paused: told when it is resumed", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1"), steps: []when{
+			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x.with("idle", idle["idle"], "paused", "=1")},
+			{call: resumes, want: "ok", heard: []string{"wake:w3 0"}, state: x.with("idle", "(w2=-1m)")}}},
+		{name: "resume: what is due wakes", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1", "queues", "[z]", "schedule", "(k:x=-1m k:y=+9m)"), steps: []when{
+			{call: resumes, want: "ok", heard: []string{"wake:w2 2", "wake:w3 2"}, state: state{"queues": "[z]", "schedule": "(k:x=-1m k:y=+9m)"}}}},
+		{name: "blocked", alive: []string{"w2"}, seed: runX.with("idle", "(w2=-1m)"), steps: []when{
+			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("idle", "(w2=-1m)")},
+			{call: sets("x", "c", "", "keep"), want: "ok", state: blockedX.with("idle", "(w2=-1m)", "keyed:k:x",
+				h(runs("p1", 2, 1), waits("b", "now", 0, 0), rule(0, 0, "now", "now")))}}},
+		{name: "any bytes", seed: member, steps: []when{
+			{call: sets("\x00{} \xff:", "\x00\r\n\"", "-1m"), want: "ok", heard: []string{"enqueue 1"}, state: member.with(
+				"schedule", `("k:\x00{} \xff:"=-1m)`, "contents", `("`+digest("\x00\r\n\"")+`:k:\x00{} \xff:"=0)`,
+				`keyed:"k:\x00{} \xff:"`, `{crashes=0 due=-1m payload="\x00\r\n\"" retries=0}`)},
+			{call: begins(1, "p1"), want: `started="\x00\r\n\""/1@"k:\x00{} \xff:"`, state: rawP.with("process:p1", `["\x00\r\n\""]`,
+				"entries", `{p1="k:\x00{} \xff:"}`, `keyed:"k:\x00{} \xff:"`, runs("p1", 0, 0))},
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
+		{name: "empty payload", seed: member, steps: []when{
+			{call: sets("x", "", "-1m"), want: "ok", heard: []string{"enqueue 1"}, state: keyX.with("contents", "("+digest("")+":k:x=0)", "keyed:k:x", waits("", "-1m", 0, 0))},
+			{call: begins(1, "p1"), want: `started=""/1@k:x`, state: runX.with("process:p1", `[""]`, "keyed:k:x", runs("p1", 0, 0))},
+			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
+				state: backX.with("contents", "("+digest("")+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("", "+60m", 1, 0))}}},
+	})
+}
+
+func TestGuardPut(t *testing.T) {
+	t.Parallel()
+	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
+	run(t, []scenario{
+		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
+			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
+			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
+	})
+}
+
+// A change is a put of the matrix below, with its time in minutes.
+type change struct {
+	at           int
+	rule         string
+	keep, counts bool
+}
+
+func (c change) String() string { return fmt.Sprintf("%d %s %t %t", c.at, c.rule, c.keep, c.counts) }
+
+// A task is what waits under a key, by the plain meaning of Put.
+type task struct {
+	payload          string
+	due              int // minutes, or a token below zero
+	retries, crashes int
+}
+
+func (w *task) put(payload string, c change) *task {
+	if w == nil {
+		return &task{payload: payload, due: c.at}
+	}
+	n := *w
+	if !c.keep {
+		n.payload = payload
+	}
+	if !c.keep && !c.counts {
+		n.retries, n.crashes = 0, 0
+	}
+	if c.rule == "always" || c.rule == "later" && c.at > n.due || c.rule == "earlier" && c.at < n.due {
+		n.due = c.at
+	}
+	return &n
+}
+
+// Whatever is put under a key while it runs does the same as if it had been put
+// after that has ended or come back: with every rule, one, two or three of them,
+// and every end.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	var all []change
+	for _, at := range []int{10, 20, 30} {
+		for _, rule := range []string{"always", "never", "later", "earlier"} {
+			for b := range 4 {
+				all = append(all, change{at, rule, b&1 > 0, b&2 > 0})
+			}
+		}
+	}
+	var puts [][]change
+	for _, a := range all {
+		puts = append(puts, []change{a})
+	}
+	r := rand.New(rand.NewPCG(1, 2)) // some of the many, and always the same
+	some := func() change { return all[r.IntN(len(all))] }
+	for range 60 {
+		puts = append(puts, []change{some(), some()}, []change{some(), some(), some()})
+	}
+	ran := task{payload: "a", retries: 2, crashes: 1}
+	back := func(due, retries, crashes int) *task { return &task{"a", due, retries, crashes} }
+	gone := state{"workers": "", "rounds": "", "token": "=2"}
+	for _, end := range []struct {
+		name  string
+		call  func(*env) string
+		back  *task
+		extra state
+	}{
+		{"waits", removes("k:none"), back(25, 2, 1), runX},
+		{"finish", ends(2, "p1", 1, Finish, Outcome{}), nil, nil},
+		{"drop", ends(2, "p1", 1, Drop, Outcome{}), nil, nil},
+		{"fail", ends(2, "p1", 1, Fail, Outcome{Kind: Failed}), nil, state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)",
+			"failed:keyed:k:p1": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x")}},
+		{"retry", ends(2, "p1", 1, Retry, Outcome{Delay: 25 * time.Minute}), back(25, 3, 1), nil},
+		{"retry late", ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), back(60, 3, 1), nil},
+		{"stop", ends(2, "p1", 1, Stop, Outcome{}), back(-1, ran.retries, ran.crashes), nil},
+		{"leave", leaves("w1"), back(-1, ran.retries, ran.crashes), gone},
+		{"death", fails("w1"), back(-1, ran.retries, ran.crashes+1), gone},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for _, changes := range puts {
+				for _, k := range redistest.Keys(t, e.conn, e.prefix) {
+					e.must(e.conn.Do("DEL", k))
+				}
+				seed := runX
+				if end.name == "waits" {
+					seed = doneX.with("schedule", "(k:x=+25m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "+25m", 2, 1))
+				}
+				e.seed(seed)
+				want := end.back
+				for i, c := range changes {
+					payload := string(rune('b' + i))
+					how := []string{c.rule}
+					if c.keep {
+						how = append(how, "keep")
+					}
+					if c.counts {
+						how = append(how, "counts")
+					}
+					if got := sets("x", payload, fmt.Sprintf("+%dm", c.at), how...)(e); got != "ok" {
+						t.Fatal(got)
+					}
+					want = want.put(payload, c)
+				}
+				end.call(e)
+				due := fmt.Sprintf("+%dm", want.due)
+				if want.due < 0 {
+					due = "1"
+				}
+				after := doneX.with("schedule", "(k:x="+due+")", "contents", "(#"+want.payload+":k:x=0)", "keyed:k:x", waits(want.payload, due, want.retries, want.crashes))
+				if end.name != "waits" {
+					for k, v := range end.extra {
+						after = after.with(k, v)
+					}
+				}
+				e.compare(1, after)
+				if t.Failed() {
+					t.Fatal("after ", changes)
+				}
+			}
+		})
+	}
+}

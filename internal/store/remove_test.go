@@ -1,0 +1,29 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+func removes(entry string) func(*env) string {
+	return func(e *env) string {
+		r := e.line.Do(e.ctx, RemoveCall(e.q, entry))[0]
+		removed, err := redis.Bool(r.Value, r.Err)
+		if err != nil {
+			return refused(err)
+		}
+		return fmt.Sprintf("removed=%t", removed)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "nothing", seed: runX, steps: []when{{call: removes("k:x"), want: "removed=false"}, {call: removes("k:y"), want: "removed=false"}}},
+		{name: "waits", seed: keyX, steps: []when{{call: removes("k:x"), want: "removed=true", state: member}}},
+		{name: "blocked", seed: blockedX, steps: []when{{call: removes("k:x"), want: "removed=true", state: runX},
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
+	})
+}
