@@ -30,11 +30,6 @@ func answered(v any, err error) string {
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	open := state{"batch:b": "[a b c] +1m"}
-	words := seq("t", 0, 5001)
-	var long []any
-	for _, w := range words {
-		long = append(long, w)
-	}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "all of it", seed: state{"queues": "[z]"}, steps: []when{
@@ -51,37 +46,7 @@ func TestBatch(t *testing.T) {
 			{call: commits("n", 3), want: "1", state: state{"queues": "[z a b c]", "once:n": "=b +1m"}},
 			{call: stages(2, "c"), want: "BATCH", state: state{"queues": "[z a b c]", "once:n": "=b +1m"}},
 		}},
-		{name: "more than unpack takes", steps: []when{
-			{call: stages(0, long...), want: "5001", state: state{"batch:b": "[" + strings.Join(words, " ") + "] +1m"}}}},
-		{name: "nothing is added to what was accepted", seed: accepted, steps: []when{{call: stages(3, "d"), want: "BATCH"}}},
-		{name: "a nonce of another type", seed: open.with("once:n", "[x]"), steps: []when{{call: commits("n", 3), want: "WRONGTYPE", state: open.with("once:n", "[x]")}}},
-		{name: "a nonce that begins as the id", seed: open.with("once:n", "=bb"), steps: []when{{call: commits("n", 3), want: "0", state: open.with("once:n", "=bb")}}},
-		{name: "a nonce that was used", seed: open.with("once:n", "=1 +1m"), steps: []when{
-			{call: commits("n", 3), want: "0", state: open.with("once:n", "=1 +1m")}}},
-		{name: "a page is missing", seed: open, steps: []when{{call: commits("n", 4), want: "BATCH", state: open}}},
 		{name: "nothing is there", steps: []when{{call: commits("n", 4), want: "BATCH"}, {call: hauls, want: "0"}, {call: stages(2, "c"), want: "BATCH", state: state{}}}},
-		{name: "workers wake", alive: []string{"w1", "w2"}, seed: accepted.with("idle", "(w1=-2m w2=-1m)"), steps: []when{
-			{call: hauls, want: "0", heard: []string{"wake:w1 3", "wake:w2 3"}, state: state{"queues": "[a b c]", "once:n": "=b +1m"}}}},
-		{name: "one after the other", seed: state{"batch:b": "[a b]", "batch:c": "[c d]", "batches": "(c=1 b=2)"}, steps: []when{
-			{call: hauls, want: "1", state: state{"queues": "[c d]", "batch:b": "[a b]", "batches": "(b=2)"}},
-			{call: hauls, want: "0", state: state{"queues": "[c d a b]"}}}},
-		{name: "behind the last of those to be moved", seed: open.with("batches", "(x=3 y=7 z=aside:-5m)"), steps: []when{
-			{call: commits("n", 3), want: "1", heard: []string{"enqueue 3"}, state: accepted.with("batches", "(x=3 y=7 b=8 z=aside:-5m)")}}},
-		{name: "behind all that has no number", seed: open.with("batches", "(x=-5)"), steps: []when{
-			{call: commits("n", 3), want: "1", heard: []string{"enqueue 3"}, state: accepted.with("batches", "(x=-5 b=1)")}}},
-		{name: "those that are gone or overwritten are put aside, and then the next one is moved",
-			seed: state{"queues": "[z]", "batches": "(a=1 b=2 c=3)", "batch:b": "=foreign", "batch:c": "[t u]"}, steps: []when{
-				{call: hauls, want: "1 a b", state: state{"queues": "[z]", "batches": "(c=3 a=aside:0 b=aside:0)", "batch:b": "=foreign", "batch:c": "[t u]"}},
-				{call: hauls, want: "0", state: state{"queues": "[z t u]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
-				{call: hauls, want: "0"},
-				{call: enqueues("v"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[z t u v]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
-				{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
-		{name: "a hundred a call are put aside", seed: state{"batches": "(" + strings.Join(numbered("d", 150), " ") + ")"}, steps: []when{
-			{call: func(e *env) string { return hauls(e)[:6] }, want: "50 d10", state: state{"batches": "(" + strings.Join(numbered("d", 150)[100:], " ") + " " + strings.Join(putsAside("d", 100), " ") + ")"}},
-			{call: does("DEL", "batches"), state: state{}}}},
-		{name: "an id without a name", seed: state{"batches": "(x=0)"}, steps: []when{
-			{call: does("ZADD", "batches", 1, ""), state: state{"batches": `(x=0 ""=1)`}},
-			{call: hauls, want: "0 x", state: state{"batches": "(x=aside:0)"}}}},
 		{name: "what comes later goes behind", seed: accepted.with("queues", "[z]"), steps: []when{
 			{call: enqueues("y"), want: "UNMOVED"},
 			{call: enqueuesOnce("m", "y"), want: "UNMOVED"},
@@ -98,10 +63,6 @@ func TestBatch(t *testing.T) {
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"once:n": "=b +1m"}}}},
 		{name: "many are deleted", seed: state{"batches": "(" + strings.Join(numbered("d", 250), " ") + ")", "batch:d349": "[a]"}, steps: []when{
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
-		{name: "a list of another type", seed: accepted.with("queues", "=foreign"), steps: []when{
-			{call: hauls, want: "WRONGTYPE", state: accepted.with("queues", "=foreign")}}},
-		{name: "batches of another type", seed: open.with("batches", "=foreign"), steps: []when{
-			{call: commits("n", 3), want: "WRONGTYPE", state: open.with("batches", "=foreign")}}},
 		{name: "a beat tells", seed: accepted.merged(member), steps: []when{
 			{call: func(e *env) string {
 				p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0])

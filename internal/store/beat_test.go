@@ -7,6 +7,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("beat",
+	probe{seed: busy, call: beats("w1", true)},
+	probe{what: "in the schedule", seed: busyLane, call: beats("w1", true)},
+)
+
 // beats renews for an hour; suspects have another hour.
 func beats(worker string, judge bool) func(*env) string {
 	if judge {
@@ -69,4 +74,16 @@ func TestSuspectsInPages(t *testing.T) {
 			t.Errorf("look %d: %d suspects, again: %t", i, n, p.Again)
 		}
 	}
+}
+
+func TestGuardBeat(t *testing.T) {
+	t.Parallel()
+	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
+	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
+	run(t, []scenario{
+		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
+			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
+		{name: "the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
+	})
 }

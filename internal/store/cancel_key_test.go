@@ -5,6 +5,10 @@ import (
 	"testing"
 )
 
+var _ = probed("cancel_key",
+	probe{seed: busyLane, call: cancelsKey("x")},
+)
+
 func cancelsKey(key string) func(*env) string {
 	return func(e *env) string {
 		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+key)

@@ -14,6 +14,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("cancel",
+	probe{seed: busy, call: cancels("a")},
+	probe{what: "in the schedule", seed: busyLane, call: cancels("g")},
+)
+
 func cancels(p string) func(*env) string {
 	return func(e *env) string {
 		c, err := Cancel(e.ctx, e.line, e.q, []byte(p))
@@ -61,6 +66,41 @@ func (e *env) push(n int, payload string) {
 	for page := range slices.Chunk(slices.Repeat([]any{payload}, n), 5000) {
 		e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, page...)...))
 	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
+	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
+	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
+	again := logged3.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m")
+	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
+	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
+	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
+	run(t, []scenario{
+		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
+		{name: "two holders", seed: held, steps: []when{
+			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: logged3},
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
+			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
+			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
+		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},
+		{name: "told a page at a time", seed: page(150), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
+			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
+		// The worker takes in the answer to the overtaken round first, and knows nothing
+		// yet of what the other one has started.
+		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
+			{call: steps(Round{Worker: "w1", Number: 3}), want: "cancels=#a/2 seen=2", state: logged.with("rounds", "{w1=3}")}}},
+		{name: "started afterwards", seed: logged3.with("queues", "[a]"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
+				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
+			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
+	})
 }
 
 // No call of a cancel does much, whatever there is of: locks, equal payloads, keys that
@@ -404,41 +444,6 @@ func (a answers) Do(_ context.Context, calls ...redisconn.Call) (all []redisconn
 }
 
 func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0], nil }
-
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
-	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
-	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
-	again := logged3.with("token", "=4", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m")
-	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
-	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
-	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
-	run(t, []scenario{
-		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
-		{name: "two holders", seed: held, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: logged3},
-			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
-			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
-			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
-		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},
-		{name: "told a page at a time", seed: page(150), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
-			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
-		// The worker takes in the answer to the overtaken round first, and knows nothing
-		// yet of what the other one has started.
-		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
-			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
-			{call: steps(Round{Worker: "w1", Number: 3}), want: "cancels=#a/2 seen=2", state: logged.with("rounds", "{w1=3}")}}},
-		{name: "started afterwards", seed: logged3.with("queues", "[a]"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
-				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
-			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
-	})
-}
 
 // Cancel finds its payload in both lanes.
 func TestCancelContent(t *testing.T) {

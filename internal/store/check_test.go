@@ -6,6 +6,10 @@ import (
 	"testing"
 )
 
+var _ = probed("check",
+	probe{seed: busy.with("process:px", "[lost]"), call: checks(true, CheckProcesses, "px")},
+)
+
 // checks looks at names, and mends if it says so; "w1 p1" is a process of w1.
 func checks(mend bool, what What, names ...string) func(*env) string {
 	return func(e *env) string {

@@ -12,6 +12,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("delete",
+	probe{seed: busy, call: deletes},
+	probe{what: "the schedule", seed: busyLane, call: deletes},
+)
+
 func deletes(e *env) string {
 	if err := Delete(e.ctx, e.line, e.q); err != nil {
 		return refused(err)
@@ -27,6 +32,16 @@ func locks(n int) (all []string) {
 		all = append(all, "#t"+itoa(i)+"=w:"+itoa(i))
 	}
 	return all
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
+			state: busy.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")}}},
+		{name: "delete many locks", seed: state{"queues": "[" + strings.Join(seq("t", 0, 3000), " ") + "]", "unique": "{" + strings.Join(locks(3000), " ") + " offset=0}"},
+			steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
+	})
 }
 
 // A call deletes 100 entries, or as many as have a mebibyte of payloads.

@@ -12,6 +12,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("delist",
+	probe{call: func(e *env) string {
+		for _, w := range []string{"w1", "w2"} {
+			e.must(e.line.One(e.ctx, enlist.call(e.q, "names", keys.NewSpace(e.prefix).Workers(), "name", w)))
+		}
+		return raw(func(e *env) redisconn.Call { return delist.call(e.q, "worker", "w1", "id", "w1") })(e)
+	}},
+)
+
 // A worker whose registration has ended goes off the list, and one that comes back
 // at that moment does not: it would never notice, since its registration is there.
 func TestDelist(t *testing.T) {

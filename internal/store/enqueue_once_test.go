@@ -1,9 +1,14 @@
 package store
 
 import (
+	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
+)
+
+var _ = probed("enqueue_once",
+	probe{seed: busy, call: enqueuesOnce("m", "new"), adds: true},
 )
 
 func enqueuesOnce(nonce string, p ...string) func(*env) string {
@@ -17,4 +22,14 @@ func enqueuesOnce(nonce string, p ...string) func(*env) string {
 		}
 		return "repeated"
 	}
+}
+
+func TestEnqueueOnce(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "once", steps: []when{
+			{call: enqueuesOnce("n", "a", "b"), want: "fresh", state: state{"queues": "[a b]", "once:n": "=1 +60m"}, heard: []string{"enqueue 2"}},
+			{call: enqueuesOnce("n", "a", "b"), want: "repeated"},
+			{call: enqueuesOnce("m", "a"), want: "fresh", state: state{"queues": "[a b a]", "once:n": "=1 +60m", "once:m": "=1 +60m"}, heard: []string{"enqueue 1"}}}},
+	})
 }

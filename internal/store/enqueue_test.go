@@ -1,11 +1,16 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
+)
+
+var _ = probed("enqueue",
+	probe{seed: busy, call: enqueues("new"), adds: true},
 )
 
 func payloads(p ...string) (all [][]byte) {
@@ -25,6 +30,36 @@ func enqueues(p ...string) func(*env) string {
 		}
 		return "ok"
 	}
+}
+
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	many := seq("m", 0, 12000)
+	hundred := "[" + strings.Join(seq("t", 0, 100), " ") + "]"
+	grown := func(by string) string { return strings.TrimSuffix(hundred, "]") + " " + by + "]" }
+	fewer := "[" + strings.Join(append(seq("t", 52, 100), "a", "b", "c"), " ") + "]"
+	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
+	run(t, []scenario{
+		{name: "one, nobody idle", alive: []string{"w1"}, steps: []when{
+			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]"}, heard: []string{"enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"enqueue 2"}}}},
+		{name: "more than one chunk", steps: []when{
+			{call: enqueues(many...), want: "ok", state: state{"queues": "[" + strings.Join(many, " ") + "]"}, heard: []string{"enqueue 12000"}}}},
+		{name: "who is gone is passed over", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]", "idle": "(w3=-1m)"}, heard: []string{"wake:w2 1", "enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"wake:w3 2", "enqueue 2"}}}},
+		{name: "nobody is woken while many wait", alive: []string{"w1", "w2", "w3"}, seed: idle.with("queues", hundred), steps: []when{
+			{call: enqueues("a"), want: "ok", state: idle.with("queues", grown("a"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"wake:w1 1", "enqueue 1"}},
+			{call: enqueues("b", "c"), want: "ok", state: idle.with("queues", grown("a b c"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"enqueue 2"}},
+			{call: does("LTRIM", "queues", 0, 50), state: idle.with("queues", fewer, "idle", "(w2=-2m w3=-1m)")},
+			{call: enqueues("d"), want: "ok", state: idle.with("queues", strings.TrimSuffix(fewer, "]")+" d]", "idle", "(w2=-2m w3=-1m)"), heard: []string{"enqueue 1"}},
+			{call: enqueues("e"), want: "ok", state: idle.with("queues", strings.TrimSuffix(fewer, "]")+" d e]", "idle", "(w3=-1m)"), heard: []string{"wake:w2 1", "enqueue 1"}}}},
+		{name: "but when these have gone meanwhile", alive: []string{"w1", "w2"}, seed: idle.with("queues", hundred), steps: []when{
+			{call: enqueues("a"), want: "ok", state: idle.with("queues", grown("a"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"wake:w1 1", "enqueue 1"}},
+			{call: does("DEL", "queues"), state: idle.with("idle", "(w2=-2m w3=-1m)")},
+			{call: enqueues("b"), want: "ok", state: state{"queues": "[b]", "idle": "(w3=-1m)"}, heard: []string{"enqueue 1", "wake:w2 1"}},
+			{call: enqueues("c"), want: "ok", state: state{"queues": "[b c]"}, heard: []string{"enqueue 1"}}}},
+	})
 }
 
 // Who adds to a queue learns whether it was alone: nothing waited, and nobody serves it.

@@ -2,6 +2,10 @@ package store
 
 import "testing"
 
+var _ = probed("enqueue_unique",
+	probe{seed: busy, call: enqueuesUnique("n"), adds: true},
+)
+
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
@@ -9,6 +13,24 @@ func enqueuesUnique(p string) func(*env) string {
 		}
 		return "ok"
 	}
+}
+
+func TestEnqueueUnique(t *testing.T) {
+	t.Parallel()
+	lock := state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}
+	run(t, []scenario{
+		{name: "unique", steps: []when{
+			{call: enqueuesUnique("a"), want: "ok", state: lock, heard: []string{"enqueue 1"}},
+			{call: enqueuesUnique("a"), want: "DUPLICATE"},
+			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "")},
+			{call: enqueuesUnique("a"), want: "ok", state: lock, heard: []string{"enqueue 1"}}}},
+		{name: "unique, removed by somebody else, others wait", seed: lock.with("queues", "[a b]"), steps: []when{
+			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "[b]")},
+			{call: enqueuesUnique("a"), want: "ok", state: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, heard: []string{"enqueue 1"}}}},
+		{name: "unique, somebody else removes what stands before it", seed: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{
+			{call: does("LREM", "queues", 0, "b"), state: state{"queues": "[a]", "unique": "{#a=w:1 offset=0}"}},
+			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+	})
 }
 
 // A lock follows its payload, and no other copy, through starts and returns.

@@ -5,6 +5,10 @@ import (
 	"testing"
 )
 
+var _ = probed("explain",
+	probe{seed: busyLane, call: explains("", "g")},
+)
+
 // explains looks for a payload, or for what is under a key.
 func explains(entry, payload string) func(*env) string {
 	return func(e *env) string {

@@ -9,6 +9,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("fail",
+	probe{seed: busy, call: fails("w1")},
+	probe{what: "in the schedule", seed: busyLane, call: fails("w1")},
+)
+
 func fails(worker string) func(*env) string {
 	return func(e *env) string {
 		known, n, err := FailWorker(e.ctx, e.line, e.q, worker)
@@ -27,6 +32,14 @@ func goesOn(worker string) func(*env) string {
 		}
 		return fmt.Sprintf("returned=%d", n)
 	}
+}
+
+func TestFail(t *testing.T) {
+	t.Parallel()
+	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
+	run(t, []scenario{
+		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
+	})
 }
 
 // A return moves some MiB at once, and at least one task, whatever lane it is of: fewer

@@ -28,7 +28,7 @@ func (s state) merged(t state) state {
 
 var gaveUp = Outcome{Kind: Failed, Reason: "r"}
 
-func TestFail(t *testing.T) {
+func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",

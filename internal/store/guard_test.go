@@ -53,8 +53,6 @@ func TestGuardMembers(t *testing.T) {
 	t.Parallel()
 	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
 	left := state{"queues": "[a]", "token": "=2"}
-	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
-	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
 	one := state{"workers": "(w2=+60m)", "suspects": "(w8=0 w9=0)", "token": "=1", "working:w8": "(p1=1)", "process:p1": "[a]", "working:w9": "=foreign", "queues": "[z]"}
 	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
 		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
@@ -70,15 +68,6 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},
 		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},
-		{name: "beat: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
-		{name: "sweep: locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
-		{name: "beat: the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
-		{name: "beat: the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
-		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
-		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
-			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
 		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
 			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=5", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},

@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+var _ = probed("join",
+	probe{seed: busy, call: joins("w4", 1000)},
+)
+
 // joins asks for an hour, having found the given token.
 func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
 

@@ -6,6 +6,11 @@ import (
 	"testing"
 )
 
+var _ = probed("leave",
+	probe{seed: busy, call: leaves("w1")},
+	probe{what: "the schedule", seed: busyLane, call: leaves("w1")},
+)
+
 func leaves(worker string) func(*env) string { return leavesBehind(worker, math.MaxInt32) }
 
 // leavesBehind leaves a membership whose join has found the given token.

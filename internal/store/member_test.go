@@ -61,9 +61,6 @@ func TestReturns(t *testing.T) {
 			{call: beats("w1", true), want: "waiting=1 due=now", state: due},
 			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
-		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
-			{call: sweeps, want: "failed=w2/2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
-		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
 		{name: "many, leave", seed: many, steps: []when{{call: leaves("w1"), want: "returned=250", state: rest}}},
 		{name: "many, fail", seed: many, steps: []when{{call: fails("w1"), want: "known=true returned=250", state: rest.with("ledger", died(0))}}},
 		{name: "interrupted, resumed by step", seed: begun, steps: []when{

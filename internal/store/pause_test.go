@@ -1,10 +1,24 @@
 package store
 
-import ()
+import "testing"
+
+var _ = probed("pause",
+	probe{seed: busy.with("paused", ""), call: pauses},
+)
 
 func pauses(e *env) string {
 	if err := Pause(e.ctx, e.line, e.q); err != nil {
 		return refused(err)
 	}
 	return "ok"
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
+	run(t, []scenario{
+		{name: "pause", seed: idle, steps: []when{
+			{call: pauses, want: "ok", state: idle.with("paused", "=1")},
+			{call: pauses, want: "ok"}}},
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -14,7 +13,7 @@ import (
 // A probe is a call of a verb where it has much to do. Tests of what is true of all verbs
 // range over these.
 type probe struct {
-	verb string
+	verb string // probed sets it
 	what string // where there are several of a verb
 	seed state
 	call func(*env) string
@@ -76,62 +75,16 @@ func raw(call func(e *env) redisconn.Call) func(*env) string {
 	}
 }
 
-var probes = []probe{
-	{verb: "enqueue", seed: busy, call: enqueues("new"), adds: true},
-	{verb: "enqueue_once", seed: busy, call: enqueuesOnce("m", "new"), adds: true},
-	{verb: "enqueue_unique", seed: busy, call: enqueuesUnique("n"), adds: true},
-	{verb: "rouse", seed: busy, call: raw(func(e *env) redisconn.Call { return rouse.call(e.q, "count", 2) })},
-	{verb: "stage", seed: busyBatch, call: stages(1, "e"), adds: true},
-	{verb: "commit", seed: busyBatch, call: commits("n", 1), adds: true},
-	{verb: "haul", seed: busyBatch, call: hauls},
-	{verb: "cancel", seed: busy, call: cancels("a")},
-	{verb: "pause", seed: busy.with("paused", ""), call: pauses},
-	{verb: "resume", seed: busy, call: resumes},
-	{verb: "delete", seed: busy, call: deletes},
-	{verb: "join", seed: busy, call: joins("w4", 1000)},
-	{verb: "step", seed: busy, call: steps(round5)},
-	{verb: "beat", seed: busy, call: beats("w1", true)},
-	{verb: "sweep", seed: busy, call: sweeps},
-	{verb: "leave", seed: busy, call: leaves("w1")},
-	{verb: "fail", seed: busy, call: fails("w1")},
-	{verb: "check", seed: busy.with("process:px", "[lost]"), call: checks(true, CheckProcesses, "px")},
-	{verb: "explain", seed: busyLane, call: explains("", "g")},
+// probes are those of all verbs. The test file of a verb has them.
+var probes []probe
 
-	{verb: "put", seed: busyLane, call: sets("x", "n", "+5m"), adds: true},
-	{verb: "put", what: "waiting", seed: busyLane, call: sets("z", "n", "+5m"), adds: true},
-	{verb: "put", what: "new", seed: busyLane, call: sets("u", "n", "+5m"), adds: true},
-	{verb: "remove", seed: busyLane, call: removes("k:z")},
-	{verb: "cancel", what: "in the schedule", seed: busyLane, call: cancels("g")},
-	{verb: "cancel_key", seed: busyLane, call: cancelsKey("x")},
-	{verb: "requeue", seed: busyLane, call: requeues("k:g1")},
-	{verb: "delete", what: "the schedule", seed: busyLane, call: deletes},
-	{verb: "resume", what: "the schedule", seed: busyLane, call: resumes},
-	{verb: "step", what: "of the schedule", seed: busyLane, call: steps(laneRound)},
-	{verb: "step", what: "fail", seed: busyLane, call: steps(failRound)},
-	{verb: "step", what: "start", seed: busyLane, call: steps(startRound)},
-	{verb: "beat", what: "in the schedule", seed: busyLane, call: beats("w1", true)},
-	{verb: "sweep", what: "the schedule", seed: busyLane, call: sweeps},
-	{verb: "leave", what: "the schedule", seed: busyLane, call: leaves("w1")},
-	{verb: "fail", what: "in the schedule", seed: busyLane, call: fails("w1")},
-
-	{verb: "register", call: raw(func(e *env) redisconn.Call {
-		return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
-	})},
-	{verb: "enlist", call: raw(func(e *env) redisconn.Call {
-		return enlist.call(e.q, "names", keys.NewSpace(e.prefix).Registry(), "name", "q")
-	})},
-	{verb: "unlist", call: func(e *env) string {
-		s := keys.NewSpace(e.prefix)
-		e.must(nil, List(e.ctx, e.line, s, "other", "q"))
-		e.must(nil, Unlist(e.ctx, e.line, s, e.q, "q"))
-		return "ok"
-	}},
-	{verb: "delist", call: func(e *env) string {
-		for _, w := range []string{"w1", "w2"} {
-			e.must(e.line.One(e.ctx, enlist.call(e.q, "names", keys.NewSpace(e.prefix).Workers(), "name", w)))
-		}
-		return raw(func(e *env) redisconn.Call { return delist.call(e.q, "worker", "w1", "id", "w1") })(e)
-	}},
+// probed adds the probes of a verb.
+func probed(verb string, all ...probe) bool {
+	for _, p := range all {
+		p.verb = verb
+		probes = append(probes, p)
+	}
+	return true
 }
 
 func (p probe) name() string { return strings.TrimSuffix(p.verb+", "+p.what, ", ") }

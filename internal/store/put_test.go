@@ -9,6 +9,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("put",
+	probe{seed: busyLane, call: sets("x", "n", "+5m"), adds: true},
+	probe{what: "waiting", seed: busyLane, call: sets("z", "n", "+5m"), adds: true},
+	probe{what: "new", seed: busyLane, call: sets("u", "n", "+5m"), adds: true},
+)
+
 // sets puts something under a key: at "" is now, how names the rule, "keep" and
 // "counts".
 func sets(key, payload, due string, how ...string) func(*env) string {
@@ -60,8 +66,6 @@ func TestPut(t *testing.T) {
 		{name: "paused: told when it is resumed", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1"), steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x.with("idle", idle["idle"], "paused", "=1")},
 			{call: resumes, want: "ok", heard: []string{"wake:w3 0"}, state: x.with("idle", "(w2=-1m)")}}},
-		{name: "resume: what is due wakes", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1", "queues", "[z]", "schedule", "(k:x=-1m k:y=+9m)"), steps: []when{
-			{call: resumes, want: "ok", heard: []string{"wake:w2 2", "wake:w3 2"}, state: state{"queues": "[z]", "schedule": "(k:x=-1m k:y=+9m)"}}}},
 		{name: "blocked", alive: []string{"w2"}, seed: runX.with("idle", "(w2=-1m)"), steps: []when{
 			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("idle", "(w2=-1m)")},
 			{call: sets("x", "c", "", "keep"), want: "ok", state: blockedX.with("idle", "(w2=-1m)", "keyed:k:x",

@@ -12,6 +12,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("register",
+	probe{call: raw(func(e *env) redisconn.Call {
+		return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
+	})},
+)
+
 // A registration is replaced whole, ends with its time, and lists the worker;
 // a queue is listed once. Both on a full Redis too.
 func TestRegister(t *testing.T) {

@@ -7,6 +7,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
+var _ = probed("remove",
+	probe{seed: busyLane, call: removes("k:z")},
+)
+
 func removes(entry string) func(*env) string {
 	return func(e *env) string {
 		r := e.line.Do(e.ctx, RemoveCall(e.q, entry))[0]

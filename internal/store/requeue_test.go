@@ -6,6 +6,10 @@ import (
 	"testing"
 )
 
+var _ = probed("requeue",
+	probe{seed: busyLane, call: requeues("k:g1")},
+)
+
 func requeues(entries ...string) func(*env) string {
 	return func(e *env) string {
 		n, err := Requeue(e.ctx, e.line, e.q, entries)

@@ -2,11 +2,28 @@ package store
 
 import "testing"
 
+var _ = probed("resume",
+	probe{seed: busy, call: resumes},
+	probe{what: "the schedule", seed: busyLane, call: resumes},
+)
+
 func resumes(e *env) string {
 	if err := Resume(e.ctx, e.line, e.q); err != nil {
 		return refused(err)
 	}
 	return "ok"
+}
+
+func TestResume(t *testing.T) {
+	t.Parallel()
+	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
+	timed := state{"idle": "(w2=-1m w3=clock:-2m)"}
+	run(t, []scenario{
+		{name: "resume", alive: []string{"w1", "w2"}, seed: idle.with("paused", "=1", "queues", "[a b]"), steps: []when{
+			{call: resumes, want: "ok", state: state{"queues": "[a b]", "idle": "(w3=-1m)"}, heard: []string{"wake:w1 2", "wake:w2 2"}}}},
+		{name: "what is due wakes", alive: []string{"w2", "w3"}, seed: timed.with("paused", "=1", "queues", "[z]", "schedule", "(k:x=-1m k:y=+9m)"), steps: []when{
+			{call: resumes, want: "ok", heard: []string{"wake:w2 2", "wake:w3 2"}, state: state{"queues": "[z]", "schedule": "(k:x=-1m k:y=+9m)"}}}},
+	})
 }
 
 func TestGuardResume(t *testing.T) {

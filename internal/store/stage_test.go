@@ -1,10 +1,32 @@
 package store
 
-import ()
+import (
+	"strings"
+	"testing"
+)
+
+var _ = probed("stage",
+	probe{seed: busyBatch, call: stages(1, "e"), adds: true},
+)
 
 func stages(before int, payloads ...any) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, stage.call(e.q, "batch", "b", "before", before, "ttl", 60_000, "payload", payloads))
 		return answered(v, err)
 	}
+}
+
+func TestStage(t *testing.T) {
+	t.Parallel()
+	words := seq("t", 0, 5001)
+	var long []any
+	for _, w := range words {
+		long = append(long, w)
+	}
+	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
+	run(t, []scenario{
+		{name: "more than unpack takes", steps: []when{
+			{call: stages(0, long...), want: "5001", state: state{"batch:b": "[" + strings.Join(words, " ") + "] +1m"}}}},
+		{name: "nothing is added to what was accepted", seed: accepted, steps: []when{{call: stages(3, "d"), want: "BATCH"}}},
+	})
 }

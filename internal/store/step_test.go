@@ -11,6 +11,13 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+var _ = probed("step",
+	probe{seed: busy, call: steps(round5)},
+	probe{what: "of the schedule", seed: busyLane, call: steps(laneRound)},
+	probe{what: "fail", seed: busyLane, call: steps(failRound)},
+	probe{what: "start", seed: busyLane, call: steps(startRound)},
+)
+
 // steps makes a round; a lease of an hour unless it says otherwise.
 func steps(r Round) func(*env) string {
 	return func(e *env) string {
@@ -77,28 +84,6 @@ func start(s Start) string {
 	}
 	return all
 }
-
-// The encoding of rounds is on the way of every task: one round of nothing, one of a few
-// ends and starts, and one of many.
-func BenchmarkStepCall(b *testing.B) {
-	q := keys.NewSpace("worqr").Queue("emails")
-	for _, n := range []int{0, 4, 64} {
-		round := &Round{Worker: "019a2b3c-0000-7000-8000-000000000001", Number: 1000, Lease: 3 * time.Second, Idle: true, Keep: 1000, Crashes: 3}
-		for i := range n {
-			id := fmt.Sprintf("019a2b3c-0000-7000-8000-%012d", i)
-			round.Outcomes = append(round.Outcomes, &Outcome{Process: id, Token: int64(i + 300), Plain: true, Verb: Finish})
-			round.Start = append(round.Start, id)
-		}
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				sink = StepCall(q, round)
-			}
-		})
-	}
-}
-
-var sink redisconn.Call
 
 func TestStep(t *testing.T) {
 	t.Parallel()
@@ -191,3 +176,25 @@ func TestStep(t *testing.T) {
 		}},
 	})
 }
+
+// The encoding of rounds is on the way of every task: one round of nothing, one of a few
+// ends and starts, and one of many.
+func BenchmarkStepCall(b *testing.B) {
+	q := keys.NewSpace("worqr").Queue("emails")
+	for _, n := range []int{0, 4, 64} {
+		round := &Round{Worker: "019a2b3c-0000-7000-8000-000000000001", Number: 1000, Lease: 3 * time.Second, Idle: true, Keep: 1000, Crashes: 3}
+		for i := range n {
+			id := fmt.Sprintf("019a2b3c-0000-7000-8000-%012d", i)
+			round.Outcomes = append(round.Outcomes, &Outcome{Process: id, Token: int64(i + 300), Plain: true, Verb: Finish})
+			round.Start = append(round.Start, id)
+		}
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				sink = StepCall(q, round)
+			}
+		})
+	}
+}
+
+var sink redisconn.Call

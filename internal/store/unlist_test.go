@@ -10,6 +10,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+var _ = probed("unlist",
+	probe{call: func(e *env) string {
+		s := keys.NewSpace(e.prefix)
+		e.must(nil, List(e.ctx, e.line, s, "other", "q"))
+		e.must(nil, Unlist(e.ctx, e.line, s, e.q, "q"))
+		return "ok"
+	}},
+)
+
 // A queue of which nothing is there goes off the list of queues, and one of which
 // something is there stays.
 func TestUnlist(t *testing.T) {

@@ -1,0 +1,35 @@
+package store
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+var _ = probed("enlist",
+	probe{call: raw(func(e *env) redisconn.Call {
+		return enlist.call(e.q, "names", keys.NewSpace(e.prefix).Registry(), "name", "q")
+	})},
+)
+
+// A name is in a set once, and a key of another type takes none.
+func TestEnlist(t *testing.T) {
+	is := redistest.Parallel(t)
+	e := newEnv(t, redistest.URL(), nil)
+	names := keys.NewSpace(e.prefix).Registry()
+	adds := func(name string) error {
+		_, err := e.line.One(e.ctx, enlist.call(e.q, "names", names, "name", name))
+		return err
+	}
+	for _, name := range []string{"a", "b", "a"} {
+		is.NoErr(adds(name))
+	}
+	is.Equal(slices.Sorted(slices.Values(sure(redis.Strings(e.conn.Do("SMEMBERS", names)))(t))), []string{"a", "b"})
+	e.must(e.conn.Do("SET", names, "foreign"))
+	is.Equal(refused(Refusal(adds("c"))), "WRONGTYPE")
+}
