@@ -11,6 +11,7 @@ const (
 	formerActs
 	failedJoins
 	falseDeath
+	falseRefusal
 	endedTwice
 	overTwice
 	idTwice
@@ -28,6 +29,7 @@ var wrongs = [...]string{
 	formerActs:     "fenced: a request from before the worker joined has changed something",
 	failedJoins:    "fenced: a worker that was failed is a member again",
 	falseDeath:     "liveness: a worker was failed that had been heard of",
+	falseRefusal:   "liveness: a round was refused that a member waits for",
 	endedTwice:     "one outcome: a process has ended twice",
 	overTwice:      "one outcome: a task is over that was not there",
 	idTwice:        "one outcome: an id was started twice",

@@ -144,12 +144,12 @@ func (m *model) rounds(s state, w int, try trying) {
 		if !e.sent {
 			continue
 		}
-		try([2]string{"W%d: its round arrives, and its answer", "W%d: its second round arrives, and its answer"}[i], false, func(t *state, _ *peer) bool {
+		try("W%d: "+nth[i]+" arrives, and its answer", false, func(t *state, _ *peer) bool {
 			m.arrive(t, w, i)
 			return true
 		})
 		if s.left.lost > 0 {
-			try([2]string{"W%d: its round arrives, the answer is lost, it repeats the round", "W%d: its second round arrives, the answer is lost, it repeats that round"}[i], true, func(t *state, p *peer) bool {
+			try("W%d: "+nth[i]+" arrives, the answer is lost, it repeats the round", true, func(t *state, p *peer) bool {
 				t.left.lost--
 				m.call(t, query{request: e.request})
 				p.flight[i].repeated = true
@@ -157,7 +157,7 @@ func (m *model) rounds(s state, w int, try trying) {
 			})
 		}
 		if s.left.late > 0 {
-			try([2]string{"W%d repeats its round; the first copy is late", "W%d repeats its second round; the first copy is late"}[i], true, func(t *state, p *peer) bool {
+			try("W%d repeats "+nth[i]+"; the first copy is late", true, func(t *state, p *peer) bool {
 				t.left.late--
 				p.flight[i].repeated = true
 				t.copied(e.request)
@@ -173,6 +173,9 @@ func (m *model) rounds(s state, w int, try trying) {
 		}
 	}
 }
+
+// nth is how a round that is under way is called.
+var nth = [maxLanes]string{"its round", "its second round", "its third round", "its fourth round"}
 
 // memberships gives how a worker comes and leaves.
 func (m *model) memberships(s state, w int, try trying) {

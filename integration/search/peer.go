@@ -201,6 +201,9 @@ func (m *model) take(s *state, w int) {
 	p := &s.peers[w]
 	e := p.flight[0]
 	if e.refused {
+		if s.redis.member[w] != noMember {
+			s.blame(falseRefusal)
+		}
 		m.oust(s, w)
 		return
 	}
@@ -240,7 +243,7 @@ func (m *model) take(s *state, w int) {
 		}
 	}
 	p.seen = max(p.seen, e.answer.seen)
-	p.flight[0], p.flight[1] = p.flight[1], exchange{}
+	p.shift()
 }
 
 // restore undoes a round that certainly was not carried out.
@@ -252,8 +255,14 @@ func (m *model) restore(s *state, w int) {
 			p.held[slotOf(said.process)].said = false
 		}
 	}
-	p.flight[0], p.flight[1] = p.flight[1], exchange{}
+	p.shift()
 	m.takeAll(s, w)
+}
+
+// shift drops the oldest round.
+func (p *peer) shift() {
+	copy(p.flight[:], p.flight[1:])
+	p.flight[maxLanes-1] = exchange{}
 }
 
 // oust is evicted: the worker drops all and comes back under a new id.

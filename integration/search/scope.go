@@ -69,6 +69,30 @@ var scopes = []scope{
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{late: 1},
 	},
 	{
+		name: "three rounds, three tasks", workers: 2, lanes: 3, capacity: 3,
+		tasks: plain(3), waiting: 3, verbs: []verb{finish}, faults: budget{lost: 1},
+	},
+	{
+		name: "three rounds, and back under a new id", workers: 3, successor: true, lanes: 3, capacity: 2, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1},
+	},
+	{
+		name: "four rounds under way", workers: 2, lanes: 4, capacity: 3,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1, late: 1},
+	},
+	{
+		name: "four rounds, given back", workers: 2, lanes: 4, capacity: 2,
+		tasks: plain(2), waiting: 2, verbs: []verb{stop, finish}, faults: budget{refused: 1},
+	},
+	{
+		name: "four rounds of a dead worker", workers: 2, lanes: 4, capacity: 2, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{late: 1},
+	},
+	{
+		name: "four rounds, leaving and coming again", workers: 2, lanes: 4, capacity: 2,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1},
+	},
+	{
 		name: "joining again", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{late: 1, lateJoins: 1},
 	},
@@ -108,6 +132,11 @@ var scopes = []scope{
 		name: "canceled between two rounds", workers: 2, lanes: 2, capacity: 2,
 		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
 		faults: budget{lost: 1, late: 1, cancels: 1},
+	},
+	{
+		name: "canceled between three rounds", workers: 2, lanes: 3, capacity: 2,
+		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish}, cancels: 'x',
+		faults: budget{lost: 1, cancels: 1},
 	},
 	{
 		name: "a key put again", workers: 2, lanes: 1, capacity: 2, deaths: true,
@@ -226,7 +255,7 @@ func beyond() []search {
 func (sc scope) String() string {
 	words := []string{number(sc.workers, "worker"), number(len(sc.tasks), "task")}
 	if sc.lanes > 1 {
-		words = append(words, "two rounds at once")
+		words = append(words, [maxLanes + 1]string{2: "two", 3: "three", 4: "four"}[sc.lanes]+" rounds at once")
 	}
 	if sc.capacity > 1 {
 		words = append(words, number(sc.capacity, "task")+" in hand")

@@ -1,17 +1,22 @@
 package search
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/worqr/worqr/internal/store"
+)
 
 // What is bounded: the search is of all that can happen within these.
 const (
 	maxWorkers = 3 // ids of workers
 	maxSlots   = 4 // ids of processes that a worker has in use at once
 	maxTasks   = 4
-	maxEnds    = 2 // ends in one round
-	maxCopies  = 2 // copies of requests that are still under way
-	chunk      = 1 // tasks that one call gives back; in the scripts, AT_ONCE
-	mentions   = 1 // tasks of which one round says that they run though they are canceled; maxStopping
-	closes     = 1 // gaps that one call makes part of the offset; in the scripts, 500
+	maxLanes   = store.Lanes // rounds that a worker has under way at once
+	maxEnds    = 2           // ends in one round
+	maxCopies  = 4           // copies of requests that are still under way: an evicted worker leaves up to three
+	chunk      = 1           // tasks that one call gives back; in the scripts, AT_ONCE
+	mentions   = 1           // tasks of which one round says that they run though they are canceled; maxStopping
+	closes     = 1           // gaps that one call makes part of the offset; in the scripts, 500
 )
 
 // A state is all there is between two steps: Redis, the peers, what is under
@@ -204,8 +209,8 @@ type peer struct {
 	asked  uint8 // the fence that its join has found
 	seen   uint8
 	held   [maxSlots]held
-	flight [2]exchange // oldest first
-	said   uint8       // up to which cancel it has said what runs
+	flight [maxLanes]exchange // oldest first
+	said   uint8              // up to which cancel it has said what runs
 }
 
 type held struct {

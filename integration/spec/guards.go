@@ -26,7 +26,7 @@ var Removals []Removal
 // The guards.
 var (
 	StepMembers = guard("step-members", "step.lua", "only a member may act", "back under a new id", "")
-	Window      = guard("window", "step.lua", "a round before the last four is refused", "two rounds of a dead worker",
+	Window      = guard("window", "step.lua", "a round before the last four is refused", "four rounds under way",
 		"What was overtaken starts nothing, however old it is, and ends only what it names. The refusal says that to the worker.")
 	OvertakenRenews = guard("overtaken-renews", "step.lua", "an overtaken round leaves the number as it is", "two rounds under way", "")
 	OvertakenStarts = guard("overtaken-starts", "step.lua", "an overtaken round starts nothing", "two rounds under way", "")
