@@ -1,10 +1,8 @@
 package spec
 
 import (
-	"fmt"
 	"math"
 	"regexp"
-	"strings"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -260,10 +258,7 @@ func (r *round) logged(name string) (int64, bool) {
 	return integer(f)
 }
 
-var (
-	reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
-	sized    = regexp.MustCompile(`^[#+]([0-9]+:[0-9a-fA-F]+):?`)
-)
+var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
 
 // hold keeps who holds something. Who begins to has nothing that a cancel up to the
 // token before covers.
@@ -327,59 +322,6 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 		return "canceled"
 	}
 	return "ok"
-}
-
-// announce tells observers of a finished task, until nobody hears of one.
-func (r *round) announce(payload, large, word string) {
-	if !r.heeded {
-		return
-	}
-	message := `{"workerId":` + quote(r.worker) + r.about("task", payload, large)
-	if m := sized.FindStringSubmatch(word); m != nil {
-		if word[0] == '+' && r.listening(r.doneTo) > 0 {
-			message += `,"result":` + word[len(m[0]):]
-		} else {
-			message += r.about("result", "", m[1])
-		}
-	} else if result, ok := strings.CutPrefix(word, "="); ok {
-		message += r.about("result", result, "")
-	}
-	r.heeded = r.publish(r.doneTo, message+"}") > 0
-	r.observed = r.heeded
-}
-
-// about is what is told of a payload or a result: itself, or its length and its digest.
-// Large is these two, where they are given. So is what is beyond what one step encodes, but
-// a digest of it takes too long.
-func (r *round) about(name, value, large string) string {
-	size, sum, _ := strings.Cut(large, ":")
-	switch {
-	case large != "":
-	case len(value) > 65536, len(value) > 1024 && (r.encoded >= 200000 || r.listening(r.doneTo) == 0):
-		return fmt.Sprintf(`,"%sSize":%d`, name, len(value))
-	case r.encoded >= 200000:
-		size, sum = text(int64(len(value))), digest(value)
-	default:
-		r.encoded += len(value)
-		return `,"` + name + `":` + quote(value)
-	}
-	return fmt.Sprintf(`,"%sSize":%s,"%sDigest":"%s"`, name, size, name, sum)
-}
-
-// quote writes a string as JSON does, whatever its bytes are.
-func quote(s string) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteString(`\` + string(c))
-		case c < ' ' || c == 0x7f:
-			fmt.Fprintf(&b, `\u%04x`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return `"` + b.String() + `"`
 }
 
 // giveUp puts what a process runs into the failed queue; in that, aside.
