@@ -12,83 +12,113 @@ func init() {
 	verbs["cancel_key"] = of(cancelKey)
 }
 
+// A removal is one page of a cancel under way.
+type removal struct {
+	*queue
+	payload, name string // and its digest
+	lock          string // on the payload, where there are any
+	first         bool   // of the pages
+	left          int    // copies that may still wait in the list
+	after, last   string // of contents: the last of the page before, and of all
+	removed       int
+	unlocks       bool
+}
+
 func cancel(q *queue, c store.Call) any {
-	channel, payload := c.Arg("channel"), c.Arg("payload")
-	said, _ := integer(c.Arg("left"))
+	payload := c.Arg("payload")
+	left, _ := integer(c.Arg("left"))
 	since, _ := integer(c.Arg("since"))
-	left := int(said)
-	after, last := c.Arg("after"), c.Arg("until")
 	token := q.givesTokens()
 	q.whole()
-	name := digest(payload)
-	q.fields(q.cancel + name)
+	r := &removal{queue: q, payload: payload, name: digest(payload), first: left < 0, left: int(left), after: c.Arg("after"), last: c.Arg("until")}
+	q.fields(q.cancel + r.name)
 	q.size(q.workers)
 	q.size(q.holders)
 	length := q.length(q.waiting)
-	page := func(most, bytes int) int { return max(min(most, bytes/max(len(payload), 1)), 1) }
-	first, listed := left < 0, left != 0
+	listed := left != 0
 	switch {
-	case first:
-		left = length
-	case left > 0 && q.has(BackCounted): // or as many have come back in any order
-		left = max(left, int(token-since))
+	case r.first:
+		r.left = length
+	case r.left > 0 && q.has(BackCounted): // or as many have come back in any order
+		r.left = max(r.left, int(token-since))
 	}
-	if !strings.HasPrefix(last, name+":") {
-		last = ""
+	if !strings.HasPrefix(r.last, r.name+":") {
+		r.last = ""
 	}
-	lock, _ := q.field(q.unique, name)
-	if !q.locks {
-		lock = ""
+	if q.locks {
+		r.lock, _ = q.field(q.unique, r.name)
 	}
-	removed, unlocks := 0, false
-	if left > 0 {
-		most := q.Copies
-		if q.locks {
-			most = min(most, 150)
-		}
-		most = min(left, page(most, 4<<20))
-		removed, unlocks = q.removeCopies(payload, lock, most)
-		if left -= removed; removed < most {
-			left, unlocks = 0, true
-		}
-	}
-	if late := q.has(LateUntil); late && listed || !late && first {
-		last = ""
-		for _, m := range q.all(q.contents) {
-			if (left == 0 || !late) && strings.HasPrefix(m.name, name+":") {
-				last = m.name
-			}
-		}
-	}
-	if left == 0 && last != "" && removed < q.Entries {
-		var n int
-		n, after, last = q.removeEntries(payload, after, last, page(q.Entries, 256<<10))
-		removed += n
-	}
-	q.unset(q.ledger, name)
-	ends := left == 0 && last == ""
-	switch kind, place, _ := strings.Cut(lock, ":"); kind {
-	case "e":
-		_, waits := q.score(q.contents, name+":"+place)
-		unlocks = !waits
-	case "w":
-	default:
-		unlocks = kind != "p" && ends
-	}
-	if lock != "" && unlocks && q.has(CancelUnlocks) {
-		q.unset(q.unique, name)
-	}
+
+	r.fromList()
+	r.fromEntries(listed)
+	q.unset(q.ledger, r.name)
+	ends := r.left == 0 && r.last == ""
+	r.unlock(ends)
 	q.keepOffset()
 
-	token, stopped, finished, given := q.logPage(name, token, first, ends)
+	token, stopped, finished, given := q.logPage(r.name, token, r.first, ends)
 	if ends {
 		message := payload
 		if len(payload) > 1024 || large.MatchString(payload) {
-			message = "sha1:" + name + ":" + text(len(payload))
+			message = "sha1:" + r.name + ":" + text(len(payload))
 		}
-		q.publish(channel, message)
+		q.publish(c.Arg("channel"), message)
 	}
-	return []any{removed, token, stopped, finished, left, given, after, last}
+	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
+}
+
+// page is how many copies one page removes.
+func (r *removal) page(most, bytes int) int {
+	return max(min(most, bytes/max(len(r.payload), 1)), 1)
+}
+
+// fromList removes a page of the copies in the list.
+func (r *removal) fromList() {
+	if r.left <= 0 {
+		return
+	}
+	most := r.Copies
+	if r.locks {
+		most = min(most, 150)
+	}
+	most = min(r.left, r.page(most, 4<<20))
+	r.removed, r.unlocks = r.removeCopies(r.payload, r.lock, most)
+	if r.left -= r.removed; r.removed < most {
+		r.left, r.unlocks = 0, true // that was all
+	}
+}
+
+// fromEntries removes a page of the entries, once the list is done. The last of them is
+// looked up on each page of the list: what starts between two is an entry if it comes back.
+func (r *removal) fromEntries(listed bool) {
+	if late := r.has(LateUntil); late && listed || !late && r.first {
+		r.last = ""
+		for _, m := range r.all(r.contents) {
+			if (r.left == 0 || !late) && strings.HasPrefix(m.name, r.name+":") {
+				r.last = m.name
+			}
+		}
+	}
+	if r.left == 0 && r.last != "" && r.removed < r.Entries {
+		var n int
+		n, r.after, r.last = r.removeEntries(r.payload, r.after, r.last, r.page(r.Entries, 256<<10))
+		r.removed += n
+	}
+}
+
+// unlock has the lock go with what it is on.
+func (r *removal) unlock(ends bool) {
+	switch kind, place, _ := strings.Cut(r.lock, ":"); kind {
+	case "e":
+		_, waits := r.score(r.contents, r.name+":"+place)
+		r.unlocks = !waits
+	case "w":
+	default:
+		r.unlocks = kind != "p" && ends
+	}
+	if r.lock != "" && r.unlocks && r.has(CancelUnlocks) {
+		r.unset(r.unique, r.name)
+	}
 }
 
 // removeEntries removes a page of the entries that have a payload, behind one and up to

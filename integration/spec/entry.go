@@ -41,70 +41,96 @@ func (x *examination) endRun(entry, id string) {
 	x.ended(entry, id)
 }
 
+// An agreement is whether the other keys say what an entry says.
+type agreement struct {
+	*examination
+	of, key     string // the entry
+	waits, runs bool
+	wrong, left bool // left to who holds it
+}
+
 // agrees judges an entry: the other keys say what it says. What cannot be mended here
 // is left to who holds it.
 func (x *examination) agrees(entry string) {
-	key := x.entry + entry
 	payload, seen := x.part(entry, "payload")
-	if seen == foreign || !x.exists(key) {
+	if seen == foreign || !x.exists(x.entry+entry) {
 		return
 	}
-	waits := seen == there
-	process, runs := x.field(key, "process")
-	wrong, left := false, false
-	amiss := func(cure func()) {
-		wrong = true
-		if x.mend {
-			cure()
-		}
-	}
-	if !waits && !runs {
-		amiss(func() {
-			x.del(key)
+	a := &agreement{examination: x, of: entry, key: x.entry + entry, waits: seen == there}
+	process, runs := x.field(a.key, "process")
+	a.runs = runs
+	if !a.waits && !a.runs {
+		a.amiss(func() {
+			x.del(a.key)
 			x.remove(x.schedule, entry)
 		})
 	}
-	planned, plans := x.score(x.schedule, entry)
-	stored, _ := x.field(key, "due")
-	due, timed := integer(stored)
-	if waits && !timed {
-		if due = x.now; plans {
-			due = int64(planned)
-		}
-		amiss(func() { x.set(key, "due", due) })
-	}
-	if named, ok := x.field(x.entries, process); runs && (!ok || named != entry) {
-		_, list := x.payload(process)
-		holder, _ := x.holder(process)
-		switch {
-		case list == there:
-			amiss(func() { x.set(x.entries, process, entry) })
-		case list == missing && holder == "":
-			amiss(func() {
-				x.endRun(entry, process)
-				runs = false
-			})
-		default:
-			wrong, left = true, true
-		}
-	}
-	planned, plans = x.score(x.schedule, entry)
-	switch {
-	case runs && plans:
-		amiss(func() { x.remove(x.schedule, entry) })
-	case waits && !runs && !plans:
-		amiss(func() { x.plan(&x.lane, entry, due) })
-	case waits && !runs && planned != float64(due):
-		amiss(func() { x.set(key, "due", int64(planned)) })
-	}
-	if waits {
+	due := a.timed()
+	a.running(process)
+	a.inSchedule(due)
+	if a.waits {
 		content := x.sum(payload, entry) + ":" + entry
 		if _, ok := x.score(x.contents, content); !ok {
-			amiss(func() { x.add(x.contents, content, 0) })
+			a.amiss(func() { x.add(x.contents, content, 0) })
 		}
 	}
-	if wrong {
-		x.tell("schedule", entry, x.mend && !left, "")
+	if a.wrong {
+		x.tell("schedule", entry, x.mend && !a.left, "")
+	}
+}
+
+// amiss notes that something is wrong, and mends it.
+func (a *agreement) amiss(cure func()) {
+	a.wrong = true
+	if a.mend {
+		cure()
+	}
+}
+
+// timed has what waits be due at some time, and returns that.
+func (a *agreement) timed() int64 {
+	stored, _ := a.field(a.key, "due")
+	due, ok := integer(stored)
+	if a.waits && !ok {
+		due = a.now
+		if planned, plans := a.score(a.schedule, a.of); plans {
+			due = int64(planned)
+		}
+		a.amiss(func() { a.set(a.key, "due", due) })
+	}
+	return due
+}
+
+// running has the process that an entry names name the entry.
+func (a *agreement) running(process string) {
+	if named, ok := a.field(a.entries, process); !a.runs || ok && named == a.of {
+		return
+	}
+	_, list := a.payload(process)
+	holder, _ := a.holder(process)
+	switch {
+	case list == there:
+		a.amiss(func() { a.set(a.entries, process, a.of) })
+	case list == missing && holder == "":
+		a.amiss(func() {
+			a.endRun(a.of, process)
+			a.runs = false
+		})
+	default:
+		a.wrong, a.left = true, true
+	}
+}
+
+// inSchedule has an entry be in schedule just when it waits and nothing blocks it.
+func (a *agreement) inSchedule(due int64) {
+	planned, plans := a.score(a.schedule, a.of)
+	switch {
+	case a.runs && plans:
+		a.amiss(func() { a.remove(a.schedule, a.of) })
+	case a.waits && !a.runs && !plans:
+		a.amiss(func() { a.plan(&a.lane, a.of, due) })
+	case a.waits && !a.runs && planned != float64(due):
+		a.amiss(func() { a.set(a.key, "due", int64(planned)) })
 	}
 }
 

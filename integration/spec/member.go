@@ -184,28 +184,10 @@ func (q *queue) goOn() (open, again bool) {
 // look suspects those whose lease has lapsed, and fails those that were suspected a
 // grace ago.
 func (q *queue) look(grace int64, judge bool) []any {
-	lapsed := q.between(q.workers, -inf, float64(q.now-1))
-	if len(lapsed) == 0 && !q.suspecting() {
+	lapsed, more := q.suspect(grace)
+	if lapsed == 0 && !q.suspecting() {
 		return []any{[]any{}, 0, 0, -1}
 	}
-	noted := 0
-	for _, r := range q.between(q.suspects, 0, inf) {
-		noted += bit(r.score > 0)
-	}
-	from, most := noted, atOnceSuspects
-	if noted >= len(lapsed) {
-		from, most = 0, 20
-	}
-	for _, r := range lapsed[from:min(len(lapsed), from+most)] {
-		if _, ok := q.score(q.suspects, r.name); !ok {
-			mark := q.now + grace
-			if !q.has(Graced) {
-				mark = q.now
-			}
-			q.add(q.suspects, r.name, mark)
-		}
-	}
-	more := len(lapsed) > max(noted, from+most)
 	failed := []any{}
 	var dead []string
 	back, due := 0, 0
@@ -239,14 +221,44 @@ func (q *queue) look(grace int64, judge bool) []any {
 		returned, handled, left = q.takeBack(some)
 	}
 	q.alert(&q.lane, returned)
-	next := int64(-1)
+	return []any{failed, returned, bit(more || left > 0 && handled > 0), q.nextSuspect()}
+}
+
+// suspect notes some of those whose lease has lapsed, and tells how many there are, and
+// whether others are to be noted.
+func (q *queue) suspect(grace int64) (_ int, more bool) {
+	lapsed := q.between(q.workers, -inf, float64(q.now-1))
+	if len(lapsed) == 0 {
+		return 0, false
+	}
+	noted := 0
 	for _, r := range q.between(q.suspects, 0, inf) {
-		if r.score > 0 {
-			next = max(int64(r.score)-q.now, 0)
-			break
+		noted += bit(r.score > 0)
+	}
+	from, most := noted, atOnceSuspects
+	if noted >= len(lapsed) {
+		from, most = 0, 20
+	}
+	for _, r := range lapsed[from:min(len(lapsed), from+most)] {
+		if _, ok := q.score(q.suspects, r.name); !ok {
+			mark := q.now + grace
+			if !q.has(Graced) {
+				mark = q.now
+			}
+			q.add(q.suspects, r.name, mark)
 		}
 	}
-	return []any{failed, returned, bit(more || left > 0 && handled > 0), next}
+	return len(lapsed), len(lapsed) > max(noted, from+most)
+}
+
+// nextSuspect is in how many ms somebody is to be failed; -1 if nobody is suspected.
+func (q *queue) nextSuspect() int64 {
+	for _, r := range q.between(q.suspects, 0, inf) {
+		if r.score > 0 {
+			return max(int64(r.score)-q.now, 0)
+		}
+	}
+	return -1
 }
 
 // register writes the registration of a worker, of the fields in their order.

@@ -110,11 +110,63 @@ func remove(q *queue, c store.Call) any {
 	return 1
 }
 
+// A rule bounds the time of what waits; two in a row are one such rule again.
+type rule struct{ low, high int64 }
+
+func ruleOf(when string, at int64) rule {
+	switch when {
+	case "never":
+		return rule{0, never}
+	case "later":
+		return rule{at, never}
+	case "earlier":
+		return rule{0, at}
+	}
+	return rule{at, at} // always
+}
+
+func (r rule) apply(time int64) int64 { return min(max(time, r.low), r.high) }
+
+// An upcoming is what a key has to do.
+type upcoming struct {
+	payload               string
+	due, retries, crashes int64
+	rule                  rule
+	keep, counts          bool // the payload stays; the counts do
+}
+
+// upcoming is what waits under a key.
+func (q *queue) upcoming(key string) upcoming {
+	stored := func(name string) string { f, _ := q.field(key, name); return f }
+	high := int64(never)
+	if f, ok := q.field(key, "high"); ok {
+		high = number(f)
+	}
+	return upcoming{
+		payload: stored("payload"), due: number(stored("due")),
+		retries: number(stored("retries")), crashes: number(stored("crashes")),
+		rule: rule{number(stored("low")), high}, keep: stored("keep") == "1", counts: stored("counts") == "1",
+	}
+}
+
+// changed is what waits once more is put under its key.
+func (u upcoming) changed(by upcoming) upcoming {
+	by.due = by.rule.apply(u.due)
+	by.rule = rule{by.rule.apply(u.rule.low), by.rule.apply(u.rule.high)}
+	if by.keep {
+		by.payload = u.payload
+	}
+	if by.counts {
+		by.retries, by.crashes = u.retries, u.crashes
+	}
+	by.keep, by.counts = by.keep && u.keep, by.counts && u.counts
+	return by
+}
+
 func put(q *queue, c store.Call) any {
-	entry, payload, when := c.Arg("entry"), c.Arg("payload"), c.Arg("when")
+	entry, payload := c.Arg("entry"), c.Arg("payload")
 	keep, counts := c.Arg("keep") == "1", c.Arg("counts") == "1"
 	key := q.entry + entry
-	stored := func(name string) string { f, _ := q.field(key, name); return f }
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
 	q.whole()
@@ -122,51 +174,29 @@ func put(q *queue, c store.Call) any {
 	if at == 0 {
 		at = q.now
 	}
-	low, high := at, at // the bounds that the rule sets
-	if when == "never" || when == "earlier" {
-		low = 0
-	}
-	if when == "never" || when == "later" {
-		high = never
-	}
-	bound := func(time int64) int64 { return min(max(time, low), high) }
-
-	due, retries, crashes := at, int64(0), int64(0)
-	moves, stay := true, keep || counts
-	newLow, newHigh := low, high
+	is := upcoming{payload: payload, due: at, rule: ruleOf(c.Arg("when"), at), keep: keep, counts: keep || counts}
+	moves := true
 	if waits {
-		before := number(stored("due"))
-		due = bound(before)
-		moves = due != before
-		if keep {
-			payload = waiting
-		}
-		if stay {
-			retries, crashes = number(stored("retries")), number(stored("crashes"))
-		}
-		top := int64(never)
-		if f, ok := q.field(key, "high"); ok {
-			top = number(f)
-		}
-		newLow, newHigh = bound(number(stored("low"))), bound(top)
-		stay = stay && stored("counts") == "1"
-		keep = keep && stored("keep") == "1"
+		was := q.upcoming(key)
+		is = was.changed(is)
+		moves = is.due != was.due
 	}
-	if waits && payload != waiting {
+	changes := !waits || is.payload != waiting
+	if waits && changes {
 		q.named(&q.lane, entry, waiting)
 		q.remove(q.contents, q.digest(waiting)+":"+entry)
 		q.unset(key, "digest")
 	}
-	q.set(key, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
-	if !waits || payload != waiting {
-		q.keepDigest(key, payload)
-		q.add(q.contents, q.digest(payload)+":"+entry, 0)
+	q.set(key, "payload", is.payload, "due", is.due, "retries", is.retries, "crashes", is.crashes)
+	if changes {
+		q.keepDigest(key, is.payload)
+		q.add(q.contents, q.digest(is.payload)+":"+entry, 0)
 	}
 	switch {
 	case runs && q.has(Blocks):
-		q.set(key, "keep", bit(keep), "counts", bit(stay), "low", newLow, "high", newHigh)
+		q.set(key, "keep", bit(is.keep), "counts", bit(is.counts), "low", is.rule.low, "high", is.rule.high)
 	case moves:
-		q.plan(&q.lane, entry, due)
+		q.plan(&q.lane, entry, is.due)
 		if !q.isPaused() {
 			q.alert(&q.lane, 0)
 		}

@@ -52,26 +52,11 @@ func (a *arguments) word() string {
 }
 
 func (a *arguments) int() int64 { n, _ := integer(a.word()); return n }
+func (a *arguments) count() int { return int(a.int()) }
 
 func step(q *queue, c store.Call) any {
 	args := arguments(c.Args[5:]) // in the order of the table, which its header has
-	r := &round{queue: q, heeded: true, prefix: []any{}}
-	r.worker, r.number = args.word(), args.int()
-	lease, seen, idle := args.int(), args.int(), args.word() == "1"
-	r.most, r.solo, r.keep = args.int(), args.word() == "1", int(args.int())
-	head, tail, bury := args.word(), args.word(), args.word()
-	if head != "" {
-		r.failed = failedQueue(head, tail, bury)
-	}
-	r.doneTo = args.word()
-	outcomes, entries, ends := int(args.int()), int(args.int()), int(args.int())
-	runs, heard := args.int(), args.int()
-	r.ahead = int(args.int())
-	r.budget, r.space = bound(args.int()), bound(args.int())
-	r.brief = args.word() == "1"
-	passed, passedLast, passedFirst := int(args.int()), args.word(), number(args.word())
-	r.working = q.working + r.worker
-
+	r, says := newRound(q, &args)
 	if _, member := q.score(q.workers, r.worker); !member && q.has(StepMembers) {
 		return evicted
 	}
@@ -83,31 +68,17 @@ func step(q *queue, c store.Call) any {
 	r.token = q.givesTokens()
 	q.whole()
 	watched := q.canceling || q.counting || q.locks
-	q.size(r.working)
-
 	r.holds = q.size(r.working) > 0
-	if outcomes+ends > 0 {
+	if says.outcomes+says.ends > 0 {
 		_, r.holds = q.score(r.working, args[0])
 	}
 
 	overtaken := r.number < r.last
-	suspecting := r.renew(lease, overtaken)
-
-	settled, strange := []any{}, []any{}
-	for i := range outcomes {
-		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), args.word(), i < entries && q.keyed))
-	}
-	for i := range ends {
-		if what := r.settle(args.word(), args.int(), "finish", "", "", false); what != "ok" {
-			strange = append(strange, i, what)
-		}
-	}
-	r.hear(&args, runs)
-	recorded := []any{}
-	for range heard {
-		t, _ := r.logged(args.word())
-		recorded = append(recorded, t)
-	}
+	suspecting := r.renew(says.lease, overtaken)
+	settled := r.settleAll(&args, says.outcomes, says.entries)
+	strange := r.endAll(&args, says.ends)
+	r.hear(&args, says.runs)
+	recorded := r.recorded(&args, says.heard)
 	r.ids = args
 
 	open, again := true, false
@@ -115,20 +86,8 @@ func step(q *queue, c store.Call) any {
 		open, again = q.goOn()
 	}
 	open = open && !q.isPaused()
-	needed := len(r.ids) - r.ahead
-	wanted := len(r.ids)
-	r.final = len(r.ids)
-	if q.counting || r.idlers > 0 {
-		r.final, wanted = needed, needed
-	}
-	before := r.token
-	if r.repeats() {
-		r.repeat()
-	} else if open && wanted > 0 && !r.brief {
-		r.knows(passed, passedLast, passedFirst)
-		r.fromEntries(wanted)
-		r.fromList()
-	}
+	needed, before := len(r.ids)-r.ahead, r.token
+	r.startAll(says, open, needed)
 	if r.token > before {
 		q.put(q.token, text(r.token))
 	}
@@ -137,26 +96,51 @@ func step(q *queue, c store.Call) any {
 	r.hold(before)
 	q.trimLog()
 
-	more := !r.empty && open && q.waits() > 0
-	if q.scheduled && open && !more {
-		if more = q.due() > r.known+r.skipped; more && r.skipped >= passAtMost {
-			more, again = false, true
-		}
-	}
-	started := len(r.told)/3 + len(r.plain)
+	more, behind := r.leaves(open)
 	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	again = again || behind || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
 	rank, due := -1, int64(-1)
-	if idle && started < needed && !again {
+	if says.idle && len(r.told)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
 	}
 	r.alert(more)
-	cancels, seen, rest_ := r.news(seen, overtaken)
+	cancels, seen, unheard := r.news(says.seen, overtaken)
 	hungry := r.idlers
 	if more {
 		hungry = 0
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || rest_), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
+}
+
+// A preface is what a round says before its lists, but for what the round keeps.
+type preface struct {
+	lease, seen       int64
+	idle              bool
+	outcomes, entries int // how many; and how many of them may be of the schedule
+	ends, runs, heard int
+	passed            int // entries that earlier rounds have passed over
+	passedLast        string
+	passedFirst       int64
+}
+
+// newRound reads what comes before the lists.
+func newRound(q *queue, args *arguments) (*round, preface) {
+	r, says := &round{queue: q, heeded: true, prefix: []any{}}, preface{}
+	r.worker, r.number = args.word(), args.int()
+	says.lease, says.seen, says.idle = args.int(), args.int(), args.word() == "1"
+	r.most, r.solo, r.keep = args.int(), args.word() == "1", args.count()
+	head, tail, bury := args.word(), args.word(), args.word()
+	if head != "" {
+		r.failed = failedQueue(head, tail, bury)
+	}
+	r.doneTo = args.word()
+	says.outcomes, says.entries, says.ends = args.count(), args.count(), args.count()
+	says.runs, says.heard, r.ahead = args.count(), args.count(), args.count()
+	r.budget, r.space = bound(args.int()), bound(args.int())
+	r.brief = args.word() == "1"
+	says.passed, says.passedLast, says.passedFirst = args.count(), args.word(), number(args.word())
+	r.working = q.working + r.worker
+	return r, says
 }
 
 // renew has the worker be no longer idle and live on, and reports whether somebody is
@@ -176,6 +160,64 @@ func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
 		r.idlers = q.size(q.idle)
 	}
 	return suspecting
+}
+
+// settleAll settles what has an outcome; the first ones may be entries.
+func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
+	settled := []any{}
+	for i := range outcomes {
+		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), args.word(), i < entries && r.keyed))
+	}
+	return settled
+}
+
+// endAll finishes what has no result, and tells the place of each that it couldn't, and why.
+func (r *round) endAll(args *arguments, ends int) []any {
+	strange := []any{}
+	for i := range ends {
+		if what := r.settle(args.word(), args.int(), "finish", "", "", false); what != "ok" {
+			strange = append(strange, i, what)
+		}
+	}
+	return strange
+}
+
+// recorded are the tokens of the cancels that the worker has heard of.
+func (r *round) recorded(args *arguments, heard int) []any {
+	tokens := []any{}
+	for range heard {
+		t, _ := r.logged(args.word())
+		tokens = append(tokens, t)
+	}
+	return tokens
+}
+
+// startAll starts what is due in the schedule, then what is in the list. Nothing starts ahead
+// while somebody else could begin it, nor while workers die.
+func (r *round) startAll(says preface, open bool, needed int) {
+	wanted := len(r.ids)
+	if r.counting || r.idlers > 0 {
+		wanted = needed
+	}
+	r.final = wanted
+	if r.repeats() {
+		r.repeat()
+	} else if open && wanted > 0 && !r.brief {
+		r.knows(says.passed, says.passedLast, says.passedFirst)
+		r.fromEntries(wanted)
+		r.fromList()
+	}
+}
+
+// leaves reports whether something is left that others can start; or else whether the next
+// round is to look for it behind all that this one has passed over.
+func (r *round) leaves(open bool) (more, behind bool) {
+	if more = !r.empty && open && r.waits() > 0; more || !r.scheduled || !open {
+		return more, false
+	}
+	more = r.due() > r.known+r.skipped
+	behind = more && r.skipped >= passAtMost
+	return more && !behind, behind
 }
 
 // drop keeps the failed queue short, once something was added to it.
@@ -210,7 +252,7 @@ func (r *round) alert(more bool) {
 }
 
 // hear takes in what runs though a cancel covers it, and up to which cancel that is all.
-func (r *round) hear(args *arguments, runs int64) {
+func (r *round) hear(args *arguments, runs int) {
 	said := args.int()
 	for range runs {
 		name, id := args.word(), args.word()

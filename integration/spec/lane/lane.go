@@ -98,37 +98,17 @@ func (l *Lane) Set(kind, of string, v any) {
 		if all, _ := v.([]string); len(all) > 0 {
 			l.Batch[of] = all
 		}
-	case "batches":
-		l.Batches = asZSet(v)
-	case "workers":
-		l.Workers = asZSet(v)
-	case "suspects":
-		l.Suspects = asZSet(v)
-	case "schedule":
-		l.Schedule = asZSet(v)
-	case "contents":
-		l.Contents = asZSet(v)
-	case "canceled":
-		l.Canceled = asZSet(v)
-	case "holders":
-		l.Holders = asZSet(v)
-	case "stopping":
-		l.Stopping = asZSet(v)
-	case "gaps":
-		l.Gaps = asZSet(v)
-	case "entries":
-		l.Entries = asHash(v)
-	case "unique":
-		l.Unique = asHash(v)
-	case "rounds":
-		l.Rounds = asHash(v)
-	case "ledger":
-		l.Ledger = asHash(v)
 	case "token":
 		t, _ := v.(Text)
 		l.Token, _ = strconv.ParseInt(string(t), 10, 64) // nothing is 0
 	case "paused":
 		l.Paused = v != nil
+	default:
+		if z := l.zset(kind); z != nil {
+			*z = asZSet(v)
+		} else if h := l.hash(kind); h != nil {
+			*h = asHash(v)
+		}
 	}
 }
 
@@ -146,32 +126,52 @@ func (l *Lane) Get(kind, of string) any {
 		return l.Working[of]
 	case "keyed":
 		return l.Entry[of]
+	}
+	if z := l.zset(kind); z != nil {
+		return *z
+	}
+	if h := l.hash(kind); h != nil {
+		return *h
+	}
+	return nil
+}
+
+// zset is a sorted set of which the queue has one, or nil.
+func (l *Lane) zset(kind string) *ZSet {
+	switch kind {
 	case "batches":
-		return l.Batches
+		return &l.Batches
 	case "workers":
-		return l.Workers
+		return &l.Workers
 	case "suspects":
-		return l.Suspects
+		return &l.Suspects
 	case "schedule":
-		return l.Schedule
+		return &l.Schedule
 	case "contents":
-		return l.Contents
+		return &l.Contents
 	case "canceled":
-		return l.Canceled
+		return &l.Canceled
 	case "holders":
-		return l.Holders
+		return &l.Holders
 	case "stopping":
-		return l.Stopping
+		return &l.Stopping
 	case "gaps":
-		return l.Gaps
+		return &l.Gaps
+	}
+	return nil
+}
+
+// hash is a hash of which the queue has one, or nil.
+func (l *Lane) hash(kind string) *Hash {
+	switch kind {
 	case "entries":
-		return l.Entries
+		return &l.Entries
 	case "unique":
-		return l.Unique
+		return &l.Unique
 	case "rounds":
-		return l.Rounds
+		return &l.Rounds
 	case "ledger":
-		return l.Ledger
+		return &l.Ledger
 	}
 	return nil
 }
