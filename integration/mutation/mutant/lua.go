@@ -33,57 +33,30 @@ var keywords = map[string]kind{
 
 // scan takes a source apart. It knows no long strings and no block comments.
 func scan(src string) (all []token, err error) {
-	letter := func(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-	digit := func(c byte) bool { return c >= '0' && c <= '9' }
 	var open []int
 	for i := 0; i < len(src); {
-		from, t := i, token{kind: operator}
-		switch c := src[i]; {
+		switch {
 		case strings.HasPrefix(src[i:], "--"):
 			for i < len(src) && src[i] != '\n' {
 				i++
 			}
 			continue
-		case c == ' ' || c == '\n' || c == '\t':
+		case src[i] == ' ' || src[i] == '\n' || src[i] == '\t':
 			i++
 			continue
-		case letter(c):
-			for i < len(src) && (letter(src[i]) || digit(src[i])) {
-				i++
-			}
-			t.kind = keywords[src[from:i]]
-		case digit(c):
-			for i < len(src) && digit(src[i]) {
-				i++
-			}
-			t.kind = number
-		case c == '\'' || c == '"':
-			for i++; i < len(src) && src[i] != c; i++ {
-				if src[i] == '\\' {
-					i++
-				}
-			}
-			i++
-			t.kind = text
-		default:
-			i++
-			for _, long := range []string{"...", "..", "==", "~=", "<=", ">="} {
-				if strings.HasPrefix(src[from:], long) {
-					i = from + len(long)
-					break
-				}
-			}
 		}
-		if i > len(src) {
-			return nil, fmt.Errorf("a string that begins at byte %d does not end", from)
+		t := token{from: i}
+		t.to, t.kind = endOfToken(src, i)
+		if i = t.to; i > len(src) {
+			return nil, fmt.Errorf("a string that begins at byte %d does not end", t.from)
 		}
-		t.text, t.from, t.to = src[from:i], from, i
+		t.text = src[t.from:t.to]
 		switch t.text {
 		case "(", "[", "{":
 			open = append(open, len(all))
 		case ")", "]", "}":
 			if len(open) == 0 {
-				return nil, fmt.Errorf("the bracket at byte %d closes nothing", from)
+				return nil, fmt.Errorf("the bracket at byte %d closes nothing", t.from)
 			}
 			all[open[len(open)-1]].match = len(all)
 			open = open[:len(open)-1]
@@ -94,6 +67,39 @@ func scan(src string) (all []token, err error) {
 		return nil, fmt.Errorf("the bracket at byte %d is not closed", all[open[0]].from)
 	}
 	return all, nil
+}
+
+// endOfToken finds where the token ends that begins at a byte, and its kind. A string that does
+// not end is longer than the source.
+func endOfToken(src string, from int) (to int, _ kind) {
+	letter := func(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+	digit := func(c byte) bool { return c >= '0' && c <= '9' }
+	i := from
+	switch c := src[i]; {
+	case letter(c):
+		for i < len(src) && (letter(src[i]) || digit(src[i])) {
+			i++
+		}
+		return i, keywords[src[from:i]]
+	case digit(c):
+		for i < len(src) && digit(src[i]) {
+			i++
+		}
+		return i, number
+	case c == '\'' || c == '"':
+		for i++; i < len(src) && src[i] != c; i++ {
+			if src[i] == '\\' {
+				i++
+			}
+		}
+		return i + 1, text
+	}
+	for _, long := range []string{"...", "..", "==", "~=", "<=", ">="} {
+		if strings.HasPrefix(src[from:], long) {
+			return from + len(long), operator
+		}
+	}
+	return from + 1, operator
 }
 
 // A span is a run of tokens, from up to (not including) to.
