@@ -64,11 +64,9 @@ type step struct{ what, state string }
 // with a probability of three in a million.
 func explore[S comparable](sys system[S], limit int) finding {
 	began := time.Now()
-	seed := maphash.MakeSeed()
-	x := exploration[S]{sys: sys, index: map[uint64]uint32{}}
+	x := exploration[S]{sys: sys, seed: maphash.MakeSeed(), index: map[uint64]uint32{}}
 	first := sys.start()
-	x.index[maphash.Comparable(seed, first)] = 0
-	x.parents, x.ways, x.dones = []uint32{0}, []uint16{0}, []bool{sys.done(first)}
+	x.visit(first, 0, 0)
 
 	var f finding
 	layer, from := []S{first}, uint32(0)
@@ -90,12 +88,8 @@ func explore[S comparable](sys system[S], limit int) finding {
 			var why string
 			sys.next(s, func(m move[S]) {
 				f.moves++
-				h := maphash.Comparable(seed, m.to)
-				there, seen := x.index[h]
+				there, seen := x.visit(m.to, here, way)
 				if !seen {
-					there = uint32(len(x.parents))
-					x.index[h] = there
-					x.parents, x.ways, x.dones = append(x.parents, here), append(x.ways, way), append(x.dones, sys.done(m.to))
 					ahead = append(ahead, m.to)
 					if why == "" {
 						if why = sys.wrong(m.to); why != "" {
@@ -129,11 +123,24 @@ func explore[S comparable](sys system[S], limit int) finding {
 // An exploration is what is remembered of the states visited, by their numbers.
 type exploration[S comparable] struct {
 	sys     system[S]
+	seed    maphash.Seed
 	index   map[uint64]uint32 // by hash
 	parents []uint32          // from which each was first reached
 	ways    []uint16          // by which of its moves
 	dones   []bool
 	edges   [][2]uint32 // moves without faults
+}
+
+// visit gives a state its number, and reports whether it had one.
+func (x *exploration[S]) visit(s S, parent uint32, way uint16) (_ uint32, seen bool) {
+	h := maphash.Comparable(x.seed, s)
+	if there, seen := x.index[h]; seen {
+		return there, true
+	}
+	there := uint32(len(x.parents))
+	x.index[h] = there
+	x.parents, x.ways, x.dones = append(x.parents, parent), append(x.ways, way), append(x.dones, x.sys.done(s))
+	return there, false
 }
 
 // stuck returns the first state from which no done one is in reach.

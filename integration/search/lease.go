@@ -87,9 +87,7 @@ func (l *leases) start() clockwork {
 
 func (l *leases) next(c clockwork, give func(move[clockwork])) {
 	try := func(format string, w int, fault bool, change func(*clockwork, *heart)) {
-		t := c
-		change(&t, &t.peers[w])
-		give(move[clockwork]{label{format, [3]int{w + 1}, strings.Count(format, "%"), nil}, t, fault})
+		c.try(give, format, w, fault, change)
 	}
 	all, sent, heard := true, true, true
 	for w := range l.peers {
@@ -127,16 +125,26 @@ func (l *leases) next(c clockwork, give func(move[clockwork])) {
 	if all {
 		try("a tick", 0, false, func(c *clockwork, _ *heart) { c.tick() })
 	}
-	faulty := sent && (c.silent || heard)
-	if c.stalls > 0 && faulty {
-		try("a tick, while Redis stalls", 0, true, func(c *clockwork, _ *heart) {
+	l.faults(c, give, sent && (c.silent || heard))
+}
+
+// try gives the move that a change makes.
+func (c clockwork) try(give func(move[clockwork]), format string, w int, fault bool, change func(*clockwork, *heart)) {
+	change(&c, &c.peers[w])
+	give(move[clockwork]{label{format, [3]int{w + 1}, strings.Count(format, "%"), nil}, c, fault})
+}
+
+// faults gives those of Redis; they rest until each peer has got a beat through, or tries.
+func (l *leases) faults(c clockwork, give func(move[clockwork]), rested bool) {
+	if c.stalls > 0 && rested {
+		c.try(give, "a tick, while Redis stalls", 0, true, func(c *clockwork, _ *heart) {
 			c.stalls--
 			c.tick()
 			c.fault()
 		})
 	}
-	if c.jumps > 0 && (faulty || l.flickers) {
-		try("the clock of Redis jumps by a tick", 0, true, func(c *clockwork, _ *heart) {
+	if c.jumps > 0 && (rested || l.flickers) {
+		c.try(give, "the clock of Redis jumps by a tick", 0, true, func(c *clockwork, _ *heart) {
 			c.jumps--
 			c.pass()
 			c.fault()
