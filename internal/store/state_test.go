@@ -1,0 +1,381 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A state is a whole keyspace in short notation. Keys stand without prefix and
+// queue ("process:p1", "cancel:#a"). Their values:
+//
+//	[a b "c d"]      list, front..back; the front is the tail in Redis
+//	(p1=1 w2=+60m)   zset, by score
+//	{w1=3 #a=w:0}    hash, by field
+//	=5               string
+//	<a b>            set
+//
+// followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the
+// payload a. Times are relative to the time of Redis and in whole minutes, so
+// that they can be compared exactly however slow a test is; "clock:" is before
+// the score of an idle worker that keeps the time, "aside:" before that of a task
+// that was given up. The keys of the failed queue begin with "failed:".
+type state map[string]string
+
+// none is the value of a key that is not there though a test could derive it: holders.
+const none = "-"
+
+// with is a state with some keys changed; the value "" removes one.
+func (s state) with(kv ...string) state {
+	c := maps.Clone(s)
+	for i := 0; i < len(kv); i += 2 {
+		if c[kv[i]] = kv[i+1]; kv[i+1] == "" {
+			delete(c, kv[i])
+		}
+	}
+	return c
+}
+
+// digests maps the digests of all payloads whose digest tests spell.
+var digests = func() map[string]string {
+	m := map[string]string{}
+	for c := 'a'; c <= 'z'; c++ {
+		m[digest(string(c))] = "#" + string(c)
+	}
+	for i := range 3000 {
+		m[digest(fmt.Sprint("t", i))] = fmt.Sprint("#t", i)
+	}
+	return m
+}()
+
+func digest(payload string) string {
+	sum := sha1.Sum([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+func name(s string) string {
+	if len(s) > 41 && s[40] == ':' && digests[s[:40]] != "" { // a digest and an entry
+		return digests[s[:40]] + ":" + word(s[41:])
+	}
+	return cmp.Or(digests[s], word(s))
+}
+
+// undigest is the full form of a name that begins with a digest.
+func undigest(s string) string {
+	d, ok := strings.CutPrefix(s, "#")
+	if !ok {
+		return s
+	}
+	payload, entry, ok := strings.Cut(d, ":")
+	if !ok {
+		return digest(payload)
+	}
+	return digest(payload) + ":" + entry
+}
+
+var plain = regexp.MustCompile(`^[\w:.#-]+$`)
+
+func word(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// key is the full form of a key in short notation.
+func (e *env) key(k string) string {
+	prefix := e.prefix + ":"
+	if of, ok := strings.CutPrefix(k, "failed:"); ok {
+		prefix, k = prefix+"failed:", of
+	}
+	kind, rest, ok := strings.Cut(k, ":")
+	kind = prefix + kind + ":{q}"
+	if !ok {
+		return kind
+	}
+	return kind + ":" + undigest(rest)
+}
+
+// The scores of a lease that does not end, of what was given up, and of who
+// keeps the time.
+const (
+	never = 9007199254740991
+	aside = 1 << 52
+	clock = 1 << 43
+)
+
+// look renders the whole keyspace.
+func (e *env) look() state {
+	e.t.Helper()
+	all := state{}
+	now := e.now()
+	for _, k := range redistest.Keys(e.t, e.conn, e.prefix) {
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(k, e.prefix+":"), ":{q}")
+		if rest != "" {
+			kind += ":" + name(rest[1:])
+		}
+		all[kind] = e.value(k, now)
+	}
+	return all
+}
+
+func (e *env) value(k string, now int64) (v string) {
+	e.t.Helper()
+	list := func(command string, args ...any) []string {
+		return sure(redis.Strings(e.conn.Do(command, append([]any{k}, args...)...)))(e.t)
+	}
+	var words []string
+	switch kind, _ := redis.String(e.conn.Do("TYPE", k)); kind {
+	case "list":
+		for _, p := range slices.Backward(list("LRANGE", 0, -1)) {
+			words = append(words, word(p))
+		}
+		v = "[" + strings.Join(words, " ") + "]"
+	case "zset":
+		for pair := range slices.Chunk(list("ZRANGE", 0, -1, "WITHSCORES"), 2) {
+			words = append(words, name(pair[0])+"="+score(pair[1], now))
+		}
+		// Times that read the same differ by milliseconds: those go by name.
+		slices.SortStableFunc(words, func(a, b string) int {
+			_, x, _ := strings.Cut(a, "=")
+			_, y, _ := strings.Cut(b, "=")
+			if x != y || x == "" || !strings.HasSuffix(x, "m") && !strings.HasSuffix(x, "now") && x != "0" {
+				return 0
+			}
+			return strings.Compare(a, b)
+		})
+		v = "(" + strings.Join(words, " ") + ")"
+	case "hash":
+		for pair := range slices.Chunk(list("HGETALL"), 2) {
+			words = append(words, name(pair[0])+"="+field(pair[0], pair[1], now))
+		}
+		slices.Sort(words)
+		v = "{" + strings.Join(words, " ") + "}"
+	case "set":
+		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
+	case "string":
+		s := sure(redis.String(e.conn.Do("GET", k)))(e.t)
+		v = "=" + s
+	}
+	ttl := sure(redis.Int64(e.conn.Do("PTTL", k)))(e.t)
+	if ttl > 0 {
+		v += " " + minutes(ttl)
+	}
+	return v
+}
+
+// timed are the fields of a hash whose values are times.
+var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true}
+
+func field(name, value string, now int64) string {
+	switch {
+	case timed[name]:
+		return score(value, now)
+	case value == "":
+		return ""
+	}
+	return word(value)
+}
+
+// score renders tokens and marks as they are, times as relative to now.
+func score(s string, now int64) string {
+	f, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil:
+		return s
+	case f == never:
+		return "never"
+	case f < 1e12:
+		return strconv.FormatInt(int64(f), 10)
+	case f == aside:
+		return "aside:0"
+	case f >= aside:
+		return "aside:" + minutes(int64(f)-aside-now)
+	case f >= clock:
+		return "clock:" + minutes(int64(f)-clock-now)
+	}
+	return minutes(int64(f) - now)
+}
+
+func minutes(ms int64) string {
+	m := int64(math.Round(float64(ms) / 60000))
+	if m == 0 {
+		return "now"
+	}
+	return fmt.Sprintf("%+dm", m)
+}
+
+// seed writes a keyspace.
+func (e *env) seed(s state) {
+	e.t.Helper()
+	now := e.now()
+	for k, v := range s.held() {
+		if v != none {
+			e.put(k, v, now)
+		}
+	}
+}
+
+var (
+	running = regexp.MustCompile(`\bprocess=(\S+?)[ }]`)
+	begun   = regexp.MustCompile(`[( ](\S+?)=`)
+)
+
+// holder is who holds a process in a state; "" if nobody does.
+func (s state) holder(queue, process string) string {
+	for k, v := range s {
+		if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(v, "(") {
+			for _, m := range begun.FindAllStringSubmatch(v, -1) {
+				if m[1] == process {
+					return worker
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// queueOf is what a key in short notation begins with: "failed:", or nothing.
+func queueOf(k string) string {
+	if strings.HasPrefix(k, "failed:") {
+		return "failed:"
+	}
+	return ""
+}
+
+// runs reports whether a key is an entry that runs, and by whom.
+func (s state) runs(k string) (worker string, ok bool) {
+	m := running.FindStringSubmatch(s[k])
+	if m == nil || !strings.HasPrefix(k, queueOf(k)+"keyed:") {
+		return "", false
+	}
+	worker = s.holder(queueOf(k), m[1])
+	return worker, worker != ""
+}
+
+// held completes a state with what says who holds something, in so far as it does not:
+// holders, and the field holder of entries that run.
+func (s state) held() state {
+	all := maps.Clone(s)
+	for _, queue := range []string{"", "failed:"} {
+		var holders []string
+		for _, k := range slices.Sorted(maps.Keys(s)) {
+			if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(s[k], "(") {
+				holders = append(holders, worker+"=0")
+			}
+		}
+		if _, said := s[queue+"holders"]; !said && holders != nil {
+			all[queue+"holders"] = "(" + strings.Join(holders, " ") + ")"
+		}
+	}
+	for k, v := range s {
+		if worker, ok := s.runs(k); ok && !strings.Contains(v, "holder=") {
+			all[k] = "{holder=" + worker + " " + v[1:]
+		}
+	}
+	return all
+}
+
+// unheld takes from a state that was found what want does not name and can be derived.
+func (s state) unheld(t testing.TB, want state) {
+	t.Helper()
+	for _, queue := range []string{"", "failed:"} {
+		if _, said := want[queue+"holders"]; said {
+			continue
+		}
+		var holders, working []string
+		for _, m := range begun.FindAllStringSubmatch(s[queue+"holders"], -1) {
+			holders = append(holders, m[1])
+		}
+		for k, v := range s {
+			if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(v, "(") {
+				working = append(working, worker)
+			}
+		}
+		slices.Sort(holders)
+		slices.Sort(working)
+		if !slices.Equal(holders, working) {
+			t.Errorf("%q hold something, and %q are known to", working, holders)
+		}
+		delete(s, queue+"holders")
+	}
+	for k, v := range s {
+		if worker, ok := s.runs(k); ok && !strings.Contains(want[k], "holder=") {
+			s[k] = strings.Replace(v, "holder="+worker+" ", "", 1)
+		}
+	}
+}
+
+func (e *env) put(k, v string, now int64) {
+	e.t.Helper()
+	k = e.key(k)
+	e.must(e.conn.Do("DEL", k))
+	if rest, ok := strings.CutPrefix(v, "="); ok {
+		e.must(e.conn.Do("SET", k, rest))
+		return
+	}
+	command := map[byte]string{'[': "LPUSH", '(': "ZADD", '{': "HSET", '<': "SADD"}[v[0]]
+	end := strings.LastIndexAny(v, "])}>")
+	args := []any{k}
+	for _, w := range strings.Fields(v[1:end]) {
+		field, value, pair := strings.Cut(w, "=")
+		timed := timed[field] && v[0] == '{'
+		field = undigest(field)
+		switch {
+		case !pair:
+			args = append(args, field)
+		case timed:
+			args = append(args, field, at(value, now))
+		case v[0] == '(':
+			args = append(args, at(value, now), field)
+		default:
+			args = append(args, field, value)
+		}
+	}
+	for part := range slices.Chunk(args[1:], 5000) {
+		e.must(e.conn.Do(command, append([]any{k}, part...)...))
+	}
+	if ttl := strings.TrimSpace(v[end+1:]); ttl != "" {
+		e.must(e.conn.Do("PEXPIRE", k, at(ttl, 0)))
+	}
+}
+
+// at is the score that a notation stands for.
+func at(s string, now int64) int64 {
+	if s == "now" {
+		return now
+	}
+	if s == "never" {
+		return never
+	}
+	if rest, ok := strings.CutPrefix(s, "aside:"); ok {
+		return at(rest, now) + aside
+	}
+	if rest, ok := strings.CutPrefix(s, "clock:"); ok {
+		return at(rest, now) + clock
+	}
+	if m, ok := strings.CutSuffix(s, "m"); ok {
+		n, err := strconv.ParseInt(m, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return now + n*60000
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
