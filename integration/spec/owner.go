@@ -30,10 +30,7 @@ func (x *examination) orphan(id string) {
 	if !known {
 		token = never
 	}
-	for _, r := range x.between(x.canceled, float64(token), inf) {
-		token = int64(r.score)
-	}
-	mended := x.mend && x.giveBack(x.working, id, token+1, 0, x.keyed) == done
+	mended := x.mend && x.giveBack(x.working, id, max(token, 1)+1, 0, x.keyed) == done
 	x.back += bit(mended)
 	x.gaveBack = true
 	x.tell("orphan", id, mended, "")

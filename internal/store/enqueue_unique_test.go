@@ -66,7 +66,9 @@ func TestGuardUnique(t *testing.T) {
 		{name: "an offset that is no number", seed: state{"unique": "{offset=x}"}, steps: []when{
 			{call: enqueuesUnique("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "a plain copy in front", seed: state{"queues": "[a a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
+		{name: "behind a gap", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #x=w:0 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: enqueuesUnique("b"), want: "DUPLICATE"},
+			{call: enqueuesUnique("c"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[x b c]", "unique": "{#b=w:2 #c=w:3 #x=w:0 offset=0}", "gaps": "(1=1)"}}}},
 		{name: "the last of two, behind others that were taken", seed: state{"queues": "[b b]", "unique": "{#b=w:6 offset=5}"}, steps: []when{{call: enqueuesUnique("b"), want: "DUPLICATE"}}},
 		{name: "a place that was taken, in front of a gap", seed: state{"queues": "[b a c]", "unique": "{#a=w:9 #c=w:3 offset=0}", "gaps": "(2=2)"}, steps: []when{
 			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[b a c]", "unique": "{#a=w:1 #c=w:3 offset=0}", "gaps": "(2=2)"}}}},
