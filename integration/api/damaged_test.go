@@ -120,7 +120,7 @@ func TestDeathIsLoggedOnce(t *testing.T) {
 	is.Equal(len(lines), 2)
 	slices.Sort(lines)
 	for i, line := range lines {
-		for _, want := range []string{"level=WARN", "evicted a worker", fmt.Sprint("worker=dead0000", i), `queues="[a b c]"`, "tasks=3"} {
+		for _, want := range []string{"level=WARN", "evicted a worker", fmt.Sprint("worker=dead0000", i), `queues="[a b c]"`, "tasks=3", "evicted_at="} {
 			if !strings.Contains(line, want) {
 				t.Errorf("%q lacks %q", line, want)
 			}

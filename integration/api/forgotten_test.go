@@ -91,6 +91,9 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			if c.lost {
 				lost = 1
 			}
+			if name != "no token at all" { // nobody can join that queue
+				eventually(t, "it says that it serves again", func() bool { return len(said.Lines("serving again under the new id")) == 1 })
+			}
 			is.Equal(len(said.Lines("worker="+before+" new="+p.WorkerID())), 1)
 			is.Equal(len(said.Lines("Redis has lost writes")), lost) // once, however many queues
 			is.Equal(p.Stats().TimesEvicted, int64(1))

@@ -97,7 +97,9 @@ func TestEvictions(t *testing.T) {
 	is.Equal(f.swept("a", store.Look{Due: -1, Returned: 3, Failed: []store.Dead{{Worker: "w", Tasks: 3}}}, dead), time.Hour)
 	is.Equal(f.swept("b", store.Look{Due: time.Second, Returned: 1, Failed: []store.Dead{{Worker: "w", Tasks: 1}}}, dead), time.Second+time.Millisecond)
 	is.Equal(f.swept("b", store.Look{Again: true, Due: time.Second}, dead), 5*time.Millisecond) // but others get their turn
-	is.Equal(*dead["w"], eviction{queues: []string{"a", "b"}, tasks: 4})
+	at := dead["w"].at
+	is.True(!at.IsZero())
+	is.Equal(*dead["w"], eviction{at: at, queues: []string{"a", "b"}, tasks: 4})
 	is.Equal(f.Counts().Returned.Load(), int64(4))
 }
 

@@ -94,6 +94,7 @@ func joined(errs []error) error {
 
 // An eviction is what a peer knows of a worker that it has evicted.
 type eviction struct {
+	at     time.Time // when it was failed on the first queue
 	queues []string
 	tasks  int
 }
@@ -104,7 +105,7 @@ type evictions map[string]*eviction // by worker
 func (e evictions) add(queue string, d store.Dead) {
 	one := e[d.Worker]
 	if one == nil {
-		one = &eviction{}
+		one = &eviction{at: time.Now()}
 		e[d.Worker] = one
 	}
 	one.queues = append(one.queues, queue)
@@ -120,7 +121,7 @@ func (f *Fleet) report(ctx context.Context, dead evictions, were map[string]stor
 				attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
 			}
 			slices.Sort(o.queues)
-			f.Log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", o.queues, "tasks", o.tasks)...)
+			f.Log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", o.queues, "tasks", o.tasks, "evicted_at", o.at)...)
 		}
 		if err := f.strike(ctx, ids); err != nil {
 			f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(ids), "err", err)
@@ -221,6 +222,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	clear(w.numbers)
 	clear(w.burned)
 	w.mu.Unlock()
+	w.absent = true
 	f.mu.Lock()
 	f.id = id
 	f.mu.Unlock()

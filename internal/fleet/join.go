@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -58,7 +59,22 @@ func (w *worker) look(ctx context.Context) error {
 	if err := w.settleAll(ctx); err != nil {
 		w.fleet.Log.Debug("worqr: leaving queues", "err", err)
 	}
-	return cmp.Or(w.joinAll(ctx), w.announce(ctx))
+	err := w.joinAll(ctx)
+	if err == nil {
+		w.returned()
+	}
+	return cmp.Or(err, w.announce(ctx))
+}
+
+// returned says that an evicted worker serves again. w.joining is held.
+func (w *worker) returned() {
+	w.mu.Lock()
+	id, queues, closing := w.id, slices.Sorted(maps.Keys(w.members)), w.closing
+	w.mu.Unlock()
+	if w.absent && !closing {
+		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", queues)
+		w.absent = false
+	}
 }
 
 // joinAll joins the wanted queues of which the worker is no member. w.joining is

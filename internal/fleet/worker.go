@@ -31,6 +31,7 @@ type worker struct {
 	outside logs.Outage // about joins
 
 	joining chan struct{} // has an element during a join or a leave, which hold it before mu
+	absent  bool          // it comes back under a new id and has not joined all its queues; joining is held
 
 	mu       sync.Mutex // protects the fields below
 	id       string

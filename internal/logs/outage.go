@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -93,7 +94,8 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 		return
 	}
 	s.away, s.said, s.last = true, now, is
-	log.Warn("worqr: Redis does not answer; retrying", log.named("noticed", what, "err", err)...)
+	failed, _, _ := strings.Cut(what, ";") // the rest is what follows from it while Redis answers
+	log.Warn("worqr: Redis does not answer; retrying", log.named("noticed", failed, "err", err)...)
 }
 
 // back notes that Redis answers somebody again whom it has not answered.

@@ -42,7 +42,7 @@ func TestRedisIsAway(t *testing.T) {
 		a.Note(log, "a", refused)
 		b.Note(log, "b", refused)
 		time.Sleep(time.Second)
-		b.Note(log, "b", refused)
+		b.Note(log, "b; as long as Redis answers", refused)
 		a.Note(log, "a", loading)
 		says(`msg="worqr: Redis does not answer; retrying" server=here:1 noticed=b err=refused`)
 		time.Sleep(sayAgain)
