@@ -119,12 +119,20 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 // end says how the attempt ends. No worker holds a task that the caller has made.
 func (t *Task) end(ctx context.Context, o store.Outcome) error {
 	if t.attempt == nil {
-		return ErrNotOwner
+		return unstarted{}
 	}
 	return t.attempt.End(ctx, o)
 }
 
-func (t *Task) wrap(verb string, err error) error { return wrapOn(t.Queue, verb, err) }
+// unstarted is the ErrNotOwner of a Task that the caller has made.
+type unstarted struct{}
+
+func (unstarted) Error() string {
+	return "no worker has started this task: it's not from a Handler or StartTask"
+}
+func (unstarted) Is(target error) bool { return target == ErrNotOwner }
+
+func (t *Task) wrap(verb string, err error) error { return describe(verb, t.Queue, err) }
 
 // Limits of one call.
 const (
@@ -198,7 +206,7 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 			if len(payloads) > 1 {
 				which = fmt.Sprintf("payload %d of %d", i+1, len(payloads))
 			}
-			return tooLarge("%s has %d bytes; at most %d, so store it elsewhere and enqueue where", which, len(p), most)
+			return tooLarge("%s has %d bytes; at most %d, so raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
 		}
 	}
 	return nil

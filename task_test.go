@@ -308,6 +308,8 @@ func TestTaskMadeByHand(t *testing.T) {
 		func() error { return task.Retry(t.Context(), 0) },
 		func() error { return task.Fail(t.Context(), errors.New("no")) },
 	} {
-		is.True(errors.Is(end(), worqr.ErrNotOwner))
+		err := end()
+		is.True(errors.Is(err, worqr.ErrNotOwner))
+		is.True(strings.Contains(err.Error(), " task: no worker has started this task"))
 	}
 }

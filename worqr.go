@@ -416,6 +416,8 @@ func public(err error) error {
 		return ErrEvicted
 	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate
+	case store.IsFull(err) && !errors.Is(err, errFull):
+		return fmt.Errorf("%w: %w", errFull, err)
 	case store.IsDenied(err) && !errors.Is(err, ErrDenied):
 		return fmt.Errorf("%w: %w", ErrDenied, err)
 	case errors.Is(err, store.ErrClosed) && !errors.Is(err, ErrShutdown):
@@ -423,6 +425,9 @@ func public(err error) error {
 	}
 	return err
 }
+
+// errFull is why Redis refuses what needs memory.
+var errFull = errors.New("there is no memory left in Redis; raise its maxmemory, or try again when workers have caught up")
 
 // PeerStats counts what a peer has done since it was created.
 type PeerStats struct {

@@ -45,7 +45,7 @@ func TestExceptions(t *testing.T) {
 		"Permanent of RetryAfter":  {func() error { return worqr.Permanent(worqr.RetryAfter(no, 0)) }, worqr.RetryOnPanic, 1, "no"},
 		"RetryAfter of Permanent":  {func() error { return worqr.RetryAfter(worqr.Permanent(no), 0) }, worqr.RetryOnPanic, 3, "no"},
 		"canceled by a subcontext": {func() error { return context.Canceled }, worqr.RetryOnPanic, 3, "context canceled"},
-		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: task lost: another worker may be running it"},
+		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: this worker no longer owns the task; another may be running it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)

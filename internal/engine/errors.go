@@ -6,7 +6,7 @@ import "errors"
 var (
 	ErrNoTask       = errors.New("worqr: no task")
 	ErrNotWorking   = errors.New("worqr: not working on the queue")
-	ErrNotOwner     = errors.New("worqr: task lost: another worker may be running it")
+	ErrNotOwner     = errors.New("worqr: this worker no longer owns the task; another may be running it")
 	ErrEvicted      = errors.New("worqr: worker evicted")
 	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
 	ErrCanceled     = errors.New("worqr: the task was canceled")

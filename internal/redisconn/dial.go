@@ -333,7 +333,10 @@ func (e *connectError) Error() string {
 	if of, ok := errors.AsType[*net.OpError](why); ok && of == why && of.Op == "dial" && of.Err != nil {
 		why = of.Err // it repeats the address
 	}
-	return fmt.Sprintf("connect to %s as %s: %v", e.address, e.user, why)
+	if of, ok := errors.AsType[*os.SyscallError](why); ok && of == why && of.Syscall == "connect" {
+		why = of.Err // so is what was tried
+	}
+	return fmt.Sprintf("connect to %s as user %q: %v", e.address, e.user, why)
 }
 
 func (e *connectError) Unwrap() error { return e.err }
@@ -396,6 +399,9 @@ func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
 
 // Denied reports whether Redis does not allow the user what was asked for.
 func Denied(err error) bool { return replied(err, "NOPERM") }
+
+// Full reports whether Redis has reached its maxmemory.
+func Full(err error) bool { return replied(err, "OOM") }
 
 // Refused reports whether Redis does not let the user in.
 func Refused(err error) bool { return replied(err, "NOPERM", "NOAUTH", "WRONGPASS") }

@@ -51,9 +51,9 @@ func TestDiscreetServer(t *testing.T) {
 	address := strings.TrimPrefix(url, "redis://")
 	_, err := line(t, "redis://ann:canary-hunter2@"+address).One(t.Context(), redisconn.Command("PING"))
 	is.True(err != nil && !strings.Contains(err.Error(), "hunter2"))
-	is.True(strings.Contains(err.Error(), "connect to "+address+" as ann: ERR no AUTH of"))
+	is.True(strings.Contains(err.Error(), "connect to "+address+` as user "ann": ERR no AUTH of`))
 	_, err = line(t, "redis://canary-hunter2@"+address).One(t.Context(), redisconn.Command("PING"))
-	is.True(err != nil && !strings.Contains(err.Error(), "hunter2") && strings.Contains(err.Error(), " as default: "))
+	is.True(err != nil && !strings.Contains(err.Error(), "hunter2") && strings.Contains(err.Error(), ` as user "default": `))
 	_, err = line(t, url).One(t.Context(), redisconn.Command("ECHO", []byte("canary-payload")))
 	is.True(err != nil && !strings.Contains(err.Error(), "payload"))
 	dial := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -66,5 +66,5 @@ func TestDiscreetServer(t *testing.T) {
 	closed := l.Addr().String()
 	is.NoErr(l.Close())
 	_, err = line(t, "redis://ann:canary@"+closed).One(t.Context(), redisconn.Command("PING"))
-	is.True(err != nil && strings.HasPrefix(err.Error(), "connect to "+closed+" as ann: connect: connection refused"))
+	is.True(err != nil && strings.HasPrefix(err.Error(), "connect to "+closed+` as user "ann": connection refused`))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrForgotten is why nobody can tell when a cancel is over.
-var ErrForgotten = errors.New("Redis has lost the record of this cancel, so nobody knows which tasks still run")
+var ErrForgotten = errors.New("the record of this cancel is lost in Redis, so nobody knows which tasks still run")
 
 // stoppingName is how members of stopping begin that this cancel is about.
 func (c Receipt) stoppingName() string {

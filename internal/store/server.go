@@ -93,6 +93,9 @@ func IsRefusal(err error) bool {
 	return refused
 }
 
+// IsFull reports whether Redis has no memory left for what was asked for.
+func IsFull(err error) bool { return redisconn.Full(err) }
+
 // IsDenied reports whether Redis does not allow the user what was asked for.
 func IsDenied(err error) bool { return redisconn.Denied(err) }
 
