@@ -55,7 +55,7 @@ func (p *Peer) examine(ctx context.Context, opts *CheckOptions, repair bool) (*C
 	if err != nil {
 		return nil, lacking(err)
 	}
-	report := &CheckReport{Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, unwell: r.Unwell, prefix: cmp.Or(p.opts.Prefix, store.DefaultPrefix)}
+	report := &CheckReport{Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, unwell: r.Unwell, repair: repair, prefix: cmp.Or(p.opts.Prefix, store.DefaultPrefix)}
 	for _, f := range r.Findings {
 		report.Findings = append(report.Findings, Finding{
 			Kind: FindingKind(f.Kind), Severity: Severity(f.Severity), Queue: f.Queue, Key: f.Key, Subject: f.Subject, Text: f.Text, Repaired: f.Repaired})
@@ -168,6 +168,7 @@ type CheckReport struct {
 	Omitted  int       // findings beyond the first 1,000
 	unwell   bool      // one of those omitted is broken, and is so still
 	prefix   string    // that it looked under
+	repair   bool
 }
 
 // OK reports whether every invariant holds, that is, whether no finding of severity error
@@ -187,8 +188,12 @@ func (r *CheckReport) String() string {
 		}
 	}
 	var all strings.Builder
-	fmt.Fprintf(&all, "%s of %s: %s, %s, %s; %d repaired\n",
-		doctor.Several(r.Keys, "key"), doctor.Several(r.Queues, "queue"), doctor.Several(count[SeverityError], "error"), doctor.Several(count[SeverityWarning], "warning"), doctor.Several(count[SeverityNotice], "notice"), repaired)
+	fmt.Fprintf(&all, "Checked %s in %s: %s, %s, %s",
+		doctor.Several(r.Keys, "key"), doctor.Several(r.Queues, "queue"), doctor.Several(count[SeverityError], "error"), doctor.Several(count[SeverityWarning], "warning"), doctor.Several(count[SeverityNotice], "notice"))
+	if r.repair {
+		fmt.Fprintf(&all, "; %d repaired", repaired)
+	}
+	all.WriteByte('\n')
 	if r.Queues == 0 {
 		fmt.Fprintf(&all, "no queues found under the prefix %q; check the prefix and the Redis URL\n", r.prefix)
 	}

@@ -31,11 +31,11 @@ func (t *target) open() (*worqr.Peer, error) {
 type checkCommand struct {
 	target
 	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
-	MaxRun      time.Duration `help:"How long a task may run."`
-	MaxAge      time.Duration `help:"How long a due task may wait, and how long a queue with waiting tasks may start none."`
-	MaxWaiting  *int          `help:"How many due tasks may wait on a queue."`
-	MaxRetrying *int          `help:"How many tasks of a queue may wait to be retried."`
-	MaxFailed   *int          `help:"How many failed tasks a queue may have."`
+	MaxRun      time.Duration `help:"Report tasks that have run for longer; the default is 1h."`
+	MaxAge      time.Duration `help:"Report due tasks that have waited for longer, and queues with waiting tasks that have started none for longer; the default is 10m."`
+	MaxWaiting  *int          `placeholder:"N" help:"Report queues with more due tasks; by default, there is no limit."`
+	MaxRetrying *int          `placeholder:"N" help:"Report queues with more tasks that wait for a retry; the default is 10."`
+	MaxFailed   *int          `placeholder:"N" help:"Report queues with more failed tasks; the default is 0."`
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of this kind, such as persistence. May be repeated."`
 }
 

@@ -37,7 +37,11 @@ func misuse(err error, args []string) string {
 	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
 		if what := arg; strings.HasPrefix(text, "unexpected argument "+what) || strings.HasPrefix(text, "unknown flag "+name) {
-			return fmt.Sprintf("unexpected argument %d (not shown, since it may be secret)", i+1)
+			said := fmt.Sprintf("unexpected argument %d (not shown, since it may be secret)", i+1)
+			if i == 0 {
+				said += "; the commands are demo, check, explain and version"
+			}
+			return said
 		}
 	}
 	return "invalid arguments"

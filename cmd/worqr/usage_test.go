@@ -22,7 +22,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{url}, "unexpected argument 1"},
+		{[]string{url}, "unexpected argument 1 (not shown, since it may be secret); the commands are demo, check, explain and version; see"},
 		{[]string{"check", url}, "unexpected argument 2"},
 		{[]string{"demo", "--seconds", "4", url}, "unexpected argument 4"},
 		{[]string{"explain", "q", "p", url}, "unexpected argument 4"},

@@ -172,9 +172,12 @@ func (all *findings) failures(v *vitals, q store.Keys, limits Limits) {
 	if v.Stored <= max(limits.Failed, 0) {
 		return
 	}
-	when := "none of them in the last hour"
-	if v.Fresh > 0 {
-		when = fmt.Sprintf("%d of them in the last hour", v.Fresh)
+	when := fmt.Sprintf("%d of them in the last hour", v.Fresh)
+	switch {
+	case v.Fresh == 0:
+		when = "more than an hour ago"
+	case v.Fresh == v.Stored:
+		when = "in the last hour"
 	}
 	all.add(failed, against(limits.Failed != 0), q.Schedule(),
 		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(v.Stored, "has", "have"), when))

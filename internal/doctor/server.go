@@ -114,7 +114,7 @@ func (all *findings) holes(told store.Told) {
 	if !known || told["server_name"] != "" && told["server_name"] != "redis" || told["valkey_version"] != "" {
 		return
 	}
-	to := "a branch that is, such as 7.2.11 or 7.4.6"
+	to := "a patched version, such as 7.2.11 or 7.4.6"
 	if least != "" {
 		to = least + " or later"
 	}
@@ -155,7 +155,7 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	case appends == "0":
 		all.notice(persistence, Warning, "Redis persists only snapshots: if it crashes, everything since the last one is lost. Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		all.notice(persistence, Notice, "appendfsync is everysec: if the machine of Redis fails, a second of acknowledged writes is lost. With appendfsync always nothing is.")
+		all.notice(persistence, Notice, "appendfsync is everysec: if the machine of Redis fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
 	case settings["appendfsync"] == "no":
 		all.notice(persistence, Warning, "appendfsync is no: if the machine of Redis fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
@@ -173,7 +173,7 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	case told["role"] == "slave":
 		all.notice(replication, Error, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
 	case replicas == "0":
-		all.notice(replication, Notice, "Redis has no replica: while it's down, no tasks run.")
+		all.notice(replication, Notice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
 	case replicas != "" && settings["min-replicas-to-write"] == "0":
 		all.notice(replication, Notice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write to 1 to limit the loss.")
 	}
