@@ -96,8 +96,9 @@ func (p *Peer) handles(queue string) bool {
 }
 
 // StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
-// the tasks to the front and stops serving the queue, until StartWork. If Run served it, the
-// log says so. It fails with ErrNotWorking if the peer isn't serving it.
+// the tasks to the front and stops serving the queue, until StartWork. If ctx ends first,
+// tasks whose ends aren't stored run again. It fails with ErrNotWorking if the peer isn't
+// serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)

@@ -240,7 +240,7 @@ func Open(url string, opts *Options) (*Peer, error) {
 	if err != nil {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
-	p := newPeer(dial, opts)
+	p := newPeer(dial, store.Lanes, opts)
 	p.log.Server = store.Address(url)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
@@ -251,13 +251,14 @@ func Open(url string, opts *Options) (*Peer, error) {
 // New returns a peer that gets its connections from pool, and does no I/O. It panics if pool
 // is nil; methods report other invalid options.
 func New(pool Pool, opts *Options) *Peer {
-	if pool == nil {
+	if p, ok := pool.(*redis.Pool); pool == nil || ok && p == nil {
 		panic("worqr: New needs a pool")
 	}
-	return newPeer(store.DialPool(pool), opts)
+	dial, lanes := store.DialPool(pool)
+	return newPeer(dial, lanes, opts)
 }
 
-func newPeer(dial store.Dial, opts *Options) *Peer {
+func newPeer(dial store.Dial, lanes int, opts *Options) *Peer {
 	p := &Peer{
 		opts:     opts.withDefaults(),
 		capacity: capacity.New(opts.capacity()),
@@ -268,7 +269,7 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = store.SpaceOf(p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.lines = store.NewLines(dial, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.lines = store.NewLines(dial, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
 	p.calls = p.lines.Calls
 	p.producer = store.NewProducer(p.lines, p.space, p.log)
 	p.engine = engine.New(engine.Config{
@@ -287,7 +288,7 @@ func newPeer(dial store.Dial, opts *Options) *Peer {
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the connections that the peer has
-// opened, but no Pool. It blocks for at most 2*CallTimeout+2 s. Until Run has returned,
+// opened, but no Pool. It blocks for at most 2*CallTimeout+7 s. Until Run has returned,
 // it does nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
 func (p *Peer) Close() error {
 	p.mu.Lock()

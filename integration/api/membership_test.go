@@ -15,6 +15,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A worker that does not know whether it has joined joins again, under its id. When it
@@ -302,4 +303,21 @@ func TestHandleWithoutRun(t *testing.T) {
 	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid)) // Run is over
 	is.NoErr(p.Close())
 	is.Equal(p.Stats().RunningHandlers, int64(0))
+}
+
+// A copy of a round from before a worker left a queue and joined it again is refused: the
+// numbers go on so far behind it that it cannot be one of those under way.
+func TestRejoinRefusesEarlierRounds(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	_, err := q.StartTask(t.Context())
+	is.True(is_(err, worqr.ErrNoTask))
+	conn := redistest.Dial(t, redistest.URL())
+	last := func() int { return sure(redis.Int(conn.Do("HGET", prefix+":rounds:{q}", p.WorkerID())))(t) }
+	before := last()
+	is.NoErr(q.StopWork(t.Context()))
+	is.NoErr(q.StartWork(t.Context()))
+	is.True(last()-before >= store.Lanes)
 }

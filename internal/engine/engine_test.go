@@ -27,7 +27,7 @@ var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrash
 // queueAt returns the queue q of an engine that dials so.
 func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
 	l := logs.New(log)
-	lines := store.NewLines(dial, l, 0, 0)
+	lines := store.NewLines(dial, store.Lanes, l, 0, 0)
 	e := New(Config{
 		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
 	})

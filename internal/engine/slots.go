@@ -12,7 +12,7 @@ import (
 // as many as the handlers will begin in a moment, and for how many bytes.
 func (s *Queue) aheadLocked(now time.Time, n int) (tasks, bytes int) {
 	most, room := s.roomLocked(now)
-	beside := lanes(s.pace.trip)
+	beside := s.lanes(s.pace.trip)
 	n = max(min(n, room, (most+beside-1)/beside), 0) // the rest is for the rounds beside this one
 	s.asked += n
 	return n, mostBytes - s.bytes

@@ -204,7 +204,7 @@ const (
 
 // lanes is how many rounds may be under way at once: near Redis one beside another, so that
 // neither side waits; far away more, since each brings no more than Redis may do at once.
-func lanes(trip time.Duration) int { return min(2+int(trip/farther), store.Lanes) }
+func (s *Queue) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.store.Lanes) }
 
 // lane is a connection on which none of the rounds is under way. There is one if there are
 // fewer of them than lanes.
@@ -254,7 +254,7 @@ func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 // likely to bring what they ask for.
 func (r *Session) mayLocked(flight []*exchange) bool {
 	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != r.queue.recalls }
-	return len(flight) < lanes(r.far.shortest()) && r.flowing && r.flow.alone() && !slices.ContainsFunc(flight, back) && r.queue.store.Ready(lane(flight))
+	return len(flight) < r.queue.lanes(r.far.shortest()) && r.flowing && r.flow.alone() && !slices.ContainsFunc(flight, back) && r.queue.store.Ready(lane(flight))
 }
 
 // worthLocked is for how many ends another round is sent. Where Redis is far away, a small one
@@ -276,7 +276,7 @@ func (r *Session) worthLocked(now time.Time, flight []*exchange) int {
 // in flight, which then brings nothing.
 func (r *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
 	trip := r.far.shortest()
-	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*lanes(trip))).Sub(now)
+	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*r.queue.lanes(trip))).Sub(now)
 }
 
 // beside returns the round to be sent while others are under way, once there is enough

@@ -64,8 +64,12 @@ func TestRoundsBeside(t *testing.T) {
 			r.queue.pace.trip = c.trip
 			flight := []*exchange{{}}
 			flight[0].Start = make([]string, 200)
-			if lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
-				t.Error(lanes(c.trip), r.worthLocked(noon, flight))
+			if r.queue.lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
+				t.Error(r.queue.lanes(c.trip), r.worthLocked(noon, flight))
+			}
+			r.queue.store.Lanes = 2
+			if r.queue.lanes(c.trip) != 2 {
+				t.Error("more connections of a Pool are used than there may be:", r.queue.lanes(c.trip))
 			}
 			flight = append(flight, &exchange{lane: 1}, &exchange{lane: 3})
 			if lane(flight) != 2 {

@@ -36,7 +36,7 @@ func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue)
 func newFleetAt(t *testing.T, dial store.Dial, prefix string, lease time.Duration) (*Fleet, *Queue) {
 	t.Helper()
 	log := logs.New(slog.New(slog.DiscardHandler))
-	lines := store.NewLines(dial, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
+	lines := store.NewLines(dial, store.Lanes, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
 	t.Cleanup(lines.Close)
 	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}})
 	f := New(Config{

@@ -244,8 +244,8 @@ func (w *worker) plan(id string, queues []*Queue, tokens []int64) (stays []stay,
 			continue
 		}
 		stays[i] = stay{
-			round: w.numbers[m] + 2,        // the last one before is then too old
-			asked: tokens[i], unsure: true, // until we know
+			round: w.numbers[m] + store.Lanes, // the last one before is then too old
+			asked: tokens[i], unsure: true,    // until we know
 		}
 		w.doubtful[m] = stays[i]
 	}

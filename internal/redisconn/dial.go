@@ -74,8 +74,11 @@ func fromPool(pool Pool) Dial {
 	}
 	return func(ctx context.Context) (redis.Conn, error) {
 		c, err := pool.GetContext(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case c == nil:
+			return nil, errors.New("the Pool has returned no connection")
 		}
 		return pooledConn{c}, nil
 	}
@@ -97,15 +100,24 @@ func prompt(dial Dial) Dial {
 		var err error
 		done, gone := make(chan struct{}), make(chan struct{})
 		go func() {
-			conn, err = dial(ctx)
-			<-turn
-			select {
-			case done <- struct{}{}:
-			case <-gone:
-				if err == nil {
-					_ = conn.Close() // nobody wants it
+			returned := false
+			defer func() { // also when the Pool ends its goroutine
+				if v := recover(); v != nil {
+					err = &absentError{fmt.Errorf("the Pool panicked: %v", v)}
+				} else if !returned {
+					err = &absentError{errors.New("the Pool called runtime.Goexit")}
 				}
-			}
+				<-turn
+				select {
+				case done <- struct{}{}:
+				case <-gone:
+					if err == nil {
+						_ = conn.Close() // nobody wants it
+					}
+				}
+			}()
+			conn, err = dial(ctx)
+			returned = true
 		}()
 		select {
 		case <-done:

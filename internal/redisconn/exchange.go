@@ -11,7 +11,11 @@ import (
 
 // owed reports whether an exchange is to follow. If not, the line is free.
 func (l *Line) owed() bool {
+	sound := l.conn != nil && l.conn.Err() == nil
 	l.mu.Lock()
+	if !sound {
+		l.made = time.Time{}
+	}
 	if l.next != nil {
 		l.mu.Unlock()
 		return true

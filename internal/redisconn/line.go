@@ -56,7 +56,7 @@ type Line struct {
 
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the exchange under way
-	made   time.Time     // when conn was
+	made   time.Time     // when conn was; zero after an exchange that it has not survived
 	busy   bool          // somebody makes exchanges
 	under  bool          // one is under way
 	aboard []*bundle     // what it sent
@@ -454,15 +454,11 @@ type lifeKey struct{}
 func (l *Line) connected() bool { return l.conn != nil && l.conn.Err() == nil && !l.unsure() }
 
 // Made tells since when the line has been connected, as far as anybody knows: the
-// zero time when it is not.
+// zero time when it is not. It asks no connection: that of a Pool is user code.
 func (l *Line) Made() time.Time {
 	l.mu.Lock()
-	conn, made := l.conn, l.made
-	l.mu.Unlock()
-	if conn == nil || conn.Err() != nil {
-		return time.Time{}
-	}
-	return made
+	defer l.mu.Unlock()
+	return l.made
 }
 
 // unsure reports whether the connection is to be tried before it is used.

@@ -299,6 +299,73 @@ func TestDialThatHangs(t *testing.T) {
 	<-closed
 }
 
+// A Pool that panics, ends its goroutine or returns nothing is one without a connection: the
+// program goes on, and so do calls once the Pool does what it should.
+func TestPoolThatFails(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func() (redis.Conn, error){
+		"it panics":             func() (redis.Conn, error) { panic("of the pool") },
+		"it ends its goroutine": func() (redis.Conn, error) { runtime.Goexit(); return nil, nil },
+		"it returns nothing":    func() (redis.Conn, error) { return nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			failing := true
+			l := redisconn.NewLine(redisconn.FromPool(pool(func(ctx context.Context) (redis.Conn, error) {
+				if failing {
+					return fail()
+				}
+				return redis.DialURLContext(ctx, server.URL())
+			})), time.Minute)
+			defer l.Close()
+			_, err := l.One(t.Context(), redisconn.Command("PING"))
+			is.True(err != nil && !errors.Is(err, redisconn.ErrUnknown))
+			failing = false
+			_, err = l.One(t.Context(), redisconn.Command("PING"))
+			is.NoErr(err)
+			is.True(l.Ready())
+		})
+	}
+}
+
+type pool func(context.Context) (redis.Conn, error)
+
+func (p pool) GetContext(ctx context.Context) (redis.Conn, error) { return p(ctx) }
+
+// Whether a line is connected is asked under locks, so the connection isn't: that of a Pool
+// is user code.
+func TestReadyAsksNoConnection(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	var asked atomic.Int64
+	l := redisconn.NewLine(redisconn.FromPool(pool(func(ctx context.Context) (redis.Conn, error) {
+		c, err := redis.DialURLContext(ctx, server.URL())
+		return askedConn{c, &asked}, err
+	})), time.Minute)
+	defer l.Close()
+	_, err := l.One(t.Context(), redisconn.Command("PING"))
+	is.NoErr(err)
+	for asked.Load() == 0 { // who makes exchanges looks at the connection after the last one
+		runtime.Gosched()
+	}
+	before := asked.Load()
+	is.True(l.Ready() && !l.Made().IsZero())
+	is.Equal(asked.Load(), before)
+}
+
+type askedConn struct {
+	redis.Conn
+	asked *atomic.Int64
+}
+
+func (c askedConn) Err() error {
+	c.asked.Add(1)
+	return c.Conn.Err()
+}
+
 type closeConn struct {
 	redis.Conn
 	closed chan bool

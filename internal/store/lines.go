@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -39,16 +40,23 @@ func DialURL(url string, config *tls.Config) (Dial, error) {
 // Address is where the Redis at a URL is, for people.
 func Address(url string) string { return redisconn.Address(url) }
 
-// DialPool returns one for the connections of a pool.
+// DialPool returns one for the connections of a pool, and for how many of them there may be
+// rounds.
 func DialPool(pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
-}) Dial {
-	return redisconn.FromPool(pool)
+}) (dial Dial, lanes int) {
+	if _, dials := pool.(*redis.Pool); dials {
+		return redisconn.FromPool(pool), Lanes
+	}
+	return redisconn.FromPool(pool), pooledLanes
 }
 
-// Lanes is how many rounds of a queue may be under way at once where Redis is far away, each
-// on a connection of its own.
-const Lanes = 4
+// How many rounds of a queue may be under way at once where Redis is far away, each on a
+// connection of its own. Those of a Pool may be few, and others wait for them.
+const (
+	Lanes       = 4
+	pooledLanes = 2
+)
 
 // Lines are the connections of a peer.
 type Lines struct {
@@ -56,6 +64,7 @@ type Lines struct {
 	Work    [Lanes]*redisconn.Line // rounds: the others, while one is under way on the first
 	Control *redisconn.Line        // beats, joins, leaves: never behind payloads
 	Sub     *redisconn.Subscriber
+	Lanes   int // of Work, that may be used
 }
 
 // Lane is the connection for a round beside which no other of the queue is under way: the
@@ -79,12 +88,13 @@ func (l *Lines) Silent() bool {
 // NewLines returns the connections, which are made when they are first used. Calls wait
 // for timeout, and those of control for a heartbeat. From then on the log knows by an error
 // that Redis is away.
-func NewLines(dial Dial, log *logs.Log, timeout, beat time.Duration) *Lines {
+func NewLines(dial Dial, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, dial = redisconn.Away, redisconn.Answered, redisconn.Marked(dial)
 	l := &Lines{
 		Calls:   redisconn.NewLine(dial, timeout).Verified(),
 		Control: redisconn.NewLine(dial, beat),
 		Sub:     redisconn.NewSubscriber(dial, log),
+		Lanes:   lanes,
 	}
 	for lane := range l.Work {
 		l.Work[lane] = redisconn.NewLine(dial, timeout)
@@ -94,18 +104,22 @@ func NewLines(dial Dial, log *logs.Log, timeout, beat time.Duration) *Lines {
 
 // Abort ends what is under way for who serves queues.
 func (l *Lines) Abort() {
+	var all sync.WaitGroup
+	defer all.Wait()
 	for _, w := range l.Work {
-		w.Abort()
+		all.Go(w.Abort)
 	}
-	l.Control.Abort()
+	all.Go(l.Control.Abort)
 }
 
 // Close closes the connections. It waits until what is under way has ended.
 func (l *Lines) Close() {
 	l.Sub.Close()
-	l.Calls.Close()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(l.Calls.Close)
 	for _, w := range l.Work {
-		w.Close()
+		all.Go(w.Close)
 	}
-	l.Control.Close()
+	all.Go(l.Control.Close)
 }

@@ -21,7 +21,7 @@ func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := sure(DialURL(redistest.Start(t).URL(), nil))(t) // the tables run on what is no whole Redis, too
 	log := logs.New(slog.New(slog.DiscardHandler))
-	l := NewLines(dial, log, DefaultTimeout, time.Second)
+	l := NewLines(dial, Lanes, log, DefaultTimeout, time.Second)
 	t.Cleanup(l.Close)
 	s := SpaceOf(redistest.Prefix(t))
 	p := NewProducer(l, s, log)
@@ -65,7 +65,7 @@ func TestForgottenDuringBatch(t *testing.T) {
 		default:
 		}
 		return dial(ctx)
-	}, log, DefaultTimeout, time.Second)
+	}, Lanes, log, DefaultTimeout, time.Second)
 	t.Cleanup(l.Close)
 	s := SpaceOf(redistest.Prefix(t))
 	p = NewProducer(l, s, log)
