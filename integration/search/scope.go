@@ -101,6 +101,14 @@ var scopes = []scope{
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1, lateJoins: 1},
 	},
 	{
+		name: "leaving while it is failed", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{leaves: 1},
+	},
+	{
+		name: "leaving while it is failed, and a late join", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1, lateJoins: 1},
+	},
+	{
 		name: "leaving and coming again", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 2, late: 2},
 	},

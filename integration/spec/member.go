@@ -374,8 +374,9 @@ func leave(q *queue, c store.Call) any {
 	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
 		return []any{0, 0}
 	}
-	if !q.end(c.Arg("worker"), -1) {
-		if asked, _ := integer(c.Arg("asked")); q.lastFence() > asked && q.has(SpentIDs) {
+	wasFailed := q.failed(c.Arg("worker"))
+	if wasFailed || !q.end(c.Arg("worker"), -1) {
+		if asked, _ := integer(c.Arg("asked")); (wasFailed || q.lastFence() > asked) && q.has(SpentIDs) {
 			return evicted
 		}
 		if q.has(LeaveFences) {
@@ -414,6 +415,13 @@ func (q *queue) end(worker string, mark int64) bool {
 		return true
 	}
 	return leaves
+}
+
+// failed reports whether the worker was failed, and others go on with its return.
+func (q *queue) failed(worker string) bool {
+	_, member := q.score(q.workers, worker)
+	at, suspected := q.score(q.suspects, worker)
+	return !member && suspected && at == 0
 }
 
 // leaves reports whether the worker is being returned.

@@ -65,8 +65,12 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: a cancel ends with who held something", seed: held.with("canceled", "(#b=1)", "cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1440m"), steps: []when{
 			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1m")}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
-		{name: "leave: go on for one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
-			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")}}},
+		{name: "leave: one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
+			{call: leaves("w1"), want: "EVICTED"},
+			{call: goesOn("w1"), want: "returned=1", state: left.with("token", "=1", "ledger", "{#a=1}")},
+			{call: leavesBehind("w1", 0), want: "EVICTED"}}},
+		{name: "leave: go on where it has begun", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=-1)"), steps: []when{
+			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1")}}},
 		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},
 		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
 			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
