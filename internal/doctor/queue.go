@@ -9,7 +9,7 @@ import (
 )
 
 // perCall is how many things one call judges, and how many one exchange asks for.
-const perCall = 100
+const perCall = 60
 
 // queue examines who holds something before all that may be waiting for them.
 func (c *checkup) queue(e *exam) error {

@@ -74,7 +74,8 @@ var marks = regexp.MustCompile(`(?m) --!.*$`)
 
 // ask makes one call of a verb and takes its reply apart.
 func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, given ...any) *answer {
-	return v.read(r.One(ctx, v.call(q, given...)))
+	a := v.read(r.One(ctx, v.call(q, given...)))
+	return &a
 }
 
 // Refusal makes the error reply of a script that refused its own error.

@@ -166,20 +166,17 @@ func with(all []any, value any) []any {
 // that is not as expected is its error; from there on it yields zeros.
 type answer struct {
 	verb   *Verb
-	values []any
+	single any   // of a verb that answers one
+	values []any // of others
 	next   int
 	err    error
 }
 
 // read takes a reply apart. A refusal is its error.
-func (v *Verb) read(reply any, err error) *answer {
-	a := &answer{verb: v, err: Refusal(err)}
-	switch {
-	case a.err != nil:
-	case len(v.reply) > 1:
+func (v *Verb) read(reply any, err error) answer {
+	a := answer{verb: v, err: Refusal(err), single: reply}
+	if a.err == nil && len(v.reply) > 1 {
 		a.values, a.err = redis.Values(reply, nil)
-	default:
-		a.values = []any{reply}
 	}
 	return a
 }
@@ -193,10 +190,13 @@ func (a *answer) value(name string) any {
 		}
 	}
 	a.next = i + 1
-	if a.err == nil && i >= len(a.values) {
+	switch {
+	case a.err != nil:
+		return nil
+	case len(a.verb.reply) == 1:
+		return a.single
+	case i >= len(a.values):
 		a.err = errTooShort
-	}
-	if a.err != nil {
 		return nil
 	}
 	return a.values[i]
