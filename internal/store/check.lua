@@ -132,7 +132,7 @@ local judges = {}
 -- so no cancel covers it: rather once too often than never.
 function judges.process(id)
   if has_list(id) and not holder(id) then
-    local above = math.max(last_token() or NEVER, 1) + 1
+    local above = math.max(last_token() or NEVER, 1) + 1 --! high constant.1
     local moved = mend and give_back(q.working, id, above, 0)
     returned, ended = returned + (moved and 1 or 0), true
     flaw('orphan', id, moved)

@@ -49,6 +49,8 @@ func TestGuardTrim(t *testing.T) {
 	key := large
 	key.Plain = false
 	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
+	pair, ended := rawP.with("working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "token", "=2"), doneX.with("token", "=2")
+	both := steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p2", Token: 2, Verb: Finish}}})
 	run(t, []scenario{
 		{name: "the record is lost", seed: quiet.with("cancel:#a", ""), steps: []when{{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", "")}}},
 		{name: "a count that is no number", seed: quiet.with("cancel:#a", record("5", "stopped=x")+" +1440m"), steps: []when{
@@ -71,6 +73,17 @@ func TestGuardTrim(t *testing.T) {
 			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
 		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
+		{name: "two", seed: pair, steps: []when{{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended}}},
+		{name: "two, and others died", seed: pair.with("ledger", "{#b=1 #c=1}"), steps: []when{
+			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("ledger", "{#c=1}")}}},
+		{name: "two, and one is locked", seed: pair.with("unique", "{#b=p:p2 #c=p:p9 offset=2}"), steps: []when{
+			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("unique", "{#c=p:p9 offset=2}")}}},
+		{name: "of a key, and others died with the same", seed: runX.with("ledger", "{#a=1}"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX.with("ledger", "{#a=1}")}}},
+		{name: "a large one that is lost, and something is canceled", seed: rawP.with("process:p1", "", "token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
+		{name: "a cancel of the token after the last", seed: rawP.with("token", "=1", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=1", state: doneX.with("queues", "[a]", "cancel:#a", record("2", "")+" +1m")}}},
 		{name: "a large one that is lost, and others died", seed: rawP.with("process:p1", "", "ledger", "{#a=1}"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("ledger", "{#a=1}")}}},
 	})

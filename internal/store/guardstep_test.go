@@ -62,6 +62,11 @@ func TestGuardStep(t *testing.T) {
 				state: rawP.with("rounds", "{w1=2}", "token", "=2", "holders", "(w1=1)", "cancel:#z", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "said while nothing is canceled", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)")}}},
+		{name: "who begins to hold something", seed: member.with("workers", "(w1=+60m w2=+60m)", "queues", "[a b c]", "holders", "(w2=0)", "token", "=4"), steps: []when{
+			{call: begins(1, "p1", "p2", "p3"), want: "started=a/5,b/6,c/7", state: member.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1}", "token", "=7", "holders", "(w2=0 w1=4)",
+				"working:w1", "(p1=5 p2=6 p3=7)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]")}}},
+		{name: "who begins to hold something, and holders are of another type", seed: member.with("queues", "[a]", "holders", "=foreign"), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1", state: rawP.with("holders", "=foreign")}}},
 		{name: "said, and who holds something is of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{

@@ -5,7 +5,7 @@ local WAKE_AT_MOST = 64
 
 local function wake(idle, channel, n)
   local woken = 0
-  for _ = 1, WAKE_AT_MOST do
+  for _ = 1, WAKE_AT_MOST do --! page constant
     if woken >= n then
       break
     end

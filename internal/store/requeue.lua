@@ -28,7 +28,7 @@ for i = at, #ARGV do
   local from, process = unpack(redis.pcall('HMGET', key, 'from', 'process'))
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > PAGE then --! page bound.2 constant
+  if bytes > 0 and bytes + size > PAGE then --! page constant
     break
   end
   looked = looked + 1

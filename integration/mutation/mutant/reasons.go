@@ -50,6 +50,7 @@ var Reasons = map[string]string{
 	"twice":    "The same is written once more.",
 	"denied":   "It is refused only to a user without the rule of who checks; then the payload is read.",
 	"single":   "A process has one payload.",
+	"high":     "No cancel that counts has a token as high.",
 	"holder":   "The same round takes whoever holds nothing out of the holders.",
 	"soon":     "What is to come is a millisecond away at least.",
 }
