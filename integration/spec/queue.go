@@ -44,7 +44,7 @@ type lane struct {
 
 const (
 	never = 1<<53 - 1 // the deadline of a lease that does not end
-	aside = 1 << 52   // added to the time of what was given up
+	aside = 1 << 52   // added to the time of a task that has failed for good
 	clock = 1 << 43   // added to the score of who keeps the time
 
 	atOnceBytes    = 4 << 20 // of the payloads that one call gives back

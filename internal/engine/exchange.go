@@ -105,10 +105,10 @@ type exchange struct {
 // complete waits for what is to be said besides of large payloads: else Redis would compute
 // it, and do nothing else meanwhile.
 func (e *exchange) complete() {
-	for i, s := range e.outcomes {
+	for _, s := range e.outcomes {
 		if s.task != nil {
 			s.task.wait()
-			e.Outcomes[i].Digest = s.task.sum()
+			s.Digest = s.task.sum() // the round has the same outcome
 		}
 	}
 }

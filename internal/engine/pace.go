@@ -21,8 +21,8 @@ const (
 	proven     = 4 // fast tasks for each one that is prefetched, before the first that has to go back
 )
 
-// A pace is how fast the handlers of a queue get through tasks, as moving
-// averages. It tells how many tasks they will begin in a while.
+// A pace is how fast the handlers of a queue get through tasks, as a moving
+// average. It tells how many tasks they will begin in a while.
 type pace struct {
 	run   time.Duration // that a handler takes, with what others keep it waiting; 0 while nothing is known
 	size  int           // of a payload
@@ -48,9 +48,8 @@ func (p *pace) stale() time.Duration { return p.window() * 5 / 3 }
 // whether all are at work now.
 func (p *pace) began(now time.Time, busy bool) { p.last, p.busy = now, busy }
 
-// freed notes that a handler has returned, and could begin another task. What passes
-// while another one waits for a task does not count: it says how fast tasks come, not
-// how fast they are handled.
+// freed notes that a handler has returned, and could begin another task. Only how long it
+// ran counts: the time between two returns would also say how fast tasks come.
 func (p *pace) freed(now, began time.Time, size, handlers int) {
 	run := max(now.Sub(began), 1)
 	p.last = now

@@ -111,7 +111,7 @@ func quoted(head string, s []byte) []byte {
 // the worker.
 const Large = 64 << 10
 
-// large is what there is to say of a large payload. A script that knows its digest
+// hint is what there is to say of a large payload. A script that knows its digest
 // need not read it.
 func (o *Outcome) hint() string {
 	if o.Size <= Large {
