@@ -1,10 +1,10 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules survive mutation soak lint bench
+.PHONY: help demo test test-modules test-engines survive engines-long mutation soak lint bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## three peers at work, on a Redis in memory
 	@go run ./cmd/worqr demo
@@ -16,33 +16,58 @@ test: ## set up what is missing and run the tests of every module
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
-# The tests of packages mostly wait, so those of all modules run beside each other, the
-# longest first. Without a list of packages go test shows what passing tests say: in
-# integration, that they were skipped.
+# The tests of packages mostly wait, so those of all modules run beside each other, some packages
+# at a time, the longest first. The race detector takes three times as long, so some go without
+# it: what measures, or starts programs, or has few goroutines of its own and runs with it below
+# integration/api. Without a list of packages go test shows what passing tests say: in
+# integration, that they were skipped. "make lint" runs all of vet, so here it isn't run.
+UNRACED = internal/store internal/walls
 test-modules:
-	@failed=0; \
-	go test -race -shuffle=on ./integration/api ./... ./cmd/worqr/... ./bench/... || failed=1; \
-	(cd integration && go test -race -shuffle=on) || failed=1; \
+	@go test -vet=off -p 2 -shuffle=on $(UNRACED:%=./%) ./bench/... ./cmd/worqr/... ./contrib/prometheus/... ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; failed=0; \
+	go test -vet=off -p 2 -race -shuffle=on ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
+	wait $$plain || failed=1; \
+	(cd integration && go test -vet=off -race -shuffle=on) || failed=1; \
 	exit $$failed
+
+# Elsewhere "make test" has one Redis, so here are the others. Tests that need a single server of
+# their own are skipped but on Valkey: internal/redistest/engine.go says which and why.
+ENGINES = valkey tls sentinel cluster
+
+test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a cluster
+	@scripts/setup
+	@failed=0; for engine in $(ENGINES); do \
+		server=; if [ $$engine = valkey ]; then server=$$(scripts/setup --valkey) || { failed=1; continue; }; fi; \
+		echo "on $$engine:"; \
+		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./integration/api || failed=1; \
+	done; exit $$failed
 
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
-SURVIVE = search spec failpoints chaos "simulation -sim.hours 10 -sim.first 1"
+LONGER = '^(TestRandom|TestRepairDamage|TestGuessers|TestCheckBusyFleet)$$' # tests that find more with time
+SURVIVE = search spec failpoints chaos crash upgrade "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
 FUZZ ?= 30s
+ROUNDS ?= 4
+SIM ?= 10
 HOURS ?= 100
 SOAK ?= 1h
 
-survive: ## break it in every way, for about 20 minutes
+survive: ## run the fault-injection suites, for about 20 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
 	@$(NAMESPACES) || echo "survive: no packets are filtered between network namespaces: that needs root, ip and iptables"
 	@failed=0; for part in $(SURVIVE); do \
-		(cd integration && go test ./$$part -timeout 20m) || failed=1; \
+		(cd integration && go test -vet=off ./$$part -timeout 20m) || failed=1; \
 	done; \
+	WORQR_TEST_CHAOS=15s go test -vet=off ./integration/api -run $(LONGER) -random.seeds 6 || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
+
+engines-long: ## 50 failovers, slot moves and promotions under load, for about half an hour
+	@command -v redis-server >/dev/null || scripts/setup redis-server
+	@cd integration && go test ./engines -v -run 'TestFailovers|TestMigrations' -engines.rounds 50 -engines.strict -timeout 40m
+	@cd integration && go test ./engines -v -run 'TestRollbacks|TestPromotions|TestClusterRollbacks|TestSpread' -engines.rounds 20 -engines.strict -timeout 40m
 
 mutation: ## change each check of the scripts in turn, and see that a test notices
 	@command -v redis-server >/dev/null || scripts/setup redis-server
@@ -55,6 +80,8 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 	@failed=0; \
 	(cd integration && go test ./search -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
+	(cd integration && go test ./crash -v -waits 10000 -waits.span 2m -timeout 20m) || failed=1; \
+	(cd integration && go test ./recurring -v -recurring.schedules 1000 -recurring.kills 500 -recurring.lease 3s -timeout 60m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
 	(cd integration && go test ./spec -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
 	for campaign in 'kills -kills 2000 -peers 16' 'zombies -zombies 200 -peers 14' 'stalls -stalls 100' 'links -cuts 180' \
@@ -68,13 +95,13 @@ soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
-# The library and its command build on Windows; tests, measurements and campaigns stop
-# processes, and need a Unix.
+# The library and its command build on Windows and where an int has 32 bits; tests,
+# measurements and campaigns stop processes, and need a Unix.
 lint: ## check format, code, examples and module files
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted:" $$files; exit 1; fi
 	@go build -o /dev/null ./examples/...
 	@failed=0; for module in . ./cmd/worqr; do \
-		(cd "$$module" && GOOS=windows go build -o /dev/null ./...) || failed=1; \
+		(cd "$$module" && GOOS=windows go build -o /dev/null ./... && GOARCH=386 go build -o /dev/null ./...) || failed=1; \
 	done; for module in $(MODULES); do \
 		(cd "$$module" && GOOS=darwin go vet ./...) || failed=1; \
 	done; exit $$failed

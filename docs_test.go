@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"bufio"
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,13 +16,14 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // documents are the texts that are held to the code.
-var documents = slices.Concat([]string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}, matchingAny("docs/*.md"))
+var documents = slices.Concat([]string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}, matchingAny("docs/*.md", "deploy/*/README.md", "deploy/runbooks/*.md"))
 
 // fenced returns the code blocks in a language.
 func fenced(text, language string) []string {
@@ -50,7 +52,7 @@ func TestReadmeCode(t *testing.T) {
 	if n := len(regexp.MustCompile(`(?m)^\s*\S`).FindAllString(blocks[0], -1)); n > 30 {
 		t.Errorf("the first program has %d lines of code; 30 at most", n)
 	}
-	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "integration/api/recipes_test.go", "cmd/worqr/recipe_test.go")...))
+	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "integration/api/recipes_test.go", "cmd/worqr/recipe_test.go", "worqrtest/example_test.go")...))
 	for _, doc := range documents {
 		for _, block := range fenced(contents(t, doc), "go") {
 			if !strings.Contains(sources, flush(block)) {
@@ -138,7 +140,7 @@ func TestDocsLists(t *testing.T) {
 	}
 	readme := contents(t, "README.md")
 	for _, doc := range documents {
-		if doc != "README.md" && !strings.Contains(readme, "]("+doc) {
+		if doc != "README.md" && !strings.HasPrefix(doc, "deploy/runbooks/") && !strings.Contains(readme, "]("+doc) {
 			t.Errorf("README.md has no link to %s", doc)
 		}
 	}
@@ -231,12 +233,10 @@ func TestDocsProducer(t *testing.T) {
 			q := peer.Queue("emails")
 			got := make(chan string, 10)
 			q.Handle(tell(got), nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			go func() { ran <- peer.Run(ctx) }()
+			end, ran := start(t, peer)
 			conn := redistest.Dial(t, server.URL())
 			eventually(t, "it is idle and listens", func() bool {
-				s := sure(q.Stats(ctx))(t)
+				s := sure(q.Stats(t.Context()))(t)
 				heard := sure(redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work")))(t)
 				return s.IdleWorkers == 1 && heard["worqr_{emails}_work"] == 1
 			})
@@ -249,7 +249,7 @@ func TestDocsProducer(t *testing.T) {
 				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed; heard
 			}
 			is.Equal(receive(t, got, 1), []string{"hello"})
-			cancel()
+			end()
 			is.NoErr(<-ran)
 		})
 	}
@@ -265,14 +265,15 @@ func TestDocsExamples(t *testing.T) {
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
 		"retry": "attempt 1\nattempt 2\nattempt 3\nfailed after 2 retries: to bob, no such mailbox\n" +
 			"the mailbox is there now\nattempt 1\n",
-		"schedule":  "remind\nclean up\nclean up\nclean up\n",
+		"schedule":  "clean up\nremind\nclean up\nclean up\n",
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +
 			"malformed, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
 		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nok: false\n" +
 			"orphan on scans: A task is in a processing list, and no worker holds it. Returned to the front of the queue.\n" +
 			"ok: true\nwaiting: 1\n",
-		"commands": "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",
+		"dashboard": "", // it serves until it is interrupted
+		"commands":  "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",
 	}
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./examples/...").CombinedOutput()
@@ -289,6 +290,10 @@ func TestDocsExamples(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, filepath.Join(bin, program.Name()))
 			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
+			if program.Name() == "dashboard" {
+				dashboard(t, cmd)
+				return
+			}
 			if program.Name() == "minimal" { // a service, which logs and goes on
 				stderr := sure(cmd.StderrPipe())(t)
 				is.NoErr(cmd.Start())
@@ -307,6 +312,30 @@ func TestDocsExamples(t *testing.T) {
 	}
 }
 
+// dashboard looks at the example's pages, without and with the password, then interrupts it.
+func dashboard(t *testing.T, cmd *exec.Cmd) {
+	is := is.New(t)
+	cmd.Env = append(cmd.Env, "DASHBOARD_PASSWORD=secret", "LISTEN=127.0.0.1:0")
+	stderr := sure(cmd.StderrPipe())(t)
+	is.NoErr(cmd.Start())
+	at := ""
+	lines := bufio.NewScanner(stderr)
+	for at == "" && lines.Scan() {
+		_, at, _ = strings.Cut(lines.Text(), "serving http://")
+	}
+	go func() {
+		for lines.Scan() {
+		}
+	}()
+	for login, status := range map[string]int{"": http.StatusUnauthorized, "ann:wrong@": http.StatusUnauthorized, "ann:secret@": http.StatusOK} {
+		resp := sure(http.Get("http://" + login + at))(t)
+		is.Equal(resp.StatusCode, status)
+		is.NoErr(resp.Body.Close())
+	}
+	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
+	is.NoErr(cmd.Wait())
+}
+
 // since010 are the methods that 0.1.0 had and the changelog doesn't name.
 var since010 = strings.Fields(`
 	CancelKey Enqueue EnqueueAt EnqueueOnce EnqueueUnique ExplainKey Handle Len Name Pause Peek Put Resume Running
@@ -323,9 +352,10 @@ func TestDocsMethods(t *testing.T) {
 		}
 	}
 	called, changes, methods := strings.Join(tests, "\n"), contents(t, "CHANGELOG.md"), 0
+	ofTests := contents(t, "export_test.go")
 	for _, of := range []reflect.Type{reflect.TypeFor[*worqr.Peer](), reflect.TypeFor[*worqr.Queue](), reflect.TypeFor[*worqr.Task]()} {
 		for m := range of.Methods() {
-			if m.Name == "Format" || m.Name == "LogValue" || strings.HasPrefix(m.Name, "Before") { // of export_test.go
+			if m.Name == "Format" || m.Name == "LogValue" || strings.Contains(ofTests, ") "+m.Name+"(") {
 				continue
 			}
 			methods++

@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/doctor"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Check scans the fleet's keys and reports broken invariants, stuck tasks, queues that fall
-// behind, and risky server settings. It changes nothing. It looks twice at anything that
-// may be transient, so give ctx at least two leases. It fails with ErrDenied when the Redis
-// user lacks the doctor's permissions. docs/findings.md explains each kind.
+// Check scans the fleet's keys and reports broken invariants, stuck tasks, queues that fall behind,
+// and risky server settings; docs/findings.md explains each. It changes nothing. It checks twice
+// what may be transient, so give ctx at least two leases. It fails with ErrDenied if the Redis user
+// lacks the doctor's permissions.
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)
 }
 
-// Repair does what Check does, and repairs what it can without losing a task. It's safe while
-// the fleet works.
+// Repair does what Check does, and repairs what it can without losing a task. The fleet may keep
+// running.
 func (p *Peer) Repair(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, true)
 	return r, wrap("repair", err)
@@ -47,10 +48,18 @@ func (p *Peer) examine(ctx context.Context, opts *CheckOptions, repair bool) (*C
 	if lease < 0 {
 		lease = defaultLease
 	}
-	r, err := doctor.Examine(ctx, doctor.Config{
-		Runner: p.calls, Space: p.space, Lease: lease, Nonces: nonceWindow, Repair: repair, Ignore: ignore,
+	runner := p.reads
+	if repair {
+		runner = p.calls
+	}
+	config := doctor.Config{
+		Runner: runner, Space: p.space, Lease: lease, Beat: p.opts.beat(), Nonces: nonceWindow, Repair: repair, Ignore: ignore,
 		Limits: doctor.Limits{Run: o.MaxRunTime, Wait: o.MaxWaitTime, Backlog: o.MaxBacklog, Retrying: o.MaxRetrying, Failed: o.MaxFailed},
-	})
+	}
+	if p.lines.InCluster() {
+		config.Nodes = p.lines.Nodes
+	}
+	r, err := doctor.Examine(ctx, config)
 	p.fleet.Counts().Returned.Add(int64(r.Returned))
 	if err != nil {
 		return nil, lacking(err)
@@ -76,22 +85,22 @@ func lacking(err error) error {
 	return fmt.Errorf("%w: the Redis user may not %s; grant it the rule \"Doctor\" in docs/security.md: %w", ErrDenied, what, err)
 }
 
-// CheckOptions configure Check and Repair. What exceeds a limit that you set is a warning;
-// what exceeds a default is a notice.
+// CheckOptions configure Check and Repair. Exceeding a limit that you set is a warning;
+// exceeding a default is a notice.
 type CheckOptions struct {
 	// MaxRunTime is how long a task may run; 0 is an hour.
 	MaxRunTime time.Duration
-	// MaxWaitTime is how long after its due time a task may start, and how long a queue
-	// with waiting tasks may start none; 0 is ten minutes.
+	// MaxWaitTime is how late a due task may start, and how long a queue with waiting tasks may
+	// start none; 0 is ten minutes.
 	MaxWaitTime time.Duration
 	// MaxBacklog is how many due tasks may wait on a queue; 0 is any number, negative none.
 	MaxBacklog int
 	// MaxRetrying is how many tasks of a queue may wait for a retry; 0 is 10, negative none.
 	MaxRetrying int
-	// MaxFailed is how many tasks a failed queue may hold; 0 reports any failed task as a
-	// notice, negative as a warning.
+	// MaxFailed is how many tasks a failed queue may hold; 0 reports any as a notice, negative
+	// as a warning.
 	MaxFailed int
-	// Ignore leaves findings of these kinds out of the report. Repair still repairs them.
+	// Ignore leaves findings of these kinds out of the report, but not out of Repair.
 	Ignore []FindingKind
 }
 
@@ -122,7 +131,6 @@ func FindingKinds() []FindingKind {
 // A Severity says how bad a finding is.
 type Severity string
 
-// The severities.
 const (
 	SeverityError   Severity = "error"   // an invariant doesn't hold
 	SeverityWarning Severity = "warning" // tasks are stuck or at risk, or a limit that you set is exceeded
@@ -133,10 +141,10 @@ const (
 type Finding struct {
 	Kind     FindingKind
 	Severity Severity
-	Queue    string // "" if it concerns none; " (failed)" is appended for a failed queue
+	Queue    string // "" if none; a failed queue's ends in " (failed)"
 	Key      string // in Redis; keys of tasks and nonces appear as #digest
-	Subject  string // the worker, attempt or digest that it's about, if any
-	Text     string // human-readable: what is wrong, and what was done or what to do
+	Subject  string // a worker, attempt or digest
+	Text     string // what is wrong, and what to do
 	Repaired bool
 }
 
@@ -162,17 +170,16 @@ func (f Finding) String() string {
 
 // A CheckReport is the result of Check or Repair.
 type CheckReport struct {
-	Queues   int       // queues examined, each with its failed queue
-	Keys     int       // keys examined
+	Queues   int       // examined
+	Keys     int       // examined
 	Findings []Finding // worst first
-	Omitted  int       // findings beyond the first 1,000
-	unwell   bool      // one of those omitted is broken, and is so still
-	prefix   string    // that it looked under
+	Omitted  int       // beyond the first 1,000
+	unwell   bool      // an omitted finding is an error that remains
+	prefix   string    // the prefix that was searched
 	repair   bool
 }
 
-// OK reports whether every invariant holds, that is, whether no finding of severity error
-// is left. Warnings and notices don't count.
+// OK reports whether every invariant holds: no finding of severity error is left.
 func (r *CheckReport) OK() bool {
 	return !r.unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
 }
@@ -194,7 +201,10 @@ func (r *CheckReport) String() string {
 		fmt.Fprintf(&all, "; %d repaired", repaired)
 	}
 	all.WriteByte('\n')
-	if r.Queues == 0 {
+	switch {
+	case r.Keys == 0:
+		fmt.Fprintf(&all, "nothing of worqr is under the prefix %q; check the prefix and the Redis URL\n", r.prefix)
+	case r.Queues == 0:
 		fmt.Fprintf(&all, "no queues found under the prefix %q; check the prefix and the Redis URL\n", r.prefix)
 	}
 	for _, f := range r.Findings {
@@ -209,52 +219,52 @@ func (r *CheckReport) String() string {
 // A CopyState says where a copy of a task is.
 type CopyState string
 
-// The states of a copy.
 const (
-	CopyWaiting   CopyState = "waiting"   // on the list
-	CopyScheduled CopyState = "scheduled" // in the schedule: under a key, or waiting for a retry
-	CopyBlocked   CopyState = "blocked"   // behind what runs under its key
-	CopyRunning   CopyState = "running"   // held by a worker
-	CopyFailed    CopyState = "failed"    // in the failed queue
+	CopyWaiting   CopyState = "waiting" // on the list
+	CopyScheduled CopyState = "scheduled"
+	CopyBlocked   CopyState = "blocked" // behind the running task with its key
+	CopyRunning   CopyState = "running" // held by a worker
+	CopyFailed    CopyState = "failed"
 )
 
 // A Reason says why a copy of a task doesn't run.
 type Reason string
 
-// The reasons.
 const (
-	ReasonPaused       Reason = "paused"        // the queue is paused
-	ReasonNoWorker     Reason = "no-worker"     // no worker serves the queue
-	ReasonBusy         Reason = "busy"          // no worker is idle
-	ReasonNotDue       Reason = "not-due"       // it isn't due yet
+	ReasonPaused       Reason = "paused"
+	ReasonNoWorker     Reason = "no-worker"
+	ReasonBusy         Reason = "busy" // no worker is idle
+	ReasonNotDue       Reason = "not-due"
 	ReasonBehind       Reason = "behind"        // other tasks start before it
 	ReasonBlocked      Reason = "blocked"       // a task with its key is running
-	ReasonSuspect      Reason = "suspect"       // one more crash would fail it, so it waits to run alone
+	ReasonSuspect      Reason = "suspect"       // it waits to run alone: one more crash would fail it
 	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
 	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
-	ReasonFailed       Reason = "failed"        // it's in the failed queue
+	ReasonFailed       Reason = "failed"
 )
 
 // A TaskCopy is one copy of a task.
 type TaskCopy struct {
-	State   CopyState
-	Reasons []Reason  // why it doesn't run; none if it runs or is about to
-	Before  int       // waiting tasks that start before it
-	DueAt   time.Time // when a scheduled or blocked copy is due
+	State      CopyState
+	Key        string    // "" if it has none
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	Reasons    []Reason  // why it doesn't run; none if it does or is about to
+	Before     int       // tasks that start before it, as far as that is known
+	DueAt      time.Time // of a scheduled or blocked copy
 
 	// For scheduled and failed copies.
 	Retries int
 	Crashes int
 
 	// For running copies.
-	AttemptID  string // the id of this attempt
+	AttemptID  string
 	Token      int64
 	StartedAt  time.Time // by that peer's clock
-	WorkerID   string    // the worker that holds it, or ran it last
-	WorkerName string    // "" if it isn't registered, as for Host and PID
+	WorkerID   string    // that holds it, or ran it last
+	WorkerName string    // "" if it isn't registered; so are Host and PID
 	Host       string
 	PID        int
-	EvictAt    time.Time // about when the worker is evicted, if its lease has expired
+	EvictAt    time.Time // about when; zero unless the worker's lease has expired
 
 	// For failed copies.
 	Kind     FailureKind
@@ -265,45 +275,142 @@ type TaskCopy struct {
 // An Explanation says where a task is and why it doesn't run.
 type Explanation struct {
 	Queue       string
-	At          time.Time // by the clock of Redis
-	NoSuchQueue bool      // no queue with that name exists
+	At          time.Time // by Redis's clock
+	NoSuchQueue bool
 	Paused      bool
-	Workers     int // that serve the queue
-	IdleWorkers int // with free slots and nothing to do
-	NotSearched int // waiting tasks that weren't searched
+	Workers     int // serving the queue
+	IdleWorkers int // with free slots
+	NotSearched int // waiting tasks
 	Copies      []TaskCopy
 
 	prefix string // under which nothing was found
 }
 
-// Explain says where the copies of a payload are, who holds them, and why they don't run. No
-// copy means that the task was never enqueued, or is gone. It finds at most ten copies of
-// each kind, among the first 100,000 tasks of the list.
+// Explain says where the copies of a payload are, who holds them, and why they don't run. If there
+// is no copy, the task is gone or never existed. Explain finds at most ten copies of each kind,
+// among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*Explanation, error) {
-	return q.explain(ctx, "", slices.Clone(payload))
+	e := &Explanation{Queue: q.name, NoSuchQueue: true, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
+	var mu sync.Mutex // protects it
+	payload = slices.Clone(payload)
+	all, err := q.whole(ctx)
+	if err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	parts, err := all.known(ctx, false)
+	if err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	err = eachOf(parts, func(part *Queue) error {
+		of, err := part.explain(ctx, "", payload)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			e.add(of)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
-// ExplainKey is Explain for a key. Of failed tasks it searches the newest 1,000.
+// ExplainKey is Explain for a key. It searches the newest 1,000 failed tasks.
 func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error) {
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("explain", err)
 	}
-	return q.explain(ctx, store.EntryOf(key), nil)
+	part, err := q.whole(ctx)
+	if err == nil {
+		part, err = part.ofKey(ctx, key)
+	}
+	if err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	return part.explain(ctx, store.EntryOf(key), nil)
+}
+
+// ExplainHeader is Explain for up to ten tasks with a header. It searches up to 10,000 added tasks,
+// 10,000 of the schedule, 10,000 that run, and the newest 1,000 failed tasks. TaskCopy.Key tells
+// them apart.
+func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*Explanation, error) {
+	e := &Explanation{Queue: q.name, NoSuchQueue: true, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
+	if name == "" {
+		return nil, q.wrap("explain", fmt.Errorf("%w: the name of the header is empty", ErrInvalid))
+	}
+	all, err := q.whole(ctx)
+	if err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	parts, err := all.known(ctx, false)
+	if err != nil {
+		return nil, q.wrap("explain", err)
+	}
+	for _, part := range parts {
+		if err := part.explainHeader(ctx, e, name, value); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// explainHeader adds what is found on a part.
+func (q *Queue) explainHeader(ctx context.Context, e *Explanation, name, value string) error {
+	if q.bad != nil {
+		return q.wrap("explain", q.bad)
+	}
+	found, more, err := q.question("", nil).ByHeader(ctx, name, value)
+	if err != nil {
+		return q.wrap("explain", err)
+	}
+	if more {
+		waits, err := store.Len(ctx, q.peer.reads, q.keys)
+		if err != nil {
+			return q.wrap("explain", err)
+		}
+		e.NotSearched += max(waits-doctor.WalkDepth, 0)
+	}
+	if len(found) == 0 {
+		found = append(found, "") // for what there is to tell of the queue
+	}
+	for _, key := range found {
+		of, err := q.explain(ctx, store.EntryOf(key), nil)
+		if err != nil {
+			return err
+		}
+		e.add(of)
+	}
+	return nil
+}
+
+// add merges what was found on a part.
+func (e *Explanation) add(part *Explanation) {
+	if part.At.After(e.At) {
+		e.At = part.At
+	}
+	e.NoSuchQueue, e.Paused = e.NoSuchQueue && part.NoSuchQueue, e.Paused || part.Paused
+	e.Workers, e.IdleWorkers = max(e.Workers, part.Workers), max(e.IdleWorkers, part.IdleWorkers)
+	e.NotSearched += part.NotSearched
+	e.Copies = append(e.Copies, part.Copies...)
+}
+
+func (q *Queue) question(entry string, payload []byte) doctor.Question {
+	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.in, Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
 }
 
 func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Explanation, error) {
 	if q.bad != nil {
 		return nil, q.wrap("explain", q.bad)
 	}
-	question := doctor.Question{Runner: q.peer.calls, Space: q.peer.space, Queue: q.name, Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
-	of, err := question.Explain(ctx)
+	of, err := q.question(entry, payload).Explain(ctx)
 	if err != nil {
 		return nil, q.wrap("explain", err)
 	}
 	e := &Explanation{Queue: q.name, At: time.UnixMilli(of.Now), NoSuchQueue: of.NoSuchQueue, Paused: of.Paused, Workers: of.Workers,
 		IdleWorkers: of.IdleWorkers, NotSearched: of.NotSearched, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
 	for _, c := range of.Copies {
-		t := TaskCopy{State: CopyState(c.State), Before: c.Before, DueAt: c.DueAt, Retries: c.Retries, Crashes: c.Crashes,
+		t := TaskCopy{State: CopyState(c.State), Key: c.Key, EnqueuedAt: moment(c.Since), Before: c.Before, DueAt: c.DueAt, Retries: c.Retries, Crashes: c.Crashes,
 			AttemptID: c.Attempt, Token: c.Token, StartedAt: c.StartedAt, WorkerID: c.Worker, WorkerName: c.WorkerName, Host: c.Host, PID: c.PID,
 			EvictAt: c.EvictAt, Kind: FailureKind(c.Kind), Error: c.Error, FailedAt: c.FailedAt}
 		for _, why := range c.Reasons {

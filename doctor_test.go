@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +58,7 @@ var damages = []damage{
 	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
 	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
 	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
-	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale-lock", severity: worqr.SeverityNotice, heals: true},
+	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale", severity: worqr.SeverityNotice, heals: true},
 	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: worqr.SeverityError, heals: true},
 	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: worqr.SeverityError, heals: true},
 	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
@@ -192,7 +191,7 @@ func TestCheckAfterStall(t *testing.T) {
 	}
 	doctor := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
 	for range 3 {
-		server.Signal(t, syscall.SIGSTOP)
+		server.Pause(t)
 		time.Sleep(2 * lease) // all leases are to lapse meanwhile
 		type result struct {
 			*worqr.CheckReport
@@ -203,7 +202,7 @@ func TestCheckAfterStall(t *testing.T) {
 			report, err := doctor.Repair(context.Background(), nil)
 			done <- result{report, err}
 		}()
-		server.Signal(t, syscall.SIGCONT)
+		server.Resume(t)
 		r := receive(t, done, 1)[0]
 		is.NoErr(r.err)
 		for _, f := range ills(r.CheckReport) {
@@ -372,11 +371,7 @@ func TestExplainSuspect(t *testing.T) {
 
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, finish := make(chan string, 2), make(chan struct{})
-	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		<-finish
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 2, MaxCrashes: 2})
+	p.Queue("q").Handle(holding(starts, finish), &worqr.HandleOptions{Concurrency: 2, MaxCrashes: 2})
 	run(t, p)
 	is.Equal(receive(t, starts, 1), []string{"a"})
 	var e *worqr.Explanation
@@ -415,10 +410,8 @@ func TestExplainKey(t *testing.T) {
 	is.Equal(told(sure(q.Explain(t.Context(), []byte(canary)))(t)), []string{"blocked blocked", "running"})
 	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
 	explain("scheduled busy", "failed failed")
-	_, err := q.ExplainKey(t.Context(), "")
-	is.True(errors.Is(err, worqr.ErrInvalid))
-	_, err = peer.Queue("").Explain(t.Context(), nil)
-	is.True(errors.Is(err, worqr.ErrBadName))
+	is.True(errors.Is(failure(q.ExplainKey(t.Context(), "")), worqr.ErrInvalid))
+	is.True(errors.Is(failure(peer.Queue("").Explain(t.Context(), nil)), worqr.ErrBadName))
 }
 
 // Ten copies are enough, and so is the front of a long list.

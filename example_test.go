@@ -20,6 +20,7 @@ import (
 
 // examplePeer returns a peer of a fleet; peers with the same options are one.
 func examplePeer(opts *worqr.Options) *worqr.Peer {
+	opts.TLSConfig = redistest.TLS(redistest.URL())
 	return value(worqr.Open(redistest.URL(), opts))
 }
 
@@ -84,7 +85,7 @@ func ExampleHandleOptions() {
 	}, &worqr.HandleOptions{
 		Timeout:    time.Minute, // of each attempt
 		MaxRetries: 5,
-		Backoff:    func(retry int) time.Duration { return time.Duration(retry) * 50 * time.Millisecond },
+		Backoff:    func(t *worqr.Task, _ error) time.Duration { return time.Duration(t.Retries+1) * 50 * time.Millisecond },
 	})
 
 	noError(emails.Enqueue(ctx, []byte("hello")))
@@ -403,7 +404,7 @@ func ExamplePeer_Repair() {
 	fleet.Lease = 200 * time.Millisecond // doubts last as long
 	peer := examplePeer(fleet)
 	defer peer.Close()
-	conn := value(redis.DialURL(redistest.URL()))
+	conn := value(redistest.DialURL(redistest.URL()))
 	defer conn.Close()
 	value(conn.Do("LPUSH", fleet.Prefix+":process:{photos}:018f", "cat"))
 
@@ -459,7 +460,7 @@ func ExampleNew() {
 	defer cancel()
 	pool := &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialURLContext(ctx, redistest.URL())
+			return redis.DialURLContext(ctx, redistest.SingleURL())
 		},
 	}
 	defer pool.Close()

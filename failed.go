@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -12,47 +13,61 @@ import (
 
 // A FailedTask is a task in the failed queue.
 type FailedTask struct {
-	ID       string // for RequeueFailed and DeleteFailed
+	ID       string
 	Payload  []byte
 	Key      string // "" if it had none
 	Kind     FailureKind
-	Error    string    // the text of the last error, at most 4,096 bytes
+	Error    string    // of the last attempt, at most 4,096 bytes
 	Retries  int       // attempts that failed before the last
 	Crashes  int       // workers that died holding it
-	WorkerID string    // that ran it last; for FailureCrashed, the one that moved it to the failed queue
-	FailedAt time.Time // by the clock of Redis
+	WorkerID string    // that ran it last; for FailureCrashed, that moved it here
+	FailedAt time.Time // by Redis's clock
+
+	Headers    map[string]string
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 }
 
 func failure(g *store.Grave) *FailedTask {
+	c := store.CardOf(g.From, g.Card)
 	return &FailedTask{
 		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
 		Kind: FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
-		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At),
+		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At), Headers: c.Headers, EnqueuedAt: moment(c.Since),
 	}
 }
 
-// failed is the failed queue of q: a queue of the same kind, with keys of its
-// own. No name contains a space, so it is told from every other.
+// failed returns the failed queue of q: a queue of the same kind, with its own keys. Names contain
+// no spaces, so its id differs from every other.
 func (q *Queue) failed() *Queue {
-	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
+	f := &Queue{peer: q.peer, name: q.name, in: q.in, id: q.in + " (failed)", keys: q.keys.Failed(), bad: q.bad}
+	if q.spread != nil {
+		f.spread = &spread{rest: q.spread.rest.failed()}
+		for _, part := range q.spread.parts {
+			f.spread.parts = append(f.spread.parts, part.failed())
+		}
+	}
+	return f
 }
 
-// Failed yields the failed tasks, newest first, without those that OnFailed works on. Tasks
+// Failed yields the failed tasks, newest first, without those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
-	return listed(store.FailedTasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
+	rows := rowsOf(ctx, q, store.FailedTasks, sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
+	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
-// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under
-// their key, with their counts at zero, and returns their number. With no ids it does
-// nothing. Tasks whose key already has a waiting task stay, and so do those that OnFailed
-// works on. When it fails, call it again.
+// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their
+// key, with their counts at zero, and returns their number. Tasks that OnFailed is handling
+// stay, and so do those whose key has a waiting task. If it fails, call it again.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("requeue failed tasks", err)
 	}
-	n, err := store.RequeueFailed(ctx, q.peer.calls, q.keys, ids)
-	q.requeued(ctx, n)
+	n, err := q.sum(ctx, func(part *Queue) (int, error) {
+		n, err := store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)
+		part.requeued(ctx, n)
+		return n, err
+	})
 	return n, q.wrap("requeue failed tasks", err)
 }
 
@@ -61,18 +76,21 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("requeue all failed tasks", q.bad)
 	}
-	n, err := store.RequeueAllFailed(ctx, q.peer.calls, q.keys)
-	q.requeued(ctx, n)
+	n, err := q.sum(ctx, func(part *Queue) (int, error) {
+		n, err := store.RequeueAllFailed(ctx, q.peer.calls, part.keys)
+		part.requeued(ctx, n)
+		return n, err
+	})
 	return n, q.wrap("requeue all failed tasks", err)
 }
 
 // DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
-// and returns their number. With no ids it does nothing. When it fails, call it again.
+// and returns their number. If it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("delete failed tasks", err)
 	}
-	n, err := store.DeleteFailed(ctx, q.peer.calls, q.keys, ids)
+	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteFailed(ctx, q.peer.calls, part.keys, ids) })
 	return n, q.wrap("delete failed tasks", err)
 }
 
@@ -81,7 +99,7 @@ func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("delete all failed tasks", q.bad)
 	}
-	n, err := store.DeleteAllFailed(ctx, q.peer.calls, q.keys)
+	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteAllFailed(ctx, q.peer.calls, part.keys) })
 	return n, q.wrap("delete all failed tasks", err)
 }
 
@@ -93,17 +111,15 @@ func (q *Queue) checkIDs(ids []string) error {
 	return q.bad
 }
 
-// requeued lists the queue if something went back to it.
+// requeued adds the queue to the list of queues if a task returned to it.
 func (q *Queue) requeued(ctx context.Context, n int) {
 	if n > 0 {
 		q.peer.producer.List(ctx, q.target())
 	}
 }
 
-// Format implements fmt.Formatter.
 func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
 
-// LogValue implements slog.LogValuer.
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),

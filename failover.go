@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// FailWorker evicts a worker, alive or not, returns its tasks to the front of their queues,
-// and returns their number. A living worker stops what it runs and comes back under another
-// id. The error names each queue that couldn't be visited.
+// FailWorker evicts a worker, alive or not, returns its tasks to the front of their queues, and
+// reports how many. A live worker stops its tasks and comes back under a new id. The error names
+// each queue where this failed.
 func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
 	if worker == "" {
 		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrInvalid))
@@ -16,9 +16,8 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns
-// their ids. Running peers do this with every heartbeat; Sweep is for fleets without a
-// running peer. The error names each queue that couldn't be visited.
+// Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns their
+// ids. Running peers do this with every heartbeat. It fails as FailWorker does.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

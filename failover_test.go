@@ -12,72 +12,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Exclusive handlers are stopped before anybody else may start their task,
-// whether Redis can be reached or not; others go on.
-func TestExclusive(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	told := &journal{}
-	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p", Logger: told.Logger()})
-	type end struct {
-		queue string
-		cause error
-		at    time.Time
-	}
-	started, ends := make(chan string, 10), make(chan end, 10)
-	handler := func(ctx context.Context, t *worqr.Task) error {
-		started <- t.Queue
-		<-ctx.Done()
-		ends <- end{t.Queue, context.Cause(ctx), time.Now()}
-		return ctx.Err()
-	}
-	p.Queue("exclusive").Handle(handler, &worqr.HandleOptions{Exclusive: true})
-	p.Queue("other").Handle(handler, nil)
-	stop := run(t, p)
-	enqueue(t, p.Queue("exclusive"), "a")
-	enqueue(t, p.Queue("other"), "a")
-	receive(t, started, 2)
-
-	other := openAt(t, server.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
-	taken := make(chan time.Time, 1)
-	other.Queue("exclusive").Handle(func(context.Context, *worqr.Task) error {
-		taken <- time.Now()
-		return nil
-	}, nil)
-	run(t, other)
-	link.Deafen(true) // the first one hears nothing any more
-	e := receive(t, ends, 1)[0]
-	is.Equal(e.queue, "exclusive")
-	is.Equal(e.cause, worqr.ErrLeaseExpired)
-	is.True(e.at.Before(receive(t, taken, 1)[0]))
-	is.Equal(len(ends), 0)
-	link.Deafen(false)
-	link.Cut()
-	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
-	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
-		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
-	})
-	id := p.WorkerID()
-	stop()
-	is.Equal(len(told.Lines(`msg="worqr: stopped" worker=`+id)), 1)
-	is.True(strings.Contains(told.Lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
-}
-
-// A worker that never lapses is failed by hand only.
-func TestNegativeLease(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
-	q := working(t, p, "q")
-	enqueue(t, q, "a")
-	sure(q.StartTask(t.Context()))(t)
-	c := redistest.Conn(t)
-	is.True(sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t) > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
-	is.Equal(len(sure(open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context()))(t)), 0)
-	is.Equal(sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID()))(t), 1)
-}
-
 // Two peers on one queue: failing one leaves the other's tasks alone.
 func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is := parallel(t)
@@ -122,4 +56,72 @@ func TestReturnInChunks(t *testing.T) {
 	sure(q.StartTasks(t.Context(), 1000))(t)
 	is.Equal(sure(b.FailWorker(t.Context(), a.WorkerID()))(t), 1000)
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
+}
+
+// A worker that comes back leaves everything under its old id, also what a round brings
+// meanwhile.
+func TestComesBackWhileRoundsFlow(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	g := newGate(func(line string) bool { return strings.Contains(line, "coming back under a new id") })
+	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
+	p.BeforeLog(g.Before)
+	starts, causes := held(t, p, "b", nil)
+	before := p.WorkerID()
+	working(t, p, "a")
+	idle(t, p.Queue("b"), 1)
+	c := redistest.Conn(t)
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // as good as failed, there
+	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // learns of it
+	receiveClosed(t, g.Halted)
+	enqueue(t, p.Queue("b"), "x")
+	receive(t, starts, 1) // under the old id
+	close(g.Open)
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrEvicted})
+	receive(t, starts, 1) // under the new one
+	is.Equal(sure(redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1)))(t), []string{p.WorkerID()})
+	is.True(p.WorkerID() != before)
+}
+
+// A worker is failed between a round that starts a task and its answer: its
+// handler does not start, and the task runs once, for the worker that takes over.
+func TestAnswerAfterTheEnd(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	failing := make(chan struct{}, 100)
+	at := newGate(func(line string) bool {
+		if strings.HasPrefix(line, "worqr: cannot start or finish tasks") {
+			failing <- struct{}{}
+		}
+		return strings.HasPrefix(line, "worqr: the problem is over") && strings.Contains(line, "cannot start or finish tasks") // answered, not taken in
+	})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	p.BeforeLog(at.Before)
+	type start struct {
+		payload string
+		crashes int
+	}
+	starts := make(chan start, 10)
+	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- start{string(t.Payload), t.Crashes}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1}) // the slot is taken as long as the answer is
+	stop := run(t, p)
+	other, q := openQueue(t, worqr.Options{Prefix: prefix})
+	idle(t, q, 1)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", "no number")
+	put(t, q, "key", "a", nil)
+	receive(t, failing, 1)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 1)
+	<-at.Halted
+	old := p.WorkerID()
+	failWorker(t, other, old, 1)
+	eventually(t, "it is back", func() bool { return p.WorkerID() != old && stats(t, q).Workers == 1 })
+	close(at.Open)
+	is.Equal(receive(t, starts, 1), []start{{"a", 1}})
+	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	stop()
+	is.Equal(len(starts), 0)
+	is.Equal(p.Stats().Started, int64(1))
+	nothingLeft(t, prefix, "q")
 }

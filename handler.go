@@ -20,73 +20,63 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Handler works on one task. What it returns decides what happens to the task:
+// A Handler works on one task. What it returns decides:
 //
 //	nil                  finished
 //	an error             retried after Backoff; after MaxRetries, failed
 //	RetryAfter(err, d)   retried after d; after MaxRetries, failed
+//	Later(d)             started again after d; not a retry
 //	Permanent(err)       failed
 //	Malformed(err)       failed: its payload can't be decoded
 //	a panic              see OnPanic; the peer survives
 //
-// A failed task moves to the failed queue. The context ends when the handler should stop,
-// and context.Cause says why:
+// A failed task moves to the failed queue. The context ends when the handler should stop, and
+// context.Cause says why: ErrCanceled, ErrTimeout, ErrEvicted, ErrLeaseExpired, or, when
+// Options.Drain is over, ErrShutdown. Even then, returning nil finishes the task. If a handler
+// doesn't return within Grace, its task ends as if it had returned the cause, and another task
+// gets its slot.
 //
-//	ErrCanceled       the task was canceled and won't run again
-//	ErrTimeout        the attempt exceeded Timeout; the task is retried
-//	ErrEvicted        this peer was evicted; another may be running the task
-//	ErrLeaseExpired   Redis didn't answer in time; another may run the task
-//	ErrShutdown       Options.Drain is over; the task returns to the front
-//
-// Even then, returning nil finishes the task. A handler that doesn't return within Grace is
-// disowned: its task ends as if it had returned the cause, and another task gets its slot.
-//
-// Handlers must be idempotent: a task may have run before, partly or completely. If that
-// matters in another system, pass it t.Token and have it refuse lower tokens.
+// Handlers must be idempotent: a task may have run before, partly or completely. Other systems
+// can refuse late writes if you pass them t.Token.
 type Handler func(ctx context.Context, t *Task) error
 
-// HandleOptions configure a handler. A zero field has its default. They apply when a task
-// starts or ends. docs/options.md says more.
+// HandleOptions configure a handler. A zero field means the default. docs/options.md says more.
 type HandleOptions struct {
-	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low
-	// for handlers that mostly wait.
+	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low for
+	// handlers that mostly wait.
 	Concurrency int
-	// Timeout is how long an attempt may take before its context ends with ErrTimeout; 0 is
-	// no limit.
+	// Timeout ends an attempt's context with ErrTimeout; 0 is no limit.
 	Timeout time.Duration
-	// Grace is how long a handler may go on after its context has ended; 0 is 10 s.
+	// Grace is how long a handler may go on after its context ends; 0 is 10 s.
 	Grace time.Duration
-	// MaxRetries is how often a failed task is retried before it goes to the failed queue;
-	// 0 is 10, negative is no retries.
+	// MaxRetries is how often a task is retried before it fails for good; 0 is 10, negative
+	// none.
 	MaxRetries int
-	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3,
-	// negative is no limit.
+	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3, negative
+	// any number.
 	MaxCrashes int
-	// Backoff returns the delay before a retry, which counts from 1. Nil is 2 s, doubling to
-	// 5 min, ±25 %. It must be safe for concurrent use.
-	Backoff func(retry int) time.Duration
+	// Backoff returns the delay before t is retried after err; t.Retries retries came before.
+	// Nil is 2 s, doubling to 5 min, ±25 %. It must be safe for concurrent use, and must not
+	// change t.Payload, which a handler that ignores its context may still use.
+	Backoff func(t *Task, err error) time.Duration
 	// Exclusive ends the context before another peer can start the task. Without it, handlers
 	// keep running while Redis is down.
 	Exclusive bool
-	// OnPanic decides what happens to a task whose handler panics.
+	// OnPanic is RetryOnPanic or FailOnPanic.
 	OnPanic PanicPolicy
-	// KeepFailed is how many failed tasks the queue keeps; 0 is 1,000. The oldest are dropped,
-	// counted and logged.
+	// KeepFailed is how many failed tasks the queue keeps, newest first; 0 is 1,000.
 	KeepFailed int
-	// OnFailed, if set, handles the tasks of the failed queue. A task it finishes is
-	// removed; if it returns an error, the task is retried.
+	// OnFailed, if set, handles failed tasks: those it finishes are removed, others retried.
 	OnFailed Handler
-	// OnFailedOptions are the options of OnFailed. There, Concurrency 0 is 1, MaxRetries 0 is
-	// 100, and Backoff nil is 10 s, doubling to 15 min.
+	// OnFailedOptions are its options. Its defaults are Concurrency 1, MaxRetries 100, and
+	// Backoff 10 s, doubling to 15 min.
 	OnFailedOptions *HandleOptions
-	// Priority orders the peer's queues when they compete for Options.Capacity: higher goes
-	// first. Every eighth task comes from the queue that has waited longest.
+	// Priority orders queues that compete for Options.Capacity: higher goes first.
 	Priority int
 	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
 	Weight int
-	// Prefetch is how many tasks a peer may hold beyond those that run. 0 adapts to the
-	// pace of the handlers and the round trip; negative is none. Set a positive number only
-	// if all tasks are short.
+	// Prefetch is how many tasks a peer may hold beyond those that run; 0 adapts to the
+	// handlers' pace, negative is none.
 	Prefetch int
 }
 
@@ -100,7 +90,7 @@ const (
 	maxPrefetch       = 100_000
 )
 
-// withDefaults fills in what was left open.
+// withDefaults replaces zero fields with their defaults.
 func (o *HandleOptions) withDefaults() HandleOptions {
 	var c HandleOptions
 	if o != nil {
@@ -113,18 +103,20 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
 	c.Weight = cmp.Or(c.Weight, 1)
 	if c.Backoff == nil {
-		c.Backoff = engine.DefaultBackoff
+		c.Backoff = func(t *Task, _ error) time.Duration { return engine.DefaultBackoff(t.Retries) }
 	}
 	return c
 }
 
-// forEngine are the options as the engine has them. Followed tells whether OnFailed works on
-// what fails.
-func (o *HandleOptions) forEngine(followed bool) engine.Options {
+// forEngine converts the options of a queue's handler for the engine. If followed, OnFailed
+// handles the failed tasks.
+func (o *HandleOptions) forEngine(q *Queue, followed bool) engine.Options {
+	parts, backoff := len(q.all()), o.Backoff
 	return engine.Options{
 		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
-		Keep: o.KeepFailed, Backoff: o.Backoff, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
+		Keep: (o.KeepFailed + parts - 1) / parts, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
 		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
+		Backoff: func(a *engine.Attempt, err error) time.Duration { return backoff(taskOf(q.name, a), err) },
 	}
 }
 
@@ -176,12 +168,45 @@ func (o *HandleOptions) check(capacity int) error {
 	return nil
 }
 
-// Handle registers h as the queue's handler. Call it before Run, once for each queue. It
-// panics if h is nil, an option isn't valid, the queue has a handler, or Run or StartWork was
-// called.
+// Use adds functions that wrap handlers, with what they do before and after each task; the first one
+// is outermost. They wrap what Handle is given later, OnFailed too. It panics if a queue has a
+// handler already.
+func (p *Peer) Use(wraps ...func(Handler) Handler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case slices.ContainsFunc(wraps, func(w func(Handler) Handler) bool { return w == nil }):
+		panic("worqr: Use of nil")
+	case len(p.services) > 0:
+		panic("worqr: Use after Handle")
+	}
+	p.wraps = append(p.wraps, wraps...)
+}
+
+// wrap applies what Use was given.
+func (q *Queue) wrapped(h Handler) Handler {
+	q.peer.mu.Lock()
+	wraps := slices.Clone(q.peer.wraps)
+	q.peer.mu.Unlock()
+	for _, w := range slices.Backward(wraps) {
+		if h = w(h); h == nil {
+			panic(fmt.Sprintf("worqr: the handler of %q is nil: a function given to Use returned nil", q.name))
+		}
+	}
+	return h
+}
+
+// Handle registers h as the queue's only handler. While Run is running, the peer begins to serve
+// the queue; otherwise once Run is called. It panics if the queue has a handler, if the peer serves
+// it by StartWork, if h is nil, or if a name or an option isn't valid.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
-	p := q.peer
-	err := opts.check(p.capacity.Total())
+	q.check(h, opts)
+	q.serve(h, opts.withDefaults(), nil)
+}
+
+// check panics if the arguments of Handle aren't valid.
+func (q *Queue) check(h Handler, opts *HandleOptions) {
+	err := opts.check(q.peer.capacity.Total())
 	switch {
 	case h == nil:
 		panic(fmt.Sprintf("worqr: the handler of %q is nil", q.name))
@@ -190,50 +215,50 @@ func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	case opts != nil && opts.OnFailedOptions != nil && opts.OnFailed == nil:
 		panic(fmt.Sprintf("worqr: options for the handler of %q: OnFailedOptions is set without OnFailed", q.name))
 	}
-	o := opts.withDefaults()
+}
 
-	wanted := p.fleet.Wants(q.id)
+// serve registers a handler. Its tasks are gathered into batches, unless these are nil.
+func (q *Queue) serve(h Handler, o HandleOptions, b *batches) {
+	p := q.peer
+	main := q.handled(q.wrapped(h), o.forEngine(q, o.OnFailed != nil))
+	main.batches = b
+	added := []*service{main}
+	if o.OnFailed != nil {
+		of, f := o.forFailed(), q.failed()
+		added = append(added, f.handled(q.wrapped(o.OnFailed), of.forEngine(f, false)))
+	}
+
+	wanted := slices.ContainsFunc(q.all(), func(part *Queue) bool { return p.fleet.Wants(part.id) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case wanted:
-		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
-	case p.ran:
-		panic(fmt.Sprintf("worqr: Handle for %q after Run", q.name))
 	case p.services[q.id] != nil:
 		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
+	case wanted && p.leaving[q.id] == nil:
+		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
+	case p.ran && q.bad != nil: // else Run says so
+		panic(fmt.Sprintf("worqr: Handle for %.*q: %v", store.MaxName, q.name, q.bad))
 	}
-	p.services[q.id] = q.handled(h, o.forEngine(o.OnFailed != nil))
-	if o.OnFailed != nil {
-		of, f := o.forFailed(), q.failed()
-		p.services[f.id] = f.handled(o.OnFailed, of.forEngine(false))
+	for _, s := range added {
+		p.services[s.queue.id] = s
+		if p.base != nil {
+			s.setBase(p.base)
+		}
 	}
+	p.changedLocked()
 }
 
-// A service is a queue with a handler.
-type service struct {
-	queue *Queue
-	*engine.Queue
-}
-
-func (q *Queue) handled(h Handler, o engine.Options) *service {
-	s := &service{q, q.served()}
-	s.Serve(func(ctx context.Context, a *engine.Attempt) ([]byte, error) {
-		t := taskOf(q.name, a)
-		err := h(ctx, t)
-		return t.Result, err
-	}, o)
-	return s
-}
-
-// SetOptions replaces all options of a handled queue. What runs keeps its Timeout and Grace.
-// OnFailed must be nil, and Exclusive can't change. It doesn't block.
+// SetOptions replaces all options of a handled queue. Running attempts keep their Timeout and
+// Grace. OnFailed must be nil, and Exclusive can't change.
 func (q *Queue) SetOptions(opts *HandleOptions) error {
 	p := q.peer
 	p.mu.Lock()
 	s, f := p.services[q.id], p.services[q.failed().id]
 	p.mu.Unlock()
 	o := opts.withDefaults()
+	if s != nil && s.batches != nil {
+		o = s.batches.options(opts)
+	}
 	of := o.forFailed()
 	err := opts.check(p.capacity.Total())
 	switch {
@@ -242,6 +267,8 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 		err = errors.New("the queue has no handler")
 	case o.OnFailed != nil:
 		err = errors.New("OnFailed can't be changed; leave it nil")
+	case s.batches != nil && o.Timeout != 0 && o.Timeout <= s.batches.wait:
+		err = fmt.Errorf("the Timeout %v isn't above BatchOptions.Wait, %v, which is part of it", o.Timeout, s.batches.wait)
 	case f == nil && o.OnFailedOptions != nil:
 		err = errors.New("OnFailedOptions is set without OnFailed")
 	case o.Exclusive != s.Options().Exclusive, f != nil && of.Exclusive != f.Options().Exclusive:
@@ -253,22 +280,25 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	if err != nil {
 		return q.wrap("set options", err)
 	}
-	s.SetOptions(o.forEngine(f != nil))
+	s.SetOptions(o.forEngine(s.queue, f != nil))
+	if b := s.batches; b != nil {
+		b.use(o)
+	}
 	if f != nil {
-		f.SetOptions(of.forEngine(false))
+		f.SetOptions(of.forEngine(f.queue, false))
 	}
 	return nil
 }
 
-// SetCapacity changes Options.Capacity; 0 is no limit. What runs isn't touched. It doesn't
-// block, and fails with ErrInvalid if units is negative.
+// SetCapacity changes Options.Capacity for tasks that start later. It fails with ErrInvalid if
+// units is negative.
 func (p *Peer) SetCapacity(units int) error {
 	if units < 0 {
 		return wrap("set capacity", fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, units))
 	}
 	p.capacity.SetTotal(units)
 	p.capacity.Pass()
-	if units > 0 { // what is shared is not hoarded
+	if units > 0 { // with a capacity, nothing is prefetched
 		p.mu.Lock()
 		services := slices.Collect(maps.Values(p.services))
 		p.mu.Unlock()
@@ -279,50 +309,13 @@ func (p *Peer) SetCapacity(units int) error {
 	return nil
 }
 
-// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit
-// counts as an error.
-type PanicPolicy int
-
-const (
-	// RetryOnPanic treats a panic as an error.
-	RetryOnPanic PanicPolicy = iota
-	// FailOnPanic treats a panic as a Permanent error.
-	FailOnPanic
-)
-
-// A FailureKind says why a task is in the failed queue.
-type FailureKind string
-
-// The kinds of failure.
-const (
-	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
-	FailureError FailureKind = FailureKind(store.Failed)
-	// FailureMalformed: its payload can't be decoded.
-	FailureMalformed FailureKind = FailureKind(store.Malformed)
-	// FailureCrashed: too many workers died holding it.
-	FailureCrashed FailureKind = FailureKind(store.Crashed)
-)
-
-// Permanent makes a handler's error final: the task goes to the failed queue. It returns nil
-// if err is nil. If Permanent, Malformed and RetryAfter are nested, the outermost decides.
-func Permanent(err error) error { return engine.Permanent(err) }
-
-// Malformed is like Permanent, for a payload that can't be decoded: the failed task has the
-// kind FailureMalformed. It returns nil if err is nil.
-func Malformed(err error) error { return engine.Malformed(err) }
-
-// RetryAfter wraps a handler's error so that the task is retried after d, not
-// after Backoff's delay; at once if d is negative. MaxRetries still applies. It returns nil
-// if err is nil.
-func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
-
-// failedBackoff is that of OnFailed: 10 s, doubling to 15 min.
-func failedBackoff(retry int) time.Duration {
-	return engine.Doubling(retry, 10*time.Second, 15*time.Minute)
+// failedBackoff is the default Backoff of OnFailed: 10 s, doubling to 15 min.
+func failedBackoff(t *Task, _ error) time.Duration {
+	return engine.Doubling(t.Retries, 10*time.Second, 15*time.Minute)
 }
 
-// JSON returns a Handler that decodes the payload as json.Unmarshal does. If that fails, or
-// more follows the value, the error is Malformed and h isn't called. It panics if h is nil.
+// JSON returns a Handler that decodes the payload with json.Unmarshal. If that fails, the error
+// is Malformed and h isn't called. It panics if h is nil.
 func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	if h == nil {
 		panic("worqr: JSON needs a handler")
@@ -336,9 +329,32 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	}
 }
 
-// undecodable says why size bytes did not become a value of the type. Errors of
-// encoding/json quote characters, numbers, keys and fields, and those of
-// UnmarshalJSON methods may quote anything. So none of their text is used.
+// Mux returns a Handler that passes each task on to the handler of its type: the value of its header
+// "type", "" without one. A task of a type that isn't there is retried, since a newer peer may know
+// it; the error names the type. Mux copies the map. It panics if a handler in it is nil.
+func Mux(handlers map[string]Handler) Handler {
+	handlers = maps.Clone(handlers)
+	for typ, h := range handlers {
+		if h == nil {
+			panic(fmt.Sprintf("worqr: the handler of type %q is nil", typ))
+		}
+	}
+	return func(ctx context.Context, t *Task) error {
+		typ, typed := t.Headers["type"]
+		switch h := handlers[typ]; {
+		case h != nil:
+			return h(ctx, t)
+		case !typed:
+			return errors.New("worqr: the task has no header \"type\"; Mux needs it, or a handler of type \"\"")
+		default:
+			return fmt.Errorf("worqr: Mux has no handler of type %.100q", typ)
+		}
+	}
+}
+
+// undecodable says why size bytes couldn't be decoded. Errors of encoding/json quote characters,
+// numbers, keys and fields, and those of UnmarshalJSON methods may quote anything. So none of their
+// text is used.
 func undecodable(err error, into reflect.Type, size int) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("not JSON, at byte %d of %d", e.Offset, size)
@@ -357,15 +373,15 @@ func undecodable(err error, into reflect.Type, size int) error {
 	return fmt.Errorf("not a %v: UnmarshalJSON failed with a %T", into, err)
 }
 
-// kinds are those of JSON.
+// kinds are the kinds of JSON values.
 var kinds = []string{"string", "number", "bool", "array", "object", "null"}
 
-// fieldOf is the path to a field, through what is embedded, as far as the type knows
-// it. What follows may be of the payload, as the keys of maps are.
+// fieldOf returns the path to a field, through embedded structs, as far as it consists of names in
+// the type. The rest may come from the payload, as map keys do.
 func fieldOf(in reflect.Type, path string) string {
 	var known []string
 	for name := range strings.SplitSeq(path, ".") {
-		seen := map[reflect.Type]bool{} // a type may hold nothing but itself: type tree []tree
+		seen := map[reflect.Type]bool{} // a type may contain only itself: type tree []tree
 		for (in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map) && !seen[in] {
 			seen[in] = true
 			in = in.Elem()
@@ -386,8 +402,8 @@ func fieldOf(in reflect.Type, path string) string {
 	return strings.Join(known, ".")
 }
 
-// EnqueueJSON encodes the values as json.Marshal does and enqueues them: all, or none if it
-// fails. It fails as Enqueue does, and with ErrInvalid if a value can't be encoded.
+// EnqueueJSON encodes the values with json.Marshal and enqueues them all, or none if it fails. It
+// fails like Enqueue, and with ErrInvalid if a value can't be encoded.
 func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	payloads := make([][]byte, len(vs))
 	for i, v := range vs {
@@ -415,21 +431,17 @@ func unencodable(err error) string {
 const exitBroken = 65 // EX_DATAERR of sysexits.h
 
 // Command returns a Handler that runs a program for each task, without a shell. The program
-// reads the payload from standard input; its standard output, up to 1 MiB, becomes
-// t.Result. Exit status 0 finishes the task, 65 is a Malformed error, and any other is an
-// error that matches *exec.ExitError. When ctx ends, its whole process group is killed.
-//
-// The environment has PATH, HOME and the like, and WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN,
-// WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES. It has none of the peer's other variables,
-// which may hold secrets. docs/options.md has the details.
+// reads the payload from standard input; its standard output, up to 1 MiB, becomes t.Result.
+// Exit status 0 finishes the task, 65 is a Malformed error, and any other matches
+// *exec.ExitError. When ctx ends, its process group is killed. docs/options.md lists its
+// environment, which has few of the peer's variables.
 func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }
 
 // CommandOptions configure CommandWith.
 type CommandOptions struct {
-	// Env adds to the program's environment: NAME passes on the peer's variable, if it's set
-	// when the program starts; NAME=value sets one.
+	// Env adds to the program's environment: NAME=value, or NAME for the peer's own variable.
 	Env []string
 }
 
@@ -451,8 +463,8 @@ func CommandWith(o CommandOptions, name string, args ...string) Handler {
 	}
 }
 
-// environment is that of a program which handles the task. Whatever it is given besides,
-// nothing in it is of another task.
+// environment returns the environment of a program that handles the task. Whatever the options add,
+// it never has another task's variables.
 func environment(t *Task, more []string) []string {
 	return program.Environment(more, [][2]string{
 		{"WORQR_QUEUE", t.Queue},

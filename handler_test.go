@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,48 +17,20 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Whatever a handler does instead of returning nil, its task is tried again
-// later, without holding up the next, and the peer goes on.
-func TestHandlerFails(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]func() error{
-		"error":      func() error { return errors.New("no") },
-		"panic":      func() error { panic("no") },
-		"panic nil":  func() error { panic(nil) },
-		"Goexit":     func() error { runtime.Goexit(); return nil },
-		"own finish": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			p, q := openQueue(t, worqr.Options{Prefix: prefix})
-			got := make(chan string, 10)
-			first := true
-			q.Handle(func(ctx context.Context, t *worqr.Task) error {
-				got <- string(t.Payload)
-				if string(t.Payload) == "a" && first {
-					first = false // one at a time
-					if fail == nil {
-						_ = t.Finish(ctx)
-						return errors.New("after it finished")
-					}
-					return fail()
-				}
-				return nil
-			}, &worqr.HandleOptions{Concurrency: 1}) // the default backoff
-			enqueue(t, q, "a", "b")
-			stop := run(t, p)
-			if fail == nil {
-				is.Equal(receive(t, got, 2), []string{"a", "b"})
-			} else {
-				is.Equal(receive(t, got, 3), []string{"a", "b", "a"})
-			}
-			stop()
-			is.Equal(p.Stats().HandlerErrors, int64(1))
-			is.Equal(p.Stats().Finished, int64(2))
-			nothingLeft(t, prefix, "q")
-		})
-	}
+// A handler that has finished its task itself may return what it likes.
+func TestHandlerFinishes(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		_ = t.Finish(ctx)
+		return errors.New("after it finished")
+	}, nil)
+	enqueue(t, q, "a", "b")
+	stop := run(t, p)
+	eventually(t, "both have returned", func() bool { return p.Stats().HandlerErrors == 2 })
+	stop()
+	is.Equal(p.Stats().Finished, int64(2))
+	is.Equal(stats(t, q), worqr.QueueStats{})
 }
 
 type key struct{}
@@ -110,37 +80,9 @@ func TestBadHandleOptions(t *testing.T) {
 	is.True(is_(p.Queue("bad name").SetOptions(nil), worqr.ErrInvalid) || is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadName))
 	bad := p.Queue("bad name")
 	is.True(is_(bad.Put(t.Context(), "k", nil, nil), worqr.ErrBadName))
-	_, err := bad.EnqueueAt(t.Context(), time.Now(), nil)
-	is.True(is_(err, worqr.ErrBadName))
-	_, err = bad.RequeueAllFailed(t.Context())
-	is.True(is_(err, worqr.ErrBadName))
-	_, err = bad.DeleteFailed(t.Context(), "x")
-	is.True(is_(err, worqr.ErrBadName))
-}
-
-// A RetryAfter with a negative delay is at once, and the verdicts of nil are nil.
-func TestVerdicts(t *testing.T) {
-	is := parallel(t)
-	is.NoErr(worqr.Permanent(nil))
-	is.NoErr(worqr.Malformed(nil))
-	is.NoErr(worqr.RetryAfter(nil, time.Hour))
-	cause := errors.New("cause")
-	is.True(is_(worqr.Permanent(fmt.Errorf("about: %w", cause)), cause))
-	is.Equal(worqr.RetryAfter(cause, 0).Error(), "cause")
-
-	p, q := openQueue(t, worqr.Options{})
-	var runs atomic.Int64
-	done := make(chan int, 1)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		if runs.Add(1) == 1 {
-			return fmt.Errorf("wrapped: %w", worqr.RetryAfter(cause, -time.Hour))
-		}
-		done <- t.Retries
-		return nil
-	}, &worqr.HandleOptions{Backoff: func(int) time.Duration { return time.Hour }})
-	run(t, p)
-	enqueue(t, q, "a")
-	is.Equal(receive(t, done, 1), []int{1})
+	is.True(is_(failure(bad.EnqueueAt(t.Context(), time.Now(), nil)), worqr.ErrBadName))
+	is.True(is_(failure(bad.RequeueAllFailed(t.Context())), worqr.ErrBadName))
+	is.True(is_(failure(bad.DeleteFailed(t.Context(), "x")), worqr.ErrBadName))
 }
 
 // A handler may do what it likes with the payload: the task keeps its identity.
@@ -360,4 +302,27 @@ func TestJSONRecursive(t *testing.T) {
 	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Tree":[[1]]}`)
 	refused("node", worqr.JSON(func(context.Context, node, *worqr.Task) error { return nil }), `{"Children":[{"Children":[{"Parent":1}]}]}`)
 	refused("deep", worqr.JSON(func(context.Context, tree, *worqr.Task) error { return nil }), strings.Repeat("[", 1<<20))
+}
+
+func TestMux(t *testing.T) {
+	is := is.New(t)
+	said := errors.New("charged")
+	all := map[string]worqr.Handler{"charge": func(context.Context, *worqr.Task) error { return said }}
+	h := worqr.Mux(all)
+	all[""] = func(context.Context, *worqr.Task) error { return nil }
+	typed := func(typ string) *worqr.Task { return &worqr.Task{Headers: map[string]string{"type": typ}} }
+	is.Equal(h(t.Context(), typed("charge")), said)
+	for wants, task := range map[string]*worqr.Task{
+		`no handler of type "refund\n"`: typed("refund\n"),
+		`no handler of type ""`:         typed(""),
+		`no header "type"`:              {}, // Mux has its own map
+	} {
+		err := h(t.Context(), task)
+		is.True(strings.Contains(err.Error(), wants))
+		is.True(!worqr.IsPermanent(err))
+	}
+	is.NoErr(worqr.Mux(all)(t.Context(), &worqr.Task{}))
+	is.True(len(fmt.Sprint(h(t.Context(), typed(strings.Repeat("x", 1000))))) < 200)
+	defer func() { is.Equal(recover(), `worqr: the handler of type "none" is nil`) }()
+	worqr.Mux(map[string]worqr.Handler{"none": nil})
 }

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
@@ -21,37 +21,51 @@ func TestEvents(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q") // known to who listens to all
 	binary := []byte("\x00\xff{\"\\\n€")
+	ctx, end := context.WithCancel(t.Context())
+	var readers []chan worqr.Event
+	var reading sync.WaitGroup
 	for _, queues := range [][]string{{"q"}, nil} { // one, and all
-		ctx, end := context.WithCancel(t.Context())
-		events, ended := make(chan worqr.Event, 100), make(chan struct{})
-		go func() {
-			defer close(ended)
+		events := make(chan worqr.Event, 100)
+		readers = append(readers, events)
+		reading.Go(func() {
 			for e, err := range p.Events(ctx, queues...) {
 				if err != nil {
 					t.Error(err)
 				}
 				events <- e
 			}
-		}()
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventSync})
-		q := working(t, p, "q")
-		must(t, q.Enqueue(t.Context(), []byte("a"), binary))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
-		tasks := sure(q.StartTasks(t.Context(), 2))(t)
-		is.NoErr(tasks[0].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
-		tasks[1].Result = binary
-		is.NoErr(tasks[1].Finish(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
-		cancel(t, q, "gone")
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
-		is.NoErr(q.Delete(t.Context()))
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
-		redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
-		is.Equal(receive(t, events, 1)[0], worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 7})
-		end()
-		receiveClosed(t, ended)
+		})
+	}
+	told := func(want worqr.Event) {
+		is.Helper()
+		for _, events := range readers {
+			is.Equal(receive(t, events, 1)[0], want)
+		}
+	}
+	told(worqr.Event{Kind: worqr.EventSync})
+	must(t, q.Enqueue(t.Context(), []byte("a"), binary))
+	told(worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
+	is.NoErr(tasks[0].Finish(t.Context()))
+	told(worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
+	tasks[1].Result = binary
+	is.NoErr(tasks[1].Finish(t.Context()))
+	told(worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
+	cancel(t, q, "gone")
+	told(worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
+	is.NoErr(q.Delete(t.Context()))
+	told(worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
+	redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
+	told(worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 7})
+	end()
+	reading.Wait()
+	for _, queues := range [][]string{{"q"}, nil} { // again; a node may tell of the 7 only now
+		for e := range each(t, p.Events(t.Context(), queues...)) {
+			is.Equal(e, worqr.Event{Kind: worqr.EventSync})
+			break
+		}
 	}
 	for _, err := range p.Events(t.Context(), "bad name") {
 		is.True(is_(err, worqr.ErrBadName))
@@ -222,53 +236,6 @@ func TestEventsBesideOthers(t *testing.T) {
 	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork})
 }
 
-// What others put into a message is bounded for a slow reader, whichever part of it is
-// large.
-func TestEventsOfALargeName(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	c := redistest.Conn(t)
-	const messages = 20
-	dropped, heard := false, make(chan struct{})
-	for e, err := range p.Events(t.Context(), "q") {
-		is.NoErr(err)
-		if heard == nil {
-			dropped = dropped || e.Kind == worqr.EventSync
-			if string(e.Payload) == "last" {
-				break
-			}
-			continue
-		}
-		is.Equal(e.Kind, worqr.EventSync)
-		quick := make(chan struct{})
-		go func() {
-			defer close(heard)
-			subscribed := false
-			for e := range p.Events(t.Context(), "q") { // it gets each message after the slow one
-				if e.Kind == worqr.EventSync && !subscribed {
-					subscribed = true
-					close(quick)
-				}
-				if string(e.Payload) == "last" {
-					return
-				}
-			}
-		}()
-		<-quick
-		for i := range messages {
-			task := "a"
-			if i == messages-1 {
-				task = "last"
-			}
-			redistest.Do(t, c, "PUBLISH", prefix+"_{q}_done", fmt.Sprintf(`{"workerId":%q,"task":%q}`, strings.Repeat("w", 1<<20), task))
-		}
-		<-heard
-		heard = nil
-	}
-	is.True(dropped) // 20 MiB were kept
-}
-
 // Events end with their context, whether Redis answers or not.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
@@ -284,8 +251,8 @@ func TestEventsEnd(t *testing.T) {
 		}
 	}()
 	receive(t, synced, 1)
-	server.Signal(t, syscall.SIGSTOP)
+	server.Pause(t)
 	cancel()
 	receiveClosed(t, ended)
-	server.Signal(t, syscall.SIGCONT)
+	server.Resume(t)
 }

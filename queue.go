@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Len returns how many tasks wait, on the list and in the schedule, due or not.
+// Len returns how many tasks wait, on the list and in the schedule.
 func (q *Queue) Len(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("count", q.bad)
 	}
-	n, err := store.Len(ctx, q.peer.calls, q.keys)
+	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.Len(ctx, q.peer.reads, part.keys) })
 	return n, q.wrap("count", err)
 }
 
@@ -25,7 +26,16 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	if q.bad != nil {
 		return nil, q.wrap("peek", q.bad)
 	}
-	payload, err := store.Peek(ctx, q.peer.calls, q.keys)
+	var payload []byte
+	parts, err := q.known(ctx, false)
+	if err != nil {
+		return nil, q.wrap("peek", err)
+	}
+	for _, part := range parts {
+		if payload, err = store.Peek(ctx, q.peer.reads, part.keys); !errors.Is(err, store.ErrEmpty) {
+			break
+		}
+	}
 	if errors.Is(err, store.ErrEmpty) {
 		err = ErrNoTask
 	}
@@ -34,10 +44,11 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 
 // Tasks yields the waiting payloads, front first, except tasks whose key is running.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
-	return listed(store.Tasks(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
+	rows := rowsOf(ctx, q, store.Tasks, inTurn)
+	return listed(rows, q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }
 
-// listed makes what a listing of the store yields public.
+// listed converts the rows of a listing of the store for callers.
 func listed[T, U any](rows iter.Seq2[T, error], bad error, wrap func(error) error, public func(T) U) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		var none U
@@ -57,6 +68,70 @@ func listed[T, U any](rows iter.Seq2[T, error], bad error, wrap func(error) erro
 	}
 }
 
+// rowsOf lists the rows of all parts, combined by join.
+func rowsOf[T any](ctx context.Context, q *Queue, rows func(context.Context, store.Runner, store.Keys) iter.Seq2[T, error],
+	join func(parts []iter.Seq2[T, error], yield func(T, error) bool)) iter.Seq2[T, error] {
+	if q.spread == nil {
+		return rows(ctx, q.peer.reads, q.keys)
+	}
+	return func(yield func(T, error) bool) {
+		parts, err := q.known(ctx, false)
+		if err != nil {
+			var none T
+			yield(none, err)
+			return
+		}
+		lists := make([]iter.Seq2[T, error], len(parts))
+		for i, part := range parts {
+			lists[i] = rows(ctx, q.peer.reads, part.keys)
+		}
+		join(lists, yield)
+	}
+}
+
+// inTurn lists one part after the other.
+func inTurn[T any](parts []iter.Seq2[T, error], yield func(T, error) bool) {
+	for _, rows := range parts {
+		for row, err := range rows {
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// sorted merges parts that are each sorted by by.
+func sorted[T any](by func(a, b T) int) func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
+	return func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
+		type head struct {
+			row  T
+			err  error
+			more bool
+			next func() (T, error, bool)
+		}
+		var heads []*head
+		for _, rows := range parts {
+			next, stop := iter.Pull2(rows)
+			defer stop()
+			h := &head{next: next}
+			h.row, h.err, h.more = next()
+			heads = append(heads, h)
+		}
+		for {
+			var first *head
+			for _, h := range heads {
+				if h.more && (first == nil || h.err != nil || first.err == nil && by(h.row, first.row) < 0) {
+					first = h
+				}
+			}
+			if first == nil || !yield(first.row, first.err) || first.err != nil {
+				return
+			}
+			first.row, first.err, first.more = first.next()
+		}
+	}
+}
+
 func (q *Queue) wrapper(verb string) func(error) error {
 	return func(err error) error { return q.wrap(verb, err) }
 }
@@ -69,24 +144,48 @@ type RunningTask struct {
 	Key       string // "" if it has none
 	Token     int64
 	StartedAt time.Time // by that peer's clock
+
+	Headers    map[string]string
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	LastError  string    // of the attempt before; "" if there was none
 }
 
-// Running yields the tasks that workers hold, running or prefetched, worker by worker.
+// Running yields the tasks that workers hold, running or prefetched.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
-	return listed(store.Running(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
-		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt)}
+	rows := rowsOf(ctx, q, store.Running, inTurn)
+	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
+		c := store.CardOf(store.EntryOf(t.Key), t.Card)
+		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
+			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error}
 	})
 }
 
 // QueueStats are counts of one queue.
 type QueueStats struct {
-	Waiting     int // on the list
-	Scheduled   int // in the schedule: under a key, or waiting for a retry
+	Waiting     int // on the list, and added tasks
+	Scheduled   int // in the schedule
 	Running     int // held by workers, running or prefetched
-	Failed      int // in the failed queue, without those that OnFailed works on
+	Failed      int // without those that OnFailed is handling
 	Workers     int
-	IdleWorkers int // with free slots and nothing to do
+	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
 	Paused      bool
+	// Oldest is how long the task at the front of the list has waited, by Redis's clock: right to
+	// about a second, or to 2 % of it if the backlog is long. It's 0 if nothing waits there, or if no
+	// peer has served the queue since the task came. Cancels of waiting tasks can make it too high. Tasks
+	// of Add and of the schedule don't count; of those that start, Trace tells how long they waited.
+	Oldest time.Duration
+	// Tokens is how many tokens were given so far. Each start takes one, so the difference of two
+	// reads is how many tasks have started; returning the tasks of a dead worker takes one, too. If
+	// the queue is spread, it's the sum of its parts.
+	Tokens int64
+}
+
+// add adds the counts of a part. All workers serve each part, and those that are idle on one
+// may be busy on another.
+func (s *QueueStats) add(part QueueStats) {
+	s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+part.Waiting, s.Scheduled+part.Scheduled, s.Running+part.Running, s.Failed+part.Failed
+	s.Workers, s.IdleWorkers, s.Paused = max(s.Workers, part.Workers), max(s.IdleWorkers, part.IdleWorkers), s.Paused || part.Paused
+	s.Oldest, s.Tokens = max(s.Oldest, part.Oldest), s.Tokens+part.Tokens
 }
 
 // Stats reads the counts of the queue.
@@ -94,16 +193,24 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	if q.bad != nil {
 		return QueueStats{}, q.wrap("stats", q.bad)
 	}
-	c, err := store.Count(ctx, q.peer.calls, q.keys)
-	return QueueStats(c), q.wrap("stats", err)
+	var s QueueStats
+	var mu sync.Mutex // protects it
+	err := q.each(ctx, false, func(part *Queue) error {
+		c, err := store.Count(ctx, q.peer.reads, part.keys)
+		mu.Lock()
+		defer mu.Unlock()
+		s.add(QueueStats(c))
+		return err
+	})
+	return s, q.wrap("stats", err)
 }
 
-// Pause keeps workers from starting tasks of the queue until Resume. OnFailed goes on.
+// Pause keeps tasks of the queue from starting until Resume. OnFailed keeps running.
 func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
 	}
-	return q.wrap("pause", store.Pause(ctx, q.peer.calls, q.keys))
+	return q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) }))
 }
 
 // Resume ends a pause and wakes idle workers.
@@ -111,25 +218,26 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("resume", q.bad)
 	}
-	return q.wrap("resume", store.Resume(ctx, q.peer.calls, q.keys))
+	return q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) }))
 }
 
-// Delete drops all waiting tasks. Running tasks, failed tasks and a pause stay. It may also
-// drop tasks added meanwhile; if they arrive too fast, Delete fails.
+// Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
+// it fails. Running tasks, failed tasks and a pause stay.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
-	if err := store.Delete(ctx, q.peer.calls, q.keys); err != nil {
-		return q.wrap("delete", err)
-	}
-	return q.wrap("delete", q.peer.producer.Unlist(ctx, q.target()))
+	err := q.each(ctx, true, func(part *Queue) error {
+		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
+			return err
+		}
+		return q.peer.producer.Unlist(ctx, part.target())
+	})
+	return q.wrap("delete", err)
 }
 
-// Format implements fmt.Formatter.
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
 
-// LogValue implements slog.LogValuer.
 func (p *Peer) LogValue() slog.Value {
 	if p == nil {
 		return slog.Value{}
@@ -137,28 +245,23 @@ func (p *Peer) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", p.WorkerID()))
 }
 
-// Format implements fmt.Formatter.
 func (q Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
 
-// LogValue implements slog.LogValuer.
 func (q Queue) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", q.name))
 }
 
-// Format implements fmt.Formatter.
 func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
 
-// LogValue implements slog.LogValuer.
 func (t RunningTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
 }
 
-// Whatever is printed or logged of a task, with whatever verb, is without its payload,
-// its key and its result: these are secret, and have to be asked for by name. But in an
-// unexported field of something else fmt calls no methods. Of what is at work, nothing is
-// printed that changes.
+// Printing or logging a task, with any verb, never shows its payload, key or result: these are
+// secret, so callers must name the fields. The exception is a task in an unexported field, on which
+// fmt calls no methods. Peers and queues print nothing that changes.
 
 // show prints what something is and its LogValue.
 func show(s fmt.State, what string, of slog.LogValuer) {

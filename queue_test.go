@@ -1,7 +1,6 @@
 package worqr_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,109 +11,46 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Read-outs see both lanes.
+// Read-outs see both lanes, more than a page of each: what is due, the list, what is due later.
 func TestReadOutsOfBothLanes(t *testing.T) {
 	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := working(t, p, "q")
-	count := func() int {
-		return sure(q.Len(ctx))(t)
-	}
-	put(t, q, "tomorrow", "tomorrow", &worqr.PutOptions{At: time.Now().Add(24 * time.Hour)})
-	_, err := q.Peek(ctx)
-	is.True(is_(err, worqr.ErrNoTask))
-	noTask(t, q)
-	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-	enqueue(t, q, "one", "two")
-	peek := sure(q.Peek(ctx))(t)
-	is.Equal(string(peek), "one")
-	put(t, q, "due2", "due2", &worqr.PutOptions{At: time.UnixMilli(2000)})
-	put(t, q, "due1", "due1", &worqr.PutOptions{At: time.UnixMilli(1000)})
-	peek = sure(q.Peek(ctx))(t)
-	is.Equal(string(peek), "due1")
-	is.Equal(waiting(t, q), []string{"due1", "due2", "one", "two", "later", "tomorrow"})
-	is.Equal(count(), 6)
-	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 2, Scheduled: 4, Workers: 1})
-
-	task := take(t, q)
-	is.Equal(task.Key, "due1")
-	put(t, q, "due1", "blocked", nil)
-	is.Equal(waiting(t, q), []string{"due2", "one", "two", "later", "tomorrow"})
-	is.Equal(count(), 6) // what is blocked waits too
-	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 2, Scheduled: 4, Running: 1, Workers: 1})
-	is.Equal(len(scheduled(t, q)), 3)
-	for r := range each(t, q.Running(ctx)) {
-		is.Equal(string(r.Payload), "due1")
-		is.Equal(r.AttemptID, task.AttemptID)
-	}
-	peek = sure(q.Peek(ctx))(t)
-	is.Equal(string(peek), "due2")
-	is.NoErr(task.Fail(ctx, errors.New("no")))
-	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 2, Scheduled: 4, Failed: 1, Workers: 1})
-	is.Equal(waiting(t, q), []string{"due2", "blocked", "one", "two", "later", "tomorrow"})
-
-	// What comes back starts before all that has a time, in the order of starts.
-	tasks := sure(q.StartTasks(ctx, 4))(t)
-	is.Equal(payloads(tasks), []string{"due2", "blocked", "one", "two"})
-	for _, i := range []int{1, 3, 0, 2} {
-		is.NoErr(tasks[i].Stop(ctx))
-	}
-	all := waiting(t, q)
-	is.Equal(all[:2], []string{"due2", "blocked"})
-	is.Equal(all[4:], []string{"later", "tomorrow"})
-
-	// More than a page of each.
-	is.NoErr(q.Delete(ctx))
-	sure(q.DeleteAllFailed(ctx))(t)
-	var want []string
+	q := open(t, worqr.Options{}).Queue("q")
+	var due, later []string
 	for i := range 250 {
-		put(t, q, fmt.Sprint(i), fmt.Sprint("due", i), &worqr.PutOptions{At: time.UnixMilli(int64(1000 + i))})
-		want = append(want, fmt.Sprint("due", i))
+		due, later = append(due, fmt.Sprint("due", i)), append(later, fmt.Sprint("later", i))
+		put(t, q, later[i], later[i], &worqr.PutOptions{At: time.Now().Add(time.Hour + time.Duration(i)*time.Second)})
 	}
-	listed := numbers("list", 250)
-	enqueue(t, q, listed...)
-	want = append(want, listed...)
-	for i := range 250 {
-		put(t, q, fmt.Sprint("later", i), fmt.Sprint("later", i), &worqr.PutOptions{At: time.Now().Add(time.Hour + time.Duration(i)*time.Second)})
-		want = append(want, fmt.Sprint("later", i))
+	enqueue(t, q, numbers("list", 250)...)
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "list0")
+	for i, payload := range due {
+		put(t, q, payload, payload, &worqr.PutOptions{At: time.UnixMilli(int64(1000 + i))})
 	}
-	is.Equal(waiting(t, q), want)
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "due0")
+	is.Equal(waiting(t, q), slices.Concat(due, numbers("list", 250), later))
 	is.Equal(len(scheduled(t, q)), 500)
-	is.Equal(count(), 750)
+	is.Equal(sure(q.Len(t.Context()))(t), 750)
 }
 
+// More than a page is deleted, with its locks; what runs and what has failed is not touched.
 func TestDeleteBothLanes(t *testing.T) {
 	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := working(t, p, "q")
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "fails")
 	is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
 	is.NoErr(q.EnqueueUnique(ctx, []byte("unique")))
 	is.NoErr(take(t, q).Retry(ctx, time.Hour)) // the lock is with what is to be tried again
 	put(t, q, "runs", "runs", nil)
 	running := take(t, q)
-	put(t, q, "runs", "blocked", nil)
 	for i := range 1200 {
 		put(t, q, fmt.Sprint(i), fmt.Sprint(i%10), &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	}
 	enqueue(t, q, "list")
-	is.Equal(stats(t, q), worqr.QueueStats{Waiting: 1, Scheduled: 1202, Running: 1, Failed: 1, Workers: 1})
 	is.NoErr(q.Delete(ctx))
 	is.Equal(stats(t, q), worqr.QueueStats{Running: 1, Failed: 1, Workers: 1})
-	is.Equal(scheduled(t, q), nil)
+	is.Equal(sure(q.Stats(ctx))(t).Tokens, int64(3)) // one for each start
 	is.NoErr(q.EnqueueUnique(ctx, []byte("unique")))
-	is.NoErr(q.Delete(ctx))
-	is.NoErr(running.Retry(ctx, 0)) // what runs was not touched
-	task := take(t, q)
-	is.Equal(string(task.Payload), "runs")
-	is.Equal(task.Retries, 1)
-	is.NoErr(task.Finish(ctx))
-	is.NoErr(p.StopWorker(ctx))
-	is.Equal(failedPayloads(t, q), []string{"fails"})
-	sure(q.DeleteAllFailed(ctx))(t)
-	nothingLeft(t, prefix, "q")
+	is.NoErr(running.Finish(ctx))
 }
 
 // A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.
@@ -124,11 +60,7 @@ func TestPause(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
 	began, end := make(chan string, 10), make(chan struct{})
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		began <- string(t.Payload)
-		<-end
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 2})
+	q.Handle(holding(began, end), &worqr.HandleOptions{Concurrency: 2})
 	run(t, p)
 	enqueue(t, q, "before")
 	is.Equal(receive(t, began, 1), []string{"before"})
@@ -138,8 +70,7 @@ func TestPause(t *testing.T) {
 		is.NoErr(byHand.Pause(ctx))
 	}
 	enqueue(t, byHand, "during")
-	_, err := byHand.StartTask(ctx)
-	is.True(errors.Is(err, worqr.ErrNoTask))
+	is.True(errors.Is(failure(byHand.StartTask(ctx)), worqr.ErrNoTask))
 	close(end)
 	eventually(t, "what ran has ended", func() bool { return p.Stats().Finished == 1 })
 	is.Equal(waiting(t, q), []string{"during"})

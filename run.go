@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
@@ -13,14 +15,13 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Run joins the queues that have handlers and serves them until ctx ends or Shutdown is
-// called. Then it drains: it takes no more tasks, lets handlers go on for Options.Drain,
-// ends the contexts of the others with ErrShutdown, returns their tasks to the front, and
-// leaves. That takes at most Drain+Grace+5 s.
+// Run joins the queues that have handlers and serves them until ctx ends or Shutdown is called.
+// Meanwhile, Handle adds queues and Unhandle removes them. Then it drains: it takes no more tasks, lets handlers go on for Options.Drain, ends the
+// contexts of the others with ErrShutdown, returns their tasks to the front, and leaves, all
+// within Drain+Grace+5 s.
 //
-// Run survives every failure of Redis. It fails if it couldn't leave cleanly, if handlers
-// were abandoned, if it never reached Redis, with ErrEvictionPolicy, if Redis is older than
-// 6.2, or if called twice.
+// Run survives every failure of Redis. It fails like StartWorker, and if it never reached
+// Redis, abandoned handlers, couldn't leave cleanly, or is called twice.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -34,37 +35,44 @@ func (p *Peer) Run(ctx context.Context) error {
 		p.mu.Unlock()
 		close(p.ended)
 	}()
-	fetch, stop := context.WithCancel(ctx) // ends when there is to be no more work
+	fetch, stop := context.WithCancel(ctx) // ends when no more work is to be started
 	defer stop()
 	defer context.AfterFunc(p.shutdown, stop)()
 
-	var queues []string
-	for id := range p.services {
-		queues = append(queues, id)
-	}
-	slices.Sort(queues)
-	if len(queues) == 0 {
-		p.log.Warn("worqr: no queue has a handler, so nothing is served")
-	}
 	if err := p.persist(fetch); err != nil {
 		return err
 	}
-	for _, s := range p.services {
-		p.fleet.Want(s.queue.joined())
+	defer p.recur(fetch)()
+	queues := p.open()
+	if len(queues) == 0 {
+		p.log.Warn("worqr: no queue has a handler, so nothing is served")
 	}
 	p.log.Info("worqr: serving", "worker", p.WorkerID(), "queues", queues, "version", Version)
-	<-fetch.Done()
-	stuck := p.drain()
+	p.serve(fetch)
+	services := p.shutting()
+	for _, s := range p.fleet.Sessions() {
+		s.Drain() // also those that are served without a handler
+	}
+	if n := p.engine.Counts().Running.Load(); n > 0 {
+		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
+	}
+	patience, cancel := context.WithTimeout(context.Background(), max(p.opts.Drain, 0))
+	stuck := int64(0)
+	if p.drain(patience, services) {
+		stuck = p.engine.Counts().Running.Load() // of those whose tasks they have ended themselves
+	}
+	cancel()
 
 	end := context.WithoutCancel(ctx)
 	store, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
-	for _, s := range p.services {
+	for _, s := range services {
 		s.Stored(store)
 	}
 	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
 	defer cancel()
 	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
+	p.removals.Wait()
 	switch stuck += p.engine.Counts().Stuck.Load(); {
 	case stuck == 1:
 		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))
@@ -74,7 +82,184 @@ func (p *Peer) Run(ctx context.Context) error {
 	return err
 }
 
-// begin makes this the run of the peer.
+// open begins to serve the queues that have handlers, and returns their names.
+func (p *Peer) open() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.serving = true
+	p.changedLocked()
+	return slices.Sorted(maps.Keys(p.services))
+}
+
+// changedLocked makes Run serve queues whose handlers are new.
+func (p *Peer) changedLocked() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// current returns the handled queues that Run serves, without those that wait for their
+// predecessor to leave.
+func (p *Peer) current() (all []*service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		if p.leaving[s.queue.id] == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// shutting ends the serving of queues: from now on, handlers are neither added nor removed. It
+// returns those that may have tasks.
+func (p *Peer) shutting() []*service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.serving, p.draining = false, true
+	all := slices.Collect(maps.Values(p.services))
+	for id, l := range p.leaving {
+		for _, s := range l.services {
+			if s.queue.id == id {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// serve serves the queues that have handlers until ctx ends, and parts that others add to spread
+// queues. If a number of parts can't be read, it retries the next time.
+func (p *Peer) serve(ctx context.Context) {
+	for ctx.Err() == nil {
+		services := p.current()
+		for _, s := range services {
+			s.serve(s.queue.all())
+		}
+		for _, s := range services {
+			if s.queue.spread == nil {
+				continue
+			}
+			parts, err := s.queue.toServe(ctx)
+			if err != nil {
+				p.log.Debug("worqr: cannot read over how many parts a queue is spread", "queue", s.queue.id, "err", err)
+			}
+			s.serve(parts)
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.changed:
+		case <-time.After(store.Jitter(p.spreads.each)):
+		}
+	}
+}
+
+// A service is a queue with a handler.
+type service struct {
+	queue *Queue
+	*engine.Queue
+	batches *batches // nil if its handler takes tasks one by one
+
+	mu      sync.Mutex // protects the fields below
+	parts   []*Queue   // being served, or served until StopWork
+	stopped bool       // by StopWork
+	removed bool       // by Unhandle
+}
+
+func (q *Queue) handled(h Handler, o engine.Options) *service {
+	s := &service{queue: q, Queue: q.serving()}
+	s.Serve(func(ctx context.Context, a *engine.Attempt) ([]byte, error) {
+		t := taskOf(q.name, a)
+		err := h(ctx, t)
+		return t.Result, err
+	}, o)
+	return s
+}
+
+// handledBy is the key of the queue's id in the contexts of its handlers.
+type handledBy struct{}
+
+// setBase sets the parent of the contexts of handlers.
+func (s *service) setBase(ctx context.Context) {
+	s.SetBase(context.WithValue(ctx, handledBy{}, s.queue.id))
+}
+
+// serve makes the worker join the parts that it doesn't serve yet, unless the queue was stopped.
+func (s *service) serve(parts []*Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.removed {
+		return
+	}
+	p := s.queue.peer
+	for _, part := range parts {
+		if !slices.ContainsFunc(s.parts, func(o *Queue) bool { return o.id == part.id }) {
+			s.parts = append(s.parts, part)
+			p.fleet.Want(part.joined(s))
+		}
+	}
+}
+
+// served returns the parts being served, or served until StopWork; none if s is nil.
+func (s *service) served() []*Queue {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.parts)
+}
+
+// stop prevents new parts from being served, and returns those that are.
+func (s *service) stop() []*Queue {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = len(s.parts) > 0 // before that, there is nothing to stop
+	return slices.Clone(s.parts)
+}
+
+// remove prevents new parts from being served for good, and returns those that are.
+func (s *service) remove() []*Queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = true
+	return slices.Clone(s.parts)
+}
+
+// isRemoved reports whether Unhandle has removed the handler.
+func (s *service) isRemoved() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removed
+}
+
+// resume allows new parts to be served again.
+func (s *service) resume() {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stopped = false
+	}
+}
+
+// runs returns the service of a queue that Run serves, or nil.
+func (p *Peer) runs(queue string) *service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running {
+		return nil
+	}
+	return p.services[queue]
+}
+
+// begin marks the peer as running. A peer runs only once.
 func (p *Peer) begin(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,31 +273,38 @@ func (p *Peer) begin(ctx context.Context) error {
 		if s.queue.bad != nil {
 			return s.queue.bad
 		}
-		s.SetBase(context.WithoutCancel(ctx))
+	}
+	p.base = context.WithoutCancel(ctx)
+	for _, s := range p.services {
+		s.setBase(p.base)
 	}
 	p.ran, p.running = true, true
 	return nil
 }
 
-// reminder is how often Run says that it still cannot start.
+// reminder is how often Run logs that it still can't start.
 const reminder = time.Minute
 
-// persist starts the worker, however long that takes. Somebody waits for it, so it
-// says again and again what is wrong.
+// persist starts the worker, however long that takes. It logs the error repeatedly, since somebody
+// may be waiting.
 func (p *Peer) persist(ctx context.Context) error {
 	var upset logs.Outage
 	began := time.Now()
 	said := began
 	for retry := store.NewBackoff(); ; {
+		tried := time.Now()
 		err := p.StartWorker(ctx)
 		if err == nil {
 			upset.Note(p.log, "cannot start the worker; retrying", nil)
 			return nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, fleet.ErrOld) {
+		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, ErrProtocol) || errors.Is(err, fleet.ErrOld) || store.IsMisplaced(err) {
 			return err
 		}
 		upset.Note(p.log, "cannot start the worker; retrying", err)
+		if time.Since(tried) >= time.Second { // it lasts, so it's worth a line
+			upset.Note(p.log, "cannot start the worker; retrying", err)
+		}
 		if time.Since(said) >= reminder {
 			said = time.Now()
 			p.log.Error("worqr: still cannot start the worker; retrying", "for", said.Sub(began).Round(time.Second), "err", err)
@@ -128,48 +320,156 @@ func (p *Peer) persist(ctx context.Context) error {
 // leaveTimeout is how long Run tries to tell Redis that it has ended.
 const leaveTimeout = 5 * time.Second
 
-// drain takes no more tasks and waits for the handlers, in the end with force.
-// It returns how many are left.
-func (p *Peer) drain() (stuck int64) {
+// drain makes queues take no more tasks, and waits for their handlers. Once patience ends, it ends the
+// contexts of slow ones, and finally abandons them. It reports whether it has.
+func (p *Peer) drain(patience context.Context, services []*service) (abandoned bool) {
 	grace := time.Duration(0)
-	var sessions []*engine.Session
-	for _, s := range p.services {
+	for _, s := range services {
 		s.Drain()
 		grace = max(grace, s.Options().Grace)
-		if r, err := p.fleet.Session(s.queue.id); err == nil {
-			sessions = append(sessions, r)
-		}
-	}
-	if n := p.engine.Counts().Running.Load(); n > 0 {
-		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
 	}
 	done := make(chan struct{})
 	go func() {
-		for _, s := range p.services {
+		for _, s := range services {
 			s.HandlersDone()
 		}
 		close(done)
 	}()
 	select {
 	case <-done:
-		return 0
-	case <-time.After(max(p.opts.Drain, 0)):
+		return false
+	case <-patience.Done():
+	}
+	var sessions []*engine.Session
+	for _, s := range services {
+		for _, part := range s.served() {
+			if r, err := p.fleet.Session(part.id); err == nil {
+				sessions = append(sessions, r)
+			}
+		}
 	}
 	for _, s := range sessions {
 		s.Interrupt()
 	}
 	select {
 	case <-done:
-		return 0
+		return false
 	case <-time.After(grace):
 	}
 	for _, s := range sessions {
 		s.Abandon()
 	}
-	return p.engine.Counts().Running.Load() // of those whose tasks they have ended themselves
+	return true
 }
 
-// Shutdown makes Run drain and return, and waits for that. When ctx ends first, Run goes on
+// Unhandle removes the queue's handler, and OnFailed. The peer takes no more of its tasks, returns
+// those that no handler has begun, waits for the others, and leaves the queue. If ctx ends first,
+// Unhandle returns its cause; the contexts of handlers end with ErrShutdown, and the rest goes on
+// within Grace+5 s, without the caller. A Handle in the meantime takes effect after that.
+//
+// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is that of one of
+// the queue's handlers: it would wait for itself. While Run drains, Unhandle waits for its end.
+func (q *Queue) Unhandle(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("unhandle", q.bad)
+	}
+	return q.wrap("unhandle", q.peer.unhandle(ctx, q.id, q.failed().id))
+}
+
+func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
+	if of := ctx.Value(handledBy{}); of == queue || of == failed {
+		return errOwnHandler
+	}
+	p.mu.Lock()
+	s, f, l, draining := p.services[queue], p.services[failed], p.leaving[queue], p.draining
+	if !draining {
+		delete(p.services, queue)
+		delete(p.services, failed)
+	}
+	if s != nil && l == nil && p.serving {
+		l = p.leaveLocked(s, f)
+	}
+	p.mu.Unlock()
+	switch {
+	case draining:
+		select {
+		case <-p.ended:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case l == nil && s == nil:
+		return fmt.Errorf("%w: it has no handler", ErrNotWorking)
+	case l == nil:
+		return nil // not served yet
+	}
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		l.hasten()
+		return context.Cause(ctx)
+	}
+}
+
+var (
+	errOwnHandler = fmt.Errorf("%w: the context is that of one of the queue's handlers, which this would wait for; call it in a goroutine, with another context", ErrInvalid)
+	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
+)
+
+// A leaving is the end of a queue's handlers that Unhandle has removed.
+type leaving struct {
+	services []*service
+	patience context.Context // ends when they are to be interrupted
+	hasten   context.CancelFunc
+	done     chan struct{} // closed when the queue is left
+	err      error         // set before
+}
+
+// leaveLocked begins to leave a queue. The handler of its failed tasks may be nil.
+func (p *Peer) leaveLocked(s, failed *service) *leaving {
+	l := &leaving{services: []*service{s}, done: make(chan struct{})}
+	if failed != nil {
+		l.services = append(l.services, failed)
+	}
+	for _, s := range l.services {
+		p.leaving[s.queue.id] = l
+	}
+	l.patience, l.hasten = context.WithCancel(context.Background())
+	p.removals.Go(func() { p.leave(l) })
+	return l
+}
+
+// leave drains and leaves a queue. After that, a new handler may serve it.
+func (p *Peer) leave(l *leaving) {
+	defer l.hasten()
+	var errs []error
+	if p.drain(l.patience, l.services) {
+		errs = append(errs, errAbandoned)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	for _, s := range l.services {
+		s.Stored(ctx)
+		errs = append(errs, eachOf(s.remove(), func(part *Queue) error {
+			if err := p.fleet.Leave(ctx, part.id); !errors.Is(err, ErrNotWorking) {
+				return err
+			}
+			return nil // StopWork was called, or Redis was never there
+		}))
+	}
+	l.err = errors.Join(errs...)
+	p.log.Info("worqr: no longer serving a queue; Unhandle was called", "queue", l.services[0].queue.id, "worker", p.WorkerID())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range l.services {
+		delete(p.leaving, s.queue.id)
+	}
+	close(l.done)
+	p.changedLocked()
+}
+
+// Shutdown makes Run drain and return, and waits until it has. If ctx ends first, Run keeps
 // draining. Called before Run, it makes Run fail with ErrShutdown.
 func (p *Peer) Shutdown(ctx context.Context) error {
 	p.shut()

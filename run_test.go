@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +21,8 @@ import (
 func TestDrain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	draining := make(said, 10)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(draining, nil))})
+	draining := newGate(func(line string) bool { return strings.Contains(line, "draining") })
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Drain: 300 * time.Millisecond, Logger: slog.New(draining)})
 	started, causes, finish := make(chan string, 10), make(chan error, 10), make(chan struct{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
@@ -45,8 +44,10 @@ func TestDrain(t *testing.T) {
 	receive(t, started, 3)
 	enqueue(t, q, "waits")
 	cancel()
-	receive(t, draining, 1) // from here on a free slot stays free
+	receiveClosed(t, draining.Halted) // from here on a free slot stays free; Drain has not begun
 	close(finish)
+	eventually(t, "the quick one is done", func() bool { return p.Stats().Finished == 1 })
+	close(draining.Open)
 	is.NoErr(receive(t, ran, 1)[0])
 	is.Equal(receive(t, causes, 2), []error{worqr.ErrShutdown, worqr.ErrShutdown})
 	is.Equal(waiting(t, q), []string{"a", "b", "waits"})
@@ -66,12 +67,10 @@ func TestDrainKeepsTheLease(t *testing.T) {
 		<-finish
 		return ctx.Err()
 	}, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
+	end, ran := start(t, p)
 	enqueue(t, q, "a")
 	receive(t, started, 1)
-	cancel()
+	end()
 	other := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, _ := held(t, other, "q", nil)
 	time.Sleep(time.Second) // several leases, in which nothing must happen
@@ -87,11 +86,7 @@ func TestShutdown(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Drain: patience})
 	started, finish := make(chan string, 1), make(chan struct{})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		started <- ""
-		<-finish
-		return nil
-	}, nil)
+	q.Handle(holding(started, finish), nil)
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(context.Background()) }()
 	enqueue(t, q, "a")
@@ -127,10 +122,8 @@ func TestRunWithoutRedis(t *testing.T) {
 
 	server.Kill()
 	never := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- never.Run(ctx) }()
-	cancel()
+	end, ran := start(t, never)
+	end()
 	is.True(receive(t, ran, 1)[0] != nil) // it has never reached Redis
 }
 
@@ -140,25 +133,19 @@ func TestShutdownWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*redistest.Server, testing.TB){
 		"gone":    func(s *redistest.Server, _ testing.TB) { s.Kill() },
-		"stopped": func(s *redistest.Server, t testing.TB) { s.Signal(t, syscall.SIGSTOP) },
+		"stopped": func(s *redistest.Server, t testing.TB) { s.Pause(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			server := redistest.Start(t)
 			p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Drain: time.Minute})
 			started, finish := make(chan string, 1), make(chan struct{})
-			q.Handle(func(context.Context, *worqr.Task) error {
-				started <- ""
-				<-finish
-				return nil
-			}, nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			go func() { ran <- p.Run(ctx) }()
+			q.Handle(holding(started, finish), nil)
+			end, ran := start(t, p)
 			enqueue(t, q, "a")
 			receive(t, started, 1)
 			away(server, t)
-			cancel()
+			end()
 			close(finish)
 			at := time.Now()
 			is.True(receive(t, ran, 1)[0] != nil)              // it says so
@@ -209,6 +196,47 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 		is.True(p.Run(ctx) != nil)
 		is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
 		is.Equal(len(told.Lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
+		is.NoErr(p.Close())
+	})
+}
+
+// A wrong password is named as such, and not shown.
+func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t, "--requirepass", "right")
+	told := &journal{}
+	p := openAt(t, "redis://:"+canary+"@"+server.Addr(), worqr.Options{Logger: told.Logger()})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	eventually(t, "it says so", func() bool {
+		return len(told.Lines("worqr: Redis refuses the login; check the user and the password; retrying")) == 1
+	})
+	stop()
+	is.True(<-ended != nil)
+	is.Equal(len(told.Lines("does not answer")), 0)
+	is.Equal(len(told.Lines(canary)), 0)
+}
+
+// If an attempt to start takes long, as where Redis doesn't answer, the first one is logged.
+func TestRunSaysAtOnceThatItCannotStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		told := &journal{}
+		p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(4 * time.Second):
+			}
+			return nil, errors.New("away")
+		}}, &worqr.Options{Prefix: "p", Logger: told.Logger()})
+		began := time.Now()
+		is.True(p.StartWorker(t.Context()) != nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Since(began)+time.Second)
+		defer cancel()
+		is.True(p.Run(ctx) != nil)
+		is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
 		is.NoErr(p.Close())
 	})
 }

@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -13,42 +14,41 @@ import (
 // Reschedule says whether a Put changes the time of the task that waits under its key.
 type Reschedule int
 
-// The rules.
 const (
-	RescheduleAlways    Reschedule = iota // to At, in every case
-	RescheduleNever                       // not at all; with KeepPayload, Put has an effect only if nothing waits
+	RescheduleAlways    Reschedule = iota // to At
+	RescheduleNever                       // not at all
 	RescheduleIfLater                     // only to a later time
 	RescheduleIfEarlier                   // only to an earlier time
 )
 
 var rules = map[Reschedule]store.When{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
 
-// PutOptions configure a Put. All fields but At affect only a task that already waits under
-// the key.
+// PutOptions configure a Put. The three below At apply to the task waiting under the key.
 type PutOptions struct {
 	At          time.Time  // when to start; zero is now
-	KeepPayload bool       // keeps the waiting task's payload and counts
+	KeepPayload bool       // keeps the waiting task's payload, properties and counts
 	Reschedule  Reschedule // whether its time changes
-	// KeepCounts leaves its retries and crashes. By default a new payload sets them to zero.
+	// KeepCounts keeps its retries and crashes. Otherwise a new payload resets them.
 	KeepCounts bool
+	Properties
 }
 
 // MaxKeySize is the maximum size of a key or nonce, in bytes.
 const MaxKeySize = 1024
 
-// year10000 is beyond every time that can be asked for.
+// year10000 is later than every allowed time.
 var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key
-// waits, and at most one runs. If one waits, the new task replaces it; opts can keep its
-// payload, time or counts. If one runs, the new task waits until that attempt has ended, and
-// replaces its retry. It may be repeated.
+// waits, and at most one runs. A waiting one is replaced; opts can keep its payload, time or
+// counts. If one runs, the new task waits until that attempt has ended, and replaces its retry.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
 		o = *opts
 	}
-	return q.wrap("put", q.put(ctx, key, payload, o))
+	began := q.peer.trace.enqueues()
+	return q.enqueued(began, TraceQueue{Key: key, DueAt: o.At}, q.wrap("put", q.put(ctx, key, payload, o)), payload)
 }
 
 func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOptions) error {
@@ -66,8 +66,21 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if err := q.checkPayloads([][]byte{payload}); err != nil {
 		return err
 	}
-	return q.peer.producer.Put(ctx, q.target(), store.EntryOf(key),
-		store.Change{Payload: payload, At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts})
+	card, err := o.card()
+	if err != nil {
+		return err
+	}
+	once, err := o.once()
+	if err != nil {
+		return err
+	}
+	part, err := q.ofKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	_, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key),
+		store.Change{Payload: payload, At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts, Card: card}, once)
+	return err
 }
 
 func checkKey(key string) error {
@@ -80,8 +93,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// millis is a time as Redis is told it; 0 is now. It goes by the seconds, since those
-// of time.Unix may be such that neither their milliseconds nor Before make sense.
+// millis converts a time for Redis; 0 is now. It compares seconds, since for extreme times of
+// time.Unix neither milliseconds nor Before make sense.
 func millis(t time.Time) (int64, error) {
 	switch {
 	case t.IsZero():
@@ -98,18 +111,19 @@ func millis(t time.Time) (int64, error) {
 	return max(ms, 1), nil
 }
 
-// EnqueueAt schedules payload for the given time under a new key, and returns the key.
-// Otherwise it's like Put, but repeating it schedules the task twice.
+// EnqueueAt is Put under a new key, which it returns. Repeating it schedules the task twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
-	if err := q.put(ctx, key, payload, PutOptions{At: at}); err != nil {
-		return "", q.wrap("enqueue at a time", err)
+	began := q.peer.trace.enqueues()
+	err = q.wrap("enqueue at a time", q.put(ctx, key, payload, PutOptions{At: at}))
+	if err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, err, payload); err != nil {
+		return "", err
 	}
 	return key, nil
 }
 
-// RemoveKey drops the task that waits under key, and reports whether one was waiting. It
-// doesn't touch a running task.
+// RemoveKey drops the task that waits under key, not one that runs, and reports whether there
+// was one.
 func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if q.bad != nil {
 		return false, q.wrap("remove", q.bad)
@@ -117,30 +131,39 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if err := checkKey(key); err != nil {
 		return false, q.wrap("remove", err)
 	}
-	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.EntryOf(key))
+	part, err := q.ofKey(ctx, key)
+	if err != nil {
+		return false, q.wrap("remove", err)
+	}
+	removed, err := store.Remove(ctx, q.peer.calls, part.keys, store.EntryOf(key))
 	return removed, q.wrap("remove", err)
 }
 
 // A ScheduledTask waits in the schedule: under a key, or for a retry.
 type ScheduledTask struct {
-	Key     string // "" if it has none
-	Payload []byte
-	DueAt   time.Time // by the clock of Redis
-	Retries int
-	Crashes int // of a task with a key
+	Key        string // "" if it has none
+	Payload    []byte
+	Headers    map[string]string
+	DueAt      time.Time // by Redis's clock
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	Expires    time.Time // zero: never
+	Retries    int
+	Crashes    int    // of a task with a key
+	LastError  string // of the last attempt, at most 1,024 bytes; "" if there was none
 }
 
 // Scheduled yields the schedule, earliest first, except tasks whose key is running.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
-	return listed(store.Scheduled(ctx, q.peer.calls, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
-		return ScheduledTask{Key: t.Key, Payload: t.Payload, DueAt: time.UnixMilli(t.Due), Retries: t.Retries, Crashes: t.Crashes}
+	rows := rowsOf(ctx, q, store.Scheduled, sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
+	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
+		c := store.CardOf(store.EntryOf(t.Key), t.Card)
+		return ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: moment(c.Since),
+			Expires: moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
 	})
 }
 
-// Format implements fmt.Formatter.
 func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
 
-// LogValue implements slog.LogValuer.
 func (t ScheduledTask) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,57 +12,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// takeSoon starts the next task once there is one.
-func takeSoon(t testing.TB, q *worqr.Queue) (task *worqr.Task) {
-	t.Helper()
-	eventually(t, "there is a task", func() bool {
-		var err error
-		task, err = q.StartTask(t.Context())
-		if !is_(err, worqr.ErrNoTask) {
-			must(t, err)
-		}
-		return err == nil
-	})
-	return task
-}
-
-// The key that EnqueueAt returns is a key like any other.
-func TestEnqueueAt(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	q := working(t, p, "q")
-	at := func(at time.Time, payload string) string {
-		key := sure(q.EnqueueAt(ctx, at, []byte(payload)))(t)
-		is.True(key != "")
-		return key
-	}
-	later := time.Now().Add(time.Hour)
-	a, b := at(later, "same"), at(later, "same")
-	is.True(a != b)
-	is.Equal(len(scheduled(t, q)), 2)
-	removed := sure(q.RemoveKey(ctx, a))(t)
-	is.True(removed)
-	removed = sure(q.RemoveKey(ctx, a))(t)
-	is.True(!removed)
-	is.Equal(sure(q.CancelKey(ctx, b))(t).Removed, 1)
-	is.Equal(scheduled(t, q), nil)
-
-	c := at(time.Now(), "c")
-	task := takeSoon(t, q)
-	is.Equal(task.Key, c)
-	removed = sure(q.RemoveKey(ctx, c))(t) // runs, and does not wait
-	is.True(!removed)
-	is.NoErr(task.Finish(ctx))
-
-	at(time.Time{}, "now")
-	is.NoErr(take(t, q).Finish(ctx))
-	at(later, "by content")
-	is.Equal(cancel(t, q, "by content").Removed, 1)
-	is.NoErr(p.StopWorker(ctx))
-	nothingLeftBut(t, prefix, "q")
-}
 
 func TestTimes(t *testing.T) {
 	is := parallel(t)
@@ -122,10 +70,8 @@ func TestKeys(t *testing.T) {
 	q := working(t, p, "q")
 	for _, bad := range []string{"", strings.Repeat("k", worqr.MaxKeySize+1)} {
 		is.True(is_(q.Put(ctx, bad, []byte("x"), nil), worqr.ErrInvalid))
-		_, err := q.RemoveKey(ctx, bad)
-		is.True(is_(err, worqr.ErrInvalid))
-		_, err = q.CancelKey(ctx, bad)
-		is.True(is_(err, worqr.ErrInvalid))
+		is.True(is_(failure(q.RemoveKey(ctx, bad)), worqr.ErrInvalid))
+		is.True(is_(failure(q.CancelKey(ctx, bad)), worqr.ErrInvalid))
 	}
 	keys := []string{
 		"k", " ", "\x00", "a\x00b", "a\nb\r\n", "\xff\xfe\xc0", "{}", "{q}", "}x{", "a:b:c", ":", "k:k", "r:k", "*", "%s%d", "ключ",
@@ -174,23 +120,4 @@ func TestKeys(t *testing.T) {
 	}
 	is.NoErr(p.StopWorker(ctx))
 	nothingLeftBut(t, prefix, "q")
-}
-
-// Payloads of the schedule are any bytes, and theirs for whom they are.
-func TestKeyedPayloads(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	q := working(t, open(t, worqr.Options{}), "q")
-	for _, payload := range [][]byte{nil, {}, {0}, []byte("\x00\xff\r\n{}:"), []byte(strings.Repeat("long", 1<<18))} {
-		mine := slices.Clone(payload)
-		is.NoErr(q.Put(ctx, "key", mine, nil))
-		for i := range mine {
-			mine[i] = 'x'
-		}
-		task := take(t, q)
-		is.Equal(string(task.Payload), string(payload))
-		is.NoErr(task.Fail(ctx, errors.New("no")))
-		is.Equal(string(failed(t, q)[0].Payload), string(payload))
-		sure(q.DeleteAllFailed(ctx))(t)
-	}
 }

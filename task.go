@@ -2,34 +2,48 @@ package worqr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Task is one attempt at a task. Finish, Stop, Retry and Fail end it. If a handler runs
-// it, it ends when the handler returns.
+// A Task is one attempt at a task. Finish, Stop, Retry, Snooze and Fail end it, and so does returning from
+// its handler. They fail with ErrNotOwner if this worker no longer holds it; after any other error
+// you may repeat them. All except Finish drop a canceled task.
 type Task struct {
 	AttemptID string // a UUIDv7
 	Queue     string
 	Payload   []byte      // raw; you may change it
 	Key       string      // "" if it has none
-	Token     int64       // rises with every start on the queue; for fencing in other systems
+	Token     int64       // rises with every start on the queue
 	Retries   int         // attempts that failed before this one
 	Crashes   int         // workers that died holding it
+	Attempt   int         // 1 for the first: one more than Retries and Crashes
 	Failure   *FailedTask // for OnFailed: what happened
-	Result    []byte      // set it before the task ends; EventDone carries it
+	Result    []byte      // you may set it; EventDone and Queue.Result carry it
+
+	Headers    map[string]string // see Properties
+	EnqueuedAt time.Time         // of an added task or one with Properties, by Redis's clock; else zero
+	DueAt      time.Time         // when it could start, by Redis's clock; of a recurring task, the time of this occurrence; zero if unknown, as for Enqueue
+	LastError  string            // of the attempt before, at most 1,024 bytes; "" if it had none, or its worker died
 
 	attempt *engine.Attempt
+	ctx     context.Context // of the handler of batches; else nil
 }
 
-// taskOf is an attempt as the caller gets it.
+// taskOf converts an attempt for the caller.
 func taskOf(queue string, a *engine.Attempt) *Task {
-	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a}
+	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a,
+		Attempt: a.Retries + a.Crashes + 1, Headers: a.Card.Headers, EnqueuedAt: moment(a.Card.Since), DueAt: moment(a.Due), LastError: a.Error}
 	if a.Failure != nil {
 		t.Failure = failure(a.Failure)
 		t.Key = t.Failure.Key
@@ -37,19 +51,30 @@ func taskOf(queue string, a *engine.Attempt) *Task {
 	return t
 }
 
-// Context returns a context that ends when work on the task should stop. Its cause says
-// why, as for a [Handler]; context.Canceled if the task has ended. A task that you made
-// yourself has a context that never ends.
+// Context returns a context that ends when work on the task should stop. Its cause is as for a
+// [Handler], or context.Canceled once the task has ended.
 func (t *Task) Context() context.Context {
 	if t.attempt == nil {
 		return context.Background()
 	}
+	if t.ctx != nil {
+		return t.ctx
+	}
 	return t.attempt.Context()
 }
 
-// StartTask takes the next task: the first that's due in the schedule, else the first on
-// the list. It fails with ErrNoTask, and with ErrNotWorking if the worker doesn't serve
-// the queue. If ctx ends first, the task returns to the queue.
+// Draining returns a channel that is closed when the peer begins to drain: Run's context has ended,
+// or Shutdown, Unhandle, StopWork or StopWorker was called. The context ends later, so a handler
+// that takes long can save what it has done and return. It's nil for a task that you made.
+func (t *Task) Draining() <-chan struct{} {
+	if t.attempt == nil {
+		return nil
+	}
+	return t.attempt.Draining()
+}
+
+// StartTask takes the next task. It fails with ErrNoTask, and with ErrNotWorking if the worker
+// doesn't serve the queue. If ctx ends first, the task returns to the queue.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	tasks, err := q.startTasks(ctx, 1)
 	if err != nil {
@@ -58,7 +83,7 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	return tasks[0], nil
 }
 
-// StartTasks takes up to n tasks, 1 to 1,000, in their order, and at least one unless it fails.
+// StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -71,6 +96,73 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if n < 1 || n > engine.MaxStarts {
 		return nil, fmt.Errorf("%w: can't start %d tasks at once; the limit is 1 to %d", ErrInvalid, n, engine.MaxStarts)
 	}
+	return q.startSome(ctx, n)
+}
+
+// startSome starts up to n tasks from whichever parts have some. A part that doesn't answer soon is
+// asked last from then on, and all such parts share the time of one call: the node of some may be
+// down while others have tasks. If none answers, each gets the full time.
+func (q *Queue) startSome(ctx context.Context, n int) (tasks []*Task, err error) {
+	if q.spread == nil {
+		return q.startHere(ctx, n)
+	}
+	parts, patience := q.all(), q.peer.opts.CallTimeout
+	from := q.spread.turn.Add(1) % uint32(len(parts))
+	parts = slices.Concat(parts[from:], parts[:from])
+	isQuiet := func(part *Queue) bool { _, quiet := q.spread.quiet.Load(part.id); return quiet }
+	errs := map[string]error{}
+	ask := func(part *Queue, wait time.Duration) (enough bool) {
+		within, cancel := context.WithTimeoutCause(ctx, wait, errQuiet)
+		defer cancel()
+		some, err := part.startHere(within, n-len(tasks))
+		tasks, errs[part.id] = append(tasks, some...), err
+		if errors.Is(err, os.ErrDeadlineExceeded) { // not if ctx has ended
+			q.spread.quiet.Store(part.id, true)
+		} else {
+			q.spread.quiet.Delete(part.id)
+		}
+		return len(tasks) == n || ctx.Err() != nil
+	}
+	var last []*Queue
+	enough := false
+	for _, part := range parts {
+		if !enough && !isQuiet(part) {
+			enough = ask(part, patience/4)
+		}
+		if isQuiet(part) {
+			last = append(last, part)
+		}
+	}
+	wait := patience / time.Duration(max(len(last), 1))
+	if len(last) == len(parts) {
+		wait = engine.Longest
+	}
+	for _, part := range last {
+		if !enough && len(tasks) == 0 {
+			enough = ask(part, wait)
+		}
+	}
+	switch {
+	case len(tasks) > 0:
+		return tasks, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	err = ErrNoTask
+	for _, part := range parts {
+		if e := errs[part.id]; e != nil && !errors.Is(e, ErrNoTask) {
+			return nil, e
+		} else if e != nil {
+			err = e
+		}
+	}
+	return nil, err
+}
+
+var errQuiet = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
+
+// startHere starts tasks on one part.
+func (q *Queue) startHere(ctx context.Context, n int) ([]*Task, error) {
 	r, err := q.peer.fleet.Session(q.id)
 	if err != nil {
 		return nil, err
@@ -86,29 +178,35 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	return tasks, nil
 }
 
-// Finish ends the task for good. It fails with ErrNotOwner if this worker no longer holds it.
-// After any other error, ErrUnknownOutcome included, you may repeat it.
+// Finish ends the task for good.
 func (t *Task) Finish(ctx context.Context) error {
 	return t.wrap("finish task", t.end(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
 }
 
-// Stop ends this attempt and returns the task to the front, or drops it if it was canceled.
-// It fails as Finish does.
+// Stop ends this attempt and returns the task to the front.
 func (t *Task) Stop(ctx context.Context) error {
 	return t.wrap("stop task", t.end(ctx, store.Outcome{Verb: store.Stop}))
 }
 
-// Retry ends this attempt as failed and retries the task after delay, or drops it if it was
-// canceled. MaxRetries doesn't apply. It fails as Finish does.
+// Retry ends this attempt as failed and retries the task after delay, whatever MaxRetries says.
 func (t *Task) Retry(ctx context.Context, delay time.Duration) error {
-	if delay < 0 || delay > engine.Longest {
-		return t.wrap("retry task", fmt.Errorf("%w: a delay of %v isn't between 0 and 100 years", ErrInvalid, delay))
-	}
-	return t.wrap("retry task", t.end(ctx, store.Outcome{Verb: store.Retry, Delay: delay}))
+	return t.wrap("retry task", t.putOff(ctx, store.Retry, delay))
 }
 
-// Fail moves the task to the failed queue with the text of reason, or drops it if it was
-// canceled. It fails as Finish does.
+// Snooze ends this attempt and starts the task again after delay. It doesn't count as a retry.
+func (t *Task) Snooze(ctx context.Context, delay time.Duration) error {
+	return t.wrap("snooze task", t.putOff(ctx, store.Snooze, delay))
+}
+
+// putOff ends the attempt, and starts the task again after delay.
+func (t *Task) putOff(ctx context.Context, verb store.Ending, delay time.Duration) error {
+	if delay < 0 || delay > engine.Longest {
+		return fmt.Errorf("%w: a delay of %v isn't between 0 and 100 years", ErrInvalid, delay)
+	}
+	return t.end(ctx, store.Outcome{Verb: verb, Delay: delay})
+}
+
+// Fail moves the task to the failed queue with the text of reason.
 func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
@@ -116,7 +214,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	return t.wrap("fail task", t.end(ctx, engine.OutcomeOf(reason)))
 }
 
-// end says how the attempt ends. No worker holds a task that the caller has made.
+// end says how the attempt ends. No worker holds a task that the caller created.
 func (t *Task) end(ctx context.Context, o store.Outcome) error {
 	if t.attempt == nil {
 		return unstarted{}
@@ -124,7 +222,7 @@ func (t *Task) end(ctx context.Context, o store.Outcome) error {
 	return t.attempt.End(ctx, o)
 }
 
-// unstarted is the ErrNotOwner of a Task that the caller has made.
+// unstarted is the ErrNotOwner of a Task that the caller created.
 type unstarted struct{}
 
 func (unstarted) Error() string {
@@ -134,7 +232,6 @@ func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 
 func (t *Task) wrap(verb string, err error) error { return describe(verb, t.Queue, err) }
 
-// Limits of one call.
 const (
 	// MaxPayloadSize is the largest allowed Options.MaxPayload, in bytes.
 	MaxPayloadSize = 512 << 20
@@ -146,22 +243,22 @@ const (
 	nonceWindow = 10 * time.Minute
 )
 
-// Enqueue adds the payloads to the back of the queue, in their order: all of them, or none
-// if it fails. It wakes idle workers. You may change the payloads once it has returned.
+// Enqueue adds the payloads to the back of the queue, in order: all, or none if it fails. It
+// wakes idle workers. You may change the payloads once it has returned.
 //
-// When the reply was lost it fails with ErrUnknownOutcome, and repeating it may add the
-// tasks twice; EnqueueOnce doesn't. It fails with ErrInvalid when there is no payload, and
-// with ErrTooLarge beyond MaxBatchSize or Options.MaxPayload.
+// It fails with ErrInvalid without a payload, and with ErrTooLarge beyond MaxBatchSize or
+// Options.MaxPayload. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
+// doesn't.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	err := q.checkPayloads(payloads)
+	began, err := q.peer.trace.enqueues(), q.checkPayloads(payloads)
 	if err == nil {
-		err = q.peer.producer.Enqueue(ctx, q.target(), payloads)
+		err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads)
 	}
-	return q.wrap("enqueue", err)
+	return q.enqueued(began, TraceQueue{}, q.wrap("enqueue", err), payloads...)
 }
 
-// EnqueueOnce is like Enqueue, but safe to repeat: within ten minutes, only the first call
-// with the nonce, 1 to MaxKeySize bytes, enqueues. Fresh is true for that one.
+// EnqueueOnce is like Enqueue, but safe to repeat: within ten minutes, only the first call with
+// the nonce, 1 to MaxKeySize bytes, enqueues, and returns true.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":
@@ -169,25 +266,36 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKeySize:
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
 	}
+	part, began := q, q.peer.trace.enqueues()
 	if err = q.checkPayloads(payloads); err == nil {
-		fresh, err = q.peer.producer.EnqueueOnce(ctx, q.target(), nonce, nonceWindow, payloads)
+		part, err = q.of(ctx, []byte(nonce))
 	}
-	return fresh, q.wrap("enqueue once", err)
-}
-
-// EnqueueUnique adds the payload to the back of the queue. It fails with ErrDuplicate while
-// an equal payload that EnqueueUnique added waits or runs.
-func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
-	err := q.checkPayloads([][]byte{payload})
 	if err == nil {
-		err = q.peer.producer.EnqueueUnique(ctx, q.target(), payload)
+		fresh, err = q.peer.producer.EnqueueOnce(ctx, part.target(), nonce, nonceWindow, payloads)
 	}
-	return q.wrap("enqueue unique", err)
+	if err = q.wrap("enqueue once", err); fresh || err != nil {
+		err = q.enqueued(began, TraceQueue{}, err, payloads...)
+	}
+	return fresh, err
 }
 
-// target is the queue for the producer.
+// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while an equal payload
+// that it added waits or runs. A requeued task doesn't count.
+func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
+	began, err := q.peer.trace.enqueues(), q.checkPayloads([][]byte{payload})
+	part := q
+	if err == nil {
+		part, err = q.of(ctx, payload)
+	}
+	if err == nil {
+		err = q.peer.producer.EnqueueUnique(ctx, part.target(), payload)
+	}
+	return q.enqueued(began, TraceQueue{}, q.wrap("enqueue unique", err), payload)
+}
+
+// target describes the queue for the producer.
 func (q *Queue) target() store.Target {
-	return store.Target{Name: q.name, ID: q.id, Keys: q.keys}
+	return store.Target{Name: q.in, ID: q.id, Keys: q.keys}
 }
 
 // checkPayloads fails where there are none, too many, or one is too large.
@@ -212,15 +320,14 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	return nil
 }
 
-// tooLarge is the error of what is over a limit.
+// tooLarge returns the error for something that exceeds its limit.
 func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %w: "+format, append([]any{ErrInvalid, ErrTooLarge}, args...)...)
 }
 
-// Cancel removes every waiting copy of the payload and stops those that run, in whatever
-// process: their contexts end with ErrCanceled, and they never run again, even if their
-// worker dies. The report's Wait waits
-// for those that ran. When Cancel fails halfway, call it again.
+// Cancel removes every waiting copy of the payload and stops those that run, in any process:
+// their contexts end with ErrCanceled, and they never run again. The report's Wait waits for
+// them. If Cancel fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -228,20 +335,30 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
 	}
+	began := q.peer.trace.cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
-	// What was accepted is canceled, too. Where a key is of another type, it is not in a batch,
-	// or the next call fails.
-	if err := q.peer.producer.Haul(ctx, q.target()); err != nil && !store.IsWrongType(err) {
-		return nil, q.wrap("cancel", err)
-	}
-	receipt, err := store.Cancel(ctx, q.peer.calls, q.keys, payload)
+	report := &CancelReport{queue: q}
+	var mu sync.Mutex // protects it
+	err := q.each(ctx, true, func(part *Queue) error {
+		// Tasks of accepted batches are canceled, too. If a key has the wrong type, there is no
+		// batch, or the next call fails.
+		if err := q.peer.producer.Haul(ctx, part.target()); err != nil && !store.IsWrongType(err) {
+			return err
+		}
+		receipt, err := store.Cancel(ctx, q.peer.calls, part.keys, payload)
+		mu.Lock()
+		defer mu.Unlock()
+		report.add(part, receipt)
+		return err
+	})
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	return &CancelReport{Removed: receipt.Removed, queue: q, receipt: receipt}, nil
+	q.canceled(began, "", report.Removed)
+	return report, nil
 }
 
-// CancelKey removes what waits under the key and stops what runs, as Cancel does.
+// CancelKey is Cancel for the tasks waiting and running under the key.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -249,11 +366,19 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, store.EntryOf(key))
+	began := q.peer.trace.cancels()
+	part, err := q.ofKey(ctx, key)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	return &CancelReport{Removed: receipt.Removed, queue: q, receipt: receipt}, nil
+	receipt, err := store.CancelKey(ctx, q.peer.calls, part.keys, store.EntryOf(key))
+	if err != nil {
+		return nil, q.wrap("cancel", err)
+	}
+	report := &CancelReport{queue: q}
+	report.add(part, receipt)
+	q.canceled(began, key, report.Removed)
+	return report, nil
 }
 
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
@@ -262,31 +387,38 @@ type CancelReport struct {
 	Stopped  int // running copies; set by Wait
 	Finished int // running copies that finished before they were stopped; set by Wait
 
-	queue   *Queue
+	queue *Queue
+	open  []canceling // tasks that were running
+}
+
+// A canceling is a cancel on one part of a queue where tasks were running.
+type canceling struct {
+	part    *Queue
 	receipt store.Receipt
 }
 
-// Wait blocks until everything that was running at this cancel has ended, and sets Stopped
-// and Finished. If a worker died, that takes until a peer has returned its tasks. When it
-// fails you may call it again. ErrUnknownOutcome means that Redis lost its record of the
-// running tasks.
-func (c *CancelReport) Wait(ctx context.Context) error {
-	if c.receipt.Token == 0 {
-		return nil // nothing ran
+// add merges the result of a cancel on one part.
+func (c *CancelReport) add(part *Queue, r store.Receipt) {
+	c.Removed += r.Removed
+	if r.Token > 0 {
+		c.open = append(c.open, canceling{part, r})
 	}
+}
+
+// Wait blocks until every task that this cancel found running has ended, and sets Stopped and
+// Finished. If a worker died, Wait blocks until a peer has returned its tasks. After an error you
+// may call Wait again; ErrUnknownOutcome means that Redis lost its record of the running tasks.
+func (c *CancelReport) Wait(ctx context.Context) error {
 	examine := time.Now().Add(examineEach)
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		over, tally, err := c.receipt.IsOver(ctx, c.queue.peer.calls, c.queue.keys)
-		if err == nil && over {
-			c.Stopped, c.Finished = tally.Stopped, tally.Finished
-			return nil
-		}
-		if err == nil && time.Now().After(examine) {
-			examine = time.Now().Add(examineEach)
-			err = c.examine(ctx)
-		}
-		if err != nil {
+	for pause := 2 * time.Millisecond; len(c.open) > 0; pause = min(2*pause, 100*time.Millisecond) {
+		err := c.look(ctx, time.Now().After(examine))
+		switch {
+		case err != nil:
 			return c.queue.wrap("wait for cancel", err)
+		case len(c.open) == 0:
+			return nil
+		case time.Now().After(examine):
+			examine = time.Now().Add(examineEach)
 		}
 		select {
 		case <-ctx.Done():
@@ -294,34 +426,51 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		case <-time.After(store.Jitter(pause)):
 		}
 	}
+	return nil
 }
 
-// examineEach is how often Wait asks whether those it waits for can answer at all.
+// look updates the counts. With closely, it fails if Redis has lost its record of the tasks.
+func (c *CancelReport) look(ctx context.Context, closely bool) error {
+	for i := 0; i < len(c.open); {
+		o := c.open[i]
+		over, tally, err := o.receipt.IsOver(ctx, c.queue.peer.patient(), o.part.keys)
+		if err != nil {
+			return err
+		}
+		if over {
+			c.Stopped, c.Finished = c.Stopped+tally.Stopped, c.Finished+tally.Finished
+			c.open = slices.Delete(c.open, i, i+1)
+			continue
+		}
+		if closely {
+			if forgotten, err := o.receipt.IsForgotten(ctx, c.queue.peer.patient(), o.part.keys); forgotten || err != nil {
+				return cmp.Or(err, store.ErrForgotten)
+			}
+		}
+		i++
+	}
+	return nil
+}
+
+// patient makes calls that change nothing, for callers that wait anyway.
+func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
+
+// examineEach is how often Wait checks whether the workers it waits for can still answer.
 const examineEach = time.Second
 
-// examine fails when nobody will ever say that the cancel is over.
-func (c *CancelReport) examine(ctx context.Context) error {
-	forgotten, err := c.receipt.IsForgotten(ctx, c.queue.peer.calls, c.queue.keys)
-	if forgotten {
-		return store.ErrForgotten
-	}
-	return err
-}
-
-// Format implements fmt.Formatter.
 func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
 
-// LogValue implements slog.LogValuer.
 func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("queue", t.Queue), slog.String("attempt_id", t.AttemptID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
-// Format implements fmt.Formatter.
 func (c CancelReport) Format(s fmt.State, _ rune) { show(s, "cancel", c) }
 
-// LogValue implements slog.LogValuer.
 func (c CancelReport) LogValue() slog.Value {
+	if len(c.open) > 0 { // it isn't known how the running ones ended
+		return slog.GroupValue(slog.Int("removed", c.Removed), slog.Bool("waited", false))
+	}
 	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))
 }

@@ -1,93 +1,22 @@
 package worqr_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// Retry and Fail by hand: once, once more, after another end, and after the task
-// was lost.
-func TestRetryAndFailByHand(t *testing.T) {
-	t.Parallel()
-	for _, key := range []string{"", "key"} {
-		t.Run("key="+key, func(t *testing.T) {
-			is := parallel(t)
-			ctx, prefix := t.Context(), redistest.Prefix(t)
-			p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-			q := working(t, p, "q")
-			if key == "" {
-				enqueue(t, q, "a")
-			} else {
-				put(t, q, key, "a", nil)
-			}
-			var before int64
-			for retries := range 3 { // at once
-				task := take(t, q)
-				is.Equal(task.Retries, retries)
-				is.Equal(task.Key, key)
-				is.True(task.Token > before)
-				before = task.Token
-				is.NoErr(task.Retry(ctx, 0))
-				is.NoErr(task.Retry(ctx, 0)) // says the same again
-				is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
-				is.True(is_(task.Fail(ctx, errors.New("no")), worqr.ErrNotOwner))
-				is.Equal(context.Cause(task.Context()), context.Canceled)
-				is.Equal(len(scheduled(t, q)), 1)
-			}
-			task := take(t, q)
-			is.NoErr(task.Retry(ctx, time.Hour))
-			noTask(t, q)
-			s := scheduled(t, q)
-			is.Equal(len(s), 1)
-			is.True(near(s[0].DueAt, time.Now().Add(time.Hour)))
-			is.Equal(s[0].Key, key)
-			is.Equal(s[0].Retries, 4)
-			is.Equal(string(s[0].Payload), "a")
-
-			// Lost: nothing happens to the other's.
-			if key == "" {
-				sure(q.Cancel(ctx, []byte("a")))(t)
-				enqueue(t, q, "b")
-			} else {
-				put(t, q, key, "b", nil)
-			}
-			lost := take(t, q)
-			qo := working(t, other, "q")
-			failWorker(t, other, p.WorkerID(), 1)
-			task = take(t, qo)
-			is.Equal(task.Crashes, 1)
-			is.Equal(task.Retries, 0)
-			is.True(is_(lost.Retry(ctx, 0), worqr.ErrNotOwner))
-			is.True(is_(lost.Fail(ctx, errors.New("no")), worqr.ErrNotOwner))
-			is.Equal(stats(t, qo).Running, 1)
-			is.Equal(stats(t, qo).Failed, 0)
-
-			why := errors.New("it is hopeless")
-			is.NoErr(task.Fail(ctx, why))
-			is.NoErr(task.Fail(ctx, why))
-			is.True(is_(task.Retry(ctx, 0), worqr.ErrNotOwner))
-			is.True(is_(task.Stop(ctx), worqr.ErrNotOwner))
-			f := failed(t, qo)
-			is.Equal(len(f), 1)
-			is.True(near(f[0].FailedAt, time.Now()))
-			f[0].FailedAt = time.Time{}
-			is.Equal(f[0], worqr.FailedTask{ID: task.AttemptID, Payload: []byte("b"), Key: key, Kind: worqr.FailureError,
-				Error: "it is hopeless", Retries: 0, Crashes: 1, WorkerID: other.WorkerID()})
-			is.Equal(other.Stats().Failed, int64(1))
-			is.Equal(sure(qo.DeleteAllFailed(ctx))(t), 1)
-			is.NoErr(other.StopWorker(ctx))
-			is.NoErr(p.StopWorker(ctx))
-			nothingLeftBut(t, prefix, "q")
-		})
-	}
-}
 
 func TestRetryAndFailBadly(t *testing.T) {
 	is := parallel(t)
@@ -111,71 +40,6 @@ func TestRetryAndFailBadly(t *testing.T) {
 		is.Equal(f[0].Kind, worqr.FailureError)
 		sure(q.DeleteFailed(ctx, f[0].ID))(t)
 	}
-}
-
-func TestCancelKey(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, causes := held(t, p, "q", nil)
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
-	cancelKey := func(key string) *worqr.CancelReport {
-		return sure(q.CancelKey(ctx, key))(t)
-	}
-	// Nothing.
-	report := cancelKey("key")
-	is.Equal(report.Removed, 0)
-	wait(t, report)
-	// Waiting.
-	put(t, q, "key", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-	put(t, q, "other", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-	report = cancelKey("key")
-	is.Equal(report.Removed, 1)
-	wait(t, report)
-	is.Equal(report.Stopped+report.Finished, 0)
-	is.Equal(len(scheduled(t, q)), 1) // the other, though it is the same payload
-	// Running, and what is blocked by it.
-	put(t, q, "key", "b", nil)
-	is.Equal(receive(t, starts, 1), []string{"b"})
-	put(t, q, "key", "blocked", nil)
-	report = cancelKey("key")
-	is.Equal(report.Removed, 1)
-	wait(t, report)
-	is.Equal(report.Stopped, 1)
-	is.Equal(report.Finished, 0)
-	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
-	// What is put afterwards is not touched.
-	put(t, q, "key", "c", nil)
-	is.Equal(receive(t, starts, 1), []string{"c"})
-	is.Equal(len(causes), 0)
-	is.Equal(cancelKey("other").Removed, 1)
-	is.Equal(len(causes), 0)
-	wait(t, cancelKey("key"))
-	eventually(t, "its peer counts both", func() bool { return p.Stats().Canceled == 2 }) // Redis knows it first
-	is.Equal(len(failed(t, q)), 0)
-}
-
-// Also of a worker that is dead, and dies only now.
-func TestCancelKeyHeldByTheDead(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	victim, other := open(t, worqr.Options{Prefix: prefix, Lease: -1}), open(t, worqr.Options{Prefix: prefix})
-	q := victim.Queue("q")
-	must(t, victim.StartWorker(ctx))
-	must(t, q.StartWork(ctx))
-	put(t, q, "key", "a", nil)
-	task := take(t, q)
-	report := sure(other.Queue("q").CancelKey(ctx, "key"))(t)
-	put(t, q, "key", "after", nil)
-	sure(other.FailWorker(ctx, victim.WorkerID()))(t)
-	wait(t, report)
-	is.Equal(report.Stopped, 1)
-	is.True(is_(task.Finish(ctx), worqr.ErrNotOwner))
-	qo := working(t, other, "q")
-	after := take(t, qo)
-	is.Equal(string(after.Payload), "after")
-	is.Equal(after.Crashes, 0)
-	noTask(t, qo)
 }
 
 func TestEnqueueOnce(t *testing.T) {
@@ -212,36 +76,27 @@ func TestEnqueueUnique(t *testing.T) {
 	is.NoErr(unique())
 }
 
-// Verbs without Run.
+// Verbs without Run, from the first to the last: what they want beforehand, and what they leave.
+// What they do to tasks is in TestRandom.
 func TestVerbs(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Name: "someone"})
 	ctx := t.Context()
-
-	_, err := q.StartTask(ctx)
-	is.True(is_(err, worqr.ErrNotWorking))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNotWorking))
 	is.True(is_(q.StartWork(ctx), worqr.ErrNotStarted))
 	is.True(is_(p.StopWorker(ctx), worqr.ErrNotStarted))
 	is.NoErr(p.StartWorker(ctx))
 	is.NoErr(p.StartWorker(ctx)) // does nothing
-	_, err = q.StartTask(ctx)
-	is.True(is_(err, worqr.ErrNotWorking))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
 	is.NoErr(q.StartWork(ctx)) // does nothing
-	_, err = q.StartTask(ctx)
-	is.True(is_(err, worqr.ErrNoTask))
-	_, err = q.Peek(ctx)
-	is.True(is_(err, worqr.ErrNoTask))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
+	is.True(is_(failure(q.Peek(ctx)), worqr.ErrNoTask))
 
 	enqueue(t, q, "a", "b", "c", "d")
-	is.Equal(string(sure(q.Peek(ctx))(t)), "a")
 	tasks := sure(q.StartTasks(ctx, 3))(t)
 	is.Equal(payloads(tasks), []string{"a", "b", "c"})
-	is.True(tasks[0].Token < tasks[1].Token && tasks[1].Token < tasks[2].Token)
-	is.Equal(sure(q.Len(ctx))(t), 1)
-	is.Equal(sure(q.Stats(ctx))(t), worqr.QueueStats{Waiting: 1, Running: 3, Workers: 1})
-
 	var running []string
 	for r := range each(t, q.Running(ctx)) {
 		is.Equal(r.WorkerID, p.WorkerID())
@@ -249,51 +104,30 @@ func TestVerbs(t *testing.T) {
 		running = append(running, string(r.Payload))
 	}
 	is.Equal(running, []string{"a", "b", "c"})
-
+	for w := range each(t, p.Workers(ctx)) {
+		is.Equal(w.Name, "someone")
+		is.Equal(w.ID, p.WorkerID())
+		is.Equal(w.PID, os.Getpid())
+		is.Equal(w.Queues, []string{"q"})
+	}
+	for name := range each(t, p.Queues(ctx)) {
+		is.Equal(name, "q")
+	}
 	is.NoErr(tasks[0].Finish(ctx))
-	is.NoErr(tasks[0].Finish(ctx)) // says the same again
-	is.True(is_(tasks[0].Stop(ctx), worqr.ErrNotOwner))
 	is.NoErr(tasks[1].Stop(ctx))
 	is.True(is_(tasks[1].Finish(ctx), worqr.ErrNotOwner))
-	is.Equal(waiting(t, q), []string{"b", "d"}) // the front
-
-	var workers []worqr.Worker
-	for w := range each(t, p.Workers(ctx)) {
-		workers = append(workers, w)
-	}
-	is.Equal(len(workers), 1)
-	is.Equal(workers[0].Name, "someone")
-	is.Equal(workers[0].ID, p.WorkerID())
-	is.Equal(workers[0].PID, os.Getpid())
-	is.Equal(workers[0].Queues, []string{"q"})
-	var queues []string
-	for name := range each(t, p.Queues(ctx)) {
-		queues = append(queues, name)
-	}
-	is.Equal(queues, []string{"q"})
-
-	is.NoErr(q.Pause(ctx))
-	_, err = q.StartTask(ctx)
-	is.True(is_(err, worqr.ErrNoTask))
-	is.NoErr(q.Resume(ctx))
+	is.Equal(context.Cause(tasks[1].Context()), context.Canceled)
 
 	is.NoErr(q.StopWork(ctx))
 	is.Equal(context.Cause(tasks[2].Context()), worqr.ErrShutdown)
 	is.True(is_(tasks[2].Finish(ctx), worqr.ErrNotOwner))
-	is.Equal(waiting(t, q), []string{"c", "b", "d"})
+	is.Equal(waiting(t, q), []string{"c", "b", "d"}) // the front
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
-
 	is.NoErr(q.StartWork(ctx))
-	tasks = sure(q.StartTasks(ctx, 10))(t)
-	is.Equal(payloads(tasks), []string{"c", "b", "d"})
+	is.Equal(payloads(sure(q.StartTasks(ctx, 10))(t)), []string{"c", "b", "d"})
 	is.NoErr(p.StopWorker(ctx)) // puts them back, in their order
 	is.Equal(waiting(t, q), []string{"c", "b", "d"})
-
-	is.NoErr(p.StartWorker(ctx)) // and once more
-	is.NoErr(q.StartWork(ctx))
 	is.NoErr(q.Delete(ctx))
-	is.Equal(waiting(t, q), nil)
-	is.NoErr(p.StopWorker(ctx))
 	nothingLeft(t, prefix, "q")
 }
 
@@ -312,4 +146,145 @@ func TestTaskMadeByHand(t *testing.T) {
 		is.True(errors.Is(err, worqr.ErrNotOwner))
 		is.True(strings.Contains(err.Error(), " task: no worker has started this task"))
 	}
+}
+
+// While the digest of a large payload is computed, which takes as long as this test likes,
+// other tasks of the queue begin and end, cancels of them have effect, and beats go on. A
+// cancel of the large one isn't over before it's known that it is covered, and then its
+// handler doesn't begin.
+func TestDigestHoldsUpNobody(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	large := bytes.Repeat([]byte("x"), 100_000)
+	computing, release := make(chan struct{}, 10), make(chan struct{})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
+	var begun atomic.Int64
+	running, causes := make(chan string, 10), make(chan error, 10)
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, task *worqr.Task) error {
+		if len(task.Payload) == len(large) {
+			begun.Add(1)
+		}
+		if string(task.Payload) == "runs" {
+			running <- "runs"
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+		}
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 4})
+	run(t, p)
+	let := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(let)
+	other := openAt(t, redistest.URL(), worqr.Options{Prefix: prefix}).Queue("q")
+
+	is.NoErr(q.Enqueue(t.Context(), large))
+	receive(t, computing, 1)
+	enqueue(t, q, numbers("", 100)...)
+	eventually(t, "the others are finished", func() bool { return p.Stats().Finished == 100 })
+	enqueue(t, q, "runs")
+	receive(t, running, 1)
+	report := cancel(t, other, "runs")
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+	eventually(t, "it is dropped", func() bool { return p.Stats().Canceled == 1 })
+
+	c := redistest.Conn(t)
+	deadline := func() float64 {
+		return sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t)
+	}
+	for before, n := deadline(), 0; n < 3; n++ {
+		eventually(t, "the lease is renewed", func() bool { return deadline() > before })
+		before = deadline()
+	}
+
+	covers := sure(other.Cancel(t.Context(), large))(t)
+	for _, r := range []*worqr.CancelReport{report, covers} { // nobody knows what they cover
+		ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		is.True(is_(r.Wait(ctx), context.DeadlineExceeded))
+		end()
+	}
+	let()
+	wait(t, report)
+	is.Equal(report.Stopped, 1)
+	wait(t, covers)
+	is.Equal(covers.Stopped, 1)
+	is.Equal(begun.Load(), int64(0))
+	is.Equal(p.Stats().TimesEvicted, int64(0))
+}
+
+// A message about a cancel that nobody has put on record stops what was held when it came,
+// also if its digest wasn't known then.
+func TestMessageBeforeDigest(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	computing, release := make(chan struct{}, 10), make(chan struct{})
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
+	let := sync.OnceFunc(func() { close(release) })
+	q := working(t, p, "q")
+	t.Cleanup(let)
+	large := string(bytes.Repeat([]byte("x"), 100_000))
+	enqueue(t, q, large, "small")
+	started := make(chan []*worqr.Task, 1)
+	go func() {
+		tasks, err := q.StartTasks(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		started <- tasks
+	}()
+	receive(t, computing, 1)
+	small := take(t, q)
+	c := redistest.Conn(t)
+	peertest.Subscribed(t, prefix, "q")
+	for _, payload := range []string{large, "small"} {
+		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
+	}
+	<-small.Context().Done() // so the message before has been heard, too
+	is.Equal(len(started), 0)
+	let()
+	task := receive(t, started, 1)[0][0]
+	<-task.Context().Done()
+	is.Equal(context.Cause(task.Context()), worqr.ErrCanceled)
+	is.NoErr(task.Stop(t.Context()))
+	is.NoErr(small.Stop(t.Context()))
+}
+
+// What goes back before its digest is known has it said all the same.
+func TestReturnBeforeDigest(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	large := bytes.Repeat([]byte("x"), 100_000)
+	computing, release, returned := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
+	link := &tamper{Url: server.URL(), Before: func(verb string, args []any) error {
+		for i, a := range args {
+			if verb == "step" && a == any("stop") {
+				returned <- args[i+2].(string)
+			}
+		}
+		return nil
+	}}
+	p := link.Open(t, worqr.Options{Prefix: "p"})
+	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
+	let := sync.OnceFunc(func() { close(release) })
+	begun, end := make(chan string, 10), make(chan struct{})
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, task *worqr.Task) error {
+		begun <- string(task.Payload[:1])
+		<-end
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 1})
+	stop := run(t, p)
+	t.Cleanup(let)
+	enqueue(t, q, "first", string(large))
+	is.Equal(receive(t, begun, 1), []string{"f"})
+	receive(t, computing, 1)
+	var stopped sync.WaitGroup
+	stopped.Go(stop)
+	let()
+	is.Equal(receive(t, returned, 1), []string{"100000:" + sha(string(large))})
+	close(end)
+	stopped.Wait()
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	is.Equal(waiting(t, other.Queue("q")), []string{string(large)})
 }

@@ -7,13 +7,14 @@ import (
 	"iter"
 	"time"
 
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before
-// Run to fail fast. When it fails, nothing has started. It fails with ErrEvictionPolicy
-// where a full Redis would evict tasks, and if Redis is older than 6.2.
+// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before Run
+// to fail fast. It fails with ErrEvictionPolicy, with ErrProtocol, and if Redis is older than
+// 6.2; then nothing has started.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
@@ -34,8 +35,8 @@ func (p *Peer) isClosed() bool {
 	return p.closed
 }
 
-// alone starts or stops the worker while nobody else does. It fails when ctx ends before that
-// is so. It isn't a lock: both wait for Redis, and so for a Pool, which may call them.
+// alone makes sure that only one caller at a time starts or stops the worker. It fails if ctx ends
+// first. It isn't a lock: both operations wait for Redis, and so for a Pool, which may call them.
 func (p *Peer) alone(ctx context.Context, do func() error) error {
 	select {
 	case p.starting <- struct{}{}: // also when ctx has ended
@@ -52,29 +53,29 @@ func (p *Peer) alone(ctx context.Context, do func() error) error {
 
 // StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front of
 // their queues and leaves. If ctx ends or Redis fails first, it stops anyway and returns the
-// error. It fails with ErrNotStarted, and with ErrInvalid until Run has returned.
+// error. It fails with ErrNotStarted, and with ErrInvalid while Run is running.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)
 	}
 	return wrap("stop worker", p.alone(ctx, func() error {
-		if p.isRunning() { // it began meanwhile
+		if p.isRunning() { // it began in the meantime
 			return errRunning
 		}
 		return p.stopWorker(ctx)
 	}))
 }
 
-// stopWorker does it for who is alone.
+// stopWorker stops the worker; see alone.
 func (p *Peer) stopWorker(ctx context.Context) error {
 	err := p.fleet.Stop(ctx)
 	p.flushLog()
 	return err
 }
 
-// StartWork joins the workers of the queue, so that you can call StartTask. It fails with
-// ErrNotStarted, and with ErrInvalid if the queue has a handler and Run hasn't been called.
-// While Run is running, it resumes serving a queue after StopWork.
+// StartWork joins the workers of the queue, for StartTask or, while Run is running, to serve it
+// again after StopWork. It fails with ErrNotStarted, and with ErrInvalid if the queue has a
+// handler and Run hasn't been called.
 func (q *Queue) StartWork(ctx context.Context) error {
 	p := q.peer
 	switch {
@@ -83,44 +84,78 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	case p.fleet.IsStarted() && !p.isRunning() && p.handles(q.id):
 		return q.wrap("start work", errHandled)
 	}
-	return q.wrap("start work", p.fleet.Join(ctx, q.joined()))
+	s := p.runs(q.id)
+	if s == nil && p.handles(q.id) {
+		return q.wrap("start work", errLeaving)
+	}
+	parts := s.served()
+	if len(parts) == 0 {
+		parts = q.all()
+		if err := q.agree(ctx); err != nil {
+			return q.wrap("start work", err)
+		}
+	}
+	err := eachOf(parts, func(part *Queue) error { return p.fleet.Join(ctx, part.joined(s)) })
+	switch {
+	case s.isRemoved(): // in the meantime
+		err = errors.Join(errLeaving, eachOf(parts, func(part *Queue) error { return p.fleet.Leave(ctx, part.id) }))
+	case err == nil:
+		s.resume()
+	}
+	return q.wrap("start work", err)
 }
 
+var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrInvalid)
+
 var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
+
+var errLeaving = fmt.Errorf("%w: Unhandle is leaving the queue; call it again to wait for that", ErrInvalid)
 
 // handles reports whether a queue has a handler.
 func (p *Peer) handles(queue string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.services[queue] != nil
+	return p.services[queue] != nil || p.leaving[queue] != nil
 }
 
-// StopWork ends the contexts of this peer's tasks on the queue with ErrShutdown, returns
-// the tasks to the front and stops serving the queue, until StartWork. If ctx ends first,
-// tasks whose ends aren't stored run again. It fails with ErrNotWorking if the peer isn't
-// serving it.
+// StopWork stops serving the queue until StartWork: it ends the contexts of this peer's tasks with
+// ErrShutdown and returns them to the front. If ctx ends first, tasks whose outcomes aren't stored
+// run again. It fails with ErrNotWorking if the peer isn't serving it.
 func (q *Queue) StopWork(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("stop work", q.bad)
 	}
 	p := q.peer
-	err := p.fleet.Leave(ctx, q.id)
+	parts := p.runs(q.id).stop()
+	if len(parts) == 0 {
+		parts = q.all()
+	}
+	err := eachOf(parts, func(part *Queue) error { return p.fleet.Leave(ctx, part.id) })
 	if p.isRunning() && p.handles(q.id) && !errors.Is(err, ErrNotWorking) {
 		p.log.Info("worqr: no longer serving a queue; StopWork was called", "queue", q.id, "worker", p.WorkerID())
 	}
 	return q.wrap("stop work", err)
 }
 
-// joined is the queue for the fleet.
-func (q *Queue) joined() *fleet.Queue {
-	p := q.peer
-	p.mu.Lock()
-	service := p.services[q.id]
-	p.mu.Unlock()
-	if service != nil {
-		return &fleet.Queue{Served: q.store(), Engine: service.Queue, Handled: true}
+// served describes the queue for the code that serves it.
+func (q *Queue) served() engine.Part {
+	return engine.Part{
+		Served: &store.Served{Lines: q.peer.lines, Name: q.in, ID: q.id, Keys: q.keys},
+		Haul:   func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) },
 	}
-	return &fleet.Queue{Served: q.store(), Engine: q.served()}
+}
+
+// serving returns the engine's queue.
+func (q *Queue) serving() *engine.Queue {
+	return q.peer.engine.Queue(q.name, q.id, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed})
+}
+
+// joined describes a part of the queue for the fleet. The service is nil if it has no handler.
+func (q *Queue) joined(s *service) *fleet.Queue {
+	if s == nil {
+		return &fleet.Queue{Part: q.served(), Engine: q.serving()}
+	}
+	return &fleet.Queue{Part: q.served(), Engine: s.Queue, Handled: true}
 }
 
 // A Worker is a registered peer.
@@ -129,20 +164,32 @@ type Worker struct {
 	Name          string
 	Host          string
 	PID           int
-	StartedAt     time.Time // by the clock of the peer
+	StartedAt     time.Time // by its clock
 	Version       string
 	Queues        []string
 	Lease         time.Duration
 	StuckHandlers int
+	Protocol      int // of Version; 0 if unnumbered
 }
 
-// Workers yields the registered peers, except those silent for more than two leases.
+// Workers yields the registered peers, except those silent for over two leases.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
-	return listed(store.Workers(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
+	return listed(store.Workers(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
 }
 
-// Queues yields the names of queues that were served, or filled by this library, and not
-// deleted since.
+// Queues yields the names of queues that were served or enqueued to, and not deleted since.
 func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
-	return listed(store.Queues(ctx, p.calls, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, func(name string) string { return name })
+	rows := listed(store.Queues(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, store.Whole)
+	return func(yield func(string, error) bool) {
+		seen := map[string]bool{} // several parts are one queue
+		for name, err := range rows {
+			if err == nil && seen[name] {
+				continue
+			}
+			seen[name] = true
+			if !yield(name, err) {
+				return
+			}
+		}
+	}
 }

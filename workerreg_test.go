@@ -11,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -22,11 +23,13 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	way := redistest.NewLink(t, server.Addr())
 	c := redistest.Dial(t, server.URL())
 	told := &journal{}
-	p := openAt(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.Logger()})
-	p.BeforeLog(func(msg string, _ []any) {
-		if strings.Contains(msg, "evicted a worker") {
-			way.Deafen(true) // and then it's struck off
+	p := peertest.OpenThrough(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.Logger()}, func(c *peertest.Through) redis.Conn {
+		c.OnSend = func(command string, args []any) {
+			if command == "DEL" && args[0] == "p:worker:dead" {
+				way.Deafen(true) // the request gets through, and its reply is lost
+			}
 		}
+		return c
 	})
 	for _, cmd := range [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
@@ -119,4 +122,70 @@ func TestStartWorkerOnSlowRedis(t *testing.T) {
 	time.Sleep(time.Second) // three beats, as long as Redis is slow
 	server.Resume(t)
 	must(t, receive(t, started, 1)[0])
+}
+
+// Exclusive handlers are stopped before anybody else may start their task,
+// whether Redis can be reached or not; others go on.
+func TestExclusive(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	told := &journal{}
+	p := openAt(t, link.URL(), worqr.Options{Lease: time.Second, Prefix: "p", Logger: told.Logger()})
+	type end struct {
+		queue string
+		cause error
+		at    time.Time
+	}
+	started, ends := make(chan string, 10), make(chan end, 10)
+	handler := func(ctx context.Context, t *worqr.Task) error {
+		started <- t.Queue
+		<-ctx.Done()
+		ends <- end{t.Queue, context.Cause(ctx), time.Now()}
+		return ctx.Err()
+	}
+	p.Queue("exclusive").Handle(handler, &worqr.HandleOptions{Exclusive: true})
+	p.Queue("other").Handle(handler, nil)
+	stop := run(t, p)
+	enqueue(t, p.Queue("exclusive"), "a")
+	enqueue(t, p.Queue("other"), "a")
+	receive(t, started, 2)
+
+	other := openAt(t, server.URL(), worqr.Options{Lease: time.Second, Prefix: "p"})
+	taken := make(chan time.Time, 1)
+	other.Queue("exclusive").Handle(func(context.Context, *worqr.Task) error {
+		taken <- time.Now()
+		return nil
+	}, nil)
+	run(t, other)
+	link.Deafen(true) // the first one hears nothing any more
+	e := receive(t, ends, 1)[0]
+	is.Equal(e.queue, "exclusive")
+	is.Equal(e.cause, worqr.ErrLeaseExpired)
+	is.True(e.at.Before(receive(t, taken, 1)[0]))
+	is.Equal(len(ends), 0)
+	link.Deafen(false)
+	link.Cut()
+	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
+	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
+		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
+	})
+	id := p.WorkerID()
+	stop()
+	is.Equal(len(told.Lines(`msg="worqr: stopped" worker=`+id)), 1)
+	is.True(strings.Contains(told.Lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
+}
+
+// A worker that never lapses is failed by hand only.
+func TestNegativeLease(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: -1})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	sure(q.StartTask(t.Context()))(t)
+	c := redistest.Conn(t)
+	is.True(sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t) > float64(time.Now().AddDate(1000, 0, 0).UnixMilli()))
+	is.Equal(len(sure(open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}).Sweep(t.Context()))(t)), 0)
+	is.Equal(sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID()))(t), 1)
 }

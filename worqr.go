@@ -1,5 +1,5 @@
-// Package worqr is a peer-to-peer work queue on Redis. Every replica of a service embeds
-// it; there is no server but Redis.
+// Package worqr is a peer-to-peer work queue on Redis. Every replica of a service embeds it; Redis
+// is the only server.
 //
 //	peer, err := worqr.Open("redis://localhost:6379", nil)
 //	emails := peer.Queue("emails")
@@ -13,26 +13,25 @@
 // # Terms
 //
 // A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list
-// of tasks, with a schedule beside it: tasks that have a key or a time, and those that wait
-// for a retry. When due, these start before the list. An attempt is one run of a task. A
-// worker is a registered peer. It renews its lease with heartbeats. A worker whose lease
-// expires is evicted, and its tasks return to the front of their queues.
+// of tasks plus a schedule: tasks with a key or a time, and those waiting for a retry. When
+// due, these start before the list. An attempt is one run of a task. A worker is a registered
+// peer. It renews its lease with heartbeats; when the lease expires, it's evicted, and its
+// tasks return to the front of their queues.
 //
 // # Guarantees
 //
-// Delivery is at least once. A task runs again if its worker died, or was cut off, before
-// the task's end was stored. Each attempt has a token, and Redis records at most one
-// outcome for each token. Tasks start in the order in which they were enqueued; those that
-// return go to the front. A canceled task never runs again. No worker is evicted because
-// Redis is down. Tasks of a killed process start again within 4.5 s at the defaults.
+// Delivery is at least once: a task runs again if its worker dies or is cut off before its outcome
+// is stored. Each attempt has a token, and Redis records at most one outcome per token. Tasks start
+// in the order they were enqueued. A canceled task never runs again. No worker is evicted because
+// Redis is down. At the defaults, tasks of a killed process start again within 4.5 s.
 // docs/guarantees.md has the conditions.
 //
 // # Calls
 //
-// All methods are safe for concurrent use. Methods that take a context block until Redis
+// All methods are safe for concurrent use. Those that take a context block until Redis
 // answers or the context ends, and fail if Redis sends nothing for [Options.CallTimeout].
-// If the call was sent and the reply lost, it may have taken effect: the error is
-// [ErrUnknownOutcome]. With any other error, it had no effect.
+// [ErrUnknownOutcome] means that the reply was lost, and the call may have taken effect;
+// after other errors, it hasn't.
 //
 // Iterators read a page at a time. They aren't snapshots, and stop after the first error.
 // Printed or logged values never show payloads, keys or results.
@@ -52,14 +51,16 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/await"
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Version is the version of this library, as a worker registers it.
+// Version is the version of this library.
 const Version = "0.2.0-dev"
 
 // The errors to match with errors.Is. Errors from Redis are wrapped unchanged.
@@ -70,78 +71,82 @@ var (
 	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	// ErrNotStarted: call StartWorker or Run first.
 	ErrNotStarted = fleet.ErrNotStarted
-	// ErrNotWorking: call StartWork on the queue, or Handle and Run, first.
+	// ErrNotWorking: call StartWork, or Handle and Run, first.
 	ErrNotWorking = engine.ErrNotWorking
-	// ErrNotOwner: this worker no longer holds the task; another one may be running it.
+	// ErrNotOwner: this worker no longer holds the task; another may be running it.
 	ErrNotOwner = engine.ErrNotOwner
-	// ErrEvicted: this worker was evicted, and its tasks may run elsewhere. The peer
-	// rejoins under a new id.
+	// ErrEvicted: this worker was evicted; its tasks may run elsewhere.
 	ErrEvicted = engine.ErrEvicted
-	// ErrLeaseExpired: Redis didn't answer for nine tenths of the lease, so an Exclusive handler
-	// must stop.
+	// ErrLeaseExpired: Redis was silent for nine tenths of the lease; see Exclusive.
 	ErrLeaseExpired = engine.ErrLeaseExpired
-	// ErrCanceled: the task was canceled.
+	// ErrCanceled: the task was canceled and won't run again.
 	ErrCanceled = engine.ErrCanceled
-	// ErrTimeout: the attempt took longer than HandleOptions.Timeout.
+	// ErrTimeout: the attempt exceeded HandleOptions.Timeout.
 	ErrTimeout = engine.ErrTimeout
 	// ErrShutdown: the peer is shutting down or has shut down.
 	ErrShutdown = engine.ErrShutdown
-	// ErrBadName: the name of a queue, or a prefix, isn't allowed.
+	// ErrBadName: a queue's name or a prefix isn't allowed.
 	ErrBadName = errors.New("worqr: bad name")
-	// ErrInvalid: an option or an argument isn't valid; the error says which.
+	// ErrInvalid: an option or argument isn't valid; the error says which.
 	ErrInvalid = errors.New("worqr: invalid argument")
-	// ErrTooLarge: something is over its limit, and nothing was sent. It comes with ErrInvalid or
-	// ErrBadName.
+	// ErrTooLarge: something exceeds its limit. It comes with ErrInvalid or ErrBadName.
 	ErrTooLarge = errors.New("worqr: too large")
-	// ErrUnknownOutcome: the reply was lost. It's safe to repeat Put, EnqueueOnce and the
-	// methods of Task.
+	// ErrUnknownOutcome: the reply was lost. You may repeat Put, EnqueueOnce and the methods of
+	// Task.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy
-	// ErrDenied: the Redis user lacks a permission. docs/security.md has a rule for each role.
+	// ErrProtocol: this version can't work with those that are running.
+	ErrProtocol = errors.New("worqr: incompatible protocol")
+	// ErrUnreachable: Redis didn't answer Ping.
+	ErrUnreachable = errors.New("worqr: Redis can't be reached")
+	// ErrDenied: the Redis user lacks a permission; see docs/security.md.
 	ErrDenied = errors.New("worqr: permission denied")
 )
 
-// A Pool provides connections, as *redis.Pool of github.com/gomodule/redigo does. A peer
-// keeps a few of them; docs/options.md says how many. A *redis.Pool only dials them, so its
-// limits don't apply. GetContext must not call the peer's methods: they may time out. For
-// large payloads over slow links, prefer Open.
+// A Pool provides connections, like a redigo *redis.Pool, which only dials them: its limits
+// don't apply. GetContext must not call the peer's methods. docs/options.md says more.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
 // Options configure a Peer. A zero field means the default. docs/options.md says more.
 type Options struct {
-	// Prefix is the start of every key and channel name; "" is "worqr". Fleets in different
-	// databases of one Redis each need their own prefix.
+	// Prefix starts every key and channel name; "" is "worqr". Each fleet in a Redis needs its
+	// own, whatever its database.
 	Prefix string
-	// Name is a human-readable name, shown next to the worker's id; "" is host:pid.
+	// Name is shown next to the worker's id; "" is host:pid.
 	Name string
 	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3 s,
-	// negative never expires. Use the same for all peers of a queue.
+	// negative is forever. Use the same for all peers of a queue.
 	Lease time.Duration
-	// Drain is how long handlers may keep running once Run's context ends; 0 is 25 s,
-	// negative is no time.
+	// Drain is how long handlers may keep running once Run's context ends; 0 is 25 s, negative is
+	// none.
 	Drain time.Duration
-	// Capacity is how many units all handlers together may occupy, each task as many as its
-	// queue's Weight; 0 is no limit.
+	// Capacity limits the total Weight of running tasks; 0 is no limit.
 	Capacity int
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
-	// MaxPayload is the size in bytes of the largest payload that this peer enqueues; 0 is
-	// DefaultMaxPayload.
+	// MaxPayload limits what this peer enqueues, in bytes; 0 is DefaultMaxPayload.
 	MaxPayload int
-	// MaxResult is the size in bytes of the largest Task.Result that observers get; 0 is 1 MiB.
-	// A task with a larger one still finishes.
+	// MaxResult limits the Task.Result that observers get and that is kept, in bytes; 0 is 1 MiB.
 	MaxResult int
-	// TLSConfig configures rediss:// connections of Open. It must not change afterwards.
+	// DialTimeout limits each step of connecting; 0 is 2 s.
+	DialTimeout time.Duration
+	// TLSConfig configures TLS for Open. It must not change afterwards.
 	TLSConfig *tls.Config
-	// Logger receives log records; nil is slog.Default. One goroutine calls it, so a slow Logger
-	// delays only the log.
+	// Credentials, if set, returns the login for each new connection of Open. It must be safe
+	// for concurrent use, and return when ctx ends.
+	Credentials func(ctx context.Context) (user, password string, err error)
+	// SentinelCredentials is the same, for sentinels.
+	SentinelCredentials func(ctx context.Context) (user, password string, err error)
+	// Logger receives log records; nil is slog.Default.
 	Logger *slog.Logger
-	// FailureLog says which failures of handlers are logged.
+	// FailureLog limits the log of handlers' failures.
 	FailureLog FailureLog
+	// Trace has functions to call when something happens. It's copied.
+	Trace *Trace
 }
 
 const (
@@ -149,6 +154,7 @@ const (
 	defaultDrain = 25 * time.Second
 	shortest     = 150 * time.Millisecond // lease
 	shortestCall = 10 * time.Millisecond
+	longestLease = 365 * 24 * time.Hour
 
 	defaultMaxResult = 1 << 20 // bytes
 )
@@ -173,11 +179,14 @@ func (o *Options) check() error {
 	if err := store.CheckPrefix(o.Prefix); err != nil {
 		return badName("prefix", o.Prefix, err)
 	}
-	if o.Lease > 0 && o.Lease < shortest {
-		return fmt.Errorf("%w: Lease %v is below the minimum of %v", ErrInvalid, o.Lease, shortest)
+	if o.Lease > 0 && (o.Lease < shortest || o.Lease > longestLease) {
+		return fmt.Errorf("%w: Lease %v isn't between %v and %v; a negative one never expires", ErrInvalid, o.Lease, shortest, longestLease)
 	}
 	if o.CallTimeout < shortestCall {
 		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrInvalid, o.CallTimeout, shortestCall)
+	}
+	if o.DialTimeout != 0 && o.DialTimeout < shortestCall {
+		return fmt.Errorf("%w: DialTimeout %v is below the minimum of %v", ErrInvalid, o.DialTimeout, shortestCall)
 	}
 	if o.Capacity < 0 {
 		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, o.Capacity)
@@ -207,89 +216,129 @@ type Peer struct {
 	bad   error // why the peer cannot be used
 	space store.Space
 	log   *logs.Log
+	trace *tracer // nil without Options.Trace
 
 	lines    *store.Lines
-	calls    store.Runner // of these, for what producers and read-outs send
+	calls    store.Runner // over lines, for producers' calls
+	reads    store.Runner // the same, for calls that change nothing
 	producer *store.Producer
 	capacity *capacity.Capacity
 	engine   *engine.Engine
 	fleet    *fleet.Fleet
 
+	recurring *recur.Schedules
+
+	inboxes inboxes    // of Events
+	ends    *await.Hub // for Wait
+
 	shutdown context.Context // ends when Shutdown is called
 	shut     context.CancelFunc
 	ended    chan struct{} // closed when Run has returned
 
-	starting chan struct{} // has an element while the worker starts or stops
+	starting chan struct{}  // has an element while the worker starts or stops
+	removals sync.WaitGroup // of handlers, while Run serves
 
 	mu       sync.Mutex          // protects the fields below
 	ran      bool                // Run was called
-	running  bool                // and has not returned
+	running  bool                // Run is running
 	closed   bool                // Close was called, and the peer wasn't running
 	services map[string]*service // by queue
+	serving  bool                // Run serves them
+	draining bool                // Run has begun to drain
+	base     context.Context     // of handlers, without its end; nil before Run
+	changed  chan struct{}       // has an element when services were added; holds one
+	leaving  map[string]*leaving // by queue: the handlers that Unhandle has removed
+	wraps    []func(Handler) Handler
+	spreads  spreads
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
-// rediss:// for TLS, or unix:///path[?db=n]. It does no I/O. A name without a colon is the
-// password, as in redis-cli.
+// unix:///path[?db=n], redis+cluster://[[user]:password@]host[:port],... or
+// redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password].
+// Write rediss for TLS. A name without a colon is the password. Open does no I/O.
 func Open(url string, opts *Options) (*Peer, error) {
-	var config *tls.Config
+	var access store.Access
 	if opts != nil {
-		config = opts.TLSConfig
+		access = store.Access{
+			TLS: opts.TLSConfig, DialTimeout: opts.DialTimeout, Credentials: opts.Credentials, SentinelCredentials: opts.SentinelCredentials,
+		}
 	}
-	dial, err := store.DialURL(url, config)
+	place, err := store.Open(url, access)
 	if err != nil {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
-	p := newPeer(dial, store.Lanes, opts)
-	p.log.Server = store.Address(url)
+	p := newPeer(place, store.Lanes, opts)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
 	}
 	return p, nil
 }
 
-// New returns a peer that gets its connections from pool, and does no I/O. It panics if pool
-// is nil; methods report other invalid options.
+// New returns a peer that gets its connections from pool, and does no I/O. It panics if pool is
+// nil; methods report invalid options.
 func New(pool Pool, opts *Options) *Peer {
 	if p, ok := pool.(*redis.Pool); pool == nil || ok && p == nil {
 		panic("worqr: New needs a pool")
 	}
-	dial, lanes := store.DialPool(pool)
-	return newPeer(dial, lanes, opts)
+	place, lanes := store.DialPool(pool)
+	p := newPeer(place, lanes, opts)
+	if p.bad == nil && (p.opts.Credentials != nil || p.opts.SentinelCredentials != nil) {
+		p.bad = fmt.Errorf("%w: Credentials have no effect with New: the pool logs in", ErrInvalid)
+	}
+	return p
 }
 
-func newPeer(dial store.Dial, lanes int, opts *Options) *Peer {
+func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 	p := &Peer{
 		opts:     opts.withDefaults(),
 		capacity: capacity.New(opts.capacity()),
 		services: map[string]*service{},
+		changed:  make(chan struct{}, 1),
+		leaving:  map[string]*leaving{},
 		ended:    make(chan struct{}),
 		starting: make(chan struct{}, 1),
+		spreads:  spreads{each: agreeEach},
 	}
 	p.bad = p.opts.check()
-	p.space = store.SpaceOf(p.opts.Prefix)
+	p.space = store.SpaceAt(place, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.lines = store.NewLines(dial, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.trace = newTracer(p.opts.Trace, p.log)
+	p.lines = store.NewLines(place, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.trace.listen(p.log)
 	p.calls = p.lines.Calls
+	p.reads = store.Reads(p.calls, 0)
 	p.producer = store.NewProducer(p.lines, p.space, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
+		LostWrites: p.inboxes.lost, Trace: p.trace.ofEngine(),
 	})
 	p.fleet = fleet.New(fleet.Config{
-		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version,
-		Describe: describe, CameBack: p.producer.Forget,
+		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
+		Describe: describe, CameBack: p.cameBack, Trace: p.trace.ofFleet(),
 	})
+	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat()})
+	place.OnChange(p.fleet.Changed)
+	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,
+		Ask: func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error) {
+			return store.Ends(ctx, p.reads, q, entries)
+		}})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
 }
 
-// WorkerID returns the worker's current id. It changes when the peer is evicted and comes back.
+// cameBack is called when Redis may have forgotten what this peer had there.
+func (p *Peer) cameBack() {
+	p.producer.Forget()
+	p.recurring.Renew()
+}
+
+// WorkerID returns the worker's id, which changes when the peer is evicted and comes back.
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
-// Close stops the worker, as StopWorker does, and closes the connections that the peer has
-// opened, but no Pool. It blocks for at most 2*CallTimeout+7 s. Until Run has returned,
-// it does nothing and fails with ErrInvalid. Other calls fail with ErrShutdown afterwards.
+// Close stops the worker, as StopWorker does, and closes the connections that the peer opened, but
+// not a Pool. It blocks for at most 2*CallTimeout+7 s. While Run is running, it does nothing and
+// fails with ErrInvalid. Afterwards, other calls fail with ErrShutdown.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -312,14 +361,13 @@ func (p *Peer) Close() error {
 	return err
 }
 
-// flushLog logs what limits have left out so far, and waits until it is written.
+// flushLog logs the counts of lines left out so far, and waits until they are written.
 func (p *Peer) flushLog() {
 	p.engine.Flush()
 	p.producer.Flush()
+	p.trace.flush()
 	p.log.Flush()
 }
-
-var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrInvalid)
 
 func (p *Peer) isRunning() bool {
 	p.mu.Lock()
@@ -329,40 +377,35 @@ func (p *Peer) isRunning() bool {
 
 // A Queue is a handle to one queue. Handles are cheap.
 type Queue struct {
-	peer *Peer
-	name string
-	id   string // the name, or what tells its failed queue from it
-	keys store.Keys
-	bad  error
+	peer   *Peer
+	name   string
+	in     string // its name in Redis: the same, or that of a part
+	id     string // the same, or a different one for its failed queue
+	keys   store.Keys
+	spread *spread // nil if it has no parts
+	bad    error
 }
 
-// Queue returns a handle to the queue. It does no I/O. A name has 1 to 255 bytes and no
+// Queue returns a handle to the queue. A name has 1 to 255 bytes of UTF-8 and no
 // braces, spaces or control bytes; otherwise methods fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
-	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
-	if err := store.CheckName(name); err != nil && q.bad == nil {
+	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
+	err := store.CheckName(name)
+	if err == nil && store.Whole(name) != name {
+		err = errors.New("it ends like the name of a part of a spread queue; use Spread")
+	}
+	if err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)
 	}
 	return q
 }
 
-// badName is the error of a name that cannot be that of what it is for.
+// badName returns the error for a name that isn't allowed.
 func badName(what, name string, err error) error {
 	if len(name) > store.MaxName {
 		return fmt.Errorf("%w: %w: %s: %w", ErrBadName, ErrTooLarge, what, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrBadName, what, err)
-}
-
-// store is the queue for who serves it.
-func (q *Queue) store() *store.Served {
-	return &store.Served{Lines: q.peer.lines, Name: q.name, ID: q.id, Keys: q.keys}
-}
-
-// served is the queue for the engine.
-func (q *Queue) served() *engine.Queue {
-	return q.peer.engine.Queue(q.store(), engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed},
-		func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) })
 }
 
 // Name returns the name of the queue.
@@ -379,12 +422,12 @@ func wrapOn(queue, verb string, err error) error {
 	return wrap(fmt.Sprintf("%s on %.*q", verb, store.MaxName, queue), err)
 }
 
-// describe does so for the fleet, whose errors may be of no queue.
+// describe does the same for the fleet, whose errors may belong to no queue.
 func describe(verb, queue string, err error) error {
 	if queue == "" {
 		return wrap(verb, err)
 	}
-	return wrapOn(queue, verb, err)
+	return wrapOn(store.Whole(queue), verb, err)
 }
 
 func wrap(verb string, err error) error {
@@ -406,10 +449,10 @@ func (e *verbError) Error() string {
 
 func (e *verbError) Unwrap() error { return e.err }
 
-// public adds the sentinel that stands for an internal error.
+// public adds the exported sentinel for an internal error.
 func public(err error) error {
 	switch err = logs.WithoutInput(err); {
-	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // it may be that of a call within
+	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // a call inside may have added it already
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, store.ErrForgotten):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
@@ -417,6 +460,10 @@ func public(err error) error {
 		return ErrEvicted
 	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate
+	case errors.Is(err, store.ErrProtocol):
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	case store.IsMisplaced(err) && !errors.Is(err, ErrInvalid):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case store.IsFull(err) && !errors.Is(err, errFull):
 		return fmt.Errorf("%w: %w", errFull, err)
 	case store.IsDenied(err) && !errors.Is(err, ErrDenied):
@@ -427,50 +474,8 @@ func public(err error) error {
 	return err
 }
 
-// errFull is why Redis refuses what needs memory.
-var errFull = errors.New("there is no memory left in Redis; raise its maxmemory, or try again when workers have caught up")
+// errFull means that Redis refuses commands that need memory.
+var errFull = errors.New("no memory is left in Redis; raise its maxmemory, or try again when workers have caught up")
 
-// PeerStats counts what a peer has done since it was created.
-type PeerStats struct {
-	Started         int64 // tasks passed to a handler, or returned by StartTask
-	Finished        int64
-	Stopped         int64 // returned to the front after they had started
-	Canceled        int64 // ended because they were canceled
-	Retried         int64 // attempts that ended with a retry
-	Failed          int64 // moved to the failed queue
-	Dropped         int64 // dropped from a full failed queue (HandleOptions.KeepFailed)
-	TakenOver       int64 // taken over by another worker, or ended too late
-	HandlerErrors   int64 // panics included
-	WorkersEvicted  int64 // by this peer
-	TasksReturned   int64 // of evicted workers
-	TimesEvicted    int64
-	RunningHandlers int64
-	StuckHandlers   int64 // handlers that were abandoned and haven't returned
-}
-
-// Stats returns the counters of this process. It does no I/O.
-func (p *Peer) Stats() PeerStats {
-	c, f := p.engine.Counts(), p.fleet.Counts()
-	return PeerStats{
-		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(),
-		Canceled: c.Canceled.Load(), TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(),
-		WorkersEvicted: f.Swept.Load(), TasksReturned: f.Returned.Load(), TimesEvicted: f.Evicted.Load(),
-		RunningHandlers: c.Running.Load(), Retried: c.Retried.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(), StuckHandlers: c.Stuck.Load(),
-	}
-}
-
-// beat is the time between two beats.
+// beat returns the time between two heartbeats.
 func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }
-
-// A FailureLog says which failures of handlers a peer logs.
-type FailureLog int
-
-const (
-	// LogLimited logs up to 20 failures a second for a queue and 50 for the peer, then their
-	// number.
-	LogLimited FailureLog = iota
-	// LogAll logs every failure, unless the Logger can't keep up.
-	LogAll
-	// LogPanics logs panics only, as LogLimited does.
-	LogPanics
-)

@@ -3,13 +3,18 @@ package worqr_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -49,7 +54,7 @@ func TestDefaults(t *testing.T) {
 	must(t, q.Enqueue(t.Context(), []byte("hello")))
 	is.Equal(receive(t, got, 1), []string{"hello"})
 	stop()
-	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:registry", "worqr:token:{q}"})
+	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:protocol", "worqr:registry", "worqr:token:{q}"})
 }
 
 // A pool that the application has already.
@@ -69,6 +74,7 @@ func TestExistingPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
+			redistest.OneServer(t, redistest.OwnPool)
 			prefix := redistest.Prefix(t)
 			p := worqr.New(pool(redistest.Worker(t, redistest.URL(), prefix)), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 			defer p.Close()
@@ -88,3 +94,91 @@ func TestExistingPool(t *testing.T) {
 type otherPool struct{ pool *redis.Pool }
 
 func (o otherPool) GetContext(ctx context.Context) (redis.Conn, error) { return o.pool.GetContext(ctx) }
+
+// What the tests of the root and of integration/api share.
+const (
+	canary   = peertest.Canary
+	far      = peertest.Far
+	patience = peertest.Patience
+)
+
+type (
+	journal = peertest.Journal
+	tamper  = peertest.Tamper
+)
+
+var (
+	broken         = peertest.Broken
+	cancel         = peertest.Cancel
+	contents       = peertest.Contents
+	counting       = peertest.Counting
+	enqueue        = peertest.Enqueue
+	eventually     = peertest.Eventually
+	failWorker     = peertest.FailWorker
+	failed         = peertest.Failed
+	failedPayloads = peertest.FailedPayloads
+	held           = peertest.Held
+	hold           = peertest.Hold
+	holding        = peertest.Holding
+	idle           = peertest.Idle
+	ills           = peertest.Ills
+	is_            = peertest.Is
+	left           = peertest.Left
+	matching       = peertest.Matching
+	matchingAny    = peertest.MatchingAny
+	member         = peertest.Member
+	must           = peertest.Must
+	newGate        = peertest.NewGate
+	noTask         = peertest.NoTask
+	nothingLeft    = peertest.NothingLeft
+	nothingLeftBut = peertest.NothingLeftBut
+	numbers        = peertest.Numbers
+	open           = peertest.Open
+	openAt         = peertest.OpenAt
+	openDoctor     = peertest.OpenDoctor
+	openQueue      = peertest.OpenQueue
+	openQueueAt    = peertest.OpenQueueAt
+	panics         = peertest.Panics
+	parallel       = redistest.Parallel
+	payloads       = peertest.Payloads
+	put            = peertest.Put
+	receiveClosed  = peertest.ReceiveClosed
+	run            = peertest.Run
+	scheduled      = peertest.Scheduled
+	sha            = peertest.Sha
+	start          = peertest.Start
+	stats          = peertest.Stats
+	take           = peertest.Take
+	tell           = peertest.Tell
+	tells          = peertest.Tells
+	told           = peertest.Told
+	verbs          = peertest.Verbs
+	wait           = peertest.Wait
+	waiting        = peertest.Waiting
+	working        = peertest.Working
+)
+
+func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
+
+func failure[T any](v T, err error) error { return peertest.Failure(v, err) }
+
+func each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] { return redistest.Each(t, all) }
+
+func receive[T any](t testing.TB, from <-chan T, n int) []T {
+	t.Helper()
+	return peertest.Receive(t, from, n)
+}
+
+// What is read where a number belongs may be a payload: no error and no line shows it.
+func TestErrorsOfNumbers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, err := strconv.Atoi("canary")
+	is.True(!strings.Contains(worqr.Wrap("count", fmt.Errorf("of two: %w", err)).Error(), "canary"))
+	var lines strings.Builder
+	l := logs.New(slog.New(slog.NewTextHandler(&lines, nil)))
+	l.Warn("worqr: cannot start or finish tasks", "err", err)
+	l.Flush()
+	is.True(strings.Contains(lines.String(), "where one was expected"))
+	is.True(!strings.Contains(lines.String(), "canary"))
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -29,6 +30,10 @@ type job struct {
 	Work     time.Duration // that each handler takes
 	Settle   time.Duration // before a window
 	Window   time.Duration // in which is measured, or nothing is to do
+	Parts    int           // over which the queue is spread; 0: it is not
+	Uneven   bool          // only one of them has tasks
+	Nodes    []string      // URLs of the servers, where there are several
+	Aside    bool          // the servers have the first core, and the job the others
 }
 
 // A sample is what a measurement has found.
@@ -58,17 +63,20 @@ var measures = map[string]func(j job, s system, m *meter, say func(sample)) erro
 	"quiet":   measureQuiet,
 	"crew":    holdOneEach,
 	"members": keepMembers,
+	"spread":  measureSpread,
+	"parts":   measureParts,
 }
 
 // childMain is the main function of a child, whose samples go to standard
 // output.
 func childMain(j job) int {
 	s, m, err := j.open()
+	var unsaid error // the parent is gone, or a value is no number
 	if err == nil {
 		out := json.NewEncoder(os.Stdout)
-		err = measures[j.Measure](j, s, m, func(s sample) { _ = out.Encode(s) }) // the parent may be gone
+		err = measures[j.Measure](j, s, m, func(s sample) { unsaid = errors.Join(unsaid, out.Encode(s)) })
 	}
-	if err != nil {
+	if err = errors.Join(err, unsaid); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -80,7 +88,11 @@ type worker struct{ *child.Process[sample] }
 
 // spawn starts a worker, which ends with ctx at the latest.
 func spawn(ctx context.Context, j job) (worker, error) {
-	p, err := child.Start[sample](ctx, child.Options{Config: j})
+	o := child.Options{Config: j}
+	if j.Aside {
+		o.Before = beyondFirst()
+	}
+	p, err := child.Start[sample](ctx, o)
 	return worker{p}, err
 }
 

@@ -34,8 +34,12 @@ func (r *request) measureLongest(ctx context.Context) error {
 	for _, size := range r.loads() {
 		since := time.Now()
 		sizes = append(sizes, size.name)
-		if err := found.measure(ctx, r.scale, size); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("longest calls, %s: %w", size.name, err))
+		for range 2 { // on a server each: an action that empties the queue can't be repeated
+			pass := longest{}
+			if err := pass.measure(ctx, r.scale, size); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("longest calls, %s: %w", size.name, err))
+			}
+			found.keepLeast(pass)
 		}
 		fmt.Fprintf(r.log, "longest calls: %s, after %v\n", size.name, time.Since(since).Round(time.Second))
 	}
@@ -76,6 +80,21 @@ func (l longest) add(row, size, action string, took time.Duration) {
 	}
 	if took >= l[row][size].took {
 		l[row][size] = call{took, action}
+	}
+}
+
+// keepLeast adds what another pass found, where that is less.
+func (l longest) keepLeast(pass longest) {
+	for row, sizes := range pass {
+		for size, c := range sizes {
+			if before, ok := l[row][size]; ok && before.took <= c.took {
+				continue
+			}
+			if l[row] == nil {
+				l[row] = map[string]call{}
+			}
+			l[row][size] = c
+		}
 	}
 }
 

@@ -1,11 +1,11 @@
-// Bench measures this library beside asynq and beside the bare commands that no
-// queue in its layout can do without, and writes what it has found as tables and
-// charts. It starts a Redis of its own for each measurement.
+// Bench compares this library with asynq and with the bare Redis commands that any queue of its
+// layout needs, and writes the results as tables and charts. It starts a separate Redis for each
+// measurement.
 //
 //	go run ./bench
 //
-// The flags choose less of it. Part of docs/performance.md is written by hand;
-// only what is between the two marks is replaced.
+// The flags select parts of it. Bench replaces only what is between the two marks in
+// docs/performance.md; the rest is written by hand.
 package main
 
 import (

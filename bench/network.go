@@ -20,7 +20,7 @@ func measureFar(ctx context.Context, j job) (sample, error) {
 }
 
 // measureThrough tells how many tasks end in a second, from the start of the worker until
-// the window is over or nothing is left. How far away the server is, PING tells.
+// the window is over, and one has ended, or nothing is left. How far away the server is, PING tells.
 func measureThrough(j job, s system, m *meter, say func(sample)) error {
 	var trips []float64
 	for range 50 {
@@ -43,7 +43,7 @@ func measureThrough(j job, s system, m *meter, say func(sample)) error {
 		}
 		return until("the window is over", func() (bool, error) {
 			ended = int(peers.finished())
-			return ended == j.N || !time.Now().Before(over), nil
+			return ended == j.N || ended > 0 && !time.Now().Before(over), nil
 		})
 	})
 	if err != nil {

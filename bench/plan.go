@@ -52,6 +52,8 @@ const (
 	crowding   = "crowd"
 	dying      = "deaths"
 	stalling   = "stall"
+	clustering = "spread"
+	resting    = "parts"
 )
 
 // A scale is how much of everything there is.
@@ -86,7 +88,7 @@ func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
 		planPeers(s), planIdle(s),
-		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s),
+		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s), planSpread(s), planParts(s),
 	}
 }
 
@@ -294,3 +296,41 @@ func planStall(s scale) scenario {
 	stall.run, stall.rounds = measureStall, 1
 	return p
 }
+
+// planSpread is process where a queue is spread over the masters of a cluster, beside the same
+// on one server, where it is not; and what its workers cost while there is nothing to do.
+func planSpread(s scale) scenario {
+	p := scenario{name: clustering}
+	busy := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
+	p.add(alone, ours, busy).run = measureApart(0)
+	for masters := 1; masters <= 3; masters++ {
+		j := busy
+		j.Parts = 4 * masters
+		p.add(over(masters, j.Parts), ours, j).run = measureApart(masters)
+	}
+	uneven := busy
+	uneven.Parts, uneven.Uneven = 64, true
+	p.add(oneOfMany, ours, uneven).run = measureApart(0)
+	return p
+}
+
+// planParts is what the workers of a spread queue cost while there is nothing to do.
+func planParts(s scale) scenario {
+	p := scenario{name: resting}
+	for _, of := range []struct{ parts, peers int }{{12, 1}, {12, 8}, {48, 4}} {
+		step := p.add(fmt.Sprintf("%d | %d", of.parts, of.peers), ours, job{
+			Measure: "parts", Handlers: 10, Parts: of.parts, Peers: of.peers, Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
+		})
+		step.run, step.rounds = measureApart(3), 1
+	}
+	return p
+}
+
+// The variants of spread.
+const (
+	alone     = "one server, not spread"
+	oneOfMany = "one server, 64 parts, one of which has tasks"
+)
+
+// over names another one.
+func over(masters, parts int) string { return fmt.Sprintf("masters: %d, parts: %d", masters, parts) }

@@ -90,6 +90,20 @@ var sections = map[string]func(*report, scenario){
 		r.bySystem(p, "", column{"first s", "first task starts after, s"}, column{"last s", "last, s"})
 		r.say("%d workers in %d processes are killed at once. Each holds a task; one other worker is idle.\n", p.steps[0].job.Peers, crews)
 	},
+	clustering: func(r *report, p scenario) {
+		r.say("## Spread over a cluster\n")
+		r.chart("spread", "Redis's processor for a task, on each node")
+		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the node with least"},
+			column{"most µs", "on that with most"}, clientTime, commandsEach, requestsEach)
+		r.say("As in process, with 64 handlers. All servers share the first core and the worker has the")
+		r.say("other, so it is the processor time of each node that tells how many nodes would do.\n")
+	},
+	resting: func(r *report, p scenario) {
+		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
+			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of them for each part of each peer"})
+		r.say("The same, on three masters, with nothing to do; without what idle masters take by themselves.\n")
+		r.forecast()
+	},
 	stalling: func(r *report, p scenario) {
 		r.bySystem(p, "", column{"kept", "memberships that outlast it"})
 		r.say("Redis is stopped for %v, with a lease of three seconds, while %d peers serve %d queues each.\n",

@@ -19,14 +19,15 @@ type server struct {
 }
 
 // startServer starts a server, which ends with ctx at the latest. It writes a log of
-// what it does, with that appendfsync; "" is none, and no other persistence.
-func startServer(ctx context.Context, appendfsync string) (*server, error) {
+// what it does, with that appendfsync; "" is none, and no other persistence. More are
+// further arguments.
+func startServer(ctx context.Context, appendfsync string, more ...string) (*server, error) {
 	dir, err := os.MkdirTemp("", "worqr-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a server: %w", err)
 	}
 	s := &server{dir: dir}
-	args := []string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--maxclients", "10000"}
+	args := append([]string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--maxclients", "10000"}, more...)
 	if appendfsync != "" {
 		args = append(args, "--appendonly", "yes", "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0")
 	}

@@ -22,12 +22,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every scenario is measured, but for the recovery of asynq, and is in the
-// report and the charts.
-func TestShort(t *testing.T) {
+// needsServer skips a test where there is no server to start.
+func needsServer(t *testing.T) {
+	t.Helper()
 	if _, err := redisserver.Program(); err != nil {
 		t.Skip("skipped:", err)
 	}
+}
+
+// Every scenario is measured, but for the recovery of asynq, and is in the
+// report and the charts.
+func TestShort(t *testing.T) {
+	needsServer(t)
 	is := is.New(t)
 	r := request{scale: scale{short: true}, rounds: 1, together: true, out: t.TempDir(), log: t.Output(), command: "go test"}
 	chosen, err := r.chosen()
@@ -56,7 +62,7 @@ func TestShort(t *testing.T) {
 		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is judged
 	}
 	is.True(!strings.Contains(text, " – ")) // nothing is missing
-	for _, chart := range []string{"enqueue", "process", "latency", "growth"} {
+	for _, chart := range []string{"enqueue", "process", "latency", "growth", "spread"} {
 		is.True(strings.Contains(text, "(performance/"+chart+".svg)"))
 		svg, err := os.ReadFile(filepath.Join(r.out, "performance", chart+".svg"))
 		is.NoErr(err)
@@ -87,11 +93,18 @@ func TestFigure(t *testing.T) {
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
 }
 
+// A window in which no task ends goes on until one has.
+func TestNothingEndsInTheWindow(t *testing.T) {
+	needsServer(t)
+	is := is.New(t)
+	found, err := measureFar(t.Context(), job{Measure: "through", System: "worqr", N: 100, Size: 100, Handlers: 1, Trip: 10 * time.Millisecond, Window: time.Nanosecond})
+	is.NoErr(err)
+	is.True(found.Values["tasks/s"] > 0)
+}
+
 // Every script is in the table of the longest calls, at every size.
 func TestLongestShort(t *testing.T) {
-	if _, err := redisserver.Program(); err != nil {
-		t.Skip("skipped:", err)
-	}
+	needsServer(t)
 	is := is.New(t)
 	r := request{scale: scale{short: true}, out: t.TempDir(), log: t.Output(), command: "go test"}
 	is.NoErr(r.measureLongest(t.Context()))

@@ -26,21 +26,21 @@ type load struct {
 }
 
 func (r *request) loads() []load {
-	many, failed, members := r.of(1_000_000, 2000), r.of(100_000, 1000), r.of(10_000, 100)
+	many, failed, members, batch := r.of(1_000_000, 500), r.of(100_000, 200), r.of(10_000, 20), r.of(1000, 50)
 	none := func(context.Context, *stage) error { return nil }
 	return []load{
-		{"1 M waiting", 100, 1000, func(ctx context.Context, s *stage) error { return s.enqueue(ctx, many) }},
-		{"1 M scheduled", 100, 1000, func(ctx context.Context, s *stage) error {
+		{"1 M waiting", 100, batch, func(ctx context.Context, s *stage) error { return s.enqueue(ctx, many) }},
+		{"1 M scheduled", 100, batch, func(ctx context.Context, s *stage) error {
 			at := time.Now().Add(time.Hour)
 			return s.parallel(ctx, many, func(i int) error {
 				return s.queue.Put(ctx, fmt.Sprintf("fill-%d", i), s.bytes(), &worqr.PutOptions{At: at})
 			})
 		}},
-		{"1 M locks", 100, 1000, func(ctx context.Context, s *stage) error {
+		{"1 M locks", 100, batch, func(ctx context.Context, s *stage) error {
 			return s.parallel(ctx, many, func(int) error { return s.queue.EnqueueUnique(ctx, s.bytes()) })
 		}},
-		{"100,000 failed", 100, 1000, func(ctx context.Context, s *stage) error { return s.fail(ctx, failed) }},
-		{"10,000 members", 100, 1000, func(ctx context.Context, s *stage) error { return s.join(ctx, members) }},
+		{"100,000 failed", 100, batch, func(ctx context.Context, s *stage) error { return s.fail(ctx, failed) }},
+		{"10,000 members", 100, batch, func(ctx context.Context, s *stage) error { return s.join(ctx, members) }},
 		{"16 MiB", r.of(16<<20, 1<<16), 2, none},
 		{"128 MiB", r.of(128<<20, 1<<16), 1, none},
 	}

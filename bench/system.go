@@ -73,6 +73,12 @@ func (j job) open() (system, *meter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if peers, ok := s.(*peerSystem); ok {
+		peers.parts = j.Parts
+	}
+	if len(j.Nodes) > 0 {
+		return s, nil, nil // it has a meter for each
+	}
 	m, err := newMeter(j.URL)
 	return s, m, err
 }

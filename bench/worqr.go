@@ -12,6 +12,7 @@ import (
 type peerSystem struct {
 	url     string
 	queues  []string
+	parts   int                 // over which each queue is spread; 0: they are not
 	options worqr.HandleOptions // but for Concurrency
 	sender  *worqr.Peer
 	peers   []*worqr.Peer // that work
@@ -24,8 +25,17 @@ func openWorqr(options worqr.HandleOptions) func(url string, queues []string) (s
 	}
 }
 
+// queue is the queue with that name, as a peer of the system has it.
+func (s *peerSystem) queue(of *worqr.Peer, name string) *worqr.Queue {
+	q := of.Queue(name)
+	if s.parts > 0 {
+		return q.Spread(s.parts)
+	}
+	return q
+}
+
 func (s *peerSystem) producer(queue string) (func([][]byte) error, error) {
-	q, ctx := s.sender.Queue(queue), context.Background()
+	q, ctx := s.queue(s.sender, queue), context.Background()
 	return func(payloads [][]byte) error { return q.Enqueue(ctx, payloads...) }, nil
 }
 
@@ -37,7 +47,7 @@ func (s *peerSystem) work(handlers int, handle func([]byte)) error {
 	options := s.options
 	options.Concurrency = handlers
 	for _, name := range s.queues {
-		peer.Queue(name).Handle(func(_ context.Context, t *worqr.Task) error {
+		s.queue(peer, name).Handle(func(_ context.Context, t *worqr.Task) error {
 			handle(t.Payload)
 			return nil
 		}, &options)
@@ -85,7 +95,7 @@ func (s *peerSystem) left() (int, error) {
 }
 
 func (s *peerSystem) stats() (worqr.QueueStats, error) {
-	return s.sender.Queue(s.queues[0]).Stats(context.Background())
+	return s.queue(s.sender, s.queues[0]).Stats(context.Background())
 }
 
 // finished tells how many tasks of its workers have ended in Redis. It asks

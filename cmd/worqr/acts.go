@@ -66,12 +66,28 @@ func (p *play) act(ctx context.Context) error {
 	return p.drain(ctx, at(1))
 }
 
+// until waits for a time. If ctx has ended it fails, even when it's late: what is interrupted doesn't go on.
 func until(ctx context.Context, t time.Time) error {
 	select {
 	case <-time.After(time.Until(t)):
-		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+	}
+	return context.Cause(ctx)
+}
+
+// every looks again and again, until that says that it has seen enough.
+func every(ctx context.Context, pause time.Duration, look func() (enough bool, err error)) error {
+	looks := time.NewTicker(pause)
+	defer looks.Stop()
+	for {
+		if enough, err := look(); enough || err != nil {
+			return err
+		}
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -99,25 +115,22 @@ func (p *play) enqueue(ctx context.Context, jobs ...job) error {
 
 // produce enqueues photos, more than two peers can keep up with.
 func (p *play) produce(ctx context.Context, end time.Time) {
-	ticks := time.NewTicker(200 * time.Millisecond)
-	defer ticks.Stop()
 	id, count := backup.id+1, 2*peers*slots // so that all have something to do from the beginning
-	for time.Now().Before(end) {
+	err := every(ctx, 200*time.Millisecond, func() (bool, error) {
+		if time.Now().After(end) {
+			return true, nil
+		}
 		var jobs []job
 		for range count {
 			jobs = append(jobs, photo(id))
 			id++
 		}
 		count = 6 + id%3
-		if err := p.enqueue(ctx, jobs...); err != nil {
-			p.fail(err)
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
-			return
-		}
+		return false, p.enqueue(ctx, jobs...)
+	})
+	if err != nil {
+		p.fail(err) // unless ctx has ended, which fails already
+		return
 	}
 	p.journal.add(plainly, "", "the producer stops, with %s still to be done", tasks(p.tally.sum().open()))
 }
@@ -184,4 +197,4 @@ func (p *play) drain(ctx context.Context, end time.Time) error {
 	return err
 }
 
-var errEnd = errors.New("the time is over")
+var errEnd = errors.New("time is up")

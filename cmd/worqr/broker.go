@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/url"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 // A broker is the Redis of the demo: one in this process, or one that was
@@ -26,6 +28,10 @@ type broker struct {
 func openBroker(given string) (*broker, error) {
 	b := &broker{url: given, prefix: fmt.Sprintf("worqr-demo-%08x", rand.Uint32())}
 	if given != "" {
+		if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
+			b.where = "Redis at " + u.Address() // which the URL of one host can't be parsed as
+			return b, nil
+		}
 		u, err := url.Parse(given)
 		if err != nil {
 			return nil, errors.New("the URL of Redis can't be parsed") // the error would show a password
@@ -59,31 +65,42 @@ func (b *broker) close() {
 }
 
 // ahead tells by how much the clock of Redis is ahead of the one here, or a
-// little more: by less than a round trip.
+// little more: by less than a round trip. In a cluster it is the clock furthest ahead.
 func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
-	err = b.with(ctx, func(c redis.Conn) error {
-		before := time.Now()
-		t, err := redis.Int64s(c.Do("TIME"))
-		if err == nil {
-			ahead = time.Unix(t[0], t[1]*1000).Sub(before)
-		}
-		return err
+	ahead = math.MinInt64
+	err = b.with(func(r *topology.Router) error {
+		return masters(ctx, r, func(l *redisconn.Line) error {
+			before := time.Now()
+			t, err := redis.Int64s(l.One(ctx, redisconn.Command("TIME")))
+			if err == nil {
+				ahead = max(ahead, time.Unix(t[0], t[1]*1000).Sub(before))
+			}
+			return err
+		})
 	})
 	return ahead, err
 }
 
 // with makes calls that the library has not.
-func (b *broker) with(ctx context.Context, call func(redis.Conn) error) error {
-	dial, err := redisconn.FromURL(b.url)
+func (b *broker) with(call func(*topology.Router) error) error {
+	place, err := topology.Open(b.url, topology.Options{})
 	if err != nil {
 		return err
 	}
-	c, err := dial(ctx)
-	if err != nil {
-		return err
+	r := topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) })
+	defer r.Close()
+	return call(r)
+}
+
+// masters does something at each server that has keys, until that fails.
+func masters(ctx context.Context, r *topology.Router, do func(l *redisconn.Line) error) error {
+	nodes, err := r.Nodes(ctx)
+	for _, n := range nodes {
+		if err == nil && !n.Replica {
+			err = do(n.Line)
+		}
 	}
-	defer func() { _ = c.Close() }()
-	return call(c)
+	return err
 }
 
 // clean removes every key of the demo from a Redis that was given. The library
@@ -94,15 +111,28 @@ func (b *broker) clean() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
 	defer cancel()
-	if err := b.with(ctx, b.sweep); err != nil {
+	if err := b.with(func(r *topology.Router) error {
+		return masters(ctx, r, func(l *redisconn.Line) error { return b.sweep(ctx, r, l) })
+	}); err != nil {
 		return fmt.Errorf("remove the keys %s:*: %w", b.prefix, err)
 	}
 	return nil
 }
 
-func (b *broker) sweep(c redis.Conn) error {
+// sweeps finds out whether it will be possible to remove the keys.
+func (b *broker) sweeps(ctx context.Context) error {
+	if b.own != nil {
+		return nil
+	}
+	return b.with(func(r *topology.Router) error {
+		return masters(ctx, r, func(l *redisconn.Line) error { return b.sweep(ctx, r, l) })
+	})
+}
+
+// sweep removes the keys that one server has.
+func (b *broker) sweep(ctx context.Context, r *topology.Router, l *redisconn.Line) error {
 	for cursor := "0"; ; {
-		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", b.prefix+":*", "COUNT", 1000))
+		reply, err := redis.Values(l.One(ctx, redisconn.Command("SCAN", cursor, "MATCH", b.prefix+":*", "COUNT", 1000)))
 		if err != nil {
 			return err
 		}
@@ -110,9 +140,15 @@ func (b *broker) sweep(c redis.Conn) error {
 		if _, err := redis.Scan(reply, &cursor, &keys); err != nil {
 			return err
 		}
-		if len(keys) > 0 {
-			if _, err := c.Do("DEL", redis.Args{}.AddFlat(keys)...); err != nil {
-				return err
+		var calls []redisconn.Call
+		for _, key := range keys { // each may be in another slot
+			calls = append(calls, redisconn.Command("DEL", key))
+		}
+		if len(calls) > 0 {
+			for _, reply := range r.Do(ctx, calls...) {
+				if reply.Err != nil {
+					return reply.Err
+				}
 			}
 		}
 		if cursor == "0" {

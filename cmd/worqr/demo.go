@@ -12,7 +12,7 @@ import (
 )
 
 type demoCommand struct {
-	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use, under a prefix of the demo's own that is removed afterwards. By default, the demo runs an in-memory Redis."`
+	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use. The demo has its own prefix, and removes its keys at the end. The user needs all keys and SCAN. By default, the demo runs an in-memory Redis."`
 	Seconds float64 `default:"14" help:"Maximum duration in seconds."`
 	Plain   bool    `help:"Print lines instead of drawing on the terminal."`
 }
@@ -20,7 +20,7 @@ type demoCommand struct {
 // Validate is called by kong.
 func (c *demoCommand) Validate() error {
 	if c.Seconds < 3 || c.Seconds > 3600 {
-		return errors.New("--seconds is from 3 to 3600")
+		return errors.New("--seconds must be from 3 to 3600")
 	}
 	return nil
 }

@@ -32,25 +32,19 @@ func (p *play) bill(ctx context.Context) error {
 	if err := p.enqueue(ctx, invoice); err != nil {
 		return err
 	}
-	looks := time.NewTicker(20 * time.Millisecond)
-	defer looks.Stop()
-	for {
+	return every(ctx, 20*time.Millisecond, func() (bool, error) {
 		for t, err := range p.queue.Failed(ctx) {
 			if err != nil {
-				return err
+				return false, err
 			}
 			if j, err := readJob(t.Payload); err == nil && j == invoice {
 				p.tally.failed(j.id)
 				p.journal.add(bad, "failed", "%v goes to the failed queue: %s", j, t.Error)
-				return until(ctx, time.Now().Add(p.total/10)) // so that it is seen there
+				return true, until(ctx, time.Now().Add(p.total/10)) // so that it is seen there
 			}
 		}
-		select {
-		case <-looks.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		return false, nil
+	})
 }
 
 // repair gives the customer an address, and has done what failed for want of it.

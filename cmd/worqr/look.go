@@ -95,7 +95,7 @@ func (b *comeback) again(j *journal, text string) {
 // listen takes in what Redis says.
 func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 	synced := false
-	for e, err := range p.peer.Events(ctx, queueName) {
+	for e, err := range p.peer.Events(ctx, demoQueue) {
 		switch {
 		case err != nil:
 			continue // a sync follows
@@ -117,18 +117,12 @@ func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 
 // paint shows how things are, ten times a second, until ctx ends.
 func (p *play) paint(ctx context.Context) {
-	frames := time.NewTicker(100 * time.Millisecond)
-	defer frames.Stop()
 	pic := &picture{total: p.total, where: p.broker.where}
-	for {
+	_ = every(ctx, 100*time.Millisecond, func() (bool, error) {
 		p.look(ctx, pic)
 		p.stage.paint(pic)
-		select {
-		case <-ctx.Done():
-			return
-		case <-frames.C:
-		}
-	}
+		return false, nil
+	})
 }
 
 // look brings the picture up to date. Where Redis does not answer, it stays as

@@ -1,12 +1,8 @@
-// Command worqr demonstrates the work queue worqr and finds out what's wrong with a
-// fleet. The demo needs nothing but Go. In a clone of the repository:
+// Command worqr operates the work queue worqr from a shell: it shows what a fleet does, finds out what
+// is wrong, and acts. It works with the Redis of REDIS_URL, while the fleet runs. See "worqr --help" and
+// docs/cli.md. The demo needs nothing but Go. In a clone of the repository:
 //
 //	go run ./cmd/worqr demo
-//
-// The other commands examine the Redis of REDIS_URL, while the fleet works:
-//
-//	worqr check            # what is wrong, or may go wrong; --repair --lease 3s repairs it
-//	worqr explain emails   # where the task on standard input is, and why it doesn't run
 package main
 
 import (
@@ -16,7 +12,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -24,19 +22,56 @@ import (
 )
 
 type cli struct {
-	Demo    demoCommand    `cmd:"" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
-	Check   checkCommand   `cmd:"" help:"Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running."`
-	Explain explainCommand `cmd:"" help:"Show where a task is and why it isn't running."`
-	Peer    peerCommand    `cmd:"" hidden:"" help:"Be one of the demo's peers."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a key."`
+	Queues    queuesCommand    `cmd:"" group:"look" help:"List queues and their counts."`
+	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the peers that run now."`
+	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that take long."`
+	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
+	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
+	Failed    failedCommand    `cmd:"" group:"look" help:"List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches."`
+	Stats     statsCommand     `cmd:"" group:"look" help:"Add up the counts of the fleet."`
+	Watch     watchCommand     `cmd:"" group:"look" help:"Print events as JSON lines."`
+	Explain   explainCommand   `cmd:"" group:"look" help:"Show where a task is and why it isn't running."`
+	Check     checkCommand     `cmd:"" group:"look" help:"Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running."`
+
+	Enqueue    enqueueCommand    `cmd:"" group:"act" help:"Enqueue tasks: arguments, or lines of standard input."`
+	Cancel     cancelCommand     `cmd:"" group:"act" help:"Cancel a task wherever it is, and wait until it has stopped."`
+	Remove     removeCommand     `cmd:"" group:"act" help:"Remove tasks that wait under keys."`
+	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
+	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep the tasks of queues from starting."`
+	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
+	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until nothing of them runs."`
+	Delete     deleteCommand     `cmd:"" group:"act" help:"Delete all waiting tasks of a queue."`
+	FailWorker failWorkerCommand `cmd:"" group:"act" help:"Evict a worker and return its tasks."`
+	Sweep      sweepCommand      `cmd:"" group:"act" help:"Evict workers whose lease has expired, if no peer is left to do it."`
+
+	Work       workCommand       `cmd:"" group:"run" help:"Run a program for each task of a queue."`
+	Bench      benchCommand      `cmd:"" group:"run" help:"Measure how fast a Redis is with this queue."`
+	Demo       demoCommand       `cmd:"" group:"run" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
+	Serve      serveCommand      `cmd:"" group:"run" help:"Serve the dashboard."`
+	Completion completionCommand `cmd:"" group:"run" help:"Print the completion script for bash, zsh or fish."`
+	Version    versionCommand    `cmd:"" group:"run" help:"Print the version."`
+
+	Complete completeCommand `cmd:"" hidden:"" help:"Answer a completion script."`
+	Peer     peerCommand     `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 }
 
-type versionCommand struct{}
+// manual is what the help of the command says about all of its commands.
+const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
+
+The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. What others have written is printed with control characters escaped.
+
+Exit status: 0 it worked and all is well; 1 the output tells what is wrong, or there was nothing to act on; 2 wrong usage, or the command failed.`
+
+type versionCommand struct{ form }
 
 // Run prints the version of the library; the command is released with it.
-func (versionCommand) Run(out io.Writer) error {
-	_, err := fmt.Fprintln(out, "worqr", worqr.Version)
-	return err
+func (c versionCommand) Run(out io.Writer) error {
+	v := struct {
+		Version string `json:"version"`
+		Go      string `json:"go"`
+	}{worqr.Version, runtime.Version()}
+	return c.tell(out, v, "worqr %s", v.Version)
 }
 
 // errTold ends a command whose output has told what is wrong.
@@ -55,26 +90,31 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	parser := kong.Must(&cli{},
 		kong.Name("worqr"),
-		kong.Description("A peer-to-peer work queue on Redis."),
+		kong.Description(manual),
+		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(out, errs))
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "worqr: %s; see worqr --help\n", misuse(err, args))
+		fmt.Fprintf(errs, "worqr: %s; see %s --help\n", misuse(err, args), meant(err))
 		return exitFailed
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C does not wait
 
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.BindTo(in, (*io.Reader)(nil))
+	command.Bind(&console{in, out, errs})
 	command.BindTo(out, (*io.Writer)(nil))
 	switch err := command.Run(); {
 	case err == nil:
 		return exitWell
 	case errors.Is(err, errTold):
 		return exitUnwell
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(errs, "worqr: interrupted")
+		return exitFailed
 	default:
 		fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: ")))
 		return exitFailed

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	queueName = "media"
+	demoQueue = "media"
 	slots     = 4 // tasks that a peer runs at once
 )
 
@@ -65,7 +65,7 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	m := &mouth{as: c, peer: p, out: json.NewEncoder(out)}
-	p.Queue(queueName).Handle(m.handle, &worqr.HandleOptions{Concurrency: slots, Grace: time.Second, Backoff: c.backoff})
+	p.Queue(demoQueue).Handle(m.handle, &worqr.HandleOptions{Concurrency: slots, Grace: time.Second, Backoff: c.backoff})
 
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -81,7 +81,7 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 }
 
 // backoff is the pause before a retry.
-func (c *peerCommand) backoff(retry int) time.Duration { return c.Pause << (retry - 1) }
+func (c *peerCommand) backoff(t *worqr.Task, _ error) time.Duration { return c.Pause << t.Retries }
 
 // A mouth tells the demo what its peer does.
 type mouth struct {
@@ -125,7 +125,7 @@ func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 func (m *mouth) end(j job, t *worqr.Task) error {
 	switch {
 	case j == mail && t.Retries < flaws:
-		m.say(report{Kind: reportFailed, Payload: t.Payload, Retries: t.Retries, Reason: errBusy.Error(), Pause: m.as.backoff(t.Retries + 1)})
+		m.say(report{Kind: reportFailed, Payload: t.Payload, Retries: t.Retries, Reason: errBusy.Error(), Pause: m.as.backoff(t, errBusy)})
 		return errBusy
 	case j == invoice:
 		if _, err := os.Stat(m.as.Address); err != nil {
@@ -143,17 +143,12 @@ var (
 // watch tells of tasks that the peer has returned for others. The library
 // counts them and has no hook for it, so the count is looked at.
 func (m *mouth) watch(ctx context.Context) {
-	ticks := time.NewTicker(20 * time.Millisecond)
-	defer ticks.Stop()
-	for seen := int64(0); ; {
+	seen := int64(0)
+	_ = every(ctx, 20*time.Millisecond, func() (bool, error) {
 		if n := m.peer.Stats().TasksReturned; n > seen {
 			m.say(report{Kind: reportReturned, Count: int(n - seen)})
 			seen = n
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-		}
-	}
+		return false, nil
+	})
 }

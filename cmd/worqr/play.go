@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 const (
@@ -69,7 +70,7 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 	p := &play{
 		address: filepath.Join(dir, "address"),
 		total:   time.Duration(c.Seconds * float64(time.Second)),
-		broker:  b, peer: peer, queue: peer.Queue(queueName),
+		broker:  b, peer: peer, queue: peer.Queue(demoQueue),
 		tally: newTally(), crew: newCrew(peers),
 		journal: &journal{began: time.Now(), tell: on.note},
 		stage:   on, fenced: make(chan struct{}),
@@ -82,12 +83,21 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 	return s, p.journal.all(), err
 }
 
-// reach finds out whether there is a Redis, before anything is done with it.
+// errUser says which user the demo needs: those of docs/security.md may use one prefix.
+var errUser = errors.New("this Redis user may not do what the demo does: it needs all keys worqr-demo-*, all channels, and SCAN, as a user has with ~* &* +@all; without REDIS_URL and --redis, the demo runs an in-memory Redis")
+
+// reach finds out whether there is a Redis that lets the demo do its work and tidy up, before anything is done with it.
 func (p *play) reach(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err = p.queue.Len(ctx); err == nil {
 		p.ahead, err = p.broker.ahead(ctx)
+	}
+	if err == nil {
+		err = p.broker.sweeps(ctx)
+	}
+	if errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err) {
+		return errUser
 	}
 	if err != nil {
 		return fmt.Errorf("cannot use Redis: %w", err)
@@ -155,13 +165,11 @@ func (p *play) assemble(ctx context.Context) error {
 	for n := range peers {
 		numbers[peerName(n+1)] = n + 1
 	}
-	looks := time.NewTicker(10 * time.Millisecond)
-	defer looks.Stop()
-	for {
+	return every(ctx, 10*time.Millisecond, func() (bool, error) {
 		there := 0
 		for w, err := range p.peer.Workers(ctx) {
 			if err != nil {
-				return err
+				return false, err
 			}
 			if n := numbers[w.Name]; n > 0 && len(w.Queues) > 0 {
 				p.crew.is(w.ID, n)
@@ -170,14 +178,9 @@ func (p *play) assemble(ctx context.Context) error {
 		}
 		if there == peers {
 			p.journal.add(plainly, "", "three peers serve the queue, each a process of its own")
-			return nil
 		}
-		select {
-		case <-looks.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		return there == peers, nil
+	})
 }
 
 // dismiss has the peers leave, all at once.

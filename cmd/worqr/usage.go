@@ -4,18 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/alecthomas/kong"
 )
 
 // A usage error says how the command was used wrongly. It repeats nothing that was
-// given: that may be a payload, or a URL with a password.
+// given but the names of flags: the rest may be a payload, or a URL with a password.
 type usage string
 
 func (u usage) Error() string { return string(u) }
 
 var valueOf = regexp.MustCompile(`^(--[a-z-]+)(?:=[^:]*)?: `)
+
+var choiceOf = regexp.MustCompile(`^(--[a-z-]+) must be one of `)
+
+// flagName is what looks like the name of a flag, which is no secret, rather than a password that a
+// shell has put where a flag belongs.
+var flagName = regexp.MustCompile(`^--[a-z]+(-[a-z]+){0,3}$`)
 
 // misuse says what is wrong with the arguments, without repeating them. What the parser
 // says does.
@@ -34,12 +40,18 @@ func misuse(err error, args []string) string {
 		}
 		return said
 	}
+	if flag := choiceOf.FindStringSubmatch(text); flag != nil {
+		return "the value of " + flag[1] + " is not valid"
+	}
 	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
 		if what := arg; strings.HasPrefix(text, "unexpected argument "+what) || strings.HasPrefix(text, "unknown flag "+name) {
+			if flagName.MatchString(name) {
+				return "unknown flag " + name
+			}
 			said := fmt.Sprintf("unexpected argument %d (not shown, since it may be secret)", i+1)
 			if i == 0 {
-				said += "; the commands are demo, check, explain and version"
+				said += ", where a command was expected"
 			}
 			return said
 		}
@@ -47,19 +59,10 @@ func misuse(err error, args []string) string {
 	return "invalid arguments"
 }
 
-// printable is a text without what a terminal would act on: others have written parts
-// of it.
-func printable(text string) string {
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == unicode.ReplacementChar && !strings.HasPrefix(text[i:], string(unicode.ReplacementChar)):
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
+// meant is the command whose help says how to use it.
+func meant(err error) string {
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil && e.Context.Selected() != nil {
+		return "worqr " + e.Context.Selected().Name
 	}
-	return b.String()
+	return "worqr"
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/alecthomas/kong"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redistest"
@@ -22,19 +23,22 @@ func TestArgumentsAreSecret(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{url}, "unexpected argument 1 (not shown, since it may be secret); the commands are demo, check, explain and version; see"},
-		{[]string{"check", url}, "unexpected argument 2"},
+		{[]string{url}, "unexpected argument 1 (not shown, since it may be secret), where a command was expected; see worqr --help"},
+		{[]string{"check", url}, "unexpected argument 2 (not shown, since it may be secret); see worqr check --help"},
 		{[]string{"demo", "--seconds", "4", url}, "unexpected argument 4"},
 		{[]string{"explain", "q", "p", url}, "unexpected argument 4"},
 		{[]string{"explain", url}, "not a URL"},
 		{[]string{"explain", "a " + canary}, "not a valid queue name"},
 		{[]string{"explain", "q", "--key", canary, canary}, "expected a payload or --key, not both"},
-		{[]string{"check", "--" + canary}, "unexpected argument 2"},
-		{[]string{"check", "--" + canary + "=" + url}, "unexpected argument 2"},
+		{[]string{"check", "--dry-run"}, "unknown flag --dry-run; see worqr check --help"},
+		{[]string{"check", "--max-runs=" + canary}, "unknown flag --max-runs; see worqr check --help"},
+		{[]string{"check", "--" + canary + "7"}, "unexpected argument 2"},
+		{[]string{"check", "--" + canary + "7=" + url}, "unexpected argument 2"},
 		{[]string{"check", "-" + canary}, "invalid arguments"},
 		{[]string{"check", "--lease", canary}, "the value of --lease is not valid; write a duration such as"},
 		{[]string{"check", "--lease=" + url}, "the value of --lease is not valid"},
 		{[]string{"check", "--repair=" + canary}, "not"},
+		{[]string{"check", "--repair"}, "--lease"}, // by a shorter one the living may be evicted
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
 		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
 		{[]string{"demo", "--redis", url + "%zz"}, "can't be parsed"},
@@ -54,6 +58,7 @@ func TestPlace(t *testing.T) {
 		"redis://" + canary + "@host":                  "Redis at redis://host",
 		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
 		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
+		"redis+sentinel://" + canary + "@a,b:1/main":   "Redis at a:26379,b:1/main",
 		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
 	} {
 		is.Equal(redistest.Sure(openBroker(given))(t).where, want)
@@ -65,7 +70,11 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
 	is.New(t).NoErr(err)
-	for _, command := range []string{"", "demo", "check", "explain", "version"} {
+	commands := []string{""}
+	for _, n := range kong.Must(&cli{}).Model.Leaves(true) {
+		commands = append(commands, n.Name)
+	}
+	for _, command := range commands {
 		c := exec.Command(program, append(strings.Fields(command), "--help")...)
 		c.Env = append(os.Environ(), asCommand+"=1")
 		out, err := c.CombinedOutput()
@@ -109,7 +118,11 @@ func TestHostileWriter(t *testing.T) {
 	} {
 		redistest.Do(t, conn, c[0].(string), c[1:]...)
 	}
-	for _, args := range [][]string{{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"check", "--lease", "150ms"}} {
+	for _, args := range [][]string{
+		{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"explain", "q", "--key", "x", "--json"}, {"check", "--lease", "150ms"}, {"check", "--lease", "150ms", "--json"},
+		{"queues"}, {"queues", "--json"}, {"stats"}, {"workers"}, {"workers", "--json"}, {"running"}, {"running", "--json"},
+		{"waiting", "q"}, {"scheduled", "q"}, {"scheduled", "q", "--json"},
+	} {
 		out, status := command(t, "", append(args, "--redis", url, "--prefix", prefix)...)
 		if status == exitFailed || acted(out) {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out)

@@ -32,7 +32,7 @@ func main() {
 			return worqr.RetryAfter(errors.New("busy"), time.Second/2) // again after half a second
 		}
 		return worqr.Permanent(errors.New("no such mailbox")) // no use in trying again
-	}, &worqr.HandleOptions{Backoff: func(retry int) time.Duration { return time.Duration(retry) * time.Second / 4 }})
+	}, &worqr.HandleOptions{Backoff: func(t *worqr.Task, _ error) time.Duration { return time.Duration(t.Retries+1) * time.Second / 4 }})
 	go func() { check(peer.Run(ctx)) }()
 
 	check(mails.Enqueue(ctx, []byte("to bob")))

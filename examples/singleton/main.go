@@ -1,5 +1,5 @@
-// Command singleton puts a key many times while it runs: it never runs twice
-// at once, and what was put last is done.
+// Command singleton puts a key many times while its task runs: the key never runs twice at once,
+// and the last payload runs.
 package main
 
 import (

@@ -16,20 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestCancelWaiting(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-	enqueue(t, q, "a", "b", "a", "c", "a")
-	report := cancel(t, q, "a")
-	is.Equal(report.Removed, 3)
-	wait(t, report)
-	is.Equal(report.Stopped+report.Finished, 0)
-	is.Equal(waiting(t, q), []string{"b", "c"})
-	is.Equal(cancel(t, q, "nothing").Removed, 0)
-	nothingLeftBut(t, prefix, "q", ":queues:{q}") // and the records of cancels, for a while
-}
-
 // Running copies are stopped wherever they run, other tasks go on, and a copy
 // that is enqueued afterwards is not touched.
 func TestCancelRunning(t *testing.T) {
@@ -171,35 +157,6 @@ func TestCancelTakenByHand(t *testing.T) {
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// Wait ends with its context when a handler does not stop, and may be called
-// again; another payload's cancel is not held up.
-func TestCancelOfAStubbornHandler(t *testing.T) {
-	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{})
-	started, release := make(chan string, 2), make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		if string(t.Payload) == "stubborn" {
-			<-release
-		} else {
-			<-ctx.Done()
-		}
-		return context.Cause(ctx)
-	}, &worqr.HandleOptions{Concurrency: 2})
-	run(t, p)
-	enqueue(t, q, "stubborn", "nice")
-	receive(t, started, 2)
-	stubborn, nice := cancel(t, q, "stubborn"), cancel(t, q, "nice")
-	wait(t, nice)
-	is.Equal(nice.Stopped, 1)
-	ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer end()
-	is.True(is_(stubborn.Wait(ctx), context.DeadlineExceeded))
-	close(release)
-	wait(t, stubborn)
-	is.Equal(stubborn.Stopped, 1)
-}
-
 // Many cancels at once, of the same and of different payloads.
 func TestCancelConcurrently(t *testing.T) {
 	is := parallel(t)
@@ -338,6 +295,7 @@ func TestCancelBurst(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 350})
 	payloads := numbers("burst", 350)
+	subscribed(t, prefix, "q")
 	enqueue(t, p.Queue("q"), payloads...)
 	receive(t, starts, 350)
 	c := redistest.Conn(t)
@@ -416,12 +374,10 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 			return err
 		},
 		"the process list": func(c redis.Conn, prefix, process string) error {
-			_, err := c.Do("DEL", prefix+":process:{q}:"+process)
-			return err
+			return failure(c.Do("DEL", prefix+":process:{q}:"+process))
 		},
 		"the record, in a time before the cancel": func(c redis.Conn, prefix, _ string) error {
-			_, err := c.Do("HSET", prefix+":cancel:{q}:"+sha("x"), "token", 1)
-			return err
+			return failure(c.Do("HSET", prefix+":cancel:{q}:"+sha("x"), "token", 1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -507,6 +463,7 @@ func TestLateCancelMessage(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
 	q := p.Queue("q")
+	subscribed(t, prefix, "q")
 	wait(t, cancel(t, q, "x")) // nobody holds it
 	enqueue(t, q, "x", "y")
 	receive(t, starts, 2)
@@ -525,4 +482,36 @@ func TestLateCancelMessage(t *testing.T) {
 		return len(running) == 1
 	})
 	is.Equal(running, []string{"x"})
+}
+
+// Wait goes on where replies are lost. Where Redis is away for longer than CallTimeout, it says
+// so: that isn't ErrUnknownOutcome, after which nobody would ever know.
+func TestCancelWaitsThroughOutages(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}), "q")
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second})
+	enqueue(t, q, "x")
+	task := take(t, q)
+	report := cancel(t, p.Queue("q"), "x")
+	<-task.Context().Done()
+	over := make(chan error, 1)
+	wait := func() { over <- waitAll(t, report) }
+
+	lost := link.LoseRepliesTo("p:holders:{q}", 5)
+	go wait()
+	<-lost
+	is.NoErr(task.Finish(t.Context()))
+	is.NoErr(receive(t, over, 1)[0])
+	is.Equal(report.Stopped+report.Finished, 1)
+
+	enqueue(t, q, "y")
+	take(t, q)
+	report = cancel(t, p.Queue("q"), "y")
+	link.LoseRepliesTo("p:holders:{q}", 1<<30)
+	go wait()
+	err := receive(t, over, 1)[0]
+	is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
+	is.True(strings.Contains(err.Error(), "reply was lost"))
 }

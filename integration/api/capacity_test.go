@@ -3,12 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,106 +14,33 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A lineup is two queues of one peer that never run empty. Their handlers return when
-// they are told to.
-type lineup struct {
-	starts chan string // the names of the queues, in the order of their starts
-	end    map[string]chan struct{}
-	slots  map[string]int // Concurrency
-	runs   map[string]int
-}
-
-// newLineup runs a peer with so many tasks on each of its queues.
-func newLineup(t *testing.T, capacity, high, low, each int) *lineup {
-	l := &lineup{
-		starts: make(chan string, 2*each),
-		end:    map[string]chan struct{}{"high": make(chan struct{}), "low": make(chan struct{})},
-		slots:  map[string]int{"high": high, "low": low},
-		runs:   map[string]int{},
-	}
-	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Capacity: capacity})
-	for name, priority := range map[string]int{"high": 1, "low": 0} {
+// A unit that comes free goes to the higher priority, but for every eighth, which goes to the
+// queue that has waited longest. What else there is to turns is in internal/capacity.
+func TestPriority(t *testing.T) {
+	is := parallel(t)
+	const ends = 32
+	p := open(t, worqr.Options{Capacity: 1})
+	starts, end := make(chan string, 3*ends), make(chan struct{})
+	for name, priority := range map[string]int{"h": 1, "l": 0} {
 		q := p.Queue(name)
 		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			l.starts <- t.Queue
-			<-l.end[t.Queue]
+			starts <- t.Queue
+			<-end
 			return nil
-		}, &worqr.HandleOptions{Concurrency: l.slots[name], Priority: priority})
-		enqueue(t, q, numbers("", each)...)
+		}, &worqr.HandleOptions{Concurrency: 2, Priority: priority})
+		enqueue(t, q, numbers("", ends+2)...)
 	}
 	stop := run(t, p)
-	t.Cleanup(func() {
-		for _, end := range l.end {
-			close(end)
-		}
-		stop()
-	})
-	for range min(capacity, high+low) {
-		l.runs[receive(t, l.starts, 1)[0]]++
+	receive(t, starts, 1)
+	order := ""
+	for range ends {
+		end <- struct{}{}
+		order += receive(t, starts, 1)[0]
 	}
-	return l
-}
-
-// next ends one task and returns the queue of the one that starts instead.
-func (l *lineup) next(t *testing.T, ends string) string {
-	l.end[ends] <- struct{}{}
-	l.runs[ends]--
-	name := receive(t, l.starts, 1)[0]
-	l.runs[name]++
-	return name
-}
-
-// Whatever Concurrency and Capacity are, a unit that comes free goes to the higher
-// priority if that has a slot, but for every eighth, which goes to the queue that has
-// waited longest.
-func TestPriorityGrid(t *testing.T) {
-	t.Parallel()
-	const ends = 120
-	for _, capacity := range []int{1, 3, 8} {
-		for _, high := range []int{1, 2, 8} {
-			for _, low := range []int{1, 2, 8} {
-				t.Run(fmt.Sprintf("capacity %d, slots %d and %d", capacity, high, low), func(t *testing.T) {
-					t.Parallel()
-					l := newLineup(t, capacity, high, low, ends+16)
-					rnd := rand.New(rand.NewPCG(uint64(capacity), uint64(high*10+low)))
-					contended, low := 0, 0 // units that both could have; those of them that the lower got
-					passed := 0            // those that the higher got since
-					for range ends {
-						name := "low"
-						if n := rnd.IntN(l.runs["high"] + l.runs["low"]); n < l.runs["high"] {
-							name = "high"
-						}
-						free := map[string]bool{}
-						for _, q := range []string{"high", "low"} {
-							free[q] = l.runs[q] < l.slots[q] || q == name
-						}
-						got := l.next(t, name)
-						switch {
-						case !free[got]:
-							t.Fatalf("%q has %d tasks at once", got, l.runs[got])
-						case got == "high" && free["low"]:
-							contended++
-							passed++
-						case got == "low" && free["high"]:
-							contended++
-							low++
-						}
-						if got == "low" {
-							passed = 0
-						}
-						// If the lower has just had one when the eighth comes, it is the
-						// other that has waited longest.
-						if passed > 8 {
-							t.Fatal("the lower priority has not got any of the last 9 units that both could have")
-						}
-					}
-					if low > contended/8+1 {
-						t.Errorf("of %d units that both could have, the lower priority got %d", contended, low)
-					}
-				})
-			}
-		}
-	}
+	close(end)
+	stop()
+	last := strings.LastIndex(order, "l")
+	is.True(strings.HasSuffix(order[:last+1], strings.Repeat("hhhhhhhl", 3)))
 }
 
 // Whatever the queues weigh, together they occupy no more than Capacity, nothing
@@ -194,11 +119,7 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 	var queues []*worqr.Queue
 	for _, name := range []string{"one", "two"} {
 		q := p.Queue(name)
-		q.Handle(func(context.Context, *worqr.Task) error {
-			started <- ""
-			<-release
-			return nil
-		}, &worqr.HandleOptions{Concurrency: capacity})
+		q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: capacity})
 		queues = append(queues, q)
 	}
 	stop := run(t, p)
@@ -227,11 +148,7 @@ func TestOptionsHoardNothing(t *testing.T) {
 	opts := &worqr.HandleOptions{Concurrency: capacity}
 	one, two := p.Queue("one"), p.Queue("two")
 	for _, q := range []*worqr.Queue{one, two} {
-		q.Handle(func(context.Context, *worqr.Task) error {
-			started <- ""
-			<-release
-			return nil
-		}, opts)
+		q.Handle(holding(started, release), opts)
 	}
 	run(t, p)
 	defer close(release)
@@ -264,13 +181,98 @@ func TestConcurrencyLowered(t *testing.T) {
 	run(t, p)
 	enqueue(t, q, numbers("", tasks)...)
 	receive(t, started, 1)
-	server.Signal(t, syscall.SIGSTOP) // at most one round is under way
+	server.Pause(t) // at most one round is under way
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5 * tasks}))
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1}))
-	server.Signal(t, syscall.SIGCONT)
+	server.Resume(t)
 	for i := range int64(tasks) {
 		release <- struct{}{}
 		eventually(t, "one more is finished", func() bool { return p.Stats().Finished == i+1 })
 	}
 	is.True(most.Load() <= 20) // one, and what one round asks for in the beginning
+}
+
+// Units are held back only for a queue that has something to start: light tasks start beside a
+// long one whatever became of the heavy task that would have needed more than is free.
+func TestNothingIsHeldBackForNothing(t *testing.T) {
+	t.Parallel()
+	queued := func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
+		put(t, heavy, "key", "h", nil)
+		idle := true
+		eventually(t, "its worker has looked", func() bool { idle = stats(t, heavy).IdleWorkers > 0; return !idle })
+	}
+	for name, becomes := range map[string]func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue){
+		"empty": func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
+			must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
+		},
+		"paused before": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			must(t, heavy.Pause(t.Context()))
+			queued(t, p, heavy)
+		},
+		"paused since": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			queued(t, p, heavy)
+			must(t, heavy.Pause(t.Context()))
+		},
+		"deleted": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			queued(t, p, heavy)
+			must(t, heavy.Delete(t.Context()))
+		},
+		"canceled": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			queued(t, p, heavy)
+			cancel(t, heavy, "h")
+		},
+		"removed": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			queued(t, p, heavy)
+			sure(heavy.RemoveKey(t.Context(), "key"))(t)
+		},
+		"taken by a peer": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
+			queued(t, p, heavy)
+			take(t, working(t, openAt(t, redistest.URL(), worqr.Options{Prefix: t.Name()}), "heavy"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := openAt(t, redistest.URL(), worqr.Options{Prefix: t.Name(), Capacity: 10})
+			light, heavy := p.Queue("light"), p.Queue("heavy")
+			started, release := make(chan string, 10), make(chan struct{})
+			light.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: 10, Priority: 100})
+			heavy.Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{Weight: 10})
+			run(t, p)
+			defer close(release)
+			idle(t, light, 1)
+			idle(t, heavy, 1)
+			enqueue(t, light, "long")
+			receive(t, started, 1)
+			becomes(t, p, heavy)
+			enqueue(t, light, "a", "b", "c")
+			receive(t, started, 3)
+		})
+	}
+}
+
+// A heavy task gets its turn however many light ones come, and they go on behind it.
+func TestHeavyIsNotStarved(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{Capacity: 10})
+	light, heavy := p.Queue("light"), p.Queue("heavy")
+	ran := make(chan struct{}, 1)
+	light.Handle(func(ctx context.Context, t *worqr.Task) error {
+		select {
+		case ran <- struct{}{}:
+		default:
+		}
+		return light.Enqueue(ctx, t.Payload) // each has another one follow
+	}, &worqr.HandleOptions{Concurrency: 10, Priority: 100})
+	heavies := make(chan string, 10)
+	heavy.Handle(tell(heavies), &worqr.HandleOptions{Weight: 10})
+	stop := run(t, p)
+	idle(t, heavy, 1)
+	enqueue(t, light, numbers("", 100)...)
+	for _, payload := range numbers("h", 5) {
+		receive(t, ran, 1)
+		enqueue(t, heavy, payload)
+		is.Equal(receive(t, heavies, 1), []string{payload})
+	}
+	receive(t, ran, 2)
+	stop()
 }

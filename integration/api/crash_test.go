@@ -168,7 +168,7 @@ func TestSweep(t *testing.T) {
 	victim.Kill()
 	eventually(t, "it is swept", func() bool { return len(sure(p.Sweep(t.Context()))(t)) == 1 })
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ledger:{q}") // that a worker died holding a and b
+	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ages:{q}", ":ledger:{q}") // that a worker died holding a and b
 }
 
 // busyPeer does at random all that keeps keys and lists in motion: it puts, enqueues, removes
@@ -218,7 +218,7 @@ func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 		},
 		opts: &worqr.HandleOptions{
 			Concurrency: 8, MaxRetries: 3, MaxCrashes: -1, KeepFailed: 1_000_000, Timeout: 200 * time.Millisecond, Grace: 8 * time.Second,
-			Backoff: func(int) time.Duration { return rand.N(50 * time.Millisecond) },
+			Backoff: func(*worqr.Task, error) time.Duration { return rand.N(50 * time.Millisecond) },
 		},
 		told: func(string) {},
 		act: func(ctx context.Context) {
@@ -268,7 +268,7 @@ func TestDeadlyPayload(t *testing.T) {
 }
 
 func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr.Queue) error) {
-	const others = 1000
+	const others = 300
 	q := open(t, worqr.Options{Prefix: c.Prefix}).Queue(c.Queue)
 	peers := []process{spawn(t, c), spawn(t, c)}
 	started := time.Now()
@@ -367,7 +367,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 // all the time, so there is somebody to judge the others.
 func TestCheckBusyFleet(t *testing.T) {
 	is := parallel(t)
-	storm := 6 * time.Second
+	storm := 4 * time.Second
 	if s := os.Getenv(chaosEnv); s != "" {
 		storm = sure(time.ParseDuration(s))(t)
 	}
@@ -481,7 +481,7 @@ func TestCheckBusyFleet(t *testing.T) {
 }
 
 // chaosEnv names the environment variable with the time for which
-// TestKeysUnderFaults makes trouble, for each of its variants.
+// TestCheckBusyFleet makes trouble.
 const chaosEnv = "WORQR_TEST_CHAOS"
 
 var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,46 +86,6 @@ func TestMaxCrashes(t *testing.T) {
 	}
 }
 
-// Tasks that are taken in one call with some that have crashed too often are
-// themselves, and can be ended.
-func TestCrashedAmongOthers(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-	put(t, q, "key", "crashes/key", nil)
-	enqueue(t, q, "crashes/1", "crashes/2")
-	victim := func() { // takes what it gets, and dies
-		v := open(t, worqr.Options{Prefix: prefix})
-		tasks := sure(working(t, v, "q").StartTasks(ctx, 3))(t)
-		failWorker(t, v, v.WorkerID(), len(tasks))
-		is.NoErr(v.Close())
-	}
-	victim()
-	victim()
-	for deaths := 0; deaths < 3; deaths++ { // the last death of each is its own
-		victim()
-	}
-	put(t, q, "other", "good/key", nil)
-	enqueue(t, q, "good/1", "good/2", "good/3")
-	var got []string
-	for len(got) < 4 {
-		tasks := sure(q.StartTasks(ctx, 5))(t)
-		running := map[string]string{}
-		for r := range each(t, q.Running(ctx)) {
-			running[r.AttemptID] = string(r.Payload)
-		}
-		for _, task := range tasks {
-			is.Equal(running[task.AttemptID], string(task.Payload)) // its own id
-			got = append(got, string(task.Payload))
-			is.NoErr(task.Finish(ctx))
-		}
-	}
-	is.Equal(sorted(got), []string{"good/1", "good/2", "good/3", "good/key"})
-	is.Equal(sorted(failedPayloads(t, q)), []string{"crashes/1", "crashes/2", "crashes/key"})
-	is.Equal(stats(t, q).Running, 0)
-	noTask(t, q)
-}
-
 // Stops, drains and cancels are no crashes, and a task that finishes has its
 // count forgotten.
 func TestWhatIsNoCrash(t *testing.T) {
@@ -167,66 +125,6 @@ func TestWhatIsNoCrash(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// Tasks of which one more death would be the last start one at a time on a
-// worker, without a beat between them, and hold up nothing else.
-func TestNearlyCrashed(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Minute})
-	const suspects = 30
-	for i := range suspects {
-		if i%2 == 0 {
-			enqueue(t, q, fmt.Sprint("suspect", i))
-		} else {
-			put(t, q, fmt.Sprint(i), fmt.Sprint("suspect", i), nil)
-		}
-	}
-	for range 2 {
-		v := open(t, worqr.Options{Prefix: prefix})
-		sure(working(t, v, "q").StartTasks(ctx, suspects))(t)
-		failWorker(t, v, v.WorkerID(), suspects)
-		is.NoErr(v.Close())
-	}
-	for i := range suspects {
-		put(t, q, fmt.Sprint("good", i), "good", nil)
-		enqueue(t, q, "good")
-	}
-	var running, together atomic.Int64
-	first, release := make(chan string, 1), make(chan struct{})
-	done := make(chan string, 1000)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		if t.Crashes == 2 {
-			if running.Add(1) > 1 {
-				together.Add(1)
-			}
-			defer running.Add(-1)
-			select {
-			case first <- "":
-				<-release
-			default:
-			}
-		}
-		done <- string(t.Payload)
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 4})
-	stop := run(t, p)
-	receive(t, first, 1)
-	for _, payload := range receive(t, done, 2*suspects) {
-		is.Equal(payload, "good")
-	}
-	since := time.Now()
-	close(release)
-	all := receive(t, done, suspects)
-	is.True(time.Since(since) < 15*time.Second) // not by beats
-	slices.Sort(all)
-	is.Equal(len(slices.Compact(all)), suspects)
-	eventually(t, "all is finished", func() bool { return p.Stats().Finished == 3*suspects })
-	stop()
-	is.Equal(together.Load(), int64(0))
-	is.Equal(failed(t, q), nil)
-	nothingLeft(t, prefix, "q")
-}
-
 // A worker that may start none of many that are due, since one more death would
 // be their last and one of them runs, is idle; they have their turn, one by one.
 func TestManyNearlyCrashed(t *testing.T) {
@@ -236,9 +134,12 @@ func TestManyNearlyCrashed(t *testing.T) {
 	accused(t, server.URL(), "p", "q", suspects)
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	started, release := make(chan string, 1000), make(chan struct{})
+	var running, together atomic.Int64
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
 		if t.Crashes > 0 {
+			together.Add(running.Add(1) - 1)
+			defer running.Add(-1)
 			<-release
 		}
 		return nil
@@ -254,6 +155,7 @@ func TestManyNearlyCrashed(t *testing.T) {
 	is.Equal(len(started), 0)
 	close(release)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+2 })
+	is.Equal(together.Load(), int64(0))
 	is.Equal(failed(t, q), nil)
 }
 

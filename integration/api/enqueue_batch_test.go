@@ -23,7 +23,7 @@ func TestEnqueueOfMany(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
-	const many = 11_000 // several pages
+	const many = 5_000 // several pages
 	payloads := make([][]byte, many)
 	for i := range payloads {
 		payloads[i] = fmt.Append(nil, i)
@@ -182,29 +182,6 @@ func TestAcceptedBatchWaits(t *testing.T) {
 	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 3) // looking has moved nothing
 }
 
-// What is enqueued later goes behind an accepted batch, whoever enqueues it.
-func TestEnqueueBehindBatch(t *testing.T) {
-	t.Parallel()
-	for name, add := range map[string]func(context.Context, *worqr.Queue) error{
-		"enqueue": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("z")) },
-		"enqueue once": func(ctx context.Context, q *worqr.Queue) error {
-			_, err := q.EnqueueOnce(ctx, "n", []byte("z"))
-			return err
-		},
-		"enqueue unique": func(ctx context.Context, q *worqr.Queue) error { return q.EnqueueUnique(ctx, []byte("z")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			prefix, c := redistest.Prefix(t), redistest.Conn(t)
-			accepted(t, c, prefix, "x", 1, numbers("", 4500)...) // three pages
-			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-			is.NoErr(add(t.Context(), q))
-			is.Equal(waiting(t, q), append(numbers("", 4500), "z"))
-			is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
-		})
-	}
-}
-
 // A batch that Redis refuses to move is accepted all the same, that is logged once, and
 // what the same producer enqueues later is refused until the batch is moved, though the
 // queue is long, so that their order holds.
@@ -343,14 +320,15 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
-	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second}, func(c through) redis.Conn {
-		return &heldConn{through: c, holds: func(_ string, args []any) <-chan struct{} {
-			if len(args) < 5 || args[4] != any(prefix+":batches:{q}") { // its last key
-				return nil
+	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second}, func(c *through) redis.Conn {
+		c.OnReply = func(_ string, args []any, reply any, err error) (any, error) {
+			if len(args) >= 5 && args[4] == any(prefix+":batches:{q}") { // its last key
+				hauls <- true
+				<-stalled
 			}
-			hauls <- true
-			return stalled
-		}}
+			return reply, err
+		}
+		return c
 	})
 	defer close(stalled)
 	must(t, p.StartWorker(t.Context()))
@@ -365,11 +343,10 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
 	is := parallel(t)
 	prefix, log := redistest.Prefix(t), &journal{}
-	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Logger: log.Logger()}))(t)
+	p := sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, TLSConfig: redistest.TLS(redistest.URL()), Logger: log.Logger()}))(t)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err := p.Queue("q").Cancel(late, []byte("a"))
-	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.True(errors.Is(failure(p.Queue("q").Cancel(late, []byte("a"))), context.DeadlineExceeded))
 	is.NoErr(p.Close()) // all lines are written
 	is.Equal(log.Lines("batch"), nil)
 }

@@ -73,40 +73,6 @@ func TestEnqueueAfterLongQueue(t *testing.T) {
 	}
 }
 
-// A heldConn is a connection that keeps some replies back.
-type heldConn struct {
-	through
-	holds func(command string, args []any) <-chan struct{} // until when a reply is kept; nil: not at all
-
-	mu    sync.Mutex        // subscriptions are read and written at once
-	until []<-chan struct{} // for each reply to come
-}
-
-func (c *heldConn) Send(command string, args ...any) error {
-	until := c.holds(command, args)
-	c.mu.Lock()
-	c.until = append(c.until, until)
-	c.mu.Unlock()
-	return c.Conn.Send(command, args...)
-}
-
-// next is until when the next reply is kept; nil: not at all.
-func (c *heldConn) next() (until <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.until) > 0 { // else it's a message
-		until, c.until = c.until[0], c.until[1:]
-	}
-	return until
-}
-
-func (c *heldConn) ReceiveWithTimeout(d time.Duration) (any, error) {
-	if until := c.next(); until != nil {
-		<-until
-	}
-	return redis.ReceiveWithTimeout(c.Conn, d)
-}
-
 // A yesConn is a connection without a Redis: whatever it's asked, the answer is 1.
 type yesConn struct{}
 
@@ -127,13 +93,13 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		stalled, asked := make(chan struct{}), 0
-		conn := &heldConn{through: through{Conn: yesConn{}}, holds: func(command string, _ []any) <-chan struct{} {
-			if command != "SADD" {
-				return nil
+		conn := &through{Conn: yesConn{}, OnReply: func(command string, _ []any, reply any, err error) (any, error) {
+			if command == "SADD" {
+				asked++
+				cancel()
+				<-stalled
 			}
-			asked++
-			cancel()
-			return stalled
+			return reply, err
 		}}
 		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return conn, nil }}, nil)
 		defer p.Close()

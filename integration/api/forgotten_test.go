@@ -29,6 +29,10 @@ func TestLostWritesAreReported(t *testing.T) {
 				work()
 			}
 			is.Equal(len(said.Lines("lost writes")), 0)
+			is.Equal(p.Stats().LostWrites, int64(0))
+			lost := lossesOf(t, p, "q")
+			others := lossesOf(t, p, "other")
+			defer func() { is.Equal(len(others), 0) }()
 
 			eventually(t, "the peer says so", func() bool {
 				if name == "a round" {
@@ -39,8 +43,31 @@ func TestLostWritesAreReported(t *testing.T) {
 				}
 				return len(said.Lines("Redis has lost writes")) > 0
 			})
+			is.True(p.Stats().LostWrites > 0)
+			is.Equal(receive(t, lost, 1)[0], "q")
 		})
 	}
+}
+
+// lossesOf returns the queues of which a peer reports lost writes, to a reader of one of them.
+func lossesOf(t *testing.T, p *worqr.Peer, queue string) <-chan string {
+	t.Helper()
+	lost, synced := make(chan string, 100), make(chan struct{})
+	go func() {
+		for e := range p.Events(t.Context(), queue) {
+			switch e.Kind {
+			case worqr.EventSync:
+				close(synced)
+			case worqr.EventLost:
+				if e.Sign == "" {
+					t.Error("no sign")
+				}
+				lost <- e.Queue
+			}
+		}
+	}()
+	receiveClosed(t, synced)
+	return lost
 }
 
 // A worker that is not known any more says whether it was given up, or Redis was
@@ -95,6 +122,8 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 				eventually(t, "it says that it serves again", func() bool { return len(said.Lines("serving again under the new id")) == 1 })
 			}
 			is.Equal(len(said.Lines("worker="+before+" new="+p.WorkerID())), 1)
+			is.Equal(p.Stats().LostWrites > 0, c.lost)
+			eventually(t, "it says what is lost", func() bool { return len(said.Lines("Redis has lost writes")) >= lost })
 			is.Equal(len(said.Lines("Redis has lost writes")), lost) // once, however many queues
 			is.Equal(p.Stats().TimesEvicted, int64(1))
 		})

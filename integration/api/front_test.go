@@ -52,6 +52,7 @@ type line struct {
 
 func newFront(t testing.TB) *front {
 	t.Helper()
+	redistest.OneServer(t, redistest.OwnProxy)
 	door := sure(server.NewServer("127.0.0.1:0"))(t)
 	f := &front{door: door, prefix: redistest.Prefix(t), control: redistest.Conn(t), lines: map[*server.Peer]*line{}, heard: map[string]int{}, now: spec.New()}
 	door.SetPreHook(func(p *server.Peer, name string, args ...string) bool {

@@ -23,6 +23,11 @@ func FuzzOpen(f *testing.F) {
 	f.Add("rediss://user", "@127.0.0.1:1", "a{b}", "", int64(1))
 	f.Add("unix://", "@/nowhere?db=x", "", "", int64(-1))
 	f.Add("redis://:x@127.0.0.1:1/", "", " ", "\n", int64(1<<62))
+	f.Add("redis://user:p@ss#w/", "@localhost:7391", "worqr", "", int64(0))
+	f.Add("redis://:12?", "@localhost:7391", "worqr", "", int64(0))
+	f.Add("redis+sentinel://user", "@127.0.0.1:1,[::1]:1/main/1?sentinel=x", "", "", int64(0))
+	f.Add("rediss+sentinel://127.0.0.1:1/main?sentinel=user", "", "", "", int64(0))
+	f.Add("redis+cluster://", "@127.0.0.1:1,127.0.0.1:2", "", "", int64(0))
 	f.Fuzz(func(t *testing.T, before, after, prefix, name string, lease int64) {
 		const canary = "c4n4ryp4ssw0rd"
 		if strings.Contains(prefix+name, "c4n4") {
@@ -30,11 +35,13 @@ func FuzzOpen(f *testing.F) {
 		}
 		var log bytes.Buffer
 		opts := &worqr.Options{Prefix: prefix, Name: name, Lease: time.Duration(lease), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-		p, err := worqr.Open(before+":"+canary+after, opts)
-		texts := []string{fmt.Sprint(err)}
-		if p != nil {
-			_, bad := p.Queue("q").Len(ended)
-			texts = append(texts, fmt.Sprintf("%v %+v %#v", p, p, p.Queue("q")), fmt.Sprint(bad), fmt.Sprint(p.Close()))
+		texts := []string{}
+		for _, url := range []string{before + ":" + canary + after, before + canary + "@" + after} {
+			p, err := worqr.Open(url, opts)
+			if texts = append(texts, fmt.Sprint(err)); p != nil {
+				_, bad := p.Queue("q").Len(ended)
+				texts = append(texts, fmt.Sprintf("%v %+v %#v", p, p, p.Queue("q")), fmt.Sprint(bad), fmt.Sprint(p.Close()))
+			}
 		}
 		for _, text := range append(texts, log.String()) {
 			if strings.Contains(text, canary) {
@@ -98,22 +105,29 @@ func FuzzPayload(f *testing.F) {
 		retried := start(1)
 		same("retried", bytesOf(retried), all[0])
 		must(t, retried[0].Fail(ctx, errors.New("no")))
-		for failed := range each(t, q.Failed(ctx)) {
-			same("failed", [][]byte{failed.Payload}, all[0])
-		}
-		if _, err := q.RequeueAllFailed(ctx); err != nil {
-			t.Fatal(err)
-		}
+		same("failed", [][]byte{failed(t, q)[0].Payload}, all[0])
+		sure(q.RequeueAllFailed(ctx))(t)
 		again := start(1)
 		same("requeued", bytesOf(again), all[0])
 		must(t, again[0].Finish(ctx))
 		for _, task := range tasks[1:] {
 			must(t, task.Finish(ctx))
 		}
-		must(t, q.Put(ctx, "key", all[0], nil))
+		mine := slices.Clone(all[0])
+		must(t, q.Put(ctx, "key", mine, nil))
+		clear(mine) // it is ours again
 		keyed := start(1)
 		same("put", bytesOf(keyed), all[0])
-		must(t, keyed[0].Finish(ctx))
+		must(t, keyed[0].Fail(ctx, errors.New("no")))
+		same("failed under a key", [][]byte{failed(t, q)[0].Payload}, all[0])
+		sure(q.DeleteAllFailed(ctx))(t)
+		must(t, q.EnqueueUnique(ctx, all[0]))
+		if err := q.EnqueueUnique(ctx, all[0]); !is_(err, worqr.ErrDuplicate) {
+			t.Fatalf("an equal one: %v", err)
+		}
+		unique := start(1)
+		same("unique", bytesOf(unique), all[0])
+		must(t, unique[0].Finish(ctx))
 		must(t, q.Enqueue(ctx, all...))
 		copies := 0
 		for _, b := range all {
@@ -169,10 +183,8 @@ func FuzzFaults(f *testing.F) {
 		var handled tally
 		for _, p := range []*worqr.Peer{near, far} {
 			p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 4})
-			ctx, cancel := context.WithCancel(context.Background())
-			ran := make(chan error, 1)
-			go func() { ran <- p.Run(ctx) }()
-			defer func() { cancel(); <-ran }() // it may end with what the link did
+			end, ran := start(t, p)
+			defer func() { end(); <-ran }() // it may end with what the link did
 		}
 		schedule = schedule[:min(len(schedule), 12)]
 		sent := map[string]bool{}

@@ -141,50 +141,42 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 		}})
 	}
 	return slices.DeleteFunc(slices.Concat(methods(t, p), methods(t, q), all), func(m method) bool {
-		return slices.Contains([]string{"Peer.Run", "Peer.Shutdown", "Peer.Close", "Queue.Handle"}, m.name)
+		return slices.Contains([]string{"Peer.Run", "Peer.Shutdown", "Peer.Close", "Queue.Handle", "Queue.HandleBatch", "Peer.Use"}, m.name)
 	})
 }
 
 // A server that answers as no Redis does neither makes a peer fall nor keeps it longer
 // than its context, whatever it is asked, and whether the peer is at work or not.
 func TestGuessers(t *testing.T) {
-	t.Parallel()
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64()
-	}
-	for seed := first; seed < first+20*(*randomSeeds); seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			t.Parallel()
-			l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-			defer l.Close() //nolint:errcheck // nothing follows
-			go func() {
-				for n := uint64(0); ; n++ {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go guesser{rand.New(rand.NewPCG(seed, n))}.serve(c)
+	eachSeed(t, 20, func(t *testing.T, seed uint64) {
+		l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+		defer l.Close() //nolint:errcheck // nothing follows
+		go func() {
+			for n := uint64(0); ; n++ {
+				c, err := l.Accept()
+				if err != nil {
+					return
 				}
-			}()
-			r := rand.New(rand.NewPCG(seed, 1<<63))
-			p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
-			defer p.Close() //nolint:errcheck // whatever the guesser says
-			q := p.Queue("q")
-			all := calls(t, p, q)
-			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			for _, m := range append([]method{
-				{"Peer.StartWorker", func(ctx context.Context) { _ = p.StartWorker(ctx) }},
-				{"Queue.StartWork", func(ctx context.Context) { _ = q.StartWork(ctx) }},
-			}, all...) {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				began := time.Now()
-				m.call(ctx)
-				cancel()
-				if took := time.Since(began); took > 20*time.Second { // of a context of 50 ms
-					t.Errorf("%s took %v", m.name, took)
-				}
+				go guesser{rand.New(rand.NewPCG(seed, n))}.serve(c)
 			}
-		})
-	}
+		}()
+		r := rand.New(rand.NewPCG(seed, 1<<63))
+		p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
+		defer p.Close() //nolint:errcheck // whatever the guesser says
+		q := p.Queue("q")
+		all := calls(t, p, q)
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for _, m := range append([]method{
+			{"Peer.StartWorker", func(ctx context.Context) { _ = p.StartWorker(ctx) }},
+			{"Queue.StartWork", func(ctx context.Context) { _ = q.StartWork(ctx) }},
+		}, all...) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			began := time.Now()
+			m.call(ctx)
+			cancel()
+			if took := time.Since(began); took > 20*time.Second { // of a context of 50 ms
+				t.Errorf("%s took %v", m.name, took)
+			}
+		}
+	})
 }

@@ -150,7 +150,25 @@ func TestCheckOptions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
 	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
-		_, err := p.Check(t.Context(), &o)
-		is.True(is_(err, worqr.ErrInvalid))
+		is.True(is_(failure(p.Check(t.Context(), &o)), worqr.ErrInvalid))
+	}
+}
+
+// A limit holds for a queue that is spread as it does for another: its parts count together.
+func TestLimitsOfSpreadQueue(t *testing.T) {
+	is := parallel(t)
+	p := openDoctor(t, redistest.URL(), worqr.Options{Prefix: redistest.Prefix(t), Lease: 150 * time.Millisecond})
+	q := p.Queue("q").Spread(4)
+	for i := range 8 { // two on each part
+		enqueue(t, q, fmt.Sprint(i))
+	}
+	for limit, want := range map[int]int{7: 1, 8: 0} {
+		report := sure(p.Check(t.Context(), &worqr.CheckOptions{MaxBacklog: limit}))(t)
+		found := about(report, "backlog")
+		is.Equal(len(found), want)
+		if want > 0 {
+			is.Equal(found[0].Queue, "q")
+			is.True(strings.Contains(found[0].Text, "8 tasks are waiting; the limit is 7."))
+		}
 	}
 }

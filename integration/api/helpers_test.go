@@ -32,7 +32,6 @@ var (
 	count          = peertest.Count
 	counting       = peertest.Counting
 	dead           = peertest.Dead
-	digestOf       = peertest.DigestOf
 	enqueue        = peertest.Enqueue
 	eventually     = peertest.Eventually
 	failWorker     = peertest.FailWorker
@@ -40,6 +39,7 @@ var (
 	failedPayloads = peertest.FailedPayloads
 	held           = peertest.Held
 	hold           = peertest.Hold
+	holding        = peertest.Holding
 	idle           = peertest.Idle
 	ills           = peertest.Ills
 	info           = peertest.Info
@@ -50,7 +50,6 @@ var (
 	must           = peertest.Must
 	near           = peertest.Near
 	newGate        = peertest.NewGate
-	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
 	nothingLeftBut = peertest.NothingLeftBut
 	numbers        = peertest.Numbers
@@ -71,7 +70,9 @@ var (
 	service        = peertest.Service
 	sha            = peertest.Sha
 	sorted         = peertest.Sorted
+	start          = peertest.Start
 	stats          = peertest.Stats
+	subscribed     = peertest.Subscribed
 	take           = peertest.Take
 	tell           = peertest.Tell
 	tells          = peertest.Tells
@@ -86,6 +87,8 @@ func length[T any](all iter.Seq2[T, error]) (n int, err error) { return peertest
 
 func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
 
+func failure[T any](v T, err error) error { return peertest.Failure(v, err) }
+
 func each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] { return redistest.Each(t, all) }
 
 func receive[T any](t testing.TB, from <-chan T, n int) []T {
@@ -94,7 +97,7 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 }
 
 // atOnce is a Backoff that does not wait.
-func atOnce(int) time.Duration { return 0 }
+func atOnce(*worqr.Task, error) time.Duration { return 0 }
 
 // allDone waits until the queue is empty and nothing runs.
 func allDone(t testing.TB, q *worqr.Queue) {

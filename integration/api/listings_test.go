@@ -16,29 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A tap is a connection that calls back before each exchange, and knows the largest.
-type tap struct {
-	through
-	flush func()
-	bytes *int // received since the last flush
-	most  *int
-}
-
-func (t tap) Flush() error {
-	*t.bytes = 0
-	if t.flush != nil {
-		t.flush()
-	}
-	return t.Conn.Flush()
-}
-
-func (t tap) ReceiveWithTimeout(d time.Duration) (any, error) {
-	v, err := redis.ReceiveWithTimeout(t.Conn, d)
-	*t.bytes += weight(v)
-	*t.most = max(*t.most, *t.bytes)
-	return v, err
-}
-
 // weight is how many bytes of strings a reply has.
 func weight(v any) (n int) {
 	switch v := v.(type) {
@@ -52,12 +29,25 @@ func weight(v any) (n int) {
 	return n
 }
 
-// tapped returns a peer whose connections are tapped.
+// tapped returns a peer that calls back before each exchange, and tells how many bytes the
+// largest has brought.
 func tapped(t *testing.T, url, prefix string, flush func()) (p *worqr.Peer, most *int) {
 	t.Helper()
 	bytes := new(int)
 	most = new(int)
-	p = openThrough(t, url, worqr.Options{Prefix: prefix}, func(c through) redis.Conn { return tap{c, flush, bytes, most} })
+	p = openThrough(t, url, worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+		c.OnFlush = func() {
+			if *bytes = 0; flush != nil {
+				flush()
+			}
+		}
+		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
+			*bytes += weight(reply)
+			*most = max(*most, *bytes)
+			return reply, err
+		}
+		return c
+	})
 	return p, most
 }
 
@@ -244,30 +234,6 @@ func TestAllFailedEnds(t *testing.T) {
 	}
 }
 
-// A scale is a connection that knows how much was asked and answered at a time.
-type scale struct {
-	through
-	words, elements, inner *atomic.Int64 // of a command, of a reply, of an array in one
-}
-
-func (s scale) Send(command string, args ...any) error {
-	atLeast(s.words, len(args))
-	return s.Conn.Send(command, args...)
-}
-
-func (s scale) ReceiveWithTimeout(d time.Duration) (any, error) {
-	reply, err := redis.ReceiveWithTimeout(s.Conn, d)
-	if all, ok := reply.([]any); ok {
-		atLeast(s.elements, len(all))
-		for _, one := range all {
-			if some, ok := one.([]any); ok {
-				atLeast(s.inner, len(some))
-			}
-		}
-	}
-	return reply, err
-}
-
 func atLeast(most *atomic.Int64, n int) {
 	for old := most.Load(); int64(n) > old && !most.CompareAndSwap(old, int64(n)); old = most.Load() {
 	}
@@ -302,9 +268,19 @@ func TestPages(t *testing.T) {
 	redistest.Do(t, conn, "")
 
 	url := redistest.Doctor(t, redistest.URL(), prefix)
-	s := scale{words: new(atomic.Int64), elements: new(atomic.Int64), inner: new(atomic.Int64)}
-	p := openThrough(t, url, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c through) redis.Conn {
-		return scale{c, s.words, s.elements, s.inner}
+	var words, elements, inner atomic.Int64 // of a command, of a reply, of an array in one
+	p := openThrough(t, url, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c *through) redis.Conn {
+		c.OnSend = func(_ string, args []any) { atLeast(&words, len(args)) }
+		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
+			all, _ := reply.([]any)
+			atLeast(&elements, len(all))
+			for _, one := range all {
+				some, _ := one.([]any)
+				atLeast(&inner, len(some))
+			}
+			return reply, err
+		}
+		return c
 	})
 	q = p.Queue("q")
 	for _, look := range []struct {
@@ -323,39 +299,51 @@ func TestPages(t *testing.T) {
 		{"Check", func() (int, error) { r, err := p.Check(ctx, nil); return r.Queues, err }, 1},
 		{"RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many},
 	} {
-		for _, n := range []*atomic.Int64{s.words, s.elements, s.inner} {
+		for _, n := range []*atomic.Int64{&words, &elements, &inner} {
 			n.Store(0)
 		}
 		is.Equal(sure(look.look())(t), look.want)
-		if s.words.Load() > most || s.elements.Load() > most || s.inner.Load() > walks {
-			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", look.name, s.words.Load(), s.elements.Load(), s.inner.Load())
+		if words.Load() > most || elements.Load() > most || inner.Load() > walks {
+			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", look.name, words.Load(), elements.Load(), inner.Load())
 		}
 	}
 }
 
-// Whoever has seen enough may stop, and an error comes last.
-func TestListingEnds(t *testing.T) {
+// A read-out whose reply is lost is repeated once. Then its error says that the reply was lost,
+// and not that its outcome is unknown: it has none.
+func TestReadOutsThatLoseReplies(t *testing.T) {
 	is := parallel(t)
-	q := working(t, open(t, worqr.Options{}), "q")
-	enqueue(t, q, "a", "b")
-	put(t, q, "k", "c", nil)
-	put(t, q, "l", "d", nil)
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range q.Tasks(t.Context()) {
-		break
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p, d := openAt(t, link.URL(), worqr.Options{Prefix: "p"}), openDoctor(t, link.URL(), worqr.Options{Prefix: "p"})
+	q := p.Queue("q")
+	enqueue(t, q, "a")
+	for name, read := range map[string]func() error{
+		"Len":       func() error { return failure(q.Len(t.Context())) },
+		"Peek":      func() error { _, err := q.Peek(t.Context()); return err },
+		"Stats":     func() error { _, err := q.Stats(t.Context()); return err },
+		"Tasks":     func() error { return failure(length(q.Tasks(t.Context()))) },
+		"Scheduled": func() error { return failure(length(q.Scheduled(t.Context()))) },
+		"Running":   func() error { return failure(length(q.Running(t.Context()))) },
+		"Failed":    func() error { return failure(length(q.Failed(t.Context()))) },
+		"Workers":   func() error { return failure(length(p.Workers(t.Context()))) },
+		"Queues":    func() error { return failure(length(p.Queues(t.Context()))) },
+		"Explain":   func() error { _, err := q.Explain(t.Context(), []byte("a")); return err },
+		"Check":     func() error { _, err := d.Check(t.Context(), nil); return err },
+	} {
+		lost := link.LoseReplyTo("p:")
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		<-lost
+		lost = link.LoseRepliesTo("p:", 2)
+		err := read()
+		<-lost
+		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
+		if !strings.Contains(err.Error(), "reply was lost") || strings.Contains(err.Error(), "outcome") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	for range q.Scheduled(t.Context()) {
-		break
-	}
-	n := 0
-	for _, err := range q.Failed(done) {
-		is.True(err != nil)
-		n++
-	}
-	for _, err := range q.Scheduled(done) {
-		is.True(err != nil)
-		n++
-	}
-	is.Equal(n, 2)
+	link.LoseReplyTo("p:")
+	is.True(is_(q.Enqueue(t.Context(), []byte("b")), worqr.ErrUnknownOutcome)) // this one has
 }

@@ -17,8 +17,10 @@ import (
 // arguments are what methods are called with, by type.
 var arguments = []any{
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
-	(*worqr.PutOptions)(nil), (*worqr.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
+	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), (*worqr.PutOptions)(nil), (*worqr.Properties)(nil), []worqr.TaskSpec{{Payload: []byte("x")}}, (*worqr.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
 	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),
+	func(h worqr.Handler) worqr.Handler { return h },
+	worqr.BatchHandler(func(context.Context, []*worqr.Task) []error { return nil }), (*worqr.BatchOptions)(nil),
 }
 
 // A method is one of a peer, of a queue or of a task.

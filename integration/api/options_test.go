@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Capacity, Concurrency and the rest can be changed while it runs.
@@ -61,20 +63,12 @@ func TestOptionsAtRunTime(t *testing.T) {
 	is.NoErr(q.SetOptions(&options))
 	receive(t, started, 2)
 	is.Equal(running.Load(), int64(3))
-	is.Equal(p.Stats().Started, int64(33))
-	options.Concurrency = 1
-	is.NoErr(q.SetOptions(&options))
 	for range 3 {
 		release <- nil
 	}
-	receive(t, started, 1)
-	is.Equal(running.Load(), int64(1))
-	is.NoErr(p.SetCapacity(10))
-	options.Concurrency, options.Weight = 10, 10
+	receive(t, started, 2)
+	options.MaxRetries = 2 // holds when a task ends
 	is.NoErr(q.SetOptions(&options))
-	options.Weight, options.MaxRetries = 1, 2 // holds when a task ends
-	is.NoErr(q.SetOptions(&options))
-	receive(t, started, 1)
 	for range 3 {
 		release <- nil
 		release <- errors.New("no")
@@ -92,4 +86,39 @@ func TestOptionsAtRunTime(t *testing.T) {
 	receive(t, started, 1)
 	eventually(t, "it has failed", func() bool { return slices.Contains(failedPayloads(t, q), "too long") })
 	stop()
+}
+
+// A lease is as long as the heartbeats and Redis can reckon with, or endless.
+func TestLeaseBounds(t *testing.T) {
+	t.Parallel()
+	const most = 365 * 24 * time.Hour
+	for lease, good := range map[time.Duration]bool{
+		150*time.Millisecond - 1: false, 150 * time.Millisecond: true, most: true, most + 1: false, 1<<63 - 1: false, -1: true,
+	} {
+		if good {
+			must(t, open(t, worqr.Options{Lease: lease}).StartWorker(t.Context()))
+		} else if _, err := worqr.Open(redistest.URL(), &worqr.Options{Lease: lease}); !is_(err, worqr.ErrInvalid) {
+			t.Errorf("%v: %v", lease, err)
+		}
+	}
+}
+
+// A task that is requeued has no lock any more.
+func TestRequeuedHasNoLock(t *testing.T) {
+	is := parallel(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
+	is.True(is_(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
+	is.NoErr(take(t, q).Fail(t.Context(), errors.New("no")))
+	is.Equal(sure(q.RequeueAllFailed(t.Context()))(t), 1)
+	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
+	is.Equal(waiting(t, q), []string{"a", "a"})
+}
+
+// A name that isn't UTF-8 would be another one in a registration.
+func TestNameIsText(t *testing.T) {
+	is := parallel(t)
+	err := open(t, worqr.Options{}).Queue("a\xff").Enqueue(t.Context(), nil)
+	is.True(is_(err, worqr.ErrBadName))
+	is.True(strings.Contains(err.Error(), `"a\xff" isn't valid UTF-8`))
 }

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
@@ -84,22 +83,6 @@ func TestEvictionPolicyForbidden(t *testing.T) {
 	is.Equal(len(log.Lines("the eviction policy cannot be read")), 1)
 }
 
-// Dated is a connection to a Redis that says it is of some version.
-type dated struct {
-	through
-	version string
-}
-
-func (c dated) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
-
-func (c dated) ReceiveWithTimeout(d time.Duration) (any, error) {
-	v, err := redis.ReceiveWithTimeout(c.Conn, d)
-	if b, ok := v.([]byte); ok {
-		v = regexp.MustCompile(`redis_version:\S*`).ReplaceAll(b, []byte("redis_version:"+c.version))
-	}
-	return v, err
-}
-
 // A peer does not start on a Redis that lacks what its scripts call: it would join,
 // start nothing and give nothing back. Of what says nothing of its age it takes the
 // best; Valkey says for which Redis it stands.
@@ -111,7 +94,15 @@ func TestRedisIsTooOld(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			is := parallel(t)
 			prefix := redistest.Prefix(t)
-			peer := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix}, func(c through) redis.Conn { return dated{c, version} })
+			peer := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+				c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
+					if b, ok := reply.([]byte); ok {
+						reply = regexp.MustCompile(`redis_version:\S*`).ReplaceAll(b, []byte("redis_version:"+version))
+					}
+					return reply, err
+				}
+				return c
+			})
 			for range 2 {
 				err := peer.StartWorker(t.Context())
 				if !refused {

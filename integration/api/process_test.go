@@ -27,6 +27,7 @@ type childConfig struct {
 	Exclusive          bool
 	Mode               string        // a key of actors; "" as described
 	Nap                time.Duration // of deadly: how long the others take
+	First              time.Time     // of repeater: when its job occurs first
 }
 
 // An actor is what a peer in a process of its own does.
@@ -54,7 +55,7 @@ type report struct {
 func serve(c childConfig) {
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
-	p, err := worqr.Open(c.URL, &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	p, err := worqr.Open(c.URL, &worqr.Options{Prefix: c.Prefix, Lease: c.Lease, TLSConfig: redistest.TLS(c.URL), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		panic(err)
 	}

@@ -47,7 +47,7 @@ func TestPutOnHandled(t *testing.T) {
 				started, release, got := make(chan string, 10), make(chan struct{}), make(chan string, 10)
 				serve := func() (*worqr.Peer, func()) {
 					p := open(t, worqr.Options{Prefix: prefix, Drain: -1})
-					ho := &worqr.HandleOptions{Concurrency: 3, Backoff: func(int) time.Duration { return time.Hour }}
+					ho := &worqr.HandleOptions{Concurrency: 3, Backoff: func(*worqr.Task, error) time.Duration { return time.Hour }}
 					if how == "timeout" {
 						ho.Timeout = 700 * time.Millisecond
 					}
@@ -99,44 +99,4 @@ func TestPutOnHandled(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The same key in two queues of a peer is two things.
-func TestSameKeyInTwoQueues(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Capacity: 2})
-	started, release := make(chan string, 10), make(chan struct{}, 10)
-	var queues []*worqr.Queue
-	for _, name := range []string{"one", "two"} {
-		q := p.Queue(name)
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			started <- t.Queue + "/" + t.Key
-			<-release
-			return nil
-		}, &worqr.HandleOptions{Concurrency: 2})
-		queues = append(queues, q)
-	}
-	stop := run(t, p)
-	for range 3 { // no capacity goes astray
-		for _, q := range queues {
-			put(t, q, "key", "same", nil)
-		}
-		is.Equal(sorted(receive(t, started, 2)), []string{"one/key", "two/key"}) // at the same time
-		for _, q := range queues {
-			put(t, q, "key", "blocked", nil)
-		}
-		release <- struct{}{}
-		release <- struct{}{}
-		is.Equal(sorted(receive(t, started, 2)), []string{"one/key", "two/key"})
-		report := sure(queues[0].CancelKey(t.Context(), "key"))(t) // of this one only
-		release <- struct{}{}
-		release <- struct{}{}
-		wait(t, report)
-		eventually(t, "nothing runs", func() bool { return stats(t, queues[0]).Running+stats(t, queues[1]).Running == 0 })
-	}
-	stop()
-	is.Equal(p.Stats().Canceled+p.Stats().Finished, int64(12))
-	is.True(p.Stats().Canceled <= 3)
-	nothingLeftBut(t, prefix, "one", ":token:{two}")
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +38,86 @@ func recipeVerdicts(charges *worqr.Queue, charge func(ctx context.Context, order
 	}, &worqr.HandleOptions{Timeout: time.Minute, MaxRetries: 5})
 }
 
+func recipeTrace(url string, waited, ended *atomic.Int64) (*worqr.Peer, error) {
+	trace := &worqr.Trace{
+		Started: func(t worqr.TraceTask) { waited.Add(int64(t.Waited)) },
+		Ended: func(t worqr.TraceTask) {
+			ended.Add(1)
+			if t.Outcome == worqr.TraceFailed {
+				log.Printf("%s: attempt %s failed for good: %s", t.Queue, t.AttemptID, t.Error)
+			}
+		},
+	}
+	peer, err := worqr.Open(url, &worqr.Options{Trace: trace})
+	return peer, err
+}
+
+func recipeProbes(peer *worqr.Peer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", peer.Livez())
+	mux.Handle("GET /readyz", peer.Readyz())
+	return mux
+}
+
+func recipeLater(imports *worqr.Queue, isUploaded func(ctx context.Context, file []byte) (bool, error)) {
+	imports.Handle(func(ctx context.Context, t *worqr.Task) error {
+		ready, err := isUploaded(ctx, t.Payload)
+		if err == nil && !ready {
+			return worqr.Later(time.Minute) // look again, as often as it takes
+		}
+		return err
+	}, nil)
+}
+
+func recipeBatch(rows *worqr.Queue, insert func(context.Context, []*worqr.Task) map[int]error) {
+	rows.HandleBatch(func(ctx context.Context, tasks []*worqr.Task) []error {
+		errs := make([]error, len(tasks))
+		for i, err := range insert(ctx, tasks) {
+			errs[i] = err // nil: finished
+		}
+		return errs
+	}, &worqr.BatchOptions{Size: 500, Wait: 50 * time.Millisecond})
+}
+
+func recipeUse(p *worqr.Peer) {
+	p.Use(func(next worqr.Handler) worqr.Handler {
+		return func(ctx context.Context, t *worqr.Task) error {
+			began := time.Now()
+			err := next(ctx, t)
+			if err != nil && !worqr.IsLater(err) {
+				log.Printf("%s took %v and failed, for good: %t: %v", t.Queue, time.Since(began), worqr.IsPermanent(err), err)
+			}
+			return err
+		}
+	})
+}
+
+func recipeUnhandle(ctx context.Context, tenant *worqr.Queue, handle worqr.Handler) error {
+	tenant.Handle(handle, nil)
+
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := tenant.Unhandle(ctx)
+	return err
+}
+
+func recipeDraining(parts iter.Seq[string], save func(string) error, work func(context.Context, string)) worqr.Handler {
+	return func(ctx context.Context, t *worqr.Task) error {
+		for part := range parts {
+			select {
+			case <-t.Draining():
+				if err := save(part); err != nil {
+					return err
+				}
+				return worqr.Later(0) // another peer goes on from there
+			default:
+				work(ctx, part)
+			}
+		}
+		return nil
+	}
+}
+
 func recipeFailed(ctx context.Context, charges *worqr.Queue) error {
 	for t, err := range charges.Failed(ctx) { // newest first
 		if err != nil {
@@ -54,6 +139,25 @@ func recipeOnFailed(charges *worqr.Queue, handle worqr.Handler, alert func(ctx c
 			return alert(ctx, t.Payload, t.Failure.Error) // nil: the task is gone
 		},
 	})
+}
+
+func recipeProperties(ctx context.Context, charges *worqr.Queue, order []byte, traceparent, requestID string) (string, error) {
+	key, err := charges.Add(ctx, order, &worqr.Properties{
+		Headers:    map[string]string{"traceparent": traceparent},
+		Expires:    time.Now().Add(time.Hour), // afterwards it fails, as FailureExpired
+		MaxRetries: 3,
+		Once:       requestID, // a repetition returns the key of the first
+	})
+	return key, err
+}
+
+func recipeMux(ctx context.Context, charges *worqr.Queue, charge, refund func(context.Context, money, *worqr.Task) error) (string, error) {
+	charges.Handle(worqr.Mux(map[string]worqr.Handler{
+		"charge": worqr.JSON(charge),
+		"refund": worqr.JSON(refund),
+	}), nil)
+	key, err := worqr.AddJSON(ctx, charges, money{"bob", 7}, &worqr.Properties{Headers: map[string]string{"type": "refund"}})
+	return key, err
 }
 
 func recipeDelay(ctx context.Context, mails *worqr.Queue, reminder []byte) (string, error) {
@@ -93,6 +197,21 @@ func recipeCancel(ctx context.Context, reports *worqr.Queue) error {
 		return err
 	}
 	return report.Wait(ctx) // until no copy is running
+}
+
+func recipeResult(ctx context.Context, reports *worqr.Queue) ([]byte, error) {
+	key, err := reports.Add(ctx, []byte("november"), &worqr.Properties{KeepResult: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	result, err := reports.Wait(ctx, key) // or Result, which doesn't wait
+	if err != nil {
+		return nil, err
+	}
+	if result.Outcome != worqr.OutcomeFinished { // failed, canceled, expired, removed or deleted
+		return nil, fmt.Errorf("the report %s: %s", result.Outcome, result.Error)
+	}
+	return result.Value, nil // the handler's t.Result
 }
 
 func recipeEvents(ctx context.Context, peer *worqr.Peer) {
@@ -138,12 +257,18 @@ func recipeCapacity(url string, resize, transcode worqr.Handler) (*worqr.Peer, e
 	return peer, nil
 }
 
+type money struct {
+	To    string
+	Cents int
+}
+
 // The recipes do what the documents say.
 func TestDocsRecipes(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 
+	recipeUse(p)
 	charges := p.Queue("charges")
 	recipeVerdicts(charges, func(_ context.Context, order []byte) error {
 		switch string(order) {
@@ -154,6 +279,16 @@ func TestDocsRecipes(t *testing.T) {
 		}
 		return nil
 	})
+	imports := p.Queue("imports")
+	inserted := make(chan int, 1)
+	rows := p.Queue("rows")
+	recipeBatch(rows, func(_ context.Context, tasks []*worqr.Task) map[int]error {
+		inserted <- len(tasks)
+		return map[int]error{0: worqr.Permanent(errDeclined)}
+	})
+	enqueue(t, rows, "row")
+	recipeLater(imports, func(context.Context, []byte) (bool, error) { return false, nil })
+	enqueue(t, imports, "file")
 	started, ran := make(chan struct{}), make(chan error, 1)
 	start := sync.OnceFunc(func() { close(started) }) // both copies may run
 	running, cancel := context.WithCancel(ctx)
@@ -167,16 +302,21 @@ func TestDocsRecipes(t *testing.T) {
 	is.NoErr(charges.Enqueue(ctx, []byte("busy"), []byte("declined"), []byte("well")))
 	eventually(t, "one is finished, one waits for a minute, and one has failed", func() bool {
 		s := sure(charges.Stats(ctx))(t)
-		return p.Stats().Finished == 1 && s.Scheduled == 1 && s.Failed == 1
+		return p.Stats().Finished == 1 && s.Scheduled == 1 && s.Failed == 1 && p.Stats().Snoozed == 1
 	})
+	is.Equal(receive(t, inserted, 1), []int{1})
 	is.NoErr(reports.Enqueue(ctx, []byte("november"), []byte("november")))
 	receiveClosed(t, started)
 	is.NoErr(recipeCancel(ctx, reports))
+	tenant, worked := p.Queue("tenant"), make(chan string, 3)
+	is.NoErr(recipeUnhandle(ctx, tenant, recipeDraining(slices.Values([]string{"1", "2"}), nil, func(_ context.Context, part string) { worked <- part })))
 	cancel()
 	is.NoErr(<-ran)
 
 	is.NoErr(recipeFailed(ctx, charges))
 	is.Equal(sure(charges.Stats(ctx))(t).Failed, 0)
+	added := sure(recipeProperties(ctx, charges, []byte("7"), "00-1", "request 7"))(t)
+	is.Equal(sure(recipeProperties(ctx, charges, []byte("7"), "00-1", "request 7"))(t), added)
 
 	mails := p.Queue("mails")
 	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)))(t))
@@ -220,13 +360,24 @@ func TestDocsRecipes(t *testing.T) {
 	nothing := func(context.Context, *worqr.Task) error { return nil }
 	for _, opens := range []func() (*worqr.Peer, error){
 		func() (*worqr.Peer, error) { return recipeDrain("redis://localhost") },
+		func() (*worqr.Peer, error) { return recipeTrace("redis://localhost", &atomic.Int64{}, &atomic.Int64{}) },
 		func() (*worqr.Peer, error) { return recipeCapacity("redis://localhost", nothing, nothing) },
 	} {
 		is.NoErr(sure(opens())(t).Close())
 	}
 
 	p = open(t, worqr.Options{})
+	refunded := make(chan money, 1)
+	sure(recipeMux(ctx, p.Queue("typed"), func(context.Context, money, *worqr.Task) error { return nil }, func(_ context.Context, m money, _ *worqr.Task) error {
+		refunded <- m
+		return nil
+	}))(t)
 	recipeProgram(p.Queue("reports"))
+	of := p.Queue("results")
+	of.Handle(func(_ context.Context, t *worqr.Task) error {
+		t.Result = append([]byte("report of "), t.Payload...)
+		return nil
+	}, nil)
 	alerted := make(chan string, 1)
 	refuse := func(context.Context, *worqr.Task) error { return worqr.Permanent(errDeclined) }
 	recipeOnFailed(p.Queue("charges"), refuse, func(_ context.Context, order []byte, reason string) error {
@@ -236,6 +387,16 @@ func TestDocsRecipes(t *testing.T) {
 	run(t, p)
 	is.NoErr(p.Queue("charges").Enqueue(ctx, []byte("order 7")))
 	is.Equal(receive(t, alerted, 1), []string{"order 7: declined"})
+	is.Equal(string(sure(recipeResult(ctx, of))(t)), "report of november")
+	is.Equal(receive(t, refunded, 1), []money{{"bob", 7}})
+	probes := recipeProbes(p)
+	for _, path := range []string{"/livez", "/readyz"} {
+		eventually(t, path+" succeeds", func() bool {
+			w := httptest.NewRecorder()
+			probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return w.Code == http.StatusOK
+		})
+	}
 	over, leave := context.WithCancel(ctx)
 	leave()
 	recipeEvents(over, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,46 +12,64 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// planTomorrow is what handlers and replicas do by the recipe.
-func planTomorrow(ctx context.Context, jobs *worqr.Queue) error {
-	next := time.Now().Add(24 * time.Hour)
-	return jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{At: next, Reschedule: worqr.RescheduleNever, KeepPayload: true})
+// daily is a schedule with a first time, in an hour for a test.
+type daily struct{ First time.Time }
+
+func (s daily) Next(t time.Time) time.Time {
+	if t.Before(s.First) {
+		return s.First
+	}
+	return s.First.Add((t.Sub(s.First)/day + 1) * day)
 }
 
-// repeater is the actor that plans its next run, and then does what it is told.
+const day = 24 * time.Hour
+
+func inAnHour() time.Time { return time.Now().Add(time.Hour).Truncate(time.Second) }
+
+// repeater is an actor that does what it is told when its job occurs.
 func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 	told := make(chan string)
+	check := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	check(p.Queue(c.Queue).Every("cleanup", daily{c.First}, []byte("clean up"), nil))
 	return actor{
 		handler: func(ctx context.Context, t *worqr.Task) error {
-			say(report{What: "start", Payload: string(t.Payload), Err: fmt.Sprint(t.Retries)})
-			line := <-told
-			if err := planTomorrow(ctx, p.Queue(c.Queue)); err != nil {
-				return err
-			}
-			switch line {
+			say(report{What: "start", Key: t.Key, Payload: string(t.Payload), Err: fmt.Sprint(t.Retries, " ", t.Crashes, " ", t.DueAt.Equal(c.First))})
+			switch line := <-told; line {
 			case "panic":
 				panic(line)
 			case "fail":
-				return errors.New(line)
+				return worqr.RetryAfter(errors.New(line), 0)
 			case "fail for good":
 				return worqr.Permanent(errors.New(line))
 			}
 			return nil
 		},
 		told: func(line string) { told <- line },
+		opts: &worqr.HandleOptions{Backoff: atOnce},
 	}
 }
 
-// What repeats itself is retried when it fails or panics, starts elsewhere when its
-// process is killed, and reaches the failed queue; and each time it is planned again.
+// recurring is what recurs on a queue, by key.
+func recurring(t testing.TB, q *worqr.Queue) map[string]worqr.RecurringTask {
+	t.Helper()
+	all := map[string]worqr.RecurringTask{}
+	for r := range each(t, q.Recurring(t.Context())) {
+		all[r.Key] = r
+	}
+	return all
+}
+
+// What recurs is retried when it fails or panics, starts elsewhere when its process is killed, and
+// reaches the failed queue; and it goes on.
 func TestRecurrence(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "jobs", Mode: "repeater"}
-	jobs := open(t, worqr.Options{Prefix: prefix}).Queue("jobs")
-	plan := func() { must(t, planTomorrow(t.Context(), jobs)) } // as each replica does
-	due := func() { must(t, jobs.Put(t.Context(), "cleanup", []byte("clean up"), nil)) }
-	starts := func(p process, retries string) {
+	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "jobs", Mode: "repeater", Lease: time.Second, First: inAnHour()}
+	jobs := open(t, worqr.Options{Prefix: c.Prefix}).Queue("jobs")
+	starts := func(p process, counts string) {
 		t.Helper()
 		is.Helper()
 		r := receive(t, p.Reports, 1)[0]
@@ -59,40 +78,208 @@ func TestRecurrence(t *testing.T) {
 		}
 		is.Equal(r.What, "start")
 		is.Equal(r.Payload, "clean up")
-		is.Equal(r.Err, retries)
+		is.Equal(r.Err, counts)
 	}
-	planned := func() {
+	first := launch(t, c)
+	eventually(t, "it is planned", func() bool { return len(recurring(t, jobs)) == 1 })
+	put(t, jobs, "cleanup", "clean up", nil) // now
+	starts(first, "0 0 true")
+	now := recurring(t, jobs)["cleanup"]
+	is.True(now.Current.Equal(c.First))
+	is.True(now.Next.Equal(c.First.Add(day)))
+	is.True(now.Asserted)
+	second := launch(t, c)
+	first.Kill()
+	starts(second, "0 1 true") // not tomorrow
+	second.Tell("fail")
+	starts(second, "1 1 true")
+	second.Tell("panic")
+	starts(second, "2 1 true")
+	second.Tell("fail for good")
+	eventually(t, "it goes on", func() bool {
+		r := recurring(t, jobs)["cleanup"]
+		return r.LastOutcome == "failed" && r.Current.IsZero()
+	})
+	r := recurring(t, jobs)["cleanup"]
+	is.True(r.Next.Equal(c.First.Add(day)))
+	is.True(r.LastDue.Equal(c.First))
+	is.True(time.Since(r.LastAt) < time.Hour)
+
+	grave := failed(t, jobs)[0]
+	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't stand in the way of the next one
+	is.True(sure(jobs.RequeueFailed(t.Context(), grave.ID))(t) == 1)
+	is.Equal(receive(t, second.Reports, 1)[0].Key, grave.Key)
+	second.Tell("return")
+	eventually(t, "only tomorrow's is left", func() bool {
+		s := scheduled(t, jobs)
+		return len(s) == 1 && s[0].Key == "cleanup" && s[0].DueAt.Equal(c.First.Add(day)) && stats(t, jobs).Running == 0
+	})
+}
+
+// Of two deploys, the newer one's schedule is in force, until its peers are gone. Then, nobody
+// has it any more, and it ends.
+func TestNewerSchedule(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	peer := func(at time.Time, payload string) (*worqr.Queue, *journal, func()) {
+		var j journal
+		p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
+		q := p.Queue("q")
+		if payload != "" {
+			is.NoErr(q.Every("x", daily{at}, []byte(payload), nil))
+		}
+		q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		return q, &j, run(t, p)
+	}
+	next := func(q *worqr.Queue, what string, at time.Time) {
 		t.Helper()
-		eventually(t, "the next run is planned for tomorrow, and nothing else is", func() bool {
-			s := sure(jobs.Stats(t.Context()))(t)
-			var all []worqr.ScheduledTask
-			for task := range each(t, jobs.Scheduled(t.Context())) {
-				all = append(all, task)
-			}
-			return s.Running+s.Waiting == 0 && len(all) == 1 && all[0].Key == "cleanup" &&
-				all[0].Retries == 0 && all[0].Crashes == 0 && time.Until(all[0].DueAt) > 23*time.Hour
+		eventually(t, what, func() bool { return recurring(t, q)["x"].Next.Equal(at) })
+	}
+	one, two := inAnHour(), inAnHour().Add(time.Hour)
+	old, said, _ := peer(one, "1")
+	next(old, "the first", one)
+	_, _, stopNewer := peer(two, "2")
+	next(old, "the newer", two)
+	eventually(t, "the first peer says so", func() bool { return len(said.Lines("newer schedule")) == 1 })
+	_, _, stopAgain := peer(one, "1") // of the first deploy, started again
+	is.True(recurring(t, old)["x"].Next.Equal(two))
+	stopNewer()
+	next(old, "the first again", one)
+	stopAgain()
+
+	_, theirs, _ := peer(one, "")
+	is.NoErr(old.Every("x", nil, nil, nil))
+	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
+	eventually(t, "somebody says so", func() bool {
+		return len(said.Lines("a schedule has ended"))+len(theirs.Lines("a schedule has ended")) == 1
+	})
+	is.Equal(len(scheduled(t, old)), 0)
+}
+
+// When Redis has lost everything, the schedules are back at once.
+func TestFlushedSchedules(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{})
+	q := p.Queue("q")
+	at := inAnHour()
+	for i := range 60 { // more than one beat asserts
+		is.NoErr(q.Every(fmt.Sprint(i), daily{at}, nil, nil))
+	}
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	run(t, p)
+	there := func() bool { return len(recurring(t, q)) == 60 && len(scheduled(t, q)) == 60 }
+	eventually(t, "all are there", there)
+	conn := redistest.Dial(t, server.URL())
+	_, err := conn.Do("FLUSHALL")
+	is.NoErr(err)
+	eventually(t, "all are back", there)
+}
+
+// What was missed occurs once, or not at all.
+func TestMissed(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	must(t, q.Pause(t.Context()))
+	is.NoErr(q.Every("late", worqr.Interval(time.Second), nil, nil))
+	is.NoErr(q.Every("skipped", worqr.Interval(time.Second), nil, &worqr.EveryOptions{SkipLate: 500 * time.Millisecond}))
+	starts := make(chan *worqr.Task, 100)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- t
+		return nil
+	}, nil)
+	run(t, p)
+	var missed map[string]worqr.RecurringTask
+	eventually(t, "they are planned, and missed", func() bool {
+		missed = recurring(t, q)
+		return len(missed) == 2 && time.Since(missed["late"].Next) > time.Second && time.Since(missed["skipped"].Next) > time.Second
+	})
+	is.NoErr(q.Resume(t.Context()))
+	seen := map[string]*worqr.Task{}
+	for len(seen) < 2 {
+		if task := receive(t, starts, 1)[0]; seen[task.Key] == nil {
+			seen[task.Key] = task
+		}
+	}
+	is.True(seen["late"].DueAt.Equal(missed["late"].Next))
+	is.True(seen["skipped"].DueAt.After(missed["skipped"].Next))
+}
+
+// Each occurrence has the properties of its schedule, also in the failed queue.
+func TestRecurrenceProperties(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	headers := map[string]string{"trace": "1"}
+	is.NoErr(q.Every("x", daily{inAnHour()}, nil, &worqr.EveryOptions{
+		Properties: worqr.Properties{Headers: headers, Timeout: 20 * time.Millisecond, MaxRetries: 1}}))
+	starts := make(chan *worqr.Task, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- t
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Backoff: atOnce})
+	run(t, p)
+	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
+	is.NoErr(q.Put(t.Context(), "x", nil, &worqr.PutOptions{KeepPayload: true})) // now
+	for _, task := range receive(t, starts, 2) {
+		is.Equal(task.Headers, headers)
+	}
+	eventually(t, "it has failed", func() bool { return recurring(t, q)["x"].LastOutcome == "failed" })
+	is.Equal(failed(t, q)[0].Headers, headers)
+	is.True(strings.HasPrefix(failed(t, q)[0].Error, worqr.ErrTimeout.Error()))
+}
+
+// A canceled or removed occurrence doesn't occur; the next one does. A Put without a time has one
+// occur now.
+func TestDropOccurrence(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{Lease: 300 * time.Millisecond})
+	at := inAnHour()
+	is.NoErr(q.Every("x", daily{at}, []byte("a"), nil))
+	starts := make(chan *worqr.Task, 10)
+	causes := make(chan error, 10)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		starts <- t
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, nil)
+	run(t, p)
+	next := func(want time.Time) {
+		t.Helper()
+		eventually(t, "the next one is planned", func() bool {
+			s := scheduled(t, q)
+			return len(s) == 1 && s[0].DueAt.Equal(want)
 		})
 	}
+	next(at)
+	is.True(sure(q.RemoveKey(t.Context(), "x"))(t))
+	next(at.Add(day))
+	put(t, q, "x", "a", nil)
+	is.True(receive(t, starts, 1)[0].DueAt.Equal(at.Add(day)))
+	report := sure(q.CancelKey(t.Context(), "x"))(t)
+	wait(t, report)
+	is.True(is_(receive(t, causes, 1)[0], worqr.ErrCanceled))
+	next(at.Add(2 * day))
+	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
+}
 
-	due()
-	first := launch(t, c)
-	starts(first, "0")
-	plan() // another replica, while this one has not planned yet
-	first.Kill()
-	second := launch(t, c)
-	starts(second, "0") // not tomorrow
-	second.Tell("fail")
-	starts(second, "1")
-	second.Tell("panic")
-	starts(second, "2")
-	second.Tell("return")
-	planned()
-	is.Equal(stats(t, jobs).Failed, 0)
-
-	due()
-	starts(second, "0")
-	plan() // nor does it run once more now
-	second.Tell("fail for good")
-	planned()
-	is.Equal(stats(t, jobs).Failed, 1)
+// On a spread queue, a schedule is in the part of its key.
+func TestSpreadSchedules(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(3)
+	for i := range 9 {
+		is.NoErr(q.Every(fmt.Sprint(i), worqr.Interval(time.Second), nil, nil))
+	}
+	starts := make(chan string, 100)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- t.Key
+		return nil
+	}, nil)
+	run(t, p)
+	for seen := map[string]bool{}; len(seen) < 9; {
+		seen[receive(t, starts, 1)[0]] = true
+	}
+	is.Equal(len(recurring(t, q)), 9)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,8 +37,8 @@ type caller struct {
 	more   int // may begin
 }
 
-// ends are the methods that end the peer. The test calls them itself, in the end.
-var ends = []string{"Peer.Run", "Peer.Shutdown"}
+// ends are the methods that end the peer, or its handlers. The test calls them itself, in the end.
+var ends = []string{"Peer.Run", "Peer.Shutdown", "Queue.Unhandle"}
 
 // each calls all methods, unless it was done often enough at this place.
 func (c *caller) each(from, place string, task *worqr.Task) {
@@ -64,7 +65,7 @@ func (c *caller) each(from, place string, task *worqr.Task) {
 		all = append(all, methods(c.t, task)...)
 	}
 	for _, m := range all {
-		if m.name != ends[0] && m.name != ends[1] {
+		if !slices.Contains(ends, m.name) {
 			c.call(place, m)
 		}
 	}
@@ -126,6 +127,27 @@ func (c *caller) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// trace has all functions, and each calls.
+func (c *caller) trace() *worqr.Trace {
+	task := func(name string) func(worqr.TraceTask) {
+		return func(worqr.TraceTask) { c.each("Trace", name, nil) }
+	}
+	queue := func(name string) func(worqr.TraceQueue) {
+		return func(worqr.TraceQueue) { c.each("Trace", name, nil) }
+	}
+	worker := func(name string) func(worqr.TraceWorker) {
+		return func(worqr.TraceWorker) { c.each("Trace", name, nil) }
+	}
+	connection := func(name string) func(worqr.TraceConnection) {
+		return func(worqr.TraceConnection) { c.each("Trace", name, nil) }
+	}
+	return &worqr.Trace{
+		Started: task("started"), Ended: task("ended"), Enqueued: queue("enqueued"), Canceled: queue("canceled"),
+		FailedDropped: queue("dropped"), Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
+		Evicted: worker("evicted"), WorkerFailed: worker("failed"), ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
+	}
+}
+
 // A callingError calls when its text is wanted.
 type callingError struct{ c *caller }
 
@@ -184,7 +206,7 @@ func (c *caller) handle(ctx context.Context, t *worqr.Task) error {
 // options change, while the peer drains and when it is closed.
 func TestReentrant(t *testing.T) {
 	t.Parallel()
-	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error"} {
+	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error", "Trace"} {
 		t.Run(from, func(t *testing.T) {
 			is := parallel(t)
 			server := redistest.Start(t)
@@ -193,11 +215,11 @@ func TestReentrant(t *testing.T) {
 			c.watch()
 			pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
 			t.Cleanup(func() { _ = pool.Close() })
-			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c)}
+			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: c.trace()}
 			c.p = worqr.New(callingPool{pool, c, &atomic.Int64{}}, opts)
 			t.Cleanup(func() { _ = c.p.Close() })
 			c.q = c.p.Queue("q")
-			backoff := func(int) time.Duration {
+			backoff := func(*worqr.Task, error) time.Duration {
 				c.each("Backoff", "Backoff", nil)
 				return 0
 			}
@@ -261,31 +283,6 @@ func TestReentrant(t *testing.T) {
 			t.Logf("%d times all methods, of %d places", c.swept, len(c.seen))
 		})
 	}
-}
-
-// What ends a peer that runs is refused from a handler at once, but for Shutdown, which
-// waits for its context: the handler is what it waits for.
-func TestEndFromHandler(t *testing.T) {
-	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{})
-	type result struct {
-		close, stop, shutdown error
-	}
-	results := make(chan result, 1)
-	q.Handle(func(context.Context, *worqr.Task) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		results <- result{p.Close(), p.StopWorker(t.Context()), p.Shutdown(ctx)}
-		return nil
-	}, nil)
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(t.Context()) }()
-	enqueue(t, q, "a")
-	r := receive(t, results, 1)[0]
-	is.True(r.close != nil)
-	is.True(r.stop != nil)
-	is.True(errors.Is(r.shutdown, context.DeadlineExceeded))
-	is.NoErr(receive(t, ran, 1)[0])
 }
 
 // A reentrantPool calls before it hands out a connection, or it has none and calls when its

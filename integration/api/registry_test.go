@@ -78,7 +78,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	close(second)
 	is.Equal(receive(t, stopped, 1), []error{nil})
 	is.Equal(receive(t, leaving, 1), []error{nil})
-	is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:token:{q}"})
+	is.Equal(redistest.Keys(t, c, "p"), []string{"p:protocol", "p:registry", "p:token:{q}"})
 }
 
 // What could not be written when a queue was joined is written with a later beat.
@@ -112,37 +112,31 @@ type player struct {
 	late   atomic.Bool   // one was made so late that the peer may have given it up
 }
 
-// A turnstile is a connection of a player, which waits there before each call.
-type turnstile struct {
-	through
-	of    *player
-	calls bool
-}
-
-func (s *turnstile) Send(command string, args ...any) error {
-	s.calls = s.calls || !slices.Contains([]string{"PING", "INFO", "SUBSCRIBE", "UNSUBSCRIBE"}, command)
-	return s.Conn.Send(command, args...)
-}
-
-func (s *turnstile) Flush() error {
-	if s.calls && s.of.acts.Load() {
-		began := time.Now()
-		s.of.stands <- true
-		<-s.of.goes
-		if time.Since(began) > 700*time.Millisecond { // the shortest that a call waits for is a second
-			s.of.late.Store(true)
-		}
+// turnstile has the connections of a player wait before each call.
+func (a *player) turnstile(c *through) redis.Conn {
+	calls := false
+	c.OnSend = func(command string, _ []any) {
+		calls = calls || !slices.Contains([]string{"PING", "INFO", "SUBSCRIBE", "UNSUBSCRIBE"}, command)
 	}
-	s.calls = false
-	return s.Conn.Flush()
+	c.OnFlush = func() {
+		if calls && a.acts.Load() {
+			began := time.Now()
+			a.stands <- true
+			<-a.goes
+			if time.Since(began) > 700*time.Millisecond { // the shortest that a call waits for is a second
+				a.late.Store(true)
+			}
+		}
+		calls = false
+	}
+	return c
 }
 
 // playerOf returns a player with a peer that is connected.
 func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *player {
 	t.Helper()
 	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
-	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour},
-		func(c through) redis.Conn { return &turnstile{through: c, of: a} })
+	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour}, a.turnstile)
 	sure(a.peer.Queue("q").Len(t.Context()))(t)
 	return a
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -49,47 +50,39 @@ func TestRepairRuns(t *testing.T) {
 // Whatever is broken of what surrounds the tasks, Repair mends all of it, so that a
 // second look finds nothing, and no payload is lost.
 func TestRepairDamage(t *testing.T) {
-	t.Parallel()
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64()
-	}
-	for seed := first; seed < first+2*(*randomSeeds); seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t, rand.NewPCG(seed, 0))
-			for range 80 {
-				f.step()
-			}
-			before := f.payloads()
-			var done []string
-			for range 1 + f.r.IntN(4) {
-				done = append(done, f.harm())
-			}
-			defer func() {
-				if t.Failed() {
-					t.Logf("to repeat it: -run TestRepairDamage -random.seed %d -random.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
-				}
-			}()
-			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
-			repaired := sure(doctor.Repair(t.Context(), nil))(t)
-			checked := sure(doctor.Check(t.Context(), nil))(t)
-			for _, ill := range ills(checked) {
-				if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // who lives writes these again
-					t.Errorf("after the repair, %v", ill)
-				}
-			}
-			after := f.payloads()
-			for payload, n := range before {
-				if after[payload] < n {
-					t.Errorf("%d of %q are left of %d", after[payload], payload, n)
-				}
-			}
+	eachSeed(t, 2, func(t *testing.T, seed uint64) {
+		f := newFleet(t, rand.NewPCG(seed, 0))
+		for range 80 {
+			f.step()
+		}
+		before := f.payloads()
+		var done []string
+		for range 1 + f.r.IntN(4) {
+			done = append(done, f.harm())
+		}
+		defer func() {
 			if t.Failed() {
-				t.Log(repaired)
+				t.Logf("to repeat it: -run TestRepairDamage -random.seed %d -random.seeds 1; the damage was\n%s", seed, strings.Join(done, "\n"))
 			}
-		})
-	}
+		}()
+		doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+		repaired := sure(doctor.Repair(t.Context(), nil))(t)
+		checked := sure(doctor.Check(t.Context(), nil))(t)
+		for _, ill := range ills(checked) {
+			if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // who lives writes these again
+				t.Errorf("after the repair, %v", ill)
+			}
+		}
+		after := f.payloads()
+		for payload, n := range before {
+			if after[payload] < n {
+				t.Errorf("%d of %q are left of %d", after[payload], payload, n)
+			}
+		}
+		if t.Failed() {
+			t.Log(repaired)
+		}
+	})
 }
 
 // What cannot be returned, because a key holds something else, is not called
@@ -231,4 +224,27 @@ func (f *fleet) harm() string {
 		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
 	}
 	return do(remove[1], members[f.r.IntN(len(members))])
+}
+
+// Added tasks in the schedule and in the failed queue are sound: Check finds nothing, and Repair
+// leaves them as they are.
+func TestCheckOfAdded(t *testing.T) {
+	is := parallel(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	q := working(t, p, "q")
+	for _, payload := range []string{"x", strings.Repeat("x", 100<<10)} {
+		_, err := q.AddAt(ctx, time.Now().Add(time.Hour), []byte(payload), nil)
+		is.NoErr(err)
+		added(t, q, payload, payload)
+		is.NoErr(take(t, q).Retry(ctx, time.Hour))
+		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
+	}
+	for _, look := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+		report, err := look(ctx, nil)
+		is.NoErr(err)
+		is.True(report.OK())
+	}
+	is.Equal(sure(q.Cancel(ctx, []byte("x")))(t).Removed, 0)
 }

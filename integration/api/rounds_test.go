@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,77 +119,6 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
-// What goes back starts before all that waits, however late the round comes that
-// puts it back.
-func TestNothingOvertakesWhatGoesBack(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	link := &tamper{Url: server.URL(), Before: func(_ string, args []any) error {
-		if slices.Contains(args, any("stop")) {
-			time.Sleep(20 * time.Millisecond)
-		}
-		return nil
-	}}
-	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Minute})
-	const n = 12_000
-	type begun struct {
-		number int
-		token  int64
-	}
-	var mu sync.Mutex
-	var all []begun
-	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		number, err := strconv.Atoi(string(t.Payload))
-		mu.Lock()
-		all = append(all, begun{number, t.Token})
-		pause := len(all)%2000 < 64
-		mu.Unlock()
-		if pause { // all of them at once, so that what is held ahead goes back
-			time.Sleep(10 * time.Millisecond)
-		}
-		return err
-	}, &worqr.HandleOptions{Concurrency: 64})
-	enqueue(t, sender, numbers("", n)...)
-	run(t, p)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
-	is.Equal(len(all), n)
-	slices.SortFunc(all, func(a, b begun) int { return int(a.token - b.token) })
-	for i := 1; i < n; i++ {
-		if all[i].number < all[i-1].number {
-			t.Errorf("%d came before %d", all[i-1].number, all[i].number)
-		}
-	}
-}
-
-// Where Redis is far away, rounds bring as much as the handlers get through while the next
-// ones are under way: what they wait for tasks does not count as their pace.
-func TestFarAway(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	const trip = 20 * time.Millisecond
-	far := &tamper{Url: server.URL(), Before: func(string, []any) error { time.Sleep(trip); return nil }}
-	p := far.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	var done atomic.Int64
-	p.Queue("q").Handle(func(context.Context, *worqr.Task) error { done.Add(1); return nil }, &worqr.HandleOptions{Concurrency: 4})
-	run(t, p)
-	idle(t, q, 1)
-	conn := redistest.Dial(t, server.URL())
-	const n = 10_000
-	eventually(t, "there are few rounds", func() bool {
-		before := done.Load()
-		for range n / 1000 {
-			enqueue(t, q, numbers("", 1000)...)
-		}
-		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
-		eventually(t, "all ran", func() bool { return done.Load() == before+n })
-		calls := redistest.Calls(t, conn, "evalsha")
-		t.Logf("%d tasks by %d calls", n, calls)
-		return calls < n/100
-	})
-}
-
 // Redis comes back without the end of a task, of a key that is to run again, on a queue
 // that is never silent.
 func TestStrayOfBusyQueue(t *testing.T) {
@@ -296,7 +223,7 @@ func TestSmallBulks(t *testing.T) {
 	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // more than the server takes
 	q := p.Queue("q")
-	enqueue(t, q, numbers("t", 20)...)
+	enqueue(t, q, numbers("t", 5)...)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		t.Result = make([]byte, 2<<20)
 		switch {
@@ -308,7 +235,7 @@ func TestSmallBulks(t *testing.T) {
 		return nil
 	}, nil)
 	run(t, p)
-	eventually(t, "all have ended", func() bool { s := p.Stats(); return s.Finished == 20 && s.Failed == 1 })
+	eventually(t, "all have ended", func() bool { s := p.Stats(); return s.Finished == 5 && s.Failed == 1 })
 	is.Equal(p.Stats().Retried, int64(1))
 	s := stats(t, q)
 	is.Equal(s.Failed, 1)

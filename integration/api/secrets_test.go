@@ -28,22 +28,9 @@ import (
 
 // A diary is everything that is said: logs of every level, errors, and how things are
 // printed.
-type diary struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
+type diary struct{ journal }
 
-func (d *diary) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.all.Write(p)
-}
-
-func (d *diary) String() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.all.String()
-}
+func (d *diary) String() string { return strings.Join(d.Lines(""), "") }
 
 // logger writes into the diary, as text and as JSON.
 func (d *diary) logger() *slog.Logger {

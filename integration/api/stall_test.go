@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +15,19 @@ import (
 // demands it, since a busy machine takes longer; the bench does.
 const recovery = 4500 * time.Millisecond
 
+// until is a handler that tells what it starts, and goes on until the end.
+func until(end <-chan struct{}, starts chan<- string) worqr.Handler {
+	return func(ctx context.Context, t *worqr.Task) error {
+		starts <- string(t.Payload)
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Redis stands still for longer than any lease: nobody is failed, nothing
 // starts twice.
 func TestRedisStall(t *testing.T) {
@@ -26,15 +38,7 @@ func TestRedisStall(t *testing.T) {
 	finish := make(chan struct{})
 	for range 3 {
 		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-			starts <- string(t.Payload)
-			select {
-			case <-finish:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}, &worqr.HandleOptions{Concurrency: 4})
+		p.Queue("q").Handle(until(finish, starts), &worqr.HandleOptions{Concurrency: 4})
 		run(t, p)
 		peers = append(peers, p)
 	}
@@ -44,9 +48,9 @@ func TestRedisStall(t *testing.T) {
 	enqueue(t, q, tasks...)
 	is.Equal(sorted(receive(t, starts, 12)), tasks)
 
-	server.Signal(t, syscall.SIGSTOP)
+	server.Pause(t)
 	time.Sleep(10 * time.Second) // the stall itself
-	server.Signal(t, syscall.SIGCONT)
+	server.Resume(t)
 	time.Sleep(recovery) // in which whoever were to be failed would be
 	for _, p := range peers {
 		is.Equal(p.Stats().TimesEvicted, int64(0))
@@ -103,15 +107,7 @@ func TestRedisRestart(t *testing.T) {
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		select {
-		case <-finish:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}, nil)
+	q.Handle(until(finish, starts), nil)
 	run(t, p)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
@@ -184,9 +180,9 @@ func TestExclusiveDuringStall(t *testing.T) {
 	run(t, p)
 	enqueue(t, p.Queue("q"), "a")
 	receive(t, starts, 1)
-	server.Signal(t, syscall.SIGSTOP)
+	server.Pause(t)
 	eventually(t, "its context has ended", func() bool { return len(causes) == 1 })
-	server.Signal(t, syscall.SIGCONT)
+	server.Resume(t)
 	receive(t, starts, 1)
 	err := <-causes
 	is.True(is_(err, worqr.ErrLeaseExpired))

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -49,20 +48,26 @@ func TestCheckSurroundings(t *testing.T) {
 // A replica is no Redis to work with, and a primary may have to wait for one.
 func TestCheckReplication(t *testing.T) {
 	is := parallel(t)
-	primary, replica := redistest.Start(t), redistest.Start(t)
-	conn := redistest.Dial(t, replica.URL())
+	primary, replica, second := redistest.Start(t), redistest.Start(t), redistest.Start(t)
+	conn := redistest.Dial(t, primary.URL())
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	redistest.Do(t, conn, "REPLICAOF", host, port)
+	follow := func(s *redistest.Server, then string) {
+		t.Helper()
+		redistest.Do(t, redistest.Dial(t, s.URL()), "REPLICAOF", host, port)
+		eventually(t, "the replica is connected", func() bool { return strings.Contains(info(t, conn, "replication"), then) })
+	}
 	texts := func(url string) string {
 		return sure(openDoctor(t, url, worqr.Options{Prefix: "p"}).Check(t.Context(), nil))(t).String()
 	}
-	eventually(t, "the replica is connected", func() bool {
-		return strings.Contains(info(t, redistest.Dial(t, primary.URL()), "replication"), "connected_slaves:1")
-	})
+	follow(replica, "connected_slaves:1")
 	is.True(strings.Contains(texts(replica.URL()), "This Redis is a replica"))
+	is.True(strings.Contains(texts(primary.URL()), "add a second replica, and set min-replicas-to-write"))
+	redistest.Do(t, conn, "CONFIG", "SET", "min-replicas-to-write", "1")
+	is.True(strings.Contains(texts(primary.URL()), "Redis has no more replicas than that"))
+	follow(second, "connected_slaves:2")
+	is.True(!strings.Contains(texts(primary.URL()), "min-replicas-to-write is"))
+	redistest.Do(t, conn, "CONFIG", "SET", "min-replicas-to-write", "0")
 	is.True(strings.Contains(texts(primary.URL()), "Set min-replicas-to-write"))
-	redistest.Do(t, redistest.Dial(t, primary.URL()), "CONFIG", "SET", "min-replicas-to-write", "1")
-	is.True(!strings.Contains(texts(primary.URL()), "replica"))
 }
 
 // Who may not ask Redis about itself is told so, and the rest is examined.
@@ -97,46 +102,21 @@ func TestRepairFull(t *testing.T) {
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
 }
 
-// An era is a pool whose Redis has another time.
-type era struct {
-	url   string
-	shift time.Duration
-}
-
-func (e era) GetContext(ctx context.Context) (redis.Conn, error) {
-	c, err := redis.DialURLContext(ctx, e.url)
-	return &eraConn{Conn: c, shift: e.shift}, err
-}
-
-type eraConn struct {
-	redis.Conn
-	shift time.Duration
-	sent  []string // commands without their replies yet
-}
-
-func (c *eraConn) Send(name string, args ...any) error {
-	c.sent = append(c.sent, name)
-	return c.Conn.Send(name, args...)
-}
-
-func (c *eraConn) Receive() (any, error) {
-	v, err := c.Conn.Receive()
-	name := c.sent[0]
-	c.sent = c.sent[1:]
-	if name == "TIME" && err == nil {
-		seconds, err := redis.Int64(v.([]any)[0], nil)
-		v.([]any)[0] = fmt.Append(nil, seconds+int64(c.shift.Seconds()))
-		return v, err
-	}
-	return v, err
-}
-
 // A clock that is off by more than anybody's is told of, ahead or behind.
 func TestCheckClock(t *testing.T) {
 	t.Parallel()
 	for shift, want := range map[time.Duration]int{0: 0, time.Hour: 1, -time.Hour: 1} {
 		is := is.New(t)
-		p := worqr.New(era{redistest.URL(), shift}, &worqr.Options{Prefix: redistest.Prefix(t)})
+		p := openThrough(t, redistest.URL(), worqr.Options{Prefix: redistest.Prefix(t)}, func(c *through) redis.Conn {
+			c.OnReply = func(command string, _ []any, reply any, err error) (any, error) {
+				if command == "TIME" && err == nil {
+					seconds, _ := redis.Int64(reply.([]any)[0], nil)
+					reply.([]any)[0] = fmt.Append(nil, seconds+int64(shift.Seconds()))
+				}
+				return reply, err
+			}
+			return c
+		})
 		report := sure(p.Check(t.Context(), nil))(t)
 		is.True(report.OK())
 		is.Equal(count(report, "clock"), want)

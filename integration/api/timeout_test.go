@@ -169,11 +169,7 @@ func TestDisownedByCancel(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	started, release := make(chan string, 10), make(chan struct{})
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		<-release
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1, Grace: 50 * time.Millisecond})
+	q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: 1, Grace: 50 * time.Millisecond})
 	stop := run(t, p)
 	put(t, q, "key", "a", nil)
 	receive(t, started, 1)
@@ -201,23 +197,17 @@ func TestStuckHandler(t *testing.T) {
 			d := &diary{}
 			p, q := openQueue(t, worqr.Options{Drain: -1, Logger: d.logger()})
 			started, release := make(chan string, 1), make(chan struct{})
-			q.Handle(func(context.Context, *worqr.Task) error {
-				started <- ""
-				<-release
-				return nil
-			}, &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			go func() { ran <- p.Run(ctx) }()
+			q.Handle(holding(started, release), &worqr.HandleOptions{Grace: 50 * time.Millisecond, Timeout: timeout})
+			end, ran := start(t, p)
 			enqueue(t, q, "a")
 			receive(t, started, 1)
-			cancel()
+			end()
 			err := receive(t, ran, 1)[0]
 			is.True(err != nil && strings.Contains(err.Error(), "a handler didn't return after its context ended"))
 			is.Equal(p.Stats().StuckHandlers, int64(1))
 			is.Equal(p.Stats().RunningHandlers, int64(0))
 			is.Equal(waiting(t, q), []string{"a"})
-			for _, want := range []string{"didn't return after their context ended", "queue=q", "attempt_id=", "handlers=1", "TestStuckHandler"} {
+			for _, want := range []string{"didn't return after their context ended", "queue=q", "attempt_id=", "handlers=1", "peertest.Holding"} {
 				is.True(strings.Contains(d.String(), want))
 			}
 			close(release)

@@ -3,30 +3,12 @@ package api
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// An end that contradicts the one before is refused, also when its first reply
-// was lost.
-func TestEndAfterEnd(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := working(t, p, "q")
-	enqueue(t, q, "a")
-	task := sure(q.StartTask(t.Context()))(t)
-	is.NoErr(task.Stop(t.Context()))
-	link.LoseReplyTo("p:working:{q}:")
-	is.True(is_(task.Finish(t.Context()), worqr.ErrNotOwner))
-	is.Equal(waiting(t, q), []string{"a"})
-	is.Equal(p.Stats().Finished, int64(0))
-}
 
 // Redis has lost writes, and its tokens went back: cancels still reach who
 // holds something.
@@ -59,13 +41,13 @@ func TestRefusedToNobody(t *testing.T) {
 	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
 
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
-	server.Signal(t, syscall.SIGSTOP) // so that the caller goes before the first of them
+	server.Pause(t) // so that the caller goes before the first of them
 	eventually(t, "it is under way", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
 	})
-	server.Signal(t, syscall.SIGCONT)
+	server.Resume(t)
 	<-lost // and the third is answered
 	ended := make(chan error, 1)
 	go func() { ended <- tasks[1].Finish(context.Background()) }()

@@ -14,36 +14,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Somebody who knows nothing but two Redis commands.
-func TestForeignProducer(t *testing.T) {
-	t.Parallel()
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, _ := counting(t, p, "q", nil)
-	other := open(t, worqr.Options{Prefix: prefix})
-	starts2, _ := counting(t, other, "q", nil)
-	idle(t, p.Queue("q"), 2)
-	c := redistest.Conn(t)
-	var waits []time.Duration
-	for range 20 {
-		pushed := time.Now()
-		redistest.Do(t, c, "LPUSH", prefix+":queues:{q}", "x")
-		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_work", "1")
-		select {
-		case at := <-starts:
-			waits = append(waits, at.Sub(pushed))
-		case at := <-starts2:
-			waits = append(waits, at.Sub(pushed))
-		case <-time.After(patience):
-			t.Fatal("a task does not start")
-		}
-	}
-	slices.Sort(waits)
-	if median := waits[len(waits)/2]; median > 100*time.Millisecond { // a beat would take 500 on average
-		t.Errorf("tasks start after %v; is nobody listening?", median)
-	}
-}
-
 // The commands of the original worqr, given the queue name in braces.
 func TestOriginalWorqr(t *testing.T) {
 	is := parallel(t)
@@ -59,6 +29,7 @@ func TestOriginalWorqr(t *testing.T) {
 	}, &worqr.HandleOptions{Concurrency: 2})
 	run(t, p)
 	idle(t, q, 1)
+	subscribed(t, prefix, "q")
 	c := redistest.Conn(t)
 	do := func(name string, args ...any) any {
 		t.Helper()
@@ -231,11 +202,7 @@ func TestWakePassesOn(t *testing.T) {
 	release := make(chan struct{})
 	for range 4 {
 		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // beats do not help
-		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-			got <- string(t.Payload)
-			<-release
-			return nil
-		}, &worqr.HandleOptions{Concurrency: 5})
+		p.Queue("q").Handle(holding(got, release), &worqr.HandleOptions{Concurrency: 5})
 		run(t, p)
 	}
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
@@ -246,22 +213,6 @@ func TestWakePassesOn(t *testing.T) {
 	enqueue(t, q, tasks...)
 	close(release)
 	is.Equal(sorted(receive(t, got, 20)), tasks)
-}
-
-// What a waiting task of 100 bytes costs Redis.
-func TestMemory(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	c := redistest.Dial(t, server.URL())
-	used := func() int { return sure(redis.Int(c.Do("MEMORY", "USAGE", "p:queues:{q}", "SAMPLES", 0)))(t) }
-	batch := slices.Repeat([][]byte{make([]byte, 100)}, 1000)
-	for range 100 {
-		is.NoErr(q.Enqueue(t.Context(), batch...))
-	}
-	per := float64(used()) / 100_000
-	t.Logf("%.1f bytes a task", per)
-	is.True(per <= 110)
 }
 
 // A subscription that Redis refuses affects no other: the worker of the same peer is

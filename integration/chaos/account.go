@@ -19,9 +19,8 @@ type run struct {
 	began                 int64
 	told                  int64  // when its context ended, if it did
 	cause                 string // why
-	finishing, finished   int64  // when it finished its task itself, if it did
+	finishing             int64  // when it finished its task itself, if it did
 	finish                phase  // what came of that
-	lost                  bool   // it was refused because the task was no longer its own
 	over                  int64  // when it returned
 	note                  string // what it returned
 }
@@ -77,7 +76,7 @@ func (t *account) take(e *event) {
 		case e.Phase == invoke:
 			r.finishing = e.Mono
 		default:
-			r.finished, r.finish, r.lost = e.Mono, e.Phase, e.Note == noteLost
+			r.finish = e.Phase
 		}
 	}
 }

@@ -7,11 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/worqr/worqr"
 )
 
 const prefix = "chaos"
@@ -30,7 +27,8 @@ type options struct {
 	restarts int
 	fsync    durability
 	span     time.Duration // of what has no number
-	strict   bool          // the times that are promised are demanded
+	engine   engine
+	strict   bool // the times that are promised are demanded
 }
 
 // A setup is what a campaign wants of an arena.
@@ -55,6 +53,8 @@ type arena struct {
 	dice    *rand.Rand
 	dir     string
 	server  *server
+	site    site // instead of the server; nil if there is one
+	tls     files
 	fleet   *fleet
 	journal *journal
 	report  *report
@@ -104,39 +104,45 @@ func (a *arena) play(faults func(*arena) error) error {
 	if err := a.leftovers(); err != nil {
 		return err
 	}
-	if err := a.server.note(); err != nil {
+	if err := a.denials(); err != nil {
 		return err
 	}
-	a.report.Slowest = a.server.slowest
-	a.server.kill()
+	if a.server != nil {
+		if err := a.server.note(); err != nil {
+			return err
+		}
+		a.report.Slowest = a.server.slowest
+		a.server.stop()
+	}
 	return a.judge()
 }
 
-// open starts the server and the fleet.
+// queues are those of the peers.
+func (a *arena) queues() []string {
+	if a.spec.Queues == nil {
+		return []string{"slow", "fast"}
+	}
+	return a.spec.Queues
+}
+
+// open starts the servers and the fleet.
 func (a *arena) open() (err error) {
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return err
 	}
-	host := "127.0.0.1"
-	if a.everywhere {
-		host = "0.0.0.0"
-	}
-	if a.server, err = startServer(a.dir, host, slices.Concat(durable[a.durability], a.users)); err != nil {
+	if err := a.begin(); err != nil {
 		return err
 	}
-	a.cleanup = append(a.cleanup, a.server.kill)
 	if a.journal, err = openJournal(filepath.Join(a.dir, "driver"+journalEnding)); err != nil {
 		return err
 	}
-	a.cleanup = append(a.cleanup, a.journal.close)
+	a.cleanup = append(a.cleanup, watch(a.lease, a.journal.say), a.journal.close)
 	spec := a.spec
-	spec.Prefix, spec.Dir, spec.Seed, spec.Lease = prefix, a.dir, a.seed, a.lease
+	spec.Prefix, spec.Dir, spec.Seed, spec.Lease, spec.TLS = prefix, a.dir, a.seed, a.lease, a.tls
 	if spec.Concurrency == 0 {
 		spec.Concurrency = 8
 	}
-	if spec.Queues == nil {
-		spec.Queues = []string{"slow", "fast"}
-	}
+	spec.Queues = a.queues()
 	if spec.Nap == 0 {
 		spec.Nap = 300 * time.Millisecond
 	}
@@ -144,7 +150,7 @@ func (a *arena) open() (err error) {
 		spec.Every, spec.Batch = 150*time.Millisecond, 3
 	}
 	a.spec = spec
-	place := func(int) (string, []string) { return a.server.url(), nil }
+	place := func(int) (string, []string) { return a.peerURL(), nil }
 	if a.setup.place != nil {
 		if place, err = a.place(a); err != nil {
 			return err
@@ -158,7 +164,7 @@ func (a *arena) open() (err error) {
 // settle waits until nothing waits, nothing runs, and all who died are failed. The
 // time that takes is no promise; it is only not to hang.
 func (a *arena) settle() error {
-	observer, err := worqr.Open(a.server.url(), &worqr.Options{Prefix: prefix})
+	observer, err := a.observer()
 	if err != nil {
 		return err
 	}
@@ -198,7 +204,7 @@ func (a *arena) judge() error {
 	if e.confessed, err = a.confessed(); err != nil {
 		return err
 	}
-	if a.durability.ordered() {
+	if a.durability.ordered() && a.server != nil {
 		paths, err := a.server.history()
 		if err != nil {
 			return err

@@ -44,6 +44,7 @@ const (
 	opCut     = "cut"  // of the link of Peer, or of all; Note is the kind
 	opHeal    = "heal" // likewise
 	opServer  = "server"
+	opLate    = "late" // the machine has not let a peer, or the driver, run for Waited
 )
 
 // An event is one line of a history.
@@ -58,6 +59,7 @@ type event struct {
 	Process string   `json:",omitempty"`
 	Token   int64    `json:",omitempty"`
 	Note    string   `json:",omitempty"`
+	Waited  int64    `json:",omitempty"` // ns
 }
 
 // mono reads the monotonic clock.

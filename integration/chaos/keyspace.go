@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr"
 )
 
 // health has the library look for what no invariant allows. A fleet of which some
 // still live must pass as well as what nobody serves any more.
 func (a *arena) health(when string) error {
-	observer, err := worqr.Open(a.server.url(), &worqr.Options{Prefix: prefix, Lease: a.lease})
+	observer, err := a.observer()
 	if err != nil {
 		return err
 	}
@@ -35,11 +33,11 @@ func (a *arena) health(when string) error {
 // leftovers looks at the keys that are left once everybody has left, and counts
 // those that should not be there.
 func (a *arena) leftovers() error {
-	c, err := a.server.dial()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
+	return a.each(a.leftAt)
+}
+
+// leftAt looks at those of one server.
+func (a *arena) leftAt(c redis.Conn) error {
 	for cursor := "0"; ; {
 		reply, err := redis.Values(c.Do("SCAN", cursor, "COUNT", 1000))
 		var keys []string
@@ -77,7 +75,7 @@ func stays(key string, expires bool) bool {
 	failed, isFailed := strings.CutPrefix(rest, "failed:")
 	kind, _, _ := strings.Cut(failed, ":")
 	switch kind {
-	case "registry", "token":
+	case "registry", "protocol", "token":
 		return true
 	case "once", "cancel":
 		return expires

@@ -25,14 +25,9 @@ func links(o options) *report {
 }
 
 func cutProxies(o options, number int) *report {
-	var w *network
 	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
-	s.place = func(a *arena) (func(int) (string, []string), error) {
-		var err error
-		w, err = newNetwork(a.peers, a.server.addr(), false)
-		a.cleanup = append(a.cleanup, w.close)
-		return func(slot int) (string, []string) { return w.url(slot), nil }, err
-	}
+	var w *network
+	s.place = throughLinks(&w, false, "")
 	return play(o, number, s, func(a *arena) error {
 		return a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
 	})

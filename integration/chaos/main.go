@@ -1,12 +1,11 @@
-// Chaos has real peer processes work against a real Redis while faults come upon
-// them by a schedule, and proves from what they have written down that nothing
-// was lost, nothing finished twice and nothing is left behind:
+// Chaos runs real peer processes against a real Redis, injects faults on a schedule, and checks
+// from their records that no task was lost or finished twice and that nothing is left behind:
 //
 //	go run ./integration/chaos -campaign kills -seed 1 -kills 2000
 //
-// The schedule follows from the seed. What the processes make of it does not: two
-// runs with the same seed have the same faults in the same order, but not at the
-// same instants. So the histories of a run that failed are kept.
+// The seed determines the schedule, but not the timing: two runs with the same seed have the same
+// faults in the same order, but not at the same instants. So the histories of a failed run are
+// kept.
 package main
 
 import (
@@ -32,6 +31,7 @@ var campaigns = map[string]func(options) *report{
 	"pubsub":   pubsub,
 	"memory":   memory,
 	"mix":      mix,
+	"smoke":    smoke,
 }
 
 func main() {
@@ -52,13 +52,19 @@ func main() {
 	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
 	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
 	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
+	flag.StringVar((*string)(&o.engine), "engine", string(single), fmt.Sprintf("what keeps the tasks, in the campaigns %v: one of %v", anywhere, engines))
 	flag.BoolVar(&o.strict, "strict", false, "demand the times that are promised, which a busy machine may not keep")
 	flag.Parse()
-	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
+	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 || !o.known() {
 		flag.Usage()
 		os.Exit(2)
 	}
 	os.Exit(o.run())
+}
+
+// known reports whether there is such an engine, and the campaign knows it.
+func (o *options) known() bool {
+	return slices.Contains(engines, o.engine) && (o.engine == single || slices.Contains(anywhere, o.campaign))
 }
 
 // run plays the campaign and prints what it has found. The exit code is 1 on a
@@ -76,7 +82,7 @@ func (o *options) run() int {
 		}
 	}
 	began := time.Now()
-	fmt.Printf("campaign    %s, seed %d, lease %v\n", o.campaign, o.seed, o.lease)
+	fmt.Printf("campaign    %s, engine %s, seed %d, lease %v\n", o.campaign, o.engine, o.seed, o.lease)
 	r := campaigns[o.campaign](*o)
 	r.write(os.Stdout)
 	fmt.Printf("took        %v\n", time.Since(began).Round(time.Second))
@@ -93,6 +99,6 @@ func (o *options) run() int {
 
 // repeat is the command that has the same faults come again.
 func (o *options) repeat() string {
-	return fmt.Sprintf("go run ./integration/chaos -campaign %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
-		o.campaign, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
+	return fmt.Sprintf("go run ./integration/chaos -campaign %s -engine %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
+		o.campaign, o.engine, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
 }

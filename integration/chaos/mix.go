@@ -11,14 +11,7 @@ import (
 func mix(o options) *report {
 	var w *network
 	s := setup{durability: always, cut: true, users: []string{"--user", mixUser, "on", ">" + mixSecret, "~*", "&*", "+@all"}, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true, Cancels: 10}}
-	s.place = func(a *arena) (func(int) (string, []string), error) {
-		var err error
-		w, err = newNetwork(a.peers, a.server.addr(), false)
-		a.cleanup = append(a.cleanup, w.close)
-		return func(slot int) (string, []string) {
-			return "redis://" + mixUser + ":" + mixSecret + "@" + w.links[slot].Listen, nil
-		}, err
-	}
+	s.place = throughLinks(&w, false, mixUser+":"+mixSecret+"@")
 	return play(o, 0, s, func(a *arena) error {
 		m := &medley{a, w, map[int]time.Time{}, map[int]healing{}}
 		for end := time.Now().Add(a.span); time.Now().Before(end); {

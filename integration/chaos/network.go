@@ -43,7 +43,16 @@ func (w *network) close() {
 	}
 }
 
-func (w *network) url(slot int) string { return "redis://" + w.links[slot].Listen }
+// throughLinks places each peer behind a link of a network, which it tells of. As is what
+// stands before the address: a user and a password, or nothing.
+func throughLinks(to **network, deaf bool, as string) func(*arena) (func(slot int) (string, []string), error) {
+	return func(a *arena) (func(int) (string, []string), error) {
+		w, err := newNetwork(a.peers, a.server.addr(), deaf)
+		*to = w
+		a.cleanup = append(a.cleanup, w.close)
+		return func(slot int) (string, []string) { return "redis://" + as + w.links[slot].Listen, nil }, err
+	}
+}
 
 type attributes map[string]any
 

@@ -28,6 +28,7 @@ type peerSpec struct {
 	Dir    string // of journals
 	Lease  time.Duration
 	Seed   uint64
+	TLS    files
 
 	Queues      []string
 	Concurrency int
@@ -69,8 +70,12 @@ func runPeer(spec peerSpec) error {
 		return err
 	}
 	defer journal.close()
+	config, err := spec.TLS.config()
+	if err != nil {
+		return err
+	}
 	peer, err := worqr.Open(spec.URL, &worqr.Options{
-		Prefix: spec.Prefix, Name: spec.Name, Lease: spec.Lease,
+		Prefix: spec.Prefix, Name: spec.Name, Lease: spec.Lease, TLSConfig: config,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -84,6 +89,7 @@ func runPeer(spec peerSpec) error {
 	defer stop()
 	go c.listen()
 	go c.identify(ctx)
+	defer watch(spec.Lease, c.say)()
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
@@ -151,7 +157,6 @@ const (
 	noteCanceled = "canceled"
 	noteEvicted  = "evicted"
 	noteShutdown = "shutdown"
-	noteLost     = "lost" // a finish that was refused, since the task was no longer the worker's
 )
 
 func noteOf(cause error) string {
@@ -211,14 +216,7 @@ func (c *chaotic) handle(name string, fast bool) {
 			finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			err := t.Finish(finish)
 			cancel()
-			word := ""
-			switch {
-			case errors.Is(err, worqr.ErrNotOwner), errors.Is(err, worqr.ErrEvicted):
-				word = noteLost
-			case err != nil:
-				word = err.Error()
-			}
-			note(opFinish, phaseOf(err), word)
+			note(opFinish, phaseOf(err), textOf(err))
 		}
 		note(opRun, okay, "")
 		return cause
@@ -234,6 +232,13 @@ func phaseOf(err error) phase {
 		return unknown
 	}
 	return refused
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // produce enqueues tasks until it is told to be calm, in every way there is.
@@ -294,11 +299,7 @@ func (c *chaotic) enqueue(d *rand.Rand, q *worqr.Queue, tasks []string) {
 	default:
 		err = q.Enqueue(ctx, payloads...)
 	}
-	e := event{Op: opEnqueue, Phase: phaseOf(err), Tasks: tasks}
-	if err != nil {
-		e.Note = err.Error()
-	}
-	c.say(e)
+	c.say(event{Op: opEnqueue, Phase: phaseOf(err), Tasks: tasks, Note: textOf(err)})
 }
 
 // taskOf is the name of the task with a payload, which is filled up with spaces.
@@ -317,9 +318,5 @@ func (c *chaotic) cancel(q *worqr.Queue, task string, after time.Duration) {
 	defer cancel()
 	c.say(event{Op: opCancel, Phase: invoke, Tasks: []string{task}})
 	_, err := q.Cancel(ctx, fmt.Appendf(nil, "%-*s", c.spec.Size, task))
-	e := event{Op: opCancel, Phase: phaseOf(err), Tasks: []string{task}}
-	if err != nil {
-		e.Note = err.Error()
-	}
-	c.say(e)
+	c.say(event{Op: opCancel, Phase: phaseOf(err), Tasks: []string{task}, Note: textOf(err)})
 }

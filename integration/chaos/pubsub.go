@@ -13,17 +13,14 @@ func pubsub(o options) *report {
 		return nil
 	}
 	r := several(2, func(number int) *report {
-		if number == 0 {
-			return play(o, number, setup{durability: everysec, alive: true, spec: spec, place: func(a *arena) (func(int) (string, []string), error) {
-				w, err := newNetwork(a.peers, a.server.addr(), true)
-				a.cleanup = append(a.cleanup, w.close)
-				return func(slot int) (string, []string) { return w.url(slot), nil }, err
-			}}, during)
+		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true, "")}
+		if number > 0 {
+			s.place = func(a *arena) (func(int) (string, []string), error) {
+				_, err := a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
+				return func(int) (string, []string) { return a.server.url(), nil }, err
+			}
 		}
-		return play(o, number, setup{durability: everysec, alive: true, spec: spec, place: func(a *arena) (func(int) (string, []string), error) {
-			_, err := a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
-			return func(int) (string, []string) { return a.server.url(), nil }, err
-		}}, during)
+		return play(o, number, s, during)
 	})
 	beat := o.lease / 3
 	slack := time.Duration(0)

@@ -29,10 +29,10 @@ type report struct {
 	Extra       int // starts of tasks whose worker was failed
 	InFlight    int // tasks that workers held when they were failed
 	FalseDeaths int
+	Late        int // workers that were failed while the machine didn't let them run
 	Stale       int // finishes of tasks that had been taken away
 	Accepted    int // stale ones that changed something
 	Orphans     int // keys
-	Checked     int // histories that Porcupine has checked
 	Checks      int // of the keyspace, by the library
 
 	Recoveries []time.Duration // from a kill to each start of what was held
@@ -50,8 +50,8 @@ func (r *report) add(o *report) {
 		{&r.Enqueued, &o.Enqueued}, {&r.Doubtful, &o.Doubtful}, {&r.Refused, &o.Refused}, {&r.Finished, &o.Finished},
 		{&r.Canceled, &o.Canceled}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Reported, &o.Reported},
 		{&r.Unreported, &o.Unreported}, {&r.Twice, &o.Twice},
-		{&r.Starts, &o.Starts}, {&r.Extra, &o.Extra}, {&r.InFlight, &o.InFlight}, {&r.FalseDeaths, &o.FalseDeaths},
-		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checked, &o.Checked}, {&r.Checks, &o.Checks},
+		{&r.Starts, &o.Starts}, {&r.Extra, &o.Extra}, {&r.InFlight, &o.InFlight}, {&r.FalseDeaths, &o.FalseDeaths}, {&r.Late, &o.Late},
+		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checks, &o.Checks},
 	} {
 		*n.to += *n.from
 	}
@@ -106,10 +106,9 @@ func (r *report) write(w io.Writer) {
 	if r.Forgotten > 0 {
 		line("            restarts that lost tasks: %d reported by peers, %d not", r.Reported, r.Unreported)
 	}
-	line("starts      %d, extra %d of %d in flight, false deaths %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths)
+	line("starts      %d, extra %d of %d in flight, false deaths %d, failed on a machine too busy %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths, r.Late)
 	line("stale ends  %d, accepted %d", r.Stale, r.Accepted)
 	line("left over   orphan keys %d; the keyspace was checked %d times", r.Orphans, r.Checks)
-	line("histories   %d checked by Porcupine", r.Checked)
 	for _, t := range []struct {
 		what  string
 		times []time.Duration

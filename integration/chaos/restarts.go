@@ -21,11 +21,7 @@ func restarts(o options) *report {
 			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
 		return play(o, number, s, func(a *arena) error {
-			n := a.restarts / arenas
-			if number < a.restarts%arenas {
-				n++
-			}
-			for range n {
+			for range (a.restarts + arenas - 1 - number) / arenas { // all of them, shared out
 				pause(a.between(a.lease, 4*a.lease))
 				if err := a.restart(a.between(0, 2*a.lease)); err != nil {
 					return err

@@ -44,6 +44,7 @@ type server struct {
 	host string
 	port int
 	args []string
+	tls  files
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -56,8 +57,8 @@ type slowCall struct {
 	call string
 }
 
-func startServer(dir, host string, args []string) (*server, error) {
-	s := &server{dir: filepath.Join(dir, "redis"), host: host, args: args}
+func startServer(dir, host string, args []string, tls files) (*server, error) {
+	s := &server{dir: filepath.Join(dir, "redis"), host: host, args: args, tls: tls}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a directory for redis-server: %w", err)
 	}
@@ -73,11 +74,11 @@ func startServer(dir, host string, args []string) (*server, error) {
 
 // launch starts the process and waits until it accepts connections.
 func (s *server) launch() error {
-	cmd, err := redisserver.Launch(context.Background(), append([]string{
-		"--port", fmt.Sprint(s.port), "--bind", s.host, "--dir", s.dir, "--protected-mode", "no",
+	cmd, err := redisserver.Launch(context.Background(), slices.Concat(s.tls.args(s.port), []string{
+		"--bind", s.host, "--dir", s.dir, "--protected-mode", "no",
 		"--slowlog-log-slower-than", "200", "--slowlog-max-len", "1024",
 		"--auto-aof-rewrite-percentage", "0", "--aof-load-truncated", "yes", // one history, in one file
-	}, s.args...)...)
+	}, s.args)...)
 	if err != nil {
 		return err
 	}
@@ -88,11 +89,21 @@ func (s *server) launch() error {
 }
 
 func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
-func (s *server) url() string  { return "redis://" + s.addr() }
+
+func (s *server) url() string {
+	if s.tls.Authority != "" {
+		return "rediss://" + s.addr()
+	}
+	return "redis://" + s.addr()
+}
 
 // dial makes a connection of the driver's own, past all links.
 func (s *server) dial() (redis.Conn, error) {
-	c, err := redis.Dial("tcp", s.addr(), redis.DialConnectTimeout(5*time.Second), redis.DialReadTimeout(time.Minute))
+	config, err := s.tls.config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := redis.DialURL(s.url(), redis.DialConnectTimeout(5*time.Second), redis.DialReadTimeout(time.Minute), redis.DialTLSConfig(config))
 	if err != nil {
 		return nil, fmt.Errorf("reach redis-server: %w", err)
 	}
@@ -125,6 +136,15 @@ func (s *server) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.cmd.Process.Kill() // or it has ended already
+	_ = s.cmd.Wait()
+}
+
+// stop ends the process once all of its history is written: with everysec, that of the last two
+// seconds may not be.
+func (s *server) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // or it has ended already
 	_ = s.cmd.Wait()
 }
 

@@ -14,11 +14,7 @@ func stalls(o options) *report {
 	return several(arenas, func(number int) *report {
 		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3, Nap: 3 * time.Second}}
 		return play(o, number, s, func(a *arena) error {
-			n := a.stalls / arenas
-			if number < a.stalls%arenas {
-				n++
-			}
-			for range n {
+			for range (a.stalls + arenas - 1 - number) / arenas { // all of them, shared out
 				pause(a.between(a.lease/2, 2*a.lease)) // also before anybody may judge again
 				if err := a.stall(a.between(time.Second, 30*time.Second)); err != nil {
 					return err

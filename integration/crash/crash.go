@@ -1,5 +1,5 @@
-// Package crash runs peers of tests in processes of their own, which can be killed and
-// stopped: those of package child, of which a test fails that goes wrong.
+// Package crash runs test peers in separate processes that can be killed and paused. It wraps
+// package child: if a process goes wrong, the test fails.
 package crash
 
 import (

@@ -109,7 +109,7 @@ func (v *victim) handle(h *handling, at place) {
 		}
 		return nil
 	}
-	opts := &worqr.HandleOptions{Concurrency: 2, Prefetch: -1, Backoff: func(int) time.Duration { return 0 }}
+	opts := &worqr.HandleOptions{Concurrency: 2, Prefetch: -1, Backoff: func(*worqr.Task, error) time.Duration { return 0 }}
 	if h.flood > 0 {
 		opts.Concurrency, opts.Prefetch = 100, 0
 	}
@@ -249,7 +249,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		o.until("it has left", func() bool { return o.left != "" })
 		// Stopped for long while it leaves, it is too late to say so.
-		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis could not be told")) {
+		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis did not confirm it")) {
 			t.Errorf("Run ended with %q", o.left)
 		}
 		taken = w.drain()

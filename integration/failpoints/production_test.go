@@ -3,6 +3,7 @@ package failpoints_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // added is what is left once x was added to a, b and c so many times.
@@ -12,6 +13,13 @@ func added(n int, more ...string) []string {
 		all = append(all, more...)
 	}
 	return all
+}
+
+// either is what waits before a call has taken effect, and after. The caller may change it.
+func either(before, after []string) func(n int) []string {
+	return func(n int) []string {
+		return slices.Clone([][]string{before, after}[min(n, 1)])
+	}
 }
 
 // productions are the calls of those who give work, and take it away.
@@ -61,12 +69,7 @@ var productions = []*scenario{
 	{
 		name: "put", wire: "put", late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
-		left: func(n int) []string {
-			if n > 0 {
-				return []string{"x", "a", "b", "c"}
-			}
-			return added(0)
-		},
+		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
 		// What is put while the key runs waits until that has ended.
@@ -76,13 +79,8 @@ var productions = []*scenario{
 			w.hold(1)
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
-		left: func(n int) []string {
-			if n > 0 {
-				return []string{"x", "a", "b", "c"}
-			}
-			return added(0)
-		},
+		call:  func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
+		left:  either(added(0), []string{"x", "a", "b", "c"}),
 		after: func(w *world, _ int) { w.finish() },
 		also:  []string{"key"},
 	},
@@ -105,12 +103,7 @@ var productions = []*scenario{
 			_, err := v.queue.Cancel(v.ctx, []byte("x"))
 			return err
 		},
-		left: func(n int) []string {
-			if n > 0 {
-				return added(0)
-			}
-			return []string{"a", "x", "b", "x", "c"}
-		},
+		left: either([]string{"a", "x", "b", "x", "c"}, added(0)),
 	},
 	{
 		name: "cancel of what runs", wire: "cancel",
@@ -122,12 +115,7 @@ var productions = []*scenario{
 			_, err := v.queue.Cancel(v.ctx, []byte("x"))
 			return err
 		},
-		left: func(n int) []string {
-			if n > 0 {
-				return added(0)
-			}
-			return []string{"x", "a", "x", "b", "c"}
-		},
+		left:  either([]string{"x", "a", "x", "b", "c"}, added(0)),
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
 	{
@@ -166,12 +154,7 @@ var productions = []*scenario{
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error { return v.queue.Delete(v.ctx) },
-		left: func(n int) []string {
-			if n > 0 {
-				return nil
-			}
-			return []string{"x", "u", "a", "b", "c"}
-		},
+		left: either([]string{"x", "u", "a", "b", "c"}, nil),
 	},
 	{
 		name: "requeue", wire: "requeue", late: []string{"x"},

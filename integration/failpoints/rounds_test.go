@@ -40,23 +40,19 @@ var rounds = []*scenario{
 		name: "stop", wire: "step:stop", role: member, repeats: true, fenced: "lost evicted",
 		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
 		call: func(v *victim) error { return v.take().Stop(v.ctx) },
-		left: func(n int) []string {
-			if n > 0 {
-				return []string{"b", "a", "c"} // a is back before b
-			}
-			return []string{"a", "b", "c"}
-		},
+		left: either(added(0), []string{"b", "a", "c"}), // a is back before b
 	},
 	{
 		name: "retry", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
 		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
 		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
-		left: func(n int) []string {
-			if n > 0 {
-				return []string{"a+1", "b", "c"}
-			}
-			return []string{"a", "b", "c"}
-		},
+		left: either(added(0), []string{"a+1", "b", "c"}),
+	},
+	{
+		name: "snooze", wire: "step:snooze", role: member, repeats: true, fenced: "lost evicted",
+		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+		call: func(v *victim) error { return v.take().Snooze(v.ctx, 0) },
+		left: either(added(0), []string{"a", "b", "c"}),
 	},
 	{
 		name: "fail", wire: "step:fail", role: member, repeats: true, fenced: "lost evicted",
@@ -93,12 +89,7 @@ var rounds = []*scenario{
 		},
 		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
 		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
-		left: func(n int) []string {
-			if n > 0 {
-				return []string{"a+1", "b", "c"}
-			}
-			return []string{"a", "b", "c"}
-		},
+		left: either(added(0), []string{"a+1", "b", "c"}),
 	},
 	{
 		name: "finish of unique", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",

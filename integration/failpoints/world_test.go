@@ -379,7 +379,7 @@ func (w *world) nothing() {
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
 		ttl := redistest.Sure(redis.Int(w.conn.Do("TTL", key)))(w.t)
 		switch {
-		case key == w.prefix+":registry", key == w.keys.Token(), key == w.keys.Failed().Token():
+		case key == w.prefix+":registry", key == w.prefix+":protocol", key == w.keys.Token(), key == w.keys.Failed().Token():
 		case strings.HasPrefix(key, w.keys.Once("")) && ttl > 0:
 		case strings.HasPrefix(key, w.keys.Cancel("")) && ttl > 0 && ttl <= 60:
 		default:

@@ -1,6 +1,5 @@
-// Mutation changes each check of the Lua scripts in turn, and looks whether a test
-// notices. A mutant that no test notices is a check that nobody needs, or that
-// nobody tests.
+// Mutation changes each check of the Lua scripts in turn, and expects a test to fail. A mutant that
+// survives is a check that nobody needs, or that nobody tests.
 //
 //	go run ./integration/mutation                  all of them
 //	go run ./integration/mutation -only step:123   those of one line

@@ -78,7 +78,7 @@ func (m *model) carryOut(was *redis, q *query) (o outcome) {
 
 // What verbs.go of the store calls shared.
 const (
-	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping"
+	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 	sharedArgs = "process working cancel wake keyed"
 )
 
@@ -196,7 +196,7 @@ func (c *codec) product(task uint8) (verb string, args values) {
 	payload := []string{c.payloads[task]}
 	switch t := c.scope.tasks[task-1]; {
 	case t.key:
-		return "put", values{"entry": {theKey}, "payload": payload, "when": {"always"}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}}
+		return "put", values{"entry": {theKey}, "payload": payload, "when": {"always"}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}, "card": {""}}
 	case t.unique:
 		return "enqueue_unique", values{"payload": payload, "digest": {""}}
 	}
@@ -213,8 +213,9 @@ func (c *codec) reply(said any, was *redis, q *query) (r reply) {
 		return r
 	}
 	of := map[string]any{}
-	if all, several := said.([]any); several {
-		for i, name := range strings.Fields(store.VerbOf(verbNames[q.kind]).Reply) {
+	if name, read := verbNames[q.kind]; read {
+		all, _ := said.([]any) // one value has no names
+		for i, name := range strings.Fields(store.VerbOf(name).Reply)[:len(all)] {
 			of[name] = all[i]
 		}
 	}

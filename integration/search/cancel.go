@@ -2,7 +2,7 @@ package search
 
 import "github.com/worqr/worqr/integration/spec"
 
-// Who cancels, and what a caller is told of it: cancel.go of the library.
+// Who cancels, and what a caller is told of it: internal/store/cancel.go.
 
 // cancel calls for a page.
 func (m *model) cancel(s *state) {
@@ -95,7 +95,7 @@ func (s *state) waitsFor(task uint8) bool {
 	return true
 }
 
-// isOver is IsOver of cancel.go. Its three questions are one here: what says what it
+// isOver is Receipt.IsOver of internal/store/cancel.go. Its three questions are one here: what says what it
 // holds says no more of it later.
 func (m *model) isOver(s *state, wait uint8) bool {
 	token, name := s.past.waits[wait], 0

@@ -367,7 +367,7 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 			r.process[id-1].token = tokenOf(score)
 		case "schedule":
 			r.entry[entryOf(name, was)].planned = true
-		case "contents":
+		case "contents", "ages": // these follow from others, or are only told
 		case "canceled":
 			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
 		case "stopping":

@@ -1,3 +1,6 @@
+// Package search explores every interleaving of small fleets on package spec, checks the invariants
+// of docs/protocol.md in each state, and expects to find a bug when a guard is removed. README.md
+// has the details and the results.
 package search
 
 import (

@@ -2,8 +2,7 @@ package search
 
 import "github.com/worqr/worqr/integration/spec"
 
-// What a peer does by itself: internal/engine, cancel.go and
-// workerreg.go of the library.
+// What a peer does by itself: internal/engine and internal/fleet.
 
 // compose gives each round that a worker may send now: with some of its tasks
 // ended, in any way that the scope knows, and with or without the wish for one

@@ -103,50 +103,6 @@ func (c codecs) wrong(s state) string {
 	return ""
 }
 
-// TestExplore finds the shortest way to what is wrong, and a state that has no way
-// out.
-func TestExplore(t *testing.T) {
-	if f := explore(counter{bad: 6}, 100); f.wrong != "six" || len(f.trace) != 5 {
-		t.Errorf("got %v, want the way 0 1 2 3 6", f)
-	}
-	if f := explore(counter{}, 100); f.wrong != "" || f.states != 9 {
-		t.Errorf("got %v, want 9 states", f)
-	}
-	if f := explore(counter{trap: true}, 100); !strings.HasPrefix(f.wrong, "progress") || f.trace[len(f.trace)-1].state != "5" {
-		t.Errorf("got %v, want to be stuck in 5", f)
-	}
-	if f := explore(counter{}, 3); !strings.Contains(f.wrong, "too large") {
-		t.Errorf("got %v, want it to be too large", f)
-	}
-}
-
-// A counter counts to 8, by one or by doubling.
-type counter struct {
-	bad  int
-	trap bool // there is no way on from 5
-}
-
-func (c counter) start() int { return 0 }
-
-func (c counter) next(n int, give func(move[int])) {
-	if n < 8 && !(c.trap && n == 5) {
-		give(move[int]{label: label{"one more", [3]int{}, 0, nil}, to: n + 1})
-	}
-	if n > 0 && n <= 4 {
-		give(move[int]{label: label{"twice", [3]int{}, 0, nil}, to: 2 * n})
-	}
-}
-
-func (c counter) wrong(n int) string {
-	if n == c.bad && n > 0 {
-		return "six"
-	}
-	return ""
-}
-
-func (c counter) done(n int) bool   { return n == 8 }
-func (c counter) show(n int) string { return fmt.Sprint(n) }
-
 func searchOf(t *testing.T, name string) search {
 	t.Helper()
 	for _, s := range searches() {

@@ -66,7 +66,7 @@ type Report struct {
 	verdict
 	Runs  int
 	Wrong []string // violations
-	Trace []byte   // the record of a run with violations, for Replay
+	Trace []byte   // the record of a run with violations
 }
 
 // Add takes in the report of another run.

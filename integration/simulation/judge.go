@@ -19,7 +19,7 @@ const prefix = "worqr:"
 // knows nothing of how the scripts go about it.
 type judge struct {
 	s     *server
-	w     *world // nil in a replay, where nothing is known of processes
+	w     *world // nil where nothing is known of processes
 	wrong []string
 
 	lanes   map[string]*lane.Lane     // by queue, "failed:" before that of a failed queue

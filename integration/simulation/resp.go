@@ -38,15 +38,6 @@ func head(b []byte, kind byte, n int) []byte {
 	return append(strconv.AppendInt(append(b, kind), int64(n), 10), "\r\n"...)
 }
 
-// appendCommand writes a command as it travels.
-func appendCommand(b []byte, args []string) []byte {
-	b = head(b, '*', len(args))
-	for _, a := range args {
-		b = append(append(head(b, '$', len(a)), a...), "\r\n"...)
-	}
-	return b
-}
-
 // readReply reads one reply from the front of b, and returns what follows.
 func readReply(b []byte) (reply any, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(b, []byte("\r\n"))

@@ -181,6 +181,9 @@ func (st *step) membership() {
 	if (r.verb == "step" || r.verb == "beat") && !member && st.own() && st.changed() {
 		st.violation("%s of %s, which is no member, changes %s", r.verb, worker, name)
 	}
+	if r.verb == "leave" && !member && st.own() && st.kind["token"] {
+		st.left[name+" "+worker] = true // of a join that the server has lost, or that is yet to come
+	}
 	if !st.kind["workers"] {
 		return
 	}

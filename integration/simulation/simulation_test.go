@@ -46,8 +46,7 @@ func tell(t *testing.T, o *Options, r *Report) {
 	for _, w := range r.Wrong {
 		t.Error(w)
 	}
-	t.Errorf("%v\nrun it again:    go test ./integration/simulation -run TestSimulation -sim.seed %d\n"+
-		"what the server has done, again and in the same order:    go test ./integration/simulation -run TestReplay -sim.replay %s", o, o.Seed, path)
+	t.Errorf("%v\nrun it again:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nwhat the server has done, in its order:    %s", o, o.Seed, path)
 }
 
 // Fleets at work, faults and all, for hours that take seconds.

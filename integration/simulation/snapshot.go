@@ -38,6 +38,13 @@ func (s *server) read(key string) any {
 			all[m] = true
 		}
 		return all
+	case "stream":
+		items, _ := s.store.Stream(key)
+		all := make(lane.Stream, len(items))
+		for i, it := range items {
+			all[i] = append([]string{it.ID}, it.Values...)
+		}
+		return all
 	}
 	return nil
 }
@@ -87,6 +94,10 @@ func (s *server) restore(all snapshot) {
 			}
 		case lane.Set:
 			_, _ = s.store.SAdd(key, slices.Collect(maps.Keys(v))...)
+		case lane.Stream:
+			for _, it := range v {
+				_, _ = s.store.XAdd(key, it[0], it[1:])
+			}
 		}
 		if left > 0 {
 			s.store.SetTTL(key, left)

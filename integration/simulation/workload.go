@@ -52,11 +52,13 @@ func (r *run) handling(p *process) *worqr.HandleOptions {
 	o := r.opts
 	h := &worqr.HandleOptions{
 		Concurrency: o.Concurrency, Prefetch: o.Prefetch, MaxCrashes: o.MaxCrashes, Exclusive: o.Exclusive, Timeout: o.Timeout, Grace: 2 * time.Second,
-		MaxRetries: 3, Backoff: func(n int) time.Duration { return time.Duration(n*n) * 300 * time.Millisecond }, KeepFailed: 100_000,
+		MaxRetries: 3, Backoff: func(t *worqr.Task, _ error) time.Duration {
+			return time.Duration((t.Retries+1)*(t.Retries+1)) * 300 * time.Millisecond
+		}, KeepFailed: 100_000,
 	}
 	if o.OnFailed {
 		h.OnFailed = r.handler(p)
-		h.OnFailedOptions = &worqr.HandleOptions{Exclusive: o.Exclusive, Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(int) time.Duration { return 2 * time.Second }}
+		h.OnFailedOptions = &worqr.HandleOptions{Exclusive: o.Exclusive, Grace: 2 * time.Second, MaxCrashes: -1, Backoff: func(*worqr.Task, error) time.Duration { return 2 * time.Second }}
 	}
 	return h
 }

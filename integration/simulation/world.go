@@ -32,6 +32,7 @@ type world struct {
 	delay   time.Duration
 	back    time.Duration // by which the clock of Redis was set back, in all
 	all     []*process
+	told    func(args []string) // of each request; nil: nobody is told
 }
 
 // An arrival is a request that has reached the server.
@@ -76,8 +77,7 @@ func newWorld(o *Options) (*world, error) {
 	w.server = s
 	s.scripts.rewrite = o.Rewrite
 	s.push = func(to *link, message []byte) { to.reply(message) }
-	w.record = newRecord()
-	w.record.act(0, "began", time.Duration(w.began.UnixMicro()*1000).String())
+	w.record = &record{}
 	w.judge = newJudge(s)
 	w.judge.w = w
 	go w.run()
@@ -211,6 +211,9 @@ var parts = map[string]bool{"stage": true, "commit": true, "haul": true}
 func (w *world) carryOut(args []string, from *process, again bool) (reply any, verb string) {
 	w.Requests++
 	w.record.request(w.now(), from.name, again, args)
+	if w.told != nil {
+		w.told(args)
+	}
 	return w.judge.request(args, from, again)
 }
 

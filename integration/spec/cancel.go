@@ -64,6 +64,7 @@ func cancel(q *queue, c store.Call) any {
 		}
 		q.publish(c.Arg("channel"), message)
 	}
+	q.keepDrift()
 	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
 }
 
@@ -137,7 +138,9 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			waits = there && p == payload
 		}
 		if waits {
-			q.unwait(&q.lane, entry)
+			card := q.cardInSchedule(entry)
+			q.unwaitAs(&q.lane, entry, name)
+			q.keepResult(entry, card, store.EndCanceled, "", "")
 			removed++
 		} else {
 			q.remove(q.contents, m.name)
@@ -202,15 +205,23 @@ func cancelKey(q *queue, c store.Call) any {
 	token := q.givesTokens()
 	process, runs := q.field(q.entry+entry, "process")
 	holder, held := q.field(q.entry+entry, "holder")
+	if !runs {
+		process, holder, _, runs = q.runsAdded(entry)
+		held = runs
+	}
 	q.fields(q.cancel + entry)
 	q.size(q.workers)
 	q.size(q.holders)
 	q.whole()
-	removed := bit(q.unwait(&q.lane, entry))
+	removed := 0
+	if _, occurs := q.field(q.entry+entry, "turn"); !runs || !occurs {
+		removed = bit(q.takeAway(entry, store.EndCanceled))
+	}
 	if !runs {
 		return []any{removed, 0, 0, 0}
 	}
 	token, stopped, finished, _ := q.logCancel(entry, token)
+	defer q.keepDrift()
 	if token > 0 && held && q.has(KeyStops) && q.is(q.working+holder, "zset") {
 		if begun, ok := q.score(q.working+holder, process); ok {
 			if q.is(q.stopping, "zset") {

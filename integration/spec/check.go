@@ -1,6 +1,10 @@
 package spec
 
-import "github.com/worqr/worqr/internal/store"
+import (
+	"strings"
+
+	"github.com/worqr/worqr/internal/store"
+)
 
 func init() { verbs["check"] = of(check) }
 
@@ -22,7 +26,7 @@ var judges = map[string]func(*examination, string){
 	"process": (*examination).orphan, "held": (*examination).lost, "twice": (*examination).twice,
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
 	"idle": (*examination).idles, "round": (*examination).numbered,
-	"running": (*examination).run, "entry": (*examination).agrees, "scheduled": (*examination).planned, "content": (*examination).content,
+	"running": (*examination).run, "added": (*examination).item, "entry": (*examination).agrees, "scheduled": (*examination).planned, "content": (*examination).content,
 	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "batch": (*examination).batch, "queue": (*examination).overall,
 }
 
@@ -39,6 +43,7 @@ func check(q *queue, c store.Call) any {
 	}
 	if x.mend {
 		q.keepOffset()
+		q.keepDrift()
 		if x.gaveBack {
 			q.trimLog()
 		}
@@ -47,11 +52,23 @@ func check(q *queue, c store.Call) any {
 	return []any{x.flaws, judged, x.tries}
 }
 
+// withoutTurn is the entry of an occurrence.
+func withoutTurn(from string) string {
+	if i := strings.LastIndexByte(from, '@'); i >= 0 && i+1 < len(from) && strings.Trim(from[i+1:], "0123456789") == "" {
+		return from[:i]
+	}
+	return from
+}
+
 // sum is the digest of what waits in an entry. What an entry says of it is believed of
-// more than a mebibyte only, which is then not read.
+// more than a mebibyte, which is then not read, and where it's that of the entry, or of the
+// entry that it had before it failed: such a task is known by its key only.
 func (x *examination) sum(payload, entry string) string {
 	x.forget()
-	if len(payload) > 1<<20 && entry != "" {
+	said, _ := x.field(x.entry+entry, "digest")
+	from, failed := x.field(x.entry+entry, "from")
+	byKey := said == digest(entry) || failed && (said == digest(from) || said == digest(withoutTurn(from)))
+	if entry != "" && (len(payload) > 1<<20 || byKey) {
 		x.named(&x.lane, entry, payload)
 		if said, ok := x.names[payload]; ok {
 			return said
@@ -129,7 +146,7 @@ func (x *examination) lock(of string) {
 		if !x.is(x.waiting, "list") || x.length(x.waiting) > 0 {
 			return
 		}
-		flaw = "stale-lock"
+		flaw = "stale"
 	}
 	entry := place
 	if kind != "e:" {
@@ -196,6 +213,9 @@ func (x *examination) overall(name string) {
 	if !x.is(x.waiting, "list") {
 		return
 	}
+	if x.exists(x.added) && !x.adding {
+		x.flaw("leftover", "added", func() { x.del(x.added) })
+	}
 	switch n := x.fields(x.unique); {
 	case n == 0 && x.exists(x.gaps):
 		x.flaw("leftover", "gaps", func() { x.del(x.gaps) })
@@ -207,7 +227,10 @@ func (x *examination) overall(name string) {
 	if x.counting && x.waits() == 0 && !x.keyed && x.size(x.contents) == 0 && len(x.owners()) == 0 {
 		x.flaw("crash-counts", name, func() { x.del(x.ledger) })
 	}
-	ready := x.waits() + x.due() + len(x.inBatches(x.prefix))
+	if _, known := x.haveLeft(); !x.served && (x.waits() == 0 || !known) && x.exists(x.ages) {
+		x.flaw("stale", "ages", func() { x.del(x.ages) })
+	}
+	ready := x.waits() + x.due() + x.Store.entries(x.added) + len(x.inBatches(x.prefix))
 	if ready > 0 && x.isPaused() {
 		x.tell("paused", name, false, text(ready))
 	}

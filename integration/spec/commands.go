@@ -2,6 +2,7 @@ package spec
 
 import (
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -46,6 +47,12 @@ func (k *Store) do(name string, args []string) any {
 			}
 		}
 		return []any{"0", append([]any{}, all...)}
+	case "EXISTS":
+		n := 0
+		for _, key := range args {
+			n += bit(k.exists(key))
+		}
+		return n
 	case "DEL", "UNLINK":
 		n := 0
 		for _, key := range args {
@@ -65,8 +72,6 @@ func (k *Store) onKey(name, key string, args []string) any {
 			return Status(v.kind)
 		}
 		return Status("none")
-	case "EXISTS":
-		return bit(k.exists(key))
 	case "PTTL":
 		switch v := k.at(key, ""); {
 		case v == nil:
@@ -98,6 +103,9 @@ func (k *Store) onKey(name, key string, args []string) any {
 			return v
 		}
 		return nil
+	case "GETRANGE": // from the start
+		v, _ := k.get(key)
+		return v[:min(len(v), int(number(args[1]))+1)]
 	}
 	return k.onList(name, key, args)
 }
@@ -189,6 +197,17 @@ func (k *Store) onHash(name, key string, args []string) any {
 			return f
 		}
 		return nil
+	case "HSTRLEN":
+		f, _ := k.field(key, args[0])
+		return len(f)
+	case "HMGET":
+		all := make([]any, len(args))
+		for i, name := range args {
+			if f, ok := k.field(key, name); ok {
+				all[i] = f
+			}
+		}
+		return all
 	case "HEXISTS":
 		_, ok := k.field(key, args[0])
 		return bit(ok)
@@ -208,26 +227,39 @@ func (k *Store) onHash(name, key string, args []string) any {
 	return k.onZSet(name, key, args)
 }
 
+func (k *Store) zadd(key string, args []string) any {
+	n, flags := k.size(key), map[string]bool{}
+	for len(args) > 0 && slices.Contains([]string{"NX", "XX", "GT", "INCR"}, args[0]) {
+		flags[args[0]], args = true, args[1:]
+	}
+	for i := 0; i+1 < len(args); i += 2 {
+		f, err := strconv.ParseFloat(args[i], 64)
+		if err != nil {
+			return Refusal("ERR value is not a valid float")
+		}
+		was, there := k.score(key, args[i+1])
+		if flags["INCR"] {
+			f += was
+		}
+		if flags["NX"] && there || flags["XX"] && !there || flags["GT"] && there && f <= was {
+			continue
+		}
+		k.make(key, "zset").zset[args[i+1]] = f
+		if flags["INCR"] {
+			return strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	}
+	if flags["INCR"] {
+		return nil
+	}
+	return k.size(key) - n
+}
+
 // onZSet is the same for sorted sets.
 func (k *Store) onZSet(name, key string, args []string) any {
 	switch name {
 	case "ZADD":
-		n, flags := k.size(key), map[string]bool{}
-		for len(args) > 0 && slices.Contains([]string{"NX", "XX", "GT"}, args[0]) {
-			flags[args[0]], args = true, args[1:]
-		}
-		for i := 0; i+1 < len(args); i += 2 {
-			f, err := strconv.ParseFloat(args[i], 64)
-			if err != nil {
-				return Refusal("ERR value is not a valid float")
-			}
-			was, there := k.score(key, args[i+1])
-			if flags["NX"] && there || flags["XX"] && !there || flags["GT"] && there && f <= was {
-				continue
-			}
-			k.make(key, "zset").zset[args[i+1]] = f
-		}
-		return k.size(key) - n
+		return k.zadd(key, args)
 	case "ZPOPMIN", "ZPOPMAX":
 		all := k.all(key)
 		if len(all) == 0 {
@@ -246,14 +278,18 @@ func (k *Store) onZSet(name, key string, args []string) any {
 	case "ZCARD":
 		return k.size(key)
 	case "ZCOUNT":
-		low, _ := strconv.ParseFloat(args[0], 64)
-		high, _ := strconv.ParseFloat(args[1], 64)
-		return len(k.between(key, low, high))
+		return len(k.between(key, limit(args[0], inf), limit(args[1], -inf)))
 	case "ZSCORE":
 		if f, ok := k.score(key, args[0]); ok {
 			return strconv.FormatFloat(f, 'f', -1, 64)
 		}
 		return nil
+	case "ZSCAN": // all of it
+		return []any{"0", k.onZSet("ZRANGE", key, nil)}
+	case "ZRANGEBYSCORE":
+		return k.byScore(key, args)
+	case "ZRANGEBYLEX":
+		return k.byName(key, args)
 	case "ZRANGE":
 		all := []any{}
 		for _, r := range k.all(key) {
@@ -262,6 +298,42 @@ func (k *Store) onZSet(name, key string, args []string) any {
 		return all
 	}
 	return k.onSet(name, key, args)
+}
+
+// limit is a score that bounds others; behind a bracket, the next one in a direction.
+func limit(word string, towards float64) float64 {
+	score, excluded := strings.CutPrefix(word, "(")
+	f, _ := strconv.ParseFloat(score, 64)
+	if excluded {
+		f = math.Nextafter(f, towards)
+	}
+	return f
+}
+
+// byScore is the first member between two scores.
+func (k *Store) byScore(key string, args []string) any {
+	for _, r := range k.between(key, limit(args[0], inf), limit(args[1], -inf)) {
+		return []any{r.name}
+	}
+	return []any{}
+}
+
+// byName are the members between two, each with [ or ( in front, of a page.
+func (k *Store) byName(key string, args []string) any {
+	all, skip, most := []any{}, 0, math.MaxInt
+	if len(args) == 5 {
+		skip, most = int(number(args[3])), int(number(args[4]))
+	}
+	for _, r := range k.all(key) {
+		from, to := strings.Compare(r.name, args[0][1:]), strings.Compare(r.name, args[1][1:])
+		if from < 0 || to > 0 || from == 0 && args[0][0] == '(' || to == 0 && args[1][0] == '(' {
+			continue
+		}
+		if skip--; skip < 0 && len(all) < most {
+			all = append(all, r.name)
+		}
+	}
+	return all
 }
 
 // onSet is the same for sets.
@@ -289,8 +361,10 @@ func (k *Store) onSet(name, key string, args []string) any {
 			}
 		}
 		return all
+	case "SSCAN": // all of it
+		return []any{"0", k.onSet("SMEMBERS", key, nil)}
 	}
-	return Refusal("ERR unknown command '" + name + "'")
+	return k.onStream(name, key, args)
 }
 
 // removeItems removes some of the equal items of a list, or all (0), and counts them: from

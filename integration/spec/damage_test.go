@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/worqr/worqr/internal/keys"
 )
@@ -21,12 +22,14 @@ type process struct {
 	worker, id string
 	token      int64
 	payload    string // "" if it is lost
+	several    bool   // somebody has put another payload beside it
+	added      bool
 }
 
 // at are the kinds of keys that have the names of what check looks at.
 var at = map[string]string{
 	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
-	"entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",
+	"added": "added", "entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",
 }
 
 // check draws an examination of what is there, in any order, and of what is not.
@@ -107,16 +110,18 @@ func (d *drawing) damage(s *scene) request {
 		id = s.held[d.IntN(len(s.held))].id
 	}
 	worker, entry, payload := d.of("w1", "w2", "w9"), d.entry(), d.payload()
-	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
+	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps", "ages"), d.of("rounds", "unique", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
 	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"))
+		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Ages(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"), q.Added())
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
 		{"HDEL", head + hashes + tail, some(hashes)},
 		{"ZREM", q.Working(worker), id},
 		{"HDEL", q.Keyed(some("keyed")), d.of("process", "payload", "due")},
+		{"XDEL", q.Added(), d.of(append(slices.Clone(s.names["added"]), "1-1")...)},
+		{"XADD", q.Added(), text(d.now) + "-9", d.of("foreign", salt, salt+"2", salt+"0"), payload},
 		{"PERSIST", q.Cancel(some("cancel"))},
 		{"PEXPIRE", q.Cancel(some("cancel")), 60_000},
 
@@ -137,7 +142,7 @@ func (d *drawing) damage(s *scene) request {
 		{"ZADD", q.Canceled(), 1 + d.IntN(12), d.of(digest(payload), entry)},
 		{"HSET", q.Rounds(), d.of("fence", worker), d.of("1", "5", "x")},
 		{"HSET", q.Entries(), id, entry},
-		{"HSET", q.Keyed(d.of(entry, some("keyed"))), d.of("process", "payload", "due", "retries", "crashes", "tried", "died", "low", "high", "keep"), d.of(id, "-1", "3")},
+		{"HSET", q.Keyed(d.of(entry, some("keyed"))), d.of("process", "payload", "due", "retries", "crashes", "tried", "died", "low", "high", "keep", "card", "held", "error"), d.of(id, "-1", "3")},
 		{"HSET", q.Unique(), digest(payload), d.of("w:1", "p:"+id, "e:"+entry, "x:1", "1")},
 		{"HSET", q.Unique(), "offset", d.of("5", "x")},
 		{"HSET", q.Ledger(), digest(payload), d.of("1", "x")},
@@ -147,6 +152,39 @@ func (d *drawing) damage(s *scene) request {
 }
 
 var space = keys.NewSpace(prefix)
+
+// sceneOf is what there is in a keyspace.
+func sceneOf(held *Store) scene {
+	s := scene{names: map[string][]string{}, until: map[string]string{}}
+	for _, key := range held.Keys() {
+		switch v := held.Get(key).(type) {
+		case map[string]float64:
+			s.note(key, held.all(key))
+		case map[string]string:
+			var fields []ranked
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				fields = append(fields, ranked{name: name})
+			}
+			s.note(key, fields)
+		case [][]string:
+			var ids []ranked
+			for _, item := range v {
+				ids = append(ids, ranked{name: item[0]})
+			}
+			s.note(key, ids)
+		default:
+			s.note(key, nil)
+		}
+	}
+	entries, _ := held.Get(queue_.Entries()).(map[string]string)
+	for i, p := range s.held {
+		s.held[i].added = strings.HasPrefix(entries[p.id], "a:")
+		if list, ok := held.Get(queue_.Process(p.id)).([]string); ok {
+			s.held[i].payload, s.held[i].several = list[len(list)-1], len(list) > 1
+		}
+	}
+	return s
+}
 
 // note notes what is in a key.
 func (s *scene) note(key string, in []ranked) {
@@ -161,7 +199,7 @@ func (s *scene) note(key string, in []ranked) {
 	for _, r := range in {
 		switch k.Kind {
 		case "working":
-			s.held = append(s.held, process{k.Part, r.name, int64(r.score), ""})
+			s.held = append(s.held, process{worker: k.Part, id: r.name, token: int64(r.score)})
 		case "workers":
 			s.until[r.name] = text(int64(r.score))
 		}

@@ -20,15 +20,23 @@ type drawing struct {
 	now   int64
 	ids   int
 	round map[string]int
-	doubt int  // for how long there is something to check
-	large bool // one of the payloads is
+	doubt int      // for how long there is something to check
+	large bool     // one of the payloads is
+	keys  []string // entries of added tasks
 }
 
 func (d *drawing) of(words ...string) string { return words[d.IntN(len(words))] }
 
 func (d *drawing) worker() string  { return d.of(workers...) }
 func (d *drawing) payload() string { return d.of("a", "b", "c", last[d.large]) }
-func (d *drawing) entry() string   { return d.of("k:x", "k:y", "k:z") }
+
+// entry draws an entry, and at times that of a task that was added.
+func (d *drawing) entry() string {
+	if len(d.keys) > 0 && d.IntN(3) == 0 {
+		return d.keys[d.IntN(len(d.keys))]
+	}
+	return d.of("k:x", "k:y", "k:z")
+}
 
 // last is the last of the payloads. Of a large one the digest is named, and kept.
 var last = map[bool]string{false: "d", true: strings.Repeat("d", namedFrom+1)}
@@ -49,10 +57,15 @@ func (d *drawing) draw(s *scene) request {
 	on := func(verb string, args ...any) request {
 		names := []string{
 			q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
-			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(), q.Gaps(), q.Holders(), q.Stopping(),
+			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(), q.Gaps(), q.Holders(), q.Stopping(), q.Ages(), q.Added(),
 		}
 		if slices.Contains([]string{"beat", "check", "delete", "explain"}, verb) {
 			names = append(names, q.Batches())
+		} else if verb == "recur" {
+			names = append(names, q.Recurring())
+		}
+		if verb == "put" {
+			names = append(names, q.Once(d.of("1", "2", "3")))
 		}
 		return request{verb, d.now, names, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
 	}
@@ -64,7 +77,13 @@ func (d *drawing) draw(s *scene) request {
 	if d.doubt--; d.doubt > 0 && d.IntN(2) == 0 {
 		return on("check", d.check(s)...)
 	}
-	switch n := d.IntN(120); {
+	switch n := d.IntN(140); {
+	case n >= 134:
+		return on("recur", d.recur()...)
+	case n >= 132:
+		return request{"outcome", d.now, []string{q.Entries(), q.Added()}, []any{q.Keyed(""), q.Result(""), d.entry(), d.entry()}}
+	case n >= 120:
+		return d.add()
 	case n >= 118:
 		return request{"rouse", d.now, []string{q.Idle()}, []any{q.Wake(""), d.IntN(3)}}
 	case n >= 110:
@@ -103,7 +122,7 @@ func (d *drawing) draw(s *scene) request {
 		return on("cancel_key", d.entry())
 	case n < 92:
 		at, p := d.now+int64(d.IntN(5)-2)*700, d.payload()
-		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.named(p))
+		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:
@@ -114,6 +133,48 @@ func (d *drawing) draw(s *scene) request {
 		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(3), q.Batch(""))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
+}
+
+// salt is that of all added tasks.
+const salt = "000000000000a"
+
+// card draws a card: one of a task that expires soon, of one whose result is kept, or none.
+func (d *drawing) card() string {
+	return d.of("", "0", fmt.Sprintf("1%016d", d.now+int64(d.IntN(4)-1)*700), "40000060000h1:av1:b")
+}
+
+// add draws an addition of tasks.
+func (d *drawing) add() request {
+	q := queue_
+	args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), q.Keyed(""), max(d.IntN(5)-3, 0) * 60_000, salt}
+	for i := range 1 + d.IntN(3) {
+		p := d.payload()
+		if d.IntN(12) == 0 {
+			p = strings.Repeat("e", 16<<10+1)
+		}
+		card := d.card()
+		if card == "" {
+			card = "0"
+		}
+		args = append(args, card, p)
+		if key, ok := keys.AddedKey(fmt.Sprintf("%d-%d", d.now, i), salt); ok {
+			d.keys = append(d.keys, "k:"+key)
+		}
+	}
+	return request{"add", d.now, []string{q.Added(), q.Idle(), q.Workers(), q.Waiting(), q.Once(d.of("1", "2", "3"))}, args}
+}
+
+// recur draws schedules that are asserted: mostly of the same times, in part or whole.
+func (d *drawing) recur() []any {
+	args := []any{1500, d.IntN(2)}
+	for range d.IntN(3) {
+		times := ""
+		for at := d.now + int64(d.IntN(3)-1)*1000; len(times) < 20*d.IntN(4); at += 1000 {
+			times += fmt.Sprint(at, " ")
+		}
+		args = append(args, d.entry(), d.of("1a", "1a", "2b", "3c"), d.now*1000*int64(d.IntN(2)), d.IntN(2)*800, strings.TrimSpace(times), d.of("a", "b"), d.of("", d.card()))
+	}
+	return args
 }
 
 // batch draws a part of a large enqueue.
@@ -144,6 +205,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 	}
 	d.round[worker] = max(d.round[worker], number)
 	var outcomes, ends []any
+	adds := 0
 	for _, p := range held {
 		if p.worker != worker && d.IntN(10) > 0 || d.IntN(3) == 0 {
 			continue
@@ -151,12 +213,20 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		if d.IntN(10) == 0 {
 			p.token++
 		}
-		verb := d.of("finish", "drop", "stop", "retry", "fail")
-		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900"), "fail": "failed:reason"}[verb]
-		outcomes = append(outcomes, p.id, p.token, verb, word, d.of("", "", "70000:"+digest(p.payload)))
+		verb := d.of("finish", "drop", "stop", "retry", "snooze", "fail")
+		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900", "900:failed", "0:"), "snooze": d.of("0", "900"), "fail": "failed:reason"}[verb]
+		large := d.of("", "", "70000:"+digest(p.payload))
+		if p.several {
+			large = "" // it would name one of them, and the script may end another
+		}
+		if p.added && verb == "finish" && word == "" {
+			ends, adds = append(ends, p.id, p.token), adds+1
+			continue
+		}
+		outcomes = append(outcomes, p.id, p.token, verb, word, large)
 	}
 	if d.IntN(6) == 0 {
-		ends = []any{fmt.Sprint("p", d.ids+50), 1} // it is not there
+		ends = append(ends, fmt.Sprint("p", d.ids+50), 1) // it is not there
 	}
 	var starts []any
 	for range d.IntN(4) {
@@ -176,7 +246,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 	all := []any{
 		worker, number, 2000 * d.IntN(3), d.IntN(5), d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
-		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
+		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
 		[]int{0, 0, 1, 10, 30}[d.IntN(5)], d.IntN(3), max(d.IntN(12)-10, 0),
 		[]int{0, 1, 200}[d.IntN(3)], d.entry(), d.IntN(2) * int(d.now),
 	}

@@ -1,10 +1,16 @@
 package spec
 
+import "strings"
+
 // run judges a process of entries: it is there, and the entry names it. What is held
 // without its list ends with its holder.
 func (x *examination) run(id string) {
 	entry, ok := x.field(x.entries, id)
 	if !ok {
+		return
+	}
+	if _, _, _, added := readAdded(entry); added || strings.HasPrefix(id, "a:") {
+		x.judgeAdded(id, entry)
 		return
 	}
 	_, list := x.payload(id)
@@ -38,7 +44,7 @@ func (x *examination) endRun(entry, id string) {
 	if _, waits := x.field(key, "payload"); waits && !timed {
 		x.set(key, "due", x.now)
 	}
-	x.ended(entry, id)
+	x.ended(entry, id, "lost")
 }
 
 // An agreement is whether the other keys say what an entry says.
@@ -59,6 +65,11 @@ func (x *examination) agrees(entry string) {
 	a := &agreement{examination: x, of: entry, key: x.entry + entry, waits: seen == there}
 	process, runs := x.field(a.key, "process")
 	a.runs = runs
+	if _, timed := x.field(a.key, "due"); a.waits && !timed && !runs {
+		if _, added := x.waitsAdded(entry); added {
+			return // its item is in the stream
+		}
+	}
 	if !a.waits && !a.runs {
 		a.amiss(func() {
 			x.del(a.key)

@@ -17,10 +17,21 @@ func explain(q *queue, c store.Call) any {
 	if q.is(q.idle, "zset") {
 		idle = q.size(q.idle)
 	}
-	places, entries, graves := []any{}, []any{}, []any{}
+	places, line, entries, graves := []any{}, []any{}, []any{}, []any{}
 	if entry != "" {
-		stored, _ := q.part(entry, "payload")
-		entries = q.appendEntry(entries, entry, stored)
+		if line = q.line(entry, depth); len(line) == 0 {
+			stored, _ := q.part(entry, "payload")
+			entries = q.appendEntry(entries, entry, stored)
+		}
+		if process, worker, _, ok := q.runsAdded(entry); ok {
+			token := int64(0)
+			if score, ok := q.score(q.working+worker, process); ok && q.is(q.working+worker, "zset") {
+				token = int64(score)
+			} else {
+				worker = ""
+			}
+			entries = append(entries, []any{entry, -1, -1, 0, 0, -1, process, worker, token})
+		}
 	} else {
 		places = q.places(payload, most, depth, c.Arg("batch"))
 		for _, e := range q.copies(&q.lane, payload, most) {
@@ -29,11 +40,12 @@ func explain(q *queue, c store.Call) any {
 		failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
-				graves = append(graves, append([]any{e}, q.story(failed.entry+e)...))
+				card, _ := q.field(failed.entry+e, "card")
+				graves = append(graves, append(append([]any{e}, q.story(failed.entry+e)...), card))
 			}
 		}
 	}
-	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), places, entries, graves}
+	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), q.Store.entries(q.added), places, line, entries, graves}
 }
 
 // alive is how many serve the queue and have been heard of.

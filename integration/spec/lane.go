@@ -80,16 +80,26 @@ func (q *queue) plan(l *lane, entry string, due int64) {
 }
 
 // await gives an entry a waiting part.
-func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int64) {
+func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int64, card string) {
 	q.set(l.entry+entry, "payload", payload, "due", due, "retries", retries, "crashes", crashes)
-	q.keepDigest(l.entry+entry, payload)
+	if card != "" {
+		q.set(l.entry+entry, "card", card)
+	}
+	q.keepDigest(l, entry, payload)
 	q.add(l.contents, q.digest(payload)+":"+entry, 0)
 }
 
-// keepDigest has an entry name the digest of what waits, if it is large.
-func (q *queue) keepDigest(key, payload string) {
-	if len(payload) > namedFrom {
-		q.set(key, "digest", q.digest(payload))
+// keepsDigest reports whether an entry names the digest of its payload: it is large, or the entry
+// stands for it.
+func (q *queue) keepsDigest(entry, payload string) bool {
+	_, named := q.names[payload]
+	return len(payload) > namedFrom || isKey(entry) && named
+}
+
+// keepDigest has an entry name the digest of what waits.
+func (q *queue) keepDigest(l *lane, entry, payload string) {
+	if q.keepsDigest(entry, payload) {
+		q.set(l.entry+entry, "digest", q.digest(payload))
 	}
 }
 
@@ -105,49 +115,82 @@ func (q *queue) named(l *lane, entry, payload string) {
 var rules = []string{"keep", "counts", "low", "high"}
 
 // unwait removes the waiting part of an entry, and with it the entry unless it runs.
-func (q *queue) unwait(l *lane, entry string) bool {
+func (q *queue) unwait(l *lane, entry string) bool { return q.unwaitAs(l, entry, "") }
+
+// unwaitAs is unwait, where contents has told the digest.
+func (q *queue) unwaitAs(l *lane, entry, told string) bool {
 	q.forget()
 	key := l.entry + entry
-	var payload string
-	var waits, runs bool
+	var payload, turn string
+	var waits, runs, occurs bool
 	if q.is(key, "hash") {
 		payload, waits = q.field(key, "payload")
 		_, runs = q.field(key, "process")
+		turn, occurs = q.field(key, "turn")
 	}
 	q.remove(l.schedule, entry)
 	if !waits {
 		return false
 	}
-	q.named(l, entry, payload)
+	if told != "" {
+		q.name(payload, told)
+	} else {
+		q.named(l, entry, payload)
+	}
 	q.remove(l.contents, q.digest(payload)+":"+entry)
 	if runs {
-		q.unset(key, append([]string{"payload", "due", "retries", "crashes", "digest"}, rules...)...)
+		q.unset(key, append([]string{"payload", "due", "retries", "crashes", "digest", "card", "turn"}, rules...)...)
 	} else {
 		q.del(key)
+	}
+	if occurs && l == &q.lane {
+		q.pass(entry, number(turn))
 	}
 	return true
 }
 
 // started makes what waits in an entry run.
-func (q *queue) started(entry, id, payload, worker string, retries, crashes int64) {
+func (q *queue) started(entry, id, payload, worker string, retries, crashes int64, card string) {
 	key := q.entry + entry
 	q.remove(q.schedule, entry)
 	q.remove(q.contents, q.digest(payload)+":"+entry)
-	q.unset(key, "payload", "due", "retries", "crashes", "digest")
+	if turn, occurs := q.field(key, "turn"); occurs {
+		q.set(key, "took", turn)
+	}
+	q.unset(key, "payload", "due", "retries", "crashes", "digest", "card", "turn")
 	q.set(key, "process", id, "tried", retries, "died", crashes, "holder", worker)
-	if len(payload) > namedFrom {
+	if card != "" {
+		q.set(key, "held", card)
+	}
+	if q.keepsDigest(entry, payload) {
 		q.set(key, "sum", id+":"+q.digest(payload))
 	}
 	q.set(q.entries, id, entry)
 	q.push(q.process+id, payload)
 }
 
-// ended removes the running part of an entry. What it blocked is planned.
-func (q *queue) ended(entry, id string) {
-	key := q.entry + entry
+// untie removes what entries has of a process.
+func (q *queue) untie(id string) (added bool) {
 	q.unset(q.entries, id)
+	name, added := q.running[id]
+	if added {
+		q.unset(q.entries, name)
+	}
+	return added
+}
+
+// ended removes the running part of an entry. What it blocked is planned.
+func (q *queue) ended(entry, id, outcome string) {
+	key := q.entry + entry
+	if q.untie(id) {
+		q.del(key)
+		return
+	}
+	if took, occurred := q.field(key, "took"); occurred {
+		q.tellLast(entry, outcome, took)
+	}
 	if due, ok := q.field(key, "due"); ok {
-		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum"}, rules...)...)
+		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum", "held", "took", "error"}, rules...)...)
 		if q.has(BlockedReleased) {
 			q.plan(&q.lane, entry, number(due))
 		}
@@ -157,11 +200,11 @@ func (q *queue) ended(entry, id string) {
 }
 
 // returned makes what runs wait again. What was put there meanwhile says what becomes
-// of it, as it would have said of what waits.
-func (q *queue) returned(entry, id, payload string, due, retries, crashes int64) {
+// of it, as it would have said of what waits. It tells whether the counts stay.
+func (q *queue) returned(entry, id, payload string, due, retries, crashes int64, card string) (counts bool) {
 	key := q.entry + entry
 	newer, put := "", false
-	if isKey(entry) {
+	if _, added := q.running[id]; isKey(entry) && !added {
 		newer, put = q.field(key, "payload")
 	}
 	rule := func(name string) string {
@@ -171,24 +214,34 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64)
 		}
 		return f
 	}
-	q.unset(q.entries, id)
-	q.unset(key, "process", "tried", "died", "holder", "sum")
+	took, occurred := q.field(key, "took")
+	q.untie(id)
+	q.unset(key, "process", "tried", "died", "holder", "sum", "held", "took")
+	counts = true
 	if put {
 		q.named(&q.lane, entry, newer)
 		q.unset(key, "digest")
 		due = min(max(due, number(rule("low"))), number(rule("high")))
-		if rule("counts") != "1" {
+		if counts = rule("counts") == "1"; !counts {
 			retries, crashes = 0, 0
+			q.unset(key, "error")
 		}
 		if rule("keep") != "1" {
-			payload = newer
-		} else if newer != payload {
-			q.remove(q.contents, q.digest(newer)+":"+entry)
+			payload, card = newer, ""
+		} else {
+			q.unset(key, "card")
+			if newer != payload {
+				q.remove(q.contents, q.digest(newer)+":"+entry)
+			}
 		}
 		q.unset(key, rules...)
 	}
-	q.await(&q.lane, entry, payload, due, retries, crashes)
+	q.await(&q.lane, entry, payload, due, retries, crashes, card)
+	if occurred && isKey(entry) {
+		q.set(key, "turn", took)
+	}
 	q.plan(&q.lane, entry, due)
+	return counts
 }
 
 // The failed queue of a queue.
@@ -227,6 +280,8 @@ func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 type failure struct {
 	payload, entry, kind, reason string
 	retries, crashes             int64
+	card                         string
+	turn                         string // the time of its occurrence, if it recurs
 }
 
 func (q *queue) bury(l *lane, worker, id string, f failure) {
@@ -234,13 +289,16 @@ func (q *queue) bury(l *lane, worker, id string, f failure) {
 	if isKey(f.entry) {
 		from = f.entry
 	}
-	q.await(l, grave, f.payload, q.now, 0, 0)
+	if f.turn != "" {
+		from += "@" + f.turn
+	}
+	q.await(l, grave, f.payload, q.now, 0, 0, f.card)
 	q.set(l.entry+grave, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
 	q.plan(l, grave, q.now)
 }
 
 // putAside keeps in a failed queue what failed again, never to be due.
 func (q *queue) putAside(entry, payload string, retries, crashes int64) {
-	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes)
+	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes, "")
 	q.plan(&q.lane, entry, aside+q.now)
 }

@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 func init() {
 	verbs["join"] = join
 	verbs["register"] = register
+	verbs["agree"] = agree
 	verbs["enlist"] = enlist
 	verbs["unlist"] = unlist
 	verbs["delist"] = delist
@@ -70,6 +73,7 @@ func (q *queue) endJoins() {
 		return
 	}
 	q.put(q.token, text(token+1))
+	q.drift++
 	if _, fenced := q.field(q.rounds, "fence"); q.fields(q.rounds) > bit(fenced) {
 		q.set(q.rounds, "fence", token+1)
 	} else {
@@ -264,7 +268,7 @@ func (q *queue) nextSuspect() int64 {
 // register writes the registration of a worker, of the fields in their order.
 func register(s *Store, c store.Call, _ time.Time) any {
 	s.del(c.Key("worker"))
-	for _, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"} {
+	for _, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"} {
 		s.set(c.Key("worker"), name, c.Arg(name))
 	}
 	if ttl := number(c.Arg("ttl")); ttl > 0 {
@@ -272,6 +276,20 @@ func register(s *Store, c store.Call, _ time.Time) any {
 	}
 	return 1
 }
+
+// agree raises what the fleet speaks.
+func agree(s *Store, c store.Call, _ time.Time) any {
+	newest, oldest := number(c.Arg("newest")), number(c.Arg("oldest"))
+	there, _ := s.get(c.Key("protocol"))
+	if m := spoken.FindStringSubmatch(there); m != nil {
+		newest, oldest = max(newest, number(m[1])), max(oldest, number(m[2]))
+	}
+	text := fmt.Sprintf("%d:%d", newest, oldest)
+	s.put(c.Key("protocol"), text)
+	return text
+}
+
+var spoken = regexp.MustCompile(`^(\d{1,4}):(\d{1,4})$`)
 
 func enlist(s *Store, c store.Call, _ time.Time) any {
 	v := s.make(c.Key("names"), "set")
@@ -321,7 +339,7 @@ func beat(q *queue, c store.Call) any {
 		return evicted
 	}
 	held := q.size(q.working + worker)
-	there := q.exists(q.waiting) || q.exists(q.working+worker)
+	there := q.exists(q.waiting) || q.exists(q.working+worker) || q.exists(q.ages)
 	q.remove(q.suspects, worker)
 	q.add(q.workers, worker, q.deadline(lease))
 
@@ -337,9 +355,11 @@ func beat(q *queue, c store.Call) any {
 	if there || found[1] != 0 {
 		waiting = q.waits()
 	}
-	if q.scheduled {
-		waiting += q.due()
+	q.keepDrift()
+	if there || waiting > 0 {
+		q.noteAges(waiting)
 	}
+	waiting += q.ready()
 	rank := -1
 	if q.is(q.idle, "zset") {
 		rank = q.rank(q.idle, worker)
@@ -387,6 +407,7 @@ func leave(q *queue, c store.Call) any {
 	returned, _, left := q.takeBack([]string{c.Arg("worker")})
 	q.keepOffset()
 	q.trimLog()
+	q.endAges()
 	q.alert(&q.lane, returned)
 	return []any{returned, left}
 }
@@ -403,6 +424,7 @@ func fail(q *queue, c store.Call) any {
 	returned, handled, left := q.takeBack([]string{c.Arg("worker")})
 	q.keepOffset()
 	q.trimLog()
+	q.endAges()
 	q.alert(&q.lane, returned)
 	return []any{1, returned, handled, left}
 }
@@ -435,5 +457,6 @@ func sweep(q *queue, c store.Call) any {
 	found := q.look(number(c.Arg("grace")), true)
 	q.keepOffset()
 	q.trimLog()
+	q.endAges()
 	return found
 }

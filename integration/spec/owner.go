@@ -82,7 +82,10 @@ func (x *examination) holds(worker string) {
 	held := x.all(x.working + worker)
 	highest := int64(held[len(held)-1].score)
 	if token, known := x.lastToken(); known && highest > token {
-		x.flaw("token", worker, func() { x.put(x.token, text(highest)) })
+		x.flaw("token", worker, func() {
+			x.put(x.token, text(highest))
+			x.drift += highest - token
+		})
 	}
 	if x.is(x.holders, "zset") {
 		if _, known := x.score(x.holders, worker); !known {

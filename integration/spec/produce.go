@@ -92,7 +92,7 @@ func pause(s *Store, c store.Call, _ time.Time) any {
 func resume(q *queue, _ store.Call) any {
 	q.whole()
 	q.del(q.paused)
-	waiting := q.waits()
+	waiting := q.waits() + q.Store.entries(q.added)
 	if q.scheduled {
 		waiting += q.due()
 		q.earlier = true
@@ -102,12 +102,11 @@ func resume(q *queue, _ store.Call) any {
 }
 
 func remove(q *queue, c store.Call) any {
-	if _, waits := q.field(q.entry+c.Arg("entry"), "payload"); !waits {
+	if _, waits := q.field(q.entry+c.Arg("entry"), "payload"); !waits && !q.adding {
 		return 0
 	}
 	q.whole()
-	q.unwait(&q.lane, c.Arg("entry"))
-	return 1
+	return bit(q.takeAway(c.Arg("entry"), store.EndRemoved))
 }
 
 // A rule bounds the time of what waits; two in a row are one such rule again.
@@ -163,13 +162,41 @@ func (u upcoming) changed(by upcoming) upcoming {
 	return by
 }
 
+// carded gives what is put a card with its time, or none.
+func (q *queue) carded(key, card string) {
+	if card == "" {
+		q.unset(key, "card")
+		return
+	}
+	q.set(key, "card", card+"s"+text(len(text(q.now)))+":"+text(q.now))
+}
+
+// putBefore tells what a nonce stands for, if it was used.
+func (q *queue) putBefore(c store.Call) (first string, done bool) {
+	if number(c.Arg("window")) == 0 {
+		return "", false
+	}
+	return q.get(c.Key("once"))
+}
+
+// marks notes what was put with a nonce.
+func (q *queue) marks(c store.Call, entry string) {
+	if window := number(c.Arg("window")); window > 0 {
+		q.put(c.Key("once"), entry)
+		q.expire(c.Key("once"), window)
+	}
+}
+
 func put(q *queue, c store.Call) any {
 	entry, payload := c.Arg("entry"), c.Arg("payload")
-	keep, counts := c.Arg("keep") == "1", c.Arg("counts") == "1"
-	key := q.entry + entry
+	keep, counts, key := c.Arg("keep") == "1", c.Arg("counts") == "1", q.entry+entry
+	if mark, done := q.putBefore(c); done {
+		return []any{0, mark}
+	}
+	q.whole()
+	q.lift(entry)
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
-	q.whole()
 	at := number(c.Arg("at"))
 	if at == 0 {
 		at = q.now
@@ -181,6 +208,7 @@ func put(q *queue, c store.Call) any {
 		is = was.changed(is)
 		moves = is.due != was.due
 	}
+	same := waits && keep
 	changes := !waits || is.payload != waiting
 	if waits && changes {
 		q.named(&q.lane, entry, waiting)
@@ -189,8 +217,17 @@ func put(q *queue, c store.Call) any {
 	}
 	q.set(key, "payload", is.payload, "due", is.due, "retries", is.retries, "crashes", is.crashes)
 	if changes {
-		q.keepDigest(key, is.payload)
+		if c.Arg("by_key") == "1" {
+			q.name(is.payload, digest(entry))
+		}
+		q.keepDigest(&q.lane, entry, is.payload)
 		q.add(q.contents, q.digest(is.payload)+":"+entry, 0)
+	}
+	if !same {
+		q.carded(key, c.Arg("card"))
+	}
+	if waits && !runs && !keep && !counts {
+		q.unset(key, "error")
 	}
 	switch {
 	case runs && q.has(Blocks):
@@ -201,11 +238,14 @@ func put(q *queue, c store.Call) any {
 			q.alert(&q.lane, 0)
 		}
 	}
-	if waits {
-		return 0
+	if !waits {
+		q.publish(c.Arg("enqueue"), "1")
 	}
-	q.publish(c.Arg("enqueue"), "1")
-	return 1 + bit(!q.exists(q.waiting) && !q.exists(q.workers) && q.size(q.contents) == 1)
+	q.marks(c, entry)
+	if waits {
+		return []any{0, ""}
+	}
+	return []any{1 + bit(!q.exists(q.waiting) && !q.exists(q.workers) && !q.exists(q.added) && q.size(q.contents) == 1), ""}
 }
 
 func requeue(q *queue, c store.Call) any {
@@ -233,12 +273,14 @@ func requeue(q *queue, c store.Call) any {
 			continue
 		}
 		bytes += len(payload)
+		card, _ := q.field(key, "card")
 		q.unwait(failed, grave)
 		if from == "" {
 			q.push(q.waiting, payload)
 		} else {
-			q.await(&q.lane, from, payload, q.now, 0, 0)
+			q.await(&q.lane, from, payload, q.now, 0, 0, q.again(card))
 			q.plan(&q.lane, from, q.now)
+			q.forgetResult(from, card)
 		}
 		requeued++
 	}
@@ -253,12 +295,14 @@ func requeue(q *queue, c store.Call) any {
 func deleteQueue(q *queue, c store.Call) any {
 	q.whole()
 	if c.Arg("list") != "0" {
+		waiting := q.length(q.waiting) // refuses what is no list
 		if q.locks {
-			q.offset += int64(q.length(q.waiting)+q.size(q.gaps)) + 1<<24
+			q.offset += int64(waiting+q.size(q.gaps)) + 1<<24
 			q.del(q.gaps)
 		}
 		q.del(q.waiting)
 		q.del(q.ledger)
+		q.del(q.ages)
 		if q.locks {
 			q.set(q.unique, "offset", q.offset)
 		}
@@ -266,9 +310,9 @@ func deleteQueue(q *queue, c store.Call) any {
 	if c.Arg("list") == "1" {
 		q.publish(c.Arg("delete"), "")
 	}
+	added, bytes := q.dropLine()
 	members := q.all(q.contents)
-	bytes := 0
-	for _, m := range members[:min(len(members), 100)] {
+	for _, m := range members[:min(len(members), 50)] {
 		if bytes >= 1<<20 {
 			break
 		}
@@ -277,14 +321,17 @@ func deleteQueue(q *queue, c store.Call) any {
 			payload, _ := q.field(q.entry+entry, "payload")
 			bytes += len(payload)
 		}
-		q.unwait(&q.lane, entry)
+		if keepsFor(q.cardInSchedule(entry)) > 0 {
+			q.tellEnd(entry)
+		}
+		q.unwaitAs(&q.lane, entry, of)
 		q.remove(q.contents, m.name)
 		if where, ok := q.field(q.unique, of); ok && q.locks && where == "e:"+entry {
 			q.unset(q.unique, of)
 		}
 	}
 	batches := q.dropBatches(c.Arg("batch"))
-	left := q.size(q.contents) + batches
+	left := q.size(q.contents) + batches + added
 	if q.locks {
 		q.change(q.unique, "hash", func(v *value) {
 			for of, where := range v.hash {

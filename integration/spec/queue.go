@@ -16,18 +16,21 @@ import (
 type queue struct {
 	lane
 	*Store
-	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused, gaps, holders, stopping, batches string // keys
-	process, working, cancel                                                                                      string // prefixes
-	now, micros                                                                                                   int64
+	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused, gaps, holders, stopping, ages, added, batches string // keys
+	process, working, cancel                                                                                                   string // prefixes
+	now, micros                                                                                                                int64
 
-	locks     bool  // on payloads; only then
-	offset    int64 // is the position of the front
-	canceling bool  // somebody has to acknowledge a cancel
-	counting  bool  // workers died holding what is not under a key
-	keyed     bool  // something runs out of the schedule
-	scheduled bool  // something waits there, or has when this call began
-	broken    bool  // a key of the schedule is of another type
-	carried   int   // bytes of the payloads that were given back
+	locks     bool              // on payloads; only then
+	offset    int64             // is the position of the front
+	canceling bool              // somebody has to acknowledge a cancel
+	counting  bool              // workers died holding what is not under a key
+	keyed     bool              // something runs out of the schedule
+	adding    bool              // added tasks wait
+	running   map[string]string // process → name of the added tasks that were looked at and run
+	scheduled bool              // something waits there, or has when this call began
+	broken    bool              // a key of the schedule is of another type
+	carried   int               // bytes of the payloads that were given back
+	drift     int64             // tokens given for no task of the list, and tasks put back to its front
 	digests
 }
 
@@ -56,18 +59,20 @@ const (
 func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	q := &queue{
 		Store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], unique: keys[6], token: keys[7],
-		entries: keys[10], ledger: keys[11], paused: keys[12], gaps: keys[13], holders: keys[14], stopping: keys[15], process: args[0], working: args[1], cancel: args[2],
+		entries: keys[10], ledger: keys[11], paused: keys[12], gaps: keys[13], holders: keys[14], stopping: keys[15], ages: keys[16], added: keys[17], process: args[0], working: args[1], cancel: args[2],
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
 	}
-	if len(keys) > 16 { // of those that look at batches
-		q.batches = keys[16]
+	if len(keys) > 18 { // of those that look at batches
+		q.batches = keys[18]
 	}
 	if s.is(q.entries, "hash") {
 		q.keyed = s.fields(q.entries) > 0
 	}
+	q.running = map[string]string{}
+	q.adding = s.is(q.added, "stream") && s.entries(q.added) > 0
 	q.scheduled = s.is(q.schedule, "zset") && s.size(q.schedule) > 0
-	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.ledger, "hash")
+	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.added, "stream") || !s.is(q.ledger, "hash")
 	offset, _ := s.field(q.unique, "offset")
 	q.offset, q.locks = integer(offset)
 	q.broken = q.broken || q.locks && !s.is(q.gaps, "zset")
@@ -89,6 +94,17 @@ func (q *queue) isPaused() bool   { return q.exists(q.paused) }
 
 // due is how many entries may start.
 func (q *queue) due() int { return len(q.between(q.schedule, -inf, float64(q.now))) }
+
+// ready is how many tasks wait in the stream, and are due in the schedule.
+func (q *queue) ready() (n int) {
+	if q.adding {
+		n = q.Store.entries(q.added)
+	}
+	if q.scheduled {
+		n += q.due()
+	}
+	return n
+}
 
 // waits is how many tasks wait in the list, as far as it is one.
 func (q *queue) waits() int {
@@ -173,6 +189,7 @@ func (q *queue) logCancel(name string, last int64) (token, stopped, finished, gi
 	if q.exists(q.workers) { // who have seen what came before
 		given++
 		q.put(q.token, text(given))
+		q.drift++
 	}
 	token = max(given, 1)
 	holds := q.exists(q.holders)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -58,7 +57,7 @@ func TestRandom(t *testing.T) {
 }
 
 // registrations are no part of a queue: the tables play them.
-const registrations = "register enlist unlist delist"
+const registrations = "register agree enlist unlist delist"
 
 // TestVerbs holds the specification against the table of verbs.
 func TestVerbs(t *testing.T) {
@@ -155,13 +154,17 @@ func (b *bench) make(t *testing.T, r request) string {
 		}
 		name, args = "EVAL", append(all, r.args...)
 	}
-	var first, before string
+	var first string
+	var held *Store // by Redis
 	for i, c := range b.conns {
 		v, err := c.Do(name, args...)
-		reply := Show(Reply(v, err))
+		reply, holds := Show(Reply(v, err)), New()
+		if err := holds.Load(c, prefix); err != nil {
+			t.Fatal(err)
+		}
 		if i == 0 {
-			b.scene = scene{names: map[string][]string{}, until: map[string]string{}}
-			first, before, b.refused = reply, look(t, c, &b.scene), err != nil
+			b.scene = sceneOf(holds)
+			first, held, b.refused = reply, holds, err != nil
 			if told, ok := v.([]any); ok && name == "EVAL" && r.verb == "check" {
 				b.flaws += len(told)
 			}
@@ -170,8 +173,8 @@ func (b *bench) make(t *testing.T, r request) string {
 		if reply != first {
 			return fmt.Sprintf("Redis answers %s\n%s answers %s", first, b.names[i], reply)
 		}
-		if holds := look(t, c, nil); holds != before {
-			return fmt.Sprintf("Redis holds\n%s\n%s holds\n%s", before, b.names[i], holds)
+		if lines := held.Diff(holds); len(lines) > 0 {
+			return fmt.Sprintf("Redis holds, and not %s:\n%s", b.names[i], strings.Join(lines, "\n"))
 		}
 	}
 	return ""
@@ -192,49 +195,4 @@ func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, s
 		}
 	}
 	return made, wrong
-}
-
-// look renders a whole keyspace, and notes what is there.
-func look(t *testing.T, c redis.Conn, s *scene) string {
-	t.Helper()
-	do := func(name, key string, args ...any) []string {
-		return redistest.Sure(redis.Strings(c.Do(name, append([]any{key}, args...)...)))(t)
-	}
-	payloads := map[string]string{}
-	var out strings.Builder
-	for _, key := range redistest.Keys(t, c, prefix) {
-		kind := redistest.Sure(redis.String(c.Do("TYPE", key)))(t)
-		var all []string
-		var in []ranked
-		switch kind {
-		case "list":
-			all = do("LRANGE", key, 0, -1)
-			payloads[key] = all[len(all)-1]
-		case "hash":
-			for pair := range slices.Chunk(do("HGETALL", key), 2) {
-				all, in = append(all, pair[0]+"="+pair[1]), append(in, ranked{name: pair[0]})
-			}
-			slices.Sort(all)
-			slices.SortFunc(in, func(a, b ranked) int { return strings.Compare(a.name, b.name) })
-		case "zset":
-			for pair := range slices.Chunk(do("ZRANGE", key, 0, -1, "WITHSCORES"), 2) {
-				score, _ := strconv.ParseFloat(pair[1], 64)
-				all, in = append(all, fmt.Sprintf("%s=%d", pair[0], int64(score))), append(in, ranked{pair[0], score})
-			}
-		case "string":
-			held := redistest.Sure(redis.String(c.Do("GET", key)))(t)
-			all = []string{held}
-		}
-		ttl := redistest.Sure(redis.Int64(c.Do("PTTL", key)))(t)
-		fmt.Fprintf(&out, "  %s %s %v ends:%t\n", key, kind, all, ttl > 0)
-		if s != nil {
-			s.note(key, in)
-		}
-	}
-	if s != nil {
-		for i, p := range s.held {
-			s.held[i].payload = payloads[queue_.Process(p.id)]
-		}
-	}
-	return out.String()
 }

@@ -1,6 +1,10 @@
 package spec
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/worqr/worqr/internal/store"
+)
 
 // A fate is what became of a process, or of its payload.
 type fate int
@@ -16,6 +20,8 @@ type run struct {
 	entry       string
 	tried, died int64
 	sum         string // the digest of its payload, if it names one
+	card        string
+	value       string // what entries has of an added task
 }
 
 // runs tells what a process runs, unless that cannot be read.
@@ -27,6 +33,10 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 	entry, ok := q.field(q.entries, id)
 	if !ok {
 		return run{}, true
+	}
+	if name, of, card, ok := readAdded(entry); ok {
+		q.running[id] = name
+		return run{entry: of, sum: digest(of), card: card, value: entry}, true
 	}
 	key := q.entry + entry
 	if !q.is(key, "hash") {
@@ -43,7 +53,8 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 	if of != id {
 		sum = ""
 	}
-	return run{entry, number(tried), number(died), sum}, true
+	card, _ := q.field(key, "held")
+	return run{entry: entry, tried: number(tried), died: number(died), sum: sum, card: card}, true
 }
 
 // crashes is how many workers died holding what is not under a key.
@@ -191,29 +202,35 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 }
 
 // clear removes what is left of a process without its payload.
-func (q *queue) clear(working, id, payload, entry string) {
+func (q *queue) clear(working, id, payload, entry, outcome string) {
 	q.remove(working, id)
 	if q.has(LockEnds) {
 		q.moveLock(payload, "p:"+id, "")
 	}
 	if entry != "" {
-		q.ended(entry, id)
+		q.ended(entry, id, outcome)
 	}
 }
 
 // finish ends a process for good.
-func (q *queue) finish(working, id string, token int64, field string, keyed bool) (string, bool) {
+func (q *queue) finish(working, id string, token int64, field, result string, keyed bool) (string, bool) {
 	payload, r, f := q.takeOut(id, keyed)
 	if f == stuck {
 		return "", false
 	}
+	outcome := "lost"
 	if f == done {
+		outcome = map[string]string{"finished": "finished", "stopped": "canceled"}[field]
 		q.covered(payload, r.entry, id, token, field)
 		if !isKey(r.entry) {
 			q.forgetCrashes(payload)
 		}
 	}
-	q.clear(working, id, payload, r.entry)
+	q.clear(working, id, payload, r.entry, outcome)
+	if field != "finished" {
+		field = store.EndCanceled
+	}
+	q.keepResult(r.entry, r.card, field, "", result)
 	return payload, true
 }
 
@@ -233,7 +250,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	}
 	held := q.items(key)
 	if len(held) == 0 {
-		q.clear(working, id, "", r.entry)
+		q.clear(working, id, "", r.entry, "lost")
 		return gone
 	}
 	// Of a list of several, the library reads one end and moves the other.
@@ -242,7 +259,8 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
 		q.carried += len(payload)
 		q.del(key)
-		q.clear(working, id, payload, r.entry)
+		q.clear(working, id, payload, r.entry, "canceled")
+		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
 		return gone
 	}
 	if r.entry != "" {
@@ -253,7 +271,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		if isKey(r.entry) {
 			crashes += died
 		}
-		q.returned(r.entry, id, payload, min(token, q.now), r.tried, crashes)
+		q.returned(r.entry, id, payload, min(token, q.now), r.tried, crashes, r.card)
 	} else {
 		if !q.is(q.waiting, "list") {
 			return stuck
@@ -261,6 +279,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.remove(working, id)
 		payload, _ = q.popFront(key)
 		q.pushFront(q.waiting, payload)
+		q.drift++
 		if q.locks {
 			if place := "w:" + text(q.room()); q.has(LockFollows) {
 				q.moveLock(payload, "p:"+id, place)
@@ -277,25 +296,41 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	return done
 }
 
-// putOff has a process tried again later.
-func (q *queue) putOff(working, id string, token, delay int64, keyed bool) fate {
+// putOff has the task of a process started again later, with so many retries more. The failure is
+// the error of this attempt.
+func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
 	payload, r, f := q.takeOut(id, keyed)
 	if f == stuck {
 		return stuck
 	}
 	if f == gone || q.has(LogOnRetry) && q.covered(payload, r.entry, id, token, "stopped") {
-		q.clear(working, id, payload, r.entry)
+		q.clear(working, id, payload, r.entry, dropped(f))
+		if f != gone {
+			q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
+		}
 		return gone
 	}
 	q.remove(working, id)
-	if r.entry != "" {
-		q.moveLock(payload, "p:"+id, "e:"+r.entry)
-		q.returned(r.entry, id, payload, q.now+delay, r.tried+1, r.died)
-		return done
+	entry, counts := r.entry, true
+	if entry != "" {
+		q.moveLock(payload, "p:"+id, "e:"+entry)
+		counts = q.returned(entry, id, payload, q.now+delay, r.tried+failures, r.died, r.card)
+	} else {
+		entry = "r:" + id
+		q.moveLock(payload, "p:"+id, "e:"+entry)
+		q.await(&q.lane, entry, payload, q.now+delay, failures, 0, "")
+		q.plan(&q.lane, entry, q.now+delay)
 	}
-	entry := "r:" + id
-	q.moveLock(payload, "p:"+id, "e:"+entry)
-	q.await(&q.lane, entry, payload, q.now+delay, 1, 0)
-	q.plan(&q.lane, entry, q.now+delay)
+	if failure != "" && counts {
+		q.set(q.entry+entry, "error", failure)
+	}
 	return done
+}
+
+// dropped is the outcome of what ends since Redis has lost it, or since a cancel covers it.
+func dropped(f fate) string {
+	if f == gone {
+		return "lost"
+	}
+	return "canceled"
 }

@@ -3,21 +3,34 @@ package spec
 import (
 	"fmt"
 	"slices"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
+// A tale is what else there is to tell of a started task.
+type tale struct {
+	due           int64
+	card, failure string
+	value         string // what entries has of an added one
+}
+
 // tell tells of a started task.
-func (r *round) tell(payload string, token int64, entry string, retries, crashes int64) {
-	var more any = ""
+func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a tale) {
+	var more any = a.value
+	byKey := entry != "" && r.names[payload] == digest(entry)
 	size := 0
 	if r.brief && len(payload) > 256<<10 {
 		payload, size = "", len(payload)
 	}
-	if entry != "" || crashes > 0 || size > 0 {
+	if a.value != "" {
+		entry = a.value
+	}
+	if (entry != "" || crashes > 0) && a.value == "" || size > 0 {
 		var story any = ""
-		if entry != "" && r.failed == nil {
+		if entry != "" && r.failed == nil && a.value == "" {
 			story = append([]any{entry, payload}, r.story(r.entry+entry)...)
 		}
-		more = []any{entry, retries, crashes, story, size}
+		more = []any{entry, retries, crashes, story, size, a.due, a.card, a.failure, int64(bit(byKey))}
 	}
 	r.told = append(r.told, payload, token, more)
 }
@@ -56,15 +69,20 @@ func (r *round) risky(crashes int64, read int) bool {
 		r.solo = false
 		return false
 	}
-	r.skipped++
-	r.passing += costPassed + int64(2*read/bytesOfMicro)
-	r.spent += costPassed + int64(2*read/bytesOfMicro)
+	r.pass(costPassed + int64(2*read/bytesOfMicro))
 	return true
+}
+
+// pass passes over an entry.
+func (r *round) pass(cost int64) {
+	r.skipped++
+	r.passing += cost
+	r.spent += cost
 }
 
 // deadly buries a task that too many workers died holding, and reports whether it is
 // one.
-func (r *round) deadly(payload, entry string, retries, crashes int64) bool {
+func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
 	}
@@ -75,7 +93,8 @@ func (r *round) deadly(payload, entry string, retries, crashes int64) bool {
 	id := r.otherID()
 	if r.failed != nil {
 		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes})
+		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn})
+		r.keepResult(entry, card, store.EndFailed, reason, "")
 	} else {
 		r.putAside("r:"+id, payload, retries, crashes)
 	}
@@ -89,6 +108,7 @@ func (r *round) deadly(payload, entry string, retries, crashes int64) bool {
 const (
 	costPlain    = 5
 	costWatched  = 10
+	costAdded    = 10
 	costEntry    = 25
 	costPassed   = 4
 	costBuried   = 50
@@ -106,8 +126,10 @@ func (r *round) spend(cost int64, payload string) {
 func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget && r.space > 0 }
 
 // begin gives what was taken a token.
-func (r *round) begin(payload, entry string, retries, crashes int64) {
-	if entry != "" {
+func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
+	if a.value != "" {
+		r.spend(costAdded, payload)
+	} else if entry != "" {
 		r.spend(costEntry, payload)
 	} else {
 		r.spend(costWatched, payload)
@@ -118,7 +140,7 @@ func (r *round) begin(payload, entry string, retries, crashes int64) {
 	r.token++
 	r.add(r.working, r.ids[r.first], r.token)
 	r.first++
-	r.tell(payload, r.token, entry, retries, crashes)
+	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
 // passAtMost is how many entries a round passes over. Where that takes so many μs, the next
@@ -170,9 +192,9 @@ func (r *round) fromEntries(wanted int) {
 		if page[0].score > float64(r.now) {
 			break
 		}
-		entry := page[0].name
+		entry, score := page[0].name, page[0].score
 		page = page[1:]
-		if cleared += r.startEntry(entry); r.final < r.first {
+		if cleared += r.startEntry(entry, int64(score)); r.final < r.first {
 			break
 		}
 	}
@@ -185,16 +207,19 @@ func (r *round) fromEntries(wanted int) {
 
 // startEntry starts what waits in an entry, unless it is not to; it returns 1 if all it
 // did was to clear.
-func (r *round) startEntry(entry string) int {
+func (r *round) startEntry(entry string, due int64) int {
 	key := r.entry + entry
 	var payload string
 	var waits bool
 	var retries, crashes int64
+	var card, failed string
 	if r.is(key, "hash") {
 		payload, waits = r.field(key, "payload")
 		tried, _ := r.field(key, "retries")
 		died, _ := r.field(key, "crashes")
 		retries, crashes = number(tried), number(died)
+		card, _ = r.field(key, "card")
+		failed, _ = r.field(key, "error")
 	} else {
 		r.trouble = string(wrongType)
 	}
@@ -214,6 +239,15 @@ func (r *round) startEntry(entry string) int {
 		r.remove(r.schedule, entry) // Redis has lost it
 		r.spent += costPassed
 		return 1
+	case r.failed != nil && r.isOver(card):
+		if r.expire(payload, entry, retries, crashes, card) {
+			r.skip(entry, "expired", false)
+		} else {
+			r.pass(costPassed)
+		}
+	case r.stays(entry):
+		r.spent += costEntry
+		return 1
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
 		r.putAside(entry, payload, retries, crashes)
 		r.gaveUp = true
@@ -222,19 +256,31 @@ func (r *round) startEntry(entry string) int {
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // nor does it wait beside others
 	case r.risky(crashes, read):
-	case r.deadly(payload, entry, retries, crashes):
-		r.unwait(&r.lane, entry)
+	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry)):
+		r.skip(entry, "crashed", false)
 		if !isKey(entry) {
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "e:"+entry, "")
 		}
 	default:
-		id := r.ids[r.first]
-		r.started(entry, id, payload, r.worker, retries, crashes)
-		r.moveLock(payload, "e:"+entry, "p:"+id)
-		r.begin(payload, entry, retries, crashes)
+		r.beginEntry(payload, entry, retries, crashes, tale{due: due, card: card, failure: failed})
 	}
 	return 0
+}
+
+// beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.
+func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale) {
+	id, turn := r.ids[r.first], r.turn(entry)
+	r.started(entry, id, payload, r.worker, retries, crashes, a.card)
+	r.moveLock(payload, "e:"+entry, "p:"+id)
+	if turn != "" {
+		a.due = number(turn)
+	}
+	r.begin(payload, entry, retries, crashes, a)
+	if turn != "" {
+		r.queue.pass(entry, a.due)
+		r.follow(entry, true)
+	}
 }
 
 // fromList starts what is on the list.
@@ -252,6 +298,7 @@ func (r *round) fromList() {
 			return
 		}
 		r.push(r.process+id, payload)
+		r.drift--
 		if simple {
 			r.spend(costPlain, payload)
 			r.token++
@@ -267,22 +314,22 @@ func (r *round) fromList() {
 		}
 		switch {
 		case crashes == 0:
-			r.begin(payload, "", 0, 0)
+			r.begin(payload, "", 0, 0, tale{})
 		case r.risky(crashes, len(payload)):
 			entry := "r:" + r.otherID()
 			r.del(r.process + id)
 			r.moveLock(payload, "p:"+id, "e:"+entry)
-			r.await(&r.lane, entry, payload, r.now, 0, 0)
+			r.await(&r.lane, entry, payload, r.now, 0, 0, "")
 			r.set(r.lane.entry+entry, "digest", r.digest(payload))
 			r.plan(&r.lane, entry, r.now)
 			r.moved++
 			r.spent += costEntry
-		case r.deadly(payload, "", 0, crashes):
+		case r.deadly(payload, "", 0, crashes, "", ""):
 			r.del(r.process + id)
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "p:"+id, "")
 		default:
-			r.begin(payload, "", 0, crashes)
+			r.begin(payload, "", 0, crashes, tale{})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	"math"
 	"regexp"
+	"strings"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -38,6 +39,8 @@ type round struct {
 	passing                int64 // what those passed over took
 	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
 	empty                  bool
+	cutAdded               bool // more could be looked at in the stream
+	stuck                  int  // added tasks whose time is over, and which can't fail
 }
 
 const odd = "WRONGTYPE a key of the queue or of the process is of another type"
@@ -76,7 +79,7 @@ func step(q *queue, c store.Call) any {
 	overtaken := r.number < r.last
 	suspecting := r.renew(says.lease, overtaken)
 	settled := r.settleAll(&args, says.outcomes, says.entries)
-	strange := r.endAll(&args, says.ends)
+	strange := r.endAll(&args, says.ends, says.adds)
 	r.hear(&args, says.runs)
 	recorded := r.recorded(&args, says.heard)
 	r.ids = args
@@ -92,13 +95,15 @@ func step(q *queue, c store.Call) any {
 		q.put(q.token, text(r.token))
 	}
 	q.keepOffset()
+	q.drift += r.token - before
+	q.keepDrift()
 	dropped := r.drop()
 	r.hold(before)
 	q.trimLog()
 
 	more, behind := r.leaves(open)
 	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || behind || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
 	rank, due := -1, int64(-1)
 	if says.idle && len(r.told)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
@@ -107,7 +112,7 @@ func step(q *queue, c store.Call) any {
 	cancels, seen, unheard := r.news(says.seen, overtaken)
 	hungry := r.idlers
 	if more {
-		hungry = 0
+		hungry = -1
 	}
 	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
 }
@@ -117,7 +122,8 @@ type preface struct {
 	lease, seen       int64
 	idle              bool
 	outcomes, entries int // how many; and how many of them may be of the schedule
-	ends, runs, heard int
+	ends, adds        int // without a result; and how many of them are of added tasks
+	runs, heard       int
 	passed            int // entries that earlier rounds have passed over
 	passedLast        string
 	passedFirst       int64
@@ -134,7 +140,7 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 		r.failed = failedQueue(head, tail, bury)
 	}
 	r.doneTo = args.word()
-	says.outcomes, says.entries, says.ends = args.count(), args.count(), args.count()
+	says.outcomes, says.entries, says.ends, says.adds = args.count(), args.count(), args.count(), args.count()
 	says.runs, says.heard, r.ahead = args.count(), args.count(), args.count()
 	r.budget, r.space = bound(args.int()), bound(args.int())
 	r.brief = args.word() == "1"
@@ -172,10 +178,10 @@ func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 }
 
 // endAll finishes what has no result, and tells the place of each that it couldn't, and why.
-func (r *round) endAll(args *arguments, ends int) []any {
+func (r *round) endAll(args *arguments, ends, adds int) []any {
 	strange := []any{}
 	for i := range ends {
-		if what := r.settle(args.word(), args.int(), "finish", "", "", false); what != "ok" {
+		if what := r.settle(args.word(), args.int(), "finish", "", "", i < adds && r.keyed); what != "ok" {
 			strange = append(strange, i, what)
 		}
 	}
@@ -205,6 +211,7 @@ func (r *round) startAll(says preface, open bool, needed int) {
 	} else if open && wanted > 0 && !r.brief {
 		r.knows(says.passed, says.passedLast, says.passedFirst)
 		r.fromEntries(wanted)
+		r.fromAdded()
 		r.fromList()
 	}
 }
@@ -212,7 +219,8 @@ func (r *round) startAll(says preface, open bool, needed int) {
 // leaves reports whether something is left that others can start; or else whether the next
 // round is to look for it behind all that this one has passed over.
 func (r *round) leaves(open bool) (more, behind bool) {
-	if more = !r.empty && open && r.waits() > 0; more || !r.scheduled || !open {
+	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > r.stuck
+	if more || !r.scheduled || !open {
 		return more, false
 	}
 	more = r.due() > r.known+r.skipped
@@ -337,7 +345,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	switch verb {
 	case "finish", "drop":
 		field := map[string]string{"finish": "finished", "drop": "stopped"}[verb]
-		payload, ok := r.finish(r.working, id, started, field, keyed)
+		payload, ok := r.finish(r.working, id, started, field, word, keyed)
 		if !ok {
 			f = stuck
 			break
@@ -351,7 +359,10 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	case "stop":
 		f = r.giveBack(r.working, id, started, 0, keyed)
 	case "retry":
-		f = r.putOff(r.working, id, started, number(word), keyed)
+		delay, failure, _ := strings.Cut(word, ":")
+		f = r.putOff(r.working, id, started, number(delay), 1, failure, keyed)
+	case "snooze":
+		f = r.putOff(r.working, id, started, number(word), 0, "", keyed)
 	default:
 		m := reasoned.FindStringSubmatch(word)
 		f = r.giveUp(id, started, m[1], m[2], keyed)
@@ -376,7 +387,10 @@ func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool
 		return stuck
 	}
 	if f == gone || r.covered(payload, run.entry, id, started, "stopped") {
-		r.clear(r.working, id, payload, run.entry)
+		r.clear(r.working, id, payload, run.entry, dropped(f))
+		if f != gone {
+			r.keepResult(run.entry, run.card, store.EndCanceled, "", "")
+		}
 		return gone
 	}
 	r.gaveUp = true
@@ -386,13 +400,14 @@ func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool
 	}
 	switch {
 	case r.failed != nil:
-		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died})
-		r.clear(r.working, id, payload, run.entry)
+		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry)})
+		r.clear(r.working, id, payload, run.entry, "failed")
+		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
 	case run.entry != "":
 		r.remove(r.working, id)
-		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died)
+		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died, run.card)
 	default:
-		r.clear(r.working, id, payload, "")
+		r.clear(r.working, id, payload, "", "")
 		r.putAside("r:"+id, payload, run.tried, run.died)
 	}
 	return done
@@ -416,7 +431,12 @@ func (r *round) repeat() {
 		if !isKey(run.entry) {
 			run.died = r.crashes(payload)
 		}
-		r.tell(payload, int64(token), run.entry, run.tried, run.died)
+		failed, took := "", ""
+		if run.entry != "" && run.value == "" {
+			failed, _ = r.field(r.entry+run.entry, "error")
+			took, _ = r.field(r.entry+run.entry, "took")
+		}
+		r.tell(payload, int64(token), run.entry, run.tried, run.died, tale{due: number(took), card: run.card, failure: failed, value: run.value})
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -23,6 +21,7 @@ type value struct {
 	hash    map[string]string
 	zset    map[string]float64
 	set     map[string]bool
+	stream  stream
 	text    string
 	expires time.Time // zero: never
 }
@@ -86,8 +85,8 @@ func (s *Store) Keys() []string {
 }
 
 // Get is what a key holds: nil, a string, a []string whose last is in front of the queue,
-// a map[string]string, a map[string]float64 of scores, or a map[string]bool of members.
-// It is not to be changed.
+// a map[string]string, a map[string]float64 of scores, a map[string]bool of members, or a
+// [][]string of the items of a stream: id, name, value and so on. It is not to be changed.
 func (s *Store) Get(key string) any {
 	v := s.at(key, "")
 	switch {
@@ -103,6 +102,8 @@ func (s *Store) Get(key string) any {
 		return v.hash
 	case v.kind == "zset":
 		return v.zset
+	case v.kind == "stream":
+		return v.stream.rows()
 	}
 	return v.set
 }
@@ -123,6 +124,8 @@ func (s *Store) Set(key string, v any) {
 		s.make(key, "zset").zset = v
 	case map[string]bool:
 		s.make(key, "set").set = v
+	case [][]string:
+		s.make(key, "stream").stream = streamOf(v)
 	}
 }
 
@@ -133,6 +136,7 @@ func (s *Store) Clone() *Store {
 	for key, v := range s.keys {
 		w := *v
 		w.list, w.hash, w.zset, w.set = slices.Clone(v.list), maps.Clone(v.hash), maps.Clone(v.zset), maps.Clone(v.set)
+		w.stream.items = slices.Clone(v.stream.items)
 		c.keys[key] = &w
 	}
 	return &c
@@ -158,117 +162,6 @@ func (s *Store) shown(key string) string {
 	return fmt.Sprintf("%v expires:%t", s.Get(key), !v.expires.IsZero())
 }
 
-// Load takes in what a Redis, or something like it, holds under a prefix.
-func (s *Store) Load(c redis.Conn, prefix string) error {
-	names, err := scan(c, prefix)
-	if err != nil {
-		return err
-	}
-	commands := make([][]any, 0, 2*len(names))
-	for _, key := range names {
-		commands = append(commands, []any{"TYPE", key}, []any{"PTTL", key})
-	}
-	about, err := ask(c, commands)
-	if err != nil {
-		return err
-	}
-	commands = commands[:0]
-	for i, key := range names {
-		kind, _ := redis.String(about[2*i], nil)
-		read, there := reads[kind]
-		if !there {
-			return fmt.Errorf("%s is a %s", key, kind)
-		}
-		commands = append(commands, append([]any{read[0], key}, read[1:]...))
-	}
-	held, err := ask(c, commands)
-	if err != nil {
-		return err
-	}
-	s.keys = map[string]*value{}
-	for i, key := range names {
-		kind, _ := redis.String(about[2*i], nil)
-		words, err := redis.Strings(held[i], nil)
-		if text, isText := held[i].([]byte); isText {
-			words, err = []string{string(text)}, nil
-		}
-		if err != nil || kind == "none" {
-			continue // it has just expired
-		}
-		s.fill(key, kind, words)
-		if ttl, _ := redis.Int64(about[2*i+1], nil); ttl >= 0 {
-			s.expire(key, ttl)
-		}
-	}
-	return nil
-}
-
-// reads is how each kind of value is read.
-var reads = map[string][]any{
-	"none": {"EXISTS"}, "string": {"GET"}, "list": {"LRANGE", 0, -1}, "hash": {"HGETALL"}, "zset": {"ZRANGE", 0, -1, "WITHSCORES"}, "set": {"SMEMBERS"},
-}
-
-func (s *Store) fill(key, kind string, words []string) {
-	v := s.make(key, kind)
-	switch kind {
-	case "string":
-		v.text = words[0]
-	case "list":
-		slices.Reverse(words)
-		v.list = words
-	case "hash":
-		for pair := range slices.Chunk(words, 2) {
-			v.hash[pair[0]] = pair[1]
-		}
-	case "zset":
-		for pair := range slices.Chunk(words, 2) {
-			v.zset[pair[0]], _ = strconv.ParseFloat(pair[1], 64)
-		}
-	case "set":
-		for _, w := range words {
-			v.set[w] = true
-		}
-	}
-}
-
-func scan(c redis.Conn, prefix string) (all []string, err error) {
-	for cursor := "0"; ; {
-		var page []string
-		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", prefix+":*", "COUNT", 10_000))
-		if err == nil {
-			_, err = redis.Scan(reply, &cursor, &page)
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page...)
-		if cursor == "0" {
-			slices.Sort(all)
-			return slices.Compact(all), nil
-		}
-	}
-}
-
-// ask sends commands in one exchange.
-func ask(c redis.Conn, commands [][]any) (replies []any, err error) {
-	for _, command := range commands {
-		if err := c.Send(command[0].(string), command[1:]...); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return nil, err
-	}
-	for range commands {
-		reply, err := c.Receive()
-		if err != nil {
-			return nil, err
-		}
-		replies = append(replies, reply)
-	}
-	return replies, nil
-}
-
 // at returns what a key holds, or nil; it refuses what is of another kind.
 func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
@@ -292,14 +185,15 @@ func (s *Store) make(key, kind string) *value {
 	return v
 }
 
-// change has f change what a key holds, if anything; what is empty then goes.
+// change has f change what a key holds, if anything; what is empty then goes, but for a
+// stream.
 func (s *Store) change(key, kind string, f func(*value)) {
 	v := s.at(key, kind)
 	if v == nil {
 		return
 	}
 	f(v)
-	if len(v.list)+len(v.hash)+len(v.zset)+len(v.set) == 0 && kind != "string" {
+	if len(v.list)+len(v.hash)+len(v.zset)+len(v.set) == 0 && kind != "string" && kind != "stream" {
 		delete(s.keys, key)
 	}
 }

@@ -1,32 +1,29 @@
-// Package capacity decides which queue of a peer may start how many tasks when
-// all of them together may occupy only so much.
+// Package capacity shares a peer's capacity among its queues: it decides which queue may start how
+// many tasks.
 //
-// Every queue has a Share. It takes units before it starts tasks and gives them
-// back as the tasks end. A share that got less than it asked for waits, and so
-// does one that gives something back while its queue may have more tasks: a queue
-// competes for the unit that it frees. While others wait a share gets only what is
-// its turn:
+// Every queue has a Share. It takes units before it starts tasks, and gives them back as the tasks
+// end. A share that got less than it asked for waits, and so does one that gives something back
+// while its queue may have more tasks: a queue competes for the unit that it frees. While others
+// wait, a share gets something only when it's its turn:
 //
-//   - The turn is that of the highest priority, and among equals that of the
-//     share that got nothing for the longest time: task by task in turn.
-//   - Every eighth task is for the share that got nothing for the longest time,
-//     whatever its priority. So each of n shares gets at least one of 8n tasks
-//     that are given while it waits.
-//   - What is free but too little for the share whose turn it is, is held back
-//     for it, also from higher priorities: light tasks do not starve a heavy
-//     one. While nothing is free, nothing is held back, and a higher priority
-//     that comes meanwhile is served first.
+//   - The turn goes to the highest priority, and among equals to the share that got nothing for the
+//     longest time: task by task in turn.
+//   - Every eighth task goes to the share that got nothing for the longest time, whatever its
+//     priority. So each of n shares gets at least one of 8n tasks that are given while it waits.
+//   - If some units are free, but too few for the share whose turn it is, they are held back for it,
+//     even from higher priorities, so light tasks don't starve a heavy one. While nothing is free,
+//     nothing is held back, and a higher priority that arrives in the meantime goes first.
+//   - Units are held back only for a share that needs them: one whose queue is known to have a task
+//     that could start. A share also waits while that isn't known; then it has no turn until its
+//     task would fit, and others go ahead.
 //
-// A task heavier than the total counts as the total: it runs alone, rather
-// than never.
+// A task heavier than the total counts as the total: it runs alone, rather than never.
 //
-// The package does no I/O and starts no goroutine. A share learns of its turn
-// by its poke, and pokes are sent by Pass only, which therefore must follow
-// every other call, once the caller's locks are released.
+// The package does no I/O and starts no goroutine. A share learns of its turn by its poke. Only Pass
+// sends pokes, so it must follow every other call, once the caller's locks are released.
 package capacity
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 )
@@ -72,6 +69,7 @@ type Share struct {
 	priority int
 	since    uint64 // when it last got something
 	hungry   bool   // its queue may have more tasks than it has slots for
+	needs    bool   // and it is known to have one that could start
 }
 
 // Share adds a queue whose tasks occupy weight units each. One that was sated
@@ -140,12 +138,23 @@ func (c *Capacity) grant(s *Share, n int) int {
 	return n
 }
 
+// Needs says whether the queue is known to have a task that could start, as far as was
+// heard last. Until it says so, and once it says no or is sated, nothing is held back for it.
+func (s *Share) Needs(needs bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.needs = needs
+	if !needs && s.c.heir == s {
+		s.c.heir = nil
+	}
+}
+
 // Sated says that the queue wants nothing until its next Take: it is empty, or it is
 // not served now. If it was its turn, it no longer is.
 func (s *Share) Sated() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	s.hungry = false
+	s.hungry, s.needs = false, false
 	s.c.leave(s)
 }
 
@@ -167,7 +176,7 @@ func (s *Share) Give(k, units int) {
 
 // Pass pokes the share whose turn it is, if it waits for nothing else, and goes
 // on with the next as long as the poked ones take at once. It must be called
-// with no lock held that a poke needs, after every call of Take, Give, Sated,
+// with no lock held that a poke needs, after every call of Take, Give, Needs, Sated,
 // Set or SetTotal, or after several.
 func (c *Capacity) Pass() {
 	var poked *Share
@@ -187,22 +196,31 @@ func (c *Capacity) Pass() {
 	}
 }
 
-// next is the share whose turn it is; nil if none waits. c.mu is held.
+// next is the share whose turn it is; nil if none waits, or none of them needs what it waits
+// for. c.mu is held.
 func (c *Capacity) next() *Share {
-	if c.heir != nil || len(c.waiting) == 0 {
+	if c.heir != nil {
 		return c.heir
 	}
 	heed := c.given%fair != fair-1
-	s := slices.MinFunc(c.waiting, func(a, b *Share) int {
-		if heed && a.priority != b.priority {
-			return cmp.Compare(b.priority, a.priority)
+	var first *Share
+	for _, s := range c.waiting {
+		if (s.needs || c.fits(s)) && (first == nil || before(s, first, heed)) {
+			first = s
 		}
-		return cmp.Compare(a.since, b.since)
-	})
-	if !c.fits(s) && c.used < c.total {
-		c.heir = s
 	}
-	return s
+	if first != nil && !c.fits(first) && c.used < c.total {
+		c.heir = first
+	}
+	return first
+}
+
+// before reports whether it is the turn of a rather than of b.
+func before(a, b *Share, heed bool) bool {
+	if heed && a.priority != b.priority {
+		return a.priority > b.priority
+	}
+	return a.since < b.since
 }
 
 // wait has s wait, if it does not yet. c.mu is held.

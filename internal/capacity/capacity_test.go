@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -24,6 +21,12 @@ func add(c *capacity.Capacity, weight, priority int) *share {
 	s := &share{}
 	s.Share = c.Share(weight, priority, func() { s.pokes++ })
 	return s
+}
+
+// Take asks for a queue that has tasks.
+func (s *share) Take(n int) (got, units int) {
+	s.Needs(true)
+	return s.Share.Take(n)
 }
 
 // take leaves the units out.
@@ -202,21 +205,6 @@ func TestCompetesForItsOwn(t *testing.T) {
 	}
 }
 
-// While nothing is free, a higher priority may come first.
-func TestPriorityComesLater(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(2)
-	a, b := add(c, 1, 0), add(c, 1, 1)
-	is.Equal(a.take(3), 2)
-	is.Equal(b.take(1), 0)
-	a.Give(1, 1)
-	is.Equal(poked(c, a, b), []int{1})
-	is.Equal(a.take(1), 0)
-	is.Equal(b.take(1), 1)
-	a.Give(1, 1)
-	is.Equal(poked(c, a, b), []int{0})
-}
-
 func TestHeavyIsNotOvertaken(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(4)
@@ -252,6 +240,65 @@ func TestHeavyIsNotOvertaken(t *testing.T) {
 	light.Sated()
 	light.Give(1, 1)
 	is.Equal(free(c), 4)
+}
+
+// Nothing is held back for a share that may wait for nothing, whatever its priority. It is
+// poked once its task would fit, since nobody knows.
+func TestHoldsBackForNeedsOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		do     func(heavy *share)
+		pokes  []int // once something has come back
+		beside int   // light tasks that start beside
+	}{
+		"it needs it":          {func(s *share) { s.Needs(true) }, nil, 0},
+		"nobody knows":         {func(s *share) {}, []int{0}, 4},
+		"it has said no":       {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
+		"it has said yes last": {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
+		"it is sated":          {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
+		"it was sated before":  {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			c := capacity.New(5)
+			light, heavy := add(c, 1, 0), add(c, 5, 9)
+			is.Equal(light.take(9), 5)
+			got, _ := heavy.Share.Take(1)
+			is.Equal(got, 0)
+			test.do(heavy)
+			light.Give(4, 1)
+			is.Equal(poked(c, light, heavy), test.pokes)
+			is.Equal(light.take(4), test.beside)
+			light.Give(1+test.beside, 1)
+			heavy.Needs(false)
+			light.Sated()
+			if name == "it is sated" {
+				is.Equal(poked(c, light, heavy), nil)
+			} else {
+				is.Equal(poked(c, light, heavy), []int{1}) // now it fits
+			}
+		})
+	}
+}
+
+// A light share whose turn comes while a heavy one that nobody knows to need anything waits
+// longest gets all: no turn is lost on that.
+func TestUnknownLosesNoTurns(t *testing.T) {
+	is := is.New(t)
+	c := capacity.New(2)
+	light, heavy := add(c, 1, 0), add(c, 2, 0)
+	is.Equal(light.take(3), 2)
+	heavy.Share.Take(1)
+	for range 20 {
+		light.Give(1, 1)
+		is.Equal(poked(c, light, heavy), []int{0})
+		is.Equal(light.take(3), 1)
+	}
+	heavy.Needs(true)
+	light.Give(1, 1)
+	is.Equal(light.take(3), 0)
+	light.Give(1, 1)
+	is.Equal(poked(c, light, heavy), []int{1})
+	is.Equal(heavy.take(1), 1)
 }
 
 // What the first Take leaves is held back for the next task of the same share.
@@ -317,21 +364,6 @@ func TestHeavierThanTotal(t *testing.T) {
 	got, units = a.Take(1)
 	is.Equal(got, 1)
 	is.Equal(units, 6)
-}
-
-func TestWeightChanges(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(10)
-	s := add(c, 4, 0)
-	got, units := s.Take(3)
-	is.Equal(got, 2)
-	s.Set(1, 0)
-	is.Equal(poked(c, s), []int{0})
-	is.Equal(s.take(2), 2)
-	s.Sated()
-	s.Give(got, units)
-	s.Give(2, 1)
-	is.Equal(free(c), 10)
 }
 
 func TestTooMuchBack(t *testing.T) {
@@ -448,6 +480,8 @@ func TestRandom(t *testing.T) {
 				case 9:
 					total = max(rnd.IntN(22)-1, 0)
 					c.SetTotal(total)
+				case 10:
+					q.Needs(false)
 				}
 				if rnd.IntN(3) > 0 {
 					settle()
@@ -548,89 +582,6 @@ func TestFickle(t *testing.T) {
 		fickle.Sated()
 	}
 	is.True(n >= 100)
-}
-
-func TestConcurrent(t *testing.T) {
-	const (
-		total = 7
-		tasks = 2000
-		slots = 5
-	)
-	for _, inside := range []bool{false, true} { // take inside poke
-		t.Run(fmt.Sprint(inside), func(t *testing.T) {
-			is := is.New(t)
-			c := capacity.New(total)
-			var used, most atomic.Int64
-			var all sync.WaitGroup
-			for i := range 6 {
-				var mu sync.Mutex
-				var s *capacity.Share
-				left, running := tasks, 0
-				kick := make(chan struct{}, 1)
-				end := make(chan struct{})
-				all.Add(tasks)
-				var take func()
-				take = func() {
-					mu.Lock()
-					defer mu.Unlock()
-					n := min(left, slots-running)
-					got, units := s.Take(n)
-					left -= got
-					running += got
-					for u := used.Add(int64(got * units)); ; {
-						if m := most.Load(); u <= m || most.CompareAndSwap(m, u) {
-							break
-						}
-					}
-					for range got {
-						go func() {
-							mu.Lock()
-							running--
-							mu.Unlock()
-							used.Add(-int64(units))
-							s.Give(1, units)
-							take()
-							c.Pass()
-							all.Done()
-						}()
-					}
-				}
-				poke := func() {
-					select {
-					case kick <- struct{}{}:
-					default:
-					}
-				}
-				if inside {
-					poke = take
-				}
-				s = c.Share(1+i%3, i%2, poke)
-				go func() {
-					for {
-						select {
-						case <-kick:
-							take()
-							c.Pass()
-						case <-end:
-							return
-						}
-					}
-				}()
-				defer close(end)
-				take()
-				c.Pass()
-			}
-			done := make(chan struct{})
-			go func() { all.Wait(); close(done) }()
-			select {
-			case <-done:
-			case <-time.After(time.Minute):
-				t.Fatal("stuck")
-			}
-			is.True(most.Load() <= total)
-			is.Equal(free(c), total)
-		})
-	}
 }
 
 func TestAllocs(t *testing.T) {

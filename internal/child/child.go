@@ -1,6 +1,6 @@
-// Package child starts this program once more, in a process that tests, campaigns and
-// measurements can kill. What it is to do stands in its environment. It reports in JSON on
-// its output, and is told lines on its input.
+// Package child starts this program again, in a process that tests, campaigns and measurements can
+// kill. The process finds its task in its environment, reports in JSON on standard output, and
+// reads lines from standard input.
 package child
 
 import (
@@ -31,11 +31,12 @@ type Process[R any] struct {
 
 // Options are how a process starts.
 type Options struct {
-	Config any       // what it is to do: Given returns it there
-	Env    []string  // more of its environment
-	Before []string  // a command that starts it, such as one that changes the namespace
-	Errors io.Writer // where its error output goes; nil: Said has it
-	Begun  func()    // is called when it has reported something, or has ended; may be nil
+	Program string    // "" is this one
+	Config  any       // what it is to do: Given returns it there
+	Env     []string  // more of its environment
+	Before  []string  // a command that starts it, such as one that changes the namespace
+	Errors  io.Writer // where its error output goes; nil: Said has it
+	Begun   func()    // is called when it has reported something, or has ended; may be nil
 }
 
 // variable is that of the environment which has the Config.
@@ -43,9 +44,12 @@ const variable = "WORQR_CHILD"
 
 // Start starts a process, which ends with ctx and with this process at the latest.
 func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("start a process: %w", err)
+	self := o.Program
+	if self == "" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("start a process: %w", err)
+		}
 	}
 	config, err := json.Marshal(o.Config)
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	noTTL      Kind = "ttl"               // a key without the TTL that belongs there
 	foreign    Kind = "wrong-type"        // a key that holds something else
 	batch      Kind = "batch"             // an accepted batch whose tasks are gone
-	stale      Kind = "stale-lock"        // a unique lock that counts as none
+	added      Kind = "added"             // an added task that is not as it should be
+	stale      Kind = "stale"             // what belongs to a list that is empty
 	ledger     Kind = "crash-counts"      // crash counts of tasks that are not there any more
 	unknown    Kind = "unknown-key"       // a key of the prefix that is none of ours
 	roster     Kind = "worker-list"       // a list of peers that is not right
@@ -58,16 +59,19 @@ const (
 	vulnerable  Kind = "vulnerable"      // Redis has a hole in its scripting that is known
 	leases      Kind = "leases"          // peers of one queue have different leases
 	unreadable  Kind = "not-permitted"   // Redis may not be asked
+	cluster     Kind = "cluster"         // a part of the cluster can't be used
+	openSlot    Kind = "open-slot"       // a slot has been moving for long
+	coverage    Kind = "full-coverage"   // one node that is down stops all others
 )
 
 // Kinds are all kinds.
 var Kinds = []Kind{
 	orphan, twice, lost, stray, entry, lock, cancel,
-	token, leftover, noTTL, foreign, batch, stale, ledger, unknown,
+	token, leftover, noTTL, foreign, batch, added, stale, ledger, unknown,
 	roster, registry, dead, unfinished, unserved, paused, ahead,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
 	persistence, replication, version, clock, memory, vulnerable,
-	leases, unreadable,
+	leases, unreadable, cluster, openSlot, coverage,
 }
 
 // A Severity says how bad a finding is.
@@ -146,7 +150,9 @@ var diagnoses = map[Kind]diagnosis{
 		cure: "Repair corrects it.", cured: "It was corrected."},
 	batch: {severity: Error, says: "The tasks of an accepted batch are gone, or something else is in their place.",
 		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
-	stale: {severity: Notice, patience: true, says: "A unique lock is left over from a list that is now empty. It has no effect.",
+	added: {severity: Error, says: "The payload of an added task is gone, or an item of the stream is no added task.",
+		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
+	stale: {severity: Notice, patience: true, says: "A unique lock or a note of ages is left over from a list that is now empty. It has no effect.",
 		cure: "Repair removes it.", cured: "It was removed."},
 	ledger: {severity: Notice, says: "Crashes are counted for tasks that are gone.",
 		cure: "Repair removes the counts.", cured: "The counts were removed."},

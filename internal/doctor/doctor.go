@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -18,15 +19,17 @@ import (
 type Config struct {
 	Runner store.Runner
 	Space  store.Space
-	Lease  time.Duration // after which what looks odd is looked at again
-	Nonces time.Duration // how long marks of nonces stay
+	Nodes  func(ctx context.Context) ([]store.Node, error) // of a cluster; nil if there is one server
+	Lease  time.Duration                                   // after which what looks odd is looked at again
+	Beat   time.Duration                                   // between two of a peer
+	Nonces time.Duration                                   // how long marks of nonces stay
 	Repair bool
 	Limits Limits
 	Ignore map[Kind]bool // findings that are not reported; they are repaired
 }
 
-// Limits say what is too much. What exceeds one that is set is a warning, and what
-// exceeds a default is a notice.
+// Limits say how much is too much. Exceeding a limit that is set is a warning; exceeding a default
+// is a notice.
 type Limits struct {
 	Run      time.Duration // 0 is an hour
 	Wait     time.Duration // 0 is ten minutes
@@ -35,8 +38,8 @@ type Limits struct {
 	Failed   int
 }
 
-// A Report is what an examination has found. Where that fails, it says what was done
-// until then.
+// A Report is the result of an examination. If the examination fails, it covers what was done until
+// then.
 type Report struct {
 	Queues   int
 	Keys     int
@@ -46,15 +49,22 @@ type Report struct {
 	Returned int       // tasks that went back to the front
 }
 
-// A checkup is one walk through the keyspace. What is there is found by pages;
-// whether it is as it should be is asked of Redis, thing by thing.
+// A checkup is one walk through the keyspace. It finds keys page by page, and then has Redis judge
+// them one by one.
 type checkup struct {
 	Config
 	ctx    context.Context
 	report Report
-	now    int64 // ms, by the clock of Redis, when it began
+	now    int64 // ms, by the clock of the only Redis, when it began
+
+	nodes []store.Node
+	lost  map[string]bool // nodes that don't answer
+	seed  maphash.Seed
+	seen  map[uint64]bool // sums of the names of keys, in a cluster
+	last  []doubt         // that need no lease of their own
 
 	exams   map[store.Keys]*exam
+	totals  map[string]*total        // by the id of the queue
 	present map[string]bool          // workers that are registered
 	members map[string]bool          // of any queue
 	known   map[string]time.Duration // leases of workers
@@ -68,6 +78,9 @@ type exam struct {
 	name      string
 	id        string // the name, or what tells its failed queue from it
 	keys      store.Keys
+	node      string          // where it was found
+	lost      bool            // it can't be examined
+	now       int64           // ms, by the clock of Redis there, when its examination began
 	used      bool            // something waits or runs, or somebody serves it
 	processes map[string]bool // that have a list, and whose holder was not seen yet
 	holders   map[string]bool // workers that may hold something
@@ -79,31 +92,55 @@ type exam struct {
 // A doubt is looked at again a lease later. It tells whether that was in vain.
 type doubt func() error
 
-// Examine walks through the keyspace and reports what is wrong. With Repair it puts right
-// what it can without losing a task.
+// Examine walks through the keyspace and reports what is wrong. With Repair it also repairs what it
+// can without losing a task.
 func Examine(ctx context.Context, config Config) (Report, error) {
 	c := &checkup{
 		Config: config, ctx: ctx,
-		exams: map[store.Keys]*exam{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
-		known: map[string]time.Duration{},
+		exams: map[store.Keys]*exam{}, totals: map[string]*total{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+		known: map[string]time.Duration{}, lost: map[string]bool{}, seed: maphash.MakeSeed(), seen: map[uint64]bool{},
 	}
-	for _, part := range []func() error{c.server, c.walk, c.queues, c.lists, c.again} {
+	for _, part := range []func() error{c.servers, c.walk, c.queues, c.counts, c.lists, c.again} {
 		if err := part(); err != nil {
 			return c.report, err
 		}
 	}
 	names := map[string]bool{}
 	for _, e := range c.exams {
-		names[e.name] = true
+		names[store.Whole(e.name)] = true
 	}
 	c.report.Queues = len(names)
 	c.report.sort()
 	return c.report, nil
 }
 
-// walk reads the names of all keys.
+// walk reads the names of all keys, on each node that has some. In a cluster it does so twice:
+// a slot may have moved from a node that was still to be read to one that had been. Who owns what doesn't
+// tell whether that is needed: keys move before their slot does, and nodes learn of it later.
 func (c *checkup) walk() error {
-	for page, err := range store.Keyspace(c.ctx, c.Runner, c.Space) {
+	nodes := c.nodes
+	if c.inCluster() {
+		nodes = slices.Concat(nodes, nodes)
+	}
+	for _, n := range nodes {
+		if n.Replica || c.lost[n.Name] {
+			continue
+		}
+		err := c.through(n)
+		if c.inCluster() && c.ctx.Err() == nil && store.IsAway(err) {
+			c.gone(n, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// through reads those of one.
+func (c *checkup) through(n store.Node) error {
+	for page, err := range store.Keyspace(c.ctx, n, c.Runner, c.Space) {
 		if err != nil {
 			return err
 		}
@@ -111,6 +148,8 @@ func (c *checkup) walk() error {
 		var marks []store.Key
 		for _, f := range page {
 			switch {
+			case !c.isNew(f.Name):
+				continue
 			case !f.Ours:
 				c.found(Finding{Kind: unknown, Severity: Notice, Key: Clip(f.Name),
 					Text: "worqr has no key with this name. Find out what wrote it, and give that another prefix."})
@@ -121,13 +160,20 @@ func (c *checkup) walk() error {
 				c.foreign(f.Key, f.Is)
 			}
 			c.report.Keys++
+			if f.Key.Queue != nil {
+				c.exam(f.Key).node = n.Name
+			}
 			if f.Key.Kind == "once" {
 				marks = append(marks, f.Key)
 			}
 		}
 		for q, of := range some {
+			e := c.exams[q]
 			for what, names := range of {
-				if err := c.judge(c.exams[q], what, "", names); err != nil {
+				if e.lost {
+					continue
+				}
+				if err := c.passOver(e, c.judge(e, what, "", names)); err != nil {
 					return err
 				}
 			}
@@ -170,7 +216,7 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 func (c *checkup) exam(k store.Key) *exam {
 	e := c.exams[*k.Queue]
 	if e == nil {
-		e = &exam{name: k.Name, id: k.Name, keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
+		e = &exam{name: k.Name, id: store.Whole(k.Name), keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
 		if k.Queue.IsFailed() {
 			e.id += " (failed)"
 		}
@@ -179,7 +225,7 @@ func (c *checkup) exam(k store.Key) *exam {
 	return e
 }
 
-// foreign reports a key that holds something else.
+// foreign reports a key of the wrong type.
 func (c *checkup) foreign(k store.Key, is string) {
 	f := Finding{Kind: foreign, Severity: Error,
 		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", Shown(is), k.Type)}
@@ -194,6 +240,8 @@ func (c *checkup) foreign(k store.Key, is string) {
 		f.Key = Clip(c.Space.Worker(k.Part))
 	case k.Kind == "registry":
 		f.Key = c.Space.Registry()
+	case k.Kind == "protocol":
+		f.Key = c.Space.Protocol()
 	default:
 		f.Key = c.Space.Workers()
 	}
@@ -212,7 +260,10 @@ func (c *checkup) nonces(marks []store.Key) error {
 // queues examines each queue.
 func (c *checkup) queues() error {
 	for _, e := range slices.SortedFunc(maps.Values(c.exams), func(a, b *exam) int { return strings.Compare(a.id, b.id) }) {
-		if err := c.queue(e); err != nil {
+		if e.lost || c.lost[e.node] {
+			continue // that was said
+		}
+		if err := c.passOver(e, c.queue(e)); err != nil {
 			return fmt.Errorf("examine on %q: %w", e.name, err)
 		}
 	}
@@ -223,7 +274,7 @@ func (c *checkup) queues() error {
 // written more names than a fleet has.
 const maxDoubts = 10_000
 
-// doubt has something be looked at again, a lease later.
+// doubt schedules a second look, a lease later.
 func (c *checkup) doubt(again doubt) {
 	if len(c.doubts) == maxDoubts {
 		c.skipped++
@@ -232,9 +283,9 @@ func (c *checkup) doubt(again doubt) {
 	c.doubts = append(c.doubts, again)
 }
 
-// again looks again at what was doubtful, a lease later.
+// again takes the second looks, a lease later.
 func (c *checkup) again() error {
-	if len(c.doubts) == 0 {
+	if len(c.doubts) == 0 && len(c.last) == 0 {
 		return nil
 	}
 	if c.skipped > 0 {
@@ -245,9 +296,9 @@ func (c *checkup) again() error {
 		return context.Cause(c.ctx)
 	case <-time.After(c.Lease):
 	}
-	for _, look := range c.doubts {
+	for _, look := range append(c.doubts, c.last...) {
 		if err := look(); err != nil {
-			return err
+			return c.passOver(nil, err) // what is left would have to wait as long for the node
 		}
 	}
 	return nil

@@ -40,6 +40,8 @@ const (
 // A Copy is one place where a task is.
 type Copy struct {
 	State   State
+	Key     string // "" if it has none, or that isn't known
+	Since   int64  // ms of Redis time when it was enqueued; 0 if that isn't known
 	Reasons []Reason
 	Before  int
 	DueAt   time.Time
@@ -127,6 +129,9 @@ func (q Question) once(ctx context.Context) (*Explanation, error) {
 		}
 	}
 	for i := range e.Copies {
+		if c := &e.Copies[i]; q.Entry != "" {
+			c.Key = store.KeyOf(q.Entry)
+		}
 		if c := &e.Copies[i]; c.State == Running {
 			h, err := store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.Worker)
 			if err != nil {
@@ -144,22 +149,29 @@ func explained(p *store.Place, byKey bool) *Explanation {
 	if !byKey {
 		e.NotSearched = max(p.Length-listDepth, 0)
 	}
-	for _, before := range p.Before {
-		e.Copies = append(e.Copies, e.waits(Copy{State: Waiting, Before: p.Ready + before}))
+	for _, before := range p.Before { // added tasks take turns with the list
+		e.Copies = append(e.Copies, e.waits(Copy{State: Waiting, Before: p.Ready + before + min(before, p.Added)}))
+	}
+	if l := p.Line; l != nil {
+		before := l.Before
+		if before < 0 {
+			before = p.Added - 1 // at most
+		}
+		e.Copies = append(e.Copies, e.waits(Copy{State: Waiting, Since: l.Since, Before: p.Ready + before + min(before, p.Length)}))
 	}
 	for _, x := range p.Entries {
 		if x.Due >= 0 {
 			e.Copies = append(e.Copies, e.entry(p.Now, x))
 		}
 		if byKey && x.Process != "" {
-			e.Copies = append(e.Copies, runningCopy(x.Process, x.Worker, x.Token))
+			e.Copies = append(e.Copies, runningCopy(x.Process, x.Worker, x.Token, x.Name))
 		}
 	}
 	return e
 }
 
-func runningCopy(attempt, worker string, token int64) Copy {
-	return Copy{State: Running, Attempt: attempt, Worker: worker, Token: token, StartedAt: store.StartedAt(attempt)}
+func runningCopy(attempt, worker string, token int64, entry string) Copy {
+	return Copy{State: Running, Key: store.KeyOf(entry), Since: store.CardOf(entry, "").Since, Attempt: attempt, Worker: worker, Token: token, StartedAt: store.StartedAt(attempt)}
 }
 
 // running looks for the payload among what runs.
@@ -169,7 +181,7 @@ func (q Question) running(ctx context.Context, e *Explanation) error {
 			return err
 		}
 		if bytes.Equal(t.Payload, q.Payload) {
-			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token))
+			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token, store.EntryOf(t.Key)))
 		}
 		if len(e.Copies) >= 3*mostCopies {
 			break
@@ -202,7 +214,7 @@ func (e *Explanation) halted(c Copy) Copy {
 
 // entry is what waits of an entry.
 func (e *Explanation) entry(now int64, x store.Entry) Copy {
-	c := Copy{State: Scheduled, DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	c := Copy{State: Scheduled, Key: store.KeyOf(x.Name), Since: store.CardOf(x.Name, "").Since, DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
 	if x.Process != "" {
 		c.State, c.Reasons = Blocked, []Reason{KeyRuns}
@@ -221,7 +233,7 @@ func (e *Explanation) entry(now int64, x store.Entry) Copy {
 }
 
 func hasFailed(g *store.Grave) Copy {
-	return Copy{State: Failed, Reasons: []Reason{HasFailed}, Worker: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
+	return Copy{State: Failed, Key: store.KeyOf(g.From), Since: store.CardOf(g.From, g.Card).Since, Reasons: []Reason{HasFailed}, Worker: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
 		Kind: string(g.Kind), Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
 }
 

@@ -62,18 +62,18 @@ func (r *runs) add(now int64, limits Limits, one run) {
 	}
 }
 
-// age is how long ago it was when the checkup began.
+// age is how long ago it was.
 func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(t) }
 
 // health looks at whether a queue does its work.
 func (c *checkup) health(e *exam) error {
-	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys, c.now, c.now-recently.Milliseconds())
+	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys, e.now, e.now-recently.Milliseconds())
 	if err != nil {
 		return err
 	}
-	v := vitals{Health: h, now: c.now, retries: e.retries, runs: e.runs, firstDue: -1}
+	v := vitals{Health: h, now: e.now, retries: e.retries, runs: e.runs, firstDue: -1}
 	if h.Workers > 0 && !h.Paused && !e.keys.IsFailed() {
-		first, there, err := store.FirstDue(c.ctx, c.Runner, e.keys, c.now)
+		first, there, err := store.FirstDue(c.ctx, c.Runner, e.keys, e.now)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,57 @@ func (c *checkup) health(e *exam) error {
 		f.Queue = e.id
 		c.found(f)
 	}
+	t := c.totals[e.id]
+	if t == nil {
+		t = &total{}
+		c.totals[e.id] = t
+	}
+	t.add(&v, e.keys)
 	return nil
+}
+
+// counts compares what queues have with the limits: of one that is spread, all parts together.
+func (c *checkup) counts() error {
+	for _, id := range slices.Sorted(maps.Keys(c.totals)) {
+		for _, f := range c.totals[id].judge(c.Limits) {
+			f.Queue = id
+			c.found(f)
+		}
+	}
+	return nil
+}
+
+// A total is what the parts of a queue have.
+type total struct {
+	ready, retries, stored, fresh int
+	most                          int        // that one part has
+	keys                          store.Keys // of that part
+}
+
+func (t *total) add(v *vitals, q store.Keys) {
+	if has := v.Waiting + v.Due + v.retries + v.Stored; t.keys == (store.Keys{}) || has > t.most {
+		t.most, t.keys = has, q
+	}
+	t.ready += v.Waiting + v.Due
+	t.retries += v.retries
+	t.stored += v.Stored
+	t.fresh += v.Fresh
+}
+
+// judge says of what there is too much.
+func (t *total) judge(limits Limits) (all findings) {
+	if t.keys.IsFailed() {
+		all.failures(t, limits)
+		return all
+	}
+	if most := limits.Backlog; most != 0 && t.ready > max(most, 0) {
+		all.add(backlog, Warning, t.keys.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", Tasks(t.ready, "is", "are"), max(most, 0)))
+	}
+	if most := max(cmp.Or(limits.Retrying, defaultRetrying), 0); t.retries > most {
+		all.add(retrying, against(limits.Retrying != 0), t.keys.Schedule(),
+			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", Tasks(t.retries, "is", "are"), most))
+	}
+	return all
 }
 
 // vitals are what is known of whether a queue does its work.
@@ -97,24 +147,12 @@ type vitals struct {
 	firstDue float64 // ms; the earliest task that is due; negative: none is, or nobody may start it
 }
 
-// judge says what is too much or too slow.
+// judge says what is too slow.
 func (v *vitals) judge(q store.Keys, limits Limits) (all findings) {
 	all.long(v, q, limits)
-	if q.IsFailed() {
-		all.failures(v, q, limits)
-		return all
-	}
-	ready := v.Waiting + v.Due
-	if v.Workers > 0 && !v.Paused {
-		all.stalled(v, q, ready, limits)
+	if v.Workers > 0 && !v.Paused && !q.IsFailed() {
+		all.stalled(v, q, v.Waiting+v.Due, limits)
 		all.late(v, q, limits)
-	}
-	if most := limits.Backlog; most != 0 && ready > max(most, 0) {
-		all.add(backlog, Warning, q.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", Tasks(ready, "is", "are"), max(most, 0)))
-	}
-	if most := max(cmp.Or(limits.Retrying, defaultRetrying), 0); v.retries > most {
-		all.add(retrying, against(limits.Retrying != 0), q.Schedule(),
-			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", Tasks(v.retries, "is", "are"), most))
 	}
 	return all
 }
@@ -168,19 +206,19 @@ func (all *findings) late(v *vitals, q store.Keys, limits Limits) {
 }
 
 // failures reports what is in the failed queue.
-func (all *findings) failures(v *vitals, q store.Keys, limits Limits) {
-	if v.Stored <= max(limits.Failed, 0) {
+func (all *findings) failures(t *total, limits Limits) {
+	if t.stored <= max(limits.Failed, 0) {
 		return
 	}
-	when := fmt.Sprintf("%d of them in the last hour", v.Fresh)
+	when := fmt.Sprintf("%d of them in the last hour", t.fresh)
 	switch {
-	case v.Fresh == 0:
+	case t.fresh == 0:
 		when = "more than an hour ago"
-	case v.Fresh == v.Stored:
+	case t.fresh == t.stored:
 		when = "in the last hour"
 	}
-	all.add(failed, against(limits.Failed != 0), q.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(v.Stored, "has", "have"), when))
+	all.add(failed, against(limits.Failed != 0), t.keys.Schedule(),
+		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks

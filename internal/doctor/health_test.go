@@ -62,13 +62,37 @@ func TestHealth(t *testing.T) {
 			v.runs.add(v.now, test.limits, r)
 		}
 		var said []string
-		for _, f := range v.judge(test.in, test.limits) {
+		var all total
+		all.add(&v, test.in)
+		for _, f := range append(v.judge(test.in, test.limits), all.judge(test.limits)...) {
 			said = append(said, string(f.Severity)+" "+string(f.Kind))
 		}
 		if got := strings.Join(said, ", "); got != test.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+}
+
+// Limits on numbers hold for all parts of a queue together. The finding names the part that has most.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	one, two := store.SpaceOf("p").Queue("one"), store.SpaceOf("p").Queue("two")
+	limits := Limits{Backlog: 5, Retrying: 5, Failed: 5}
+	var all, failures total
+	for n, q := range []store.Keys{one, two, one} {
+		all.add(&vitals{Health: store.Health{Waiting: n, Due: 1}, retries: 2}, q)
+		failures.add(&vitals{Health: store.Health{Stored: 1 + n, Fresh: n}}, q.Failed())
+	}
+	var said []string
+	for _, f := range append(all.judge(limits), failures.judge(limits)...) {
+		said = append(said, fmt.Sprint(f.Kind, " ", f.Key, ": ", f.Text))
+	}
+	is.Equal(len(said), 3)
+	is.True(strings.HasPrefix(said[0], "backlog "+one.Waiting()+": 6 tasks are waiting; the limit is 5."))
+	is.True(strings.HasPrefix(said[1], "retrying "+one.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
+	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks have failed for good, 3 of them in the last hour."))
+	is.Equal(len(append(all.judge(Limits{Backlog: 6, Retrying: 6}), failures.judge(Limits{Failed: 6})...)), 0)
 }
 
 // The age of a run is told by its id.

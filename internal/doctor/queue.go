@@ -12,7 +12,10 @@ import (
 const perCall = 60
 
 // queue examines who holds something before all that may be waiting for them.
-func (c *checkup) queue(e *exam) error {
+func (c *checkup) queue(e *exam) (err error) {
+	if e.now, err = c.at(c.ctx, e.keys); err != nil {
+		return err
+	}
 	for _, what := range []store.What{store.CheckMembers, store.CheckSuspects} {
 		if err := c.holders(e, what); err != nil {
 			return err
@@ -21,7 +24,7 @@ func (c *checkup) queue(e *exam) error {
 	if err := c.held(e); err != nil {
 		return err
 	}
-	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckContents,
+	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
 		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 			if err := cmp.Or(err, c.judge(e, what, "", names)); err != nil {
@@ -72,7 +75,7 @@ func (c *checkup) held(e *exam) error {
 			for i, r := range runs {
 				ids[i] = r.Process
 				delete(e.processes, r.Process)
-				e.runs.add(c.now, c.Limits, run{process: r.Process, worker: w, token: r.Token})
+				e.runs.add(e.now, c.Limits, run{process: r.Process, worker: w, token: r.Token})
 				if other := holder[r.Process]; other != "" && other != w {
 					if err := c.judge(e, store.CheckTwice, other, []string{r.Process + ":" + w}); err != nil {
 						return err
@@ -210,13 +213,16 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 		return q.Batch(veil("batch", f.Name)), ""
 	case store.CheckQueue:
 		key = map[Kind]string{token: q.Token(), ledger: q.Ledger(), unserved: q.Waiting(), paused: q.Paused()}[kind]
-		if f.Name == "gaps" {
+		switch f.Name {
+		case "gaps":
 			key = q.Gaps()
+		case "ages":
+			key = q.Ages()
 		}
 		return cmp.Or(key, q.Unique()), ""
 	}
 	return map[store.What]string{
 		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(), store.CheckRounds: q.Rounds(),
-		store.CheckRunning: q.Entries(), store.CheckLocks: q.Unique(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
+		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckLocks: q.Unique(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
 	}[what], f.Name
 }

@@ -13,6 +13,13 @@ import (
 // and tools, are written beside all else and later, and mended by whoever comes
 // by; so all of it is looked at twice.
 func (c *checkup) lists() error {
+	if !c.isWhole() {
+		return nil // who is on none of the queues that were seen may be on another
+	}
+	return c.passOver(nil, c.rosters())
+}
+
+func (c *checkup) rosters() error {
 	if err := c.absent(); err != nil {
 		return err
 	}
@@ -70,7 +77,7 @@ func (c *checkup) absent() error {
 	return nil
 }
 
-// unlisted reports a queue of which no tool knows.
+// unlisted reports a queue that no tool can see.
 func (c *checkup) unlisted(e *exam) error {
 	missing, err := store.IsUnlisted(c.ctx, c.Runner, c.Space, e.keys, e.name)
 	if err != nil || !missing {
@@ -100,7 +107,7 @@ func (c *checkup) departed(w string) error {
 	if listed, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || !listed || there {
 		return err
 	}
-	if queues, err := store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w); err != nil || queues > 0 {
+	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
 	}
 	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Workers(), Subject: Clip(w),
@@ -120,13 +127,16 @@ func (c *checkup) unregistered(w string) error {
 	if _, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || there {
 		return err
 	}
-	now, err := store.Now(c.ctx, c.Runner)
-	if err != nil {
-		return err
-	}
 	for q := range c.exams {
 		until, err := store.Deadline(c.ctx, c.Runner, q, w)
-		if err == nil && until > now {
+		if err != nil || until == 0 {
+			continue
+		}
+		now, err := store.NowAt(c.ctx, c.Runner, q)
+		if err != nil {
+			return err
+		}
+		if until > now {
 			c.found(Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
 				Text: "A worker serves queues but isn't registered, so Workers doesn't show it. Its next heartbeat registers it; if it doesn't, look at its log."})
 			return nil
@@ -159,7 +169,7 @@ func (c *checkup) idler(w string) error {
 	if err != nil || len(names) == 0 {
 		return err // it is gone, serves none, or cannot be read
 	}
-	if queues, err := store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w); err != nil || queues > 0 {
+	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
 	}
 	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
@@ -180,6 +190,9 @@ func (c *checkup) idler(w string) error {
 // leases reports that members of a queue have different leases: each judges the others by
 // its own, or two services share a queue that don't know of each other.
 func (c *checkup) leases(e *exam) error {
+	if !c.isWhole() {
+		return nil // what is told there can't be read
+	}
 	for ids := range slices.Chunk(e.members, perCall) {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
 		leases, err := store.Leases(c.ctx, c.Runner, c.Space, ids)

@@ -1,7 +1,11 @@
 package doctor
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,51 +17,96 @@ const (
 	nearFull = 90          // percent of maxmemory
 )
 
-// server examines what Redis says of itself.
-func (c *checkup) server() error {
-	if err := c.clocks(); err != nil {
+// A view is what a server says of itself.
+type view struct {
+	node     store.Node
+	behind   time.Duration // its clock is that much ahead of this machine's at most, and
+	ahead    time.Duration // at least: it isn't known when within a call it was read
+	now      int64
+	told     store.Told
+	settings map[string]string
+	open     []store.OpenSlot
+	found    findings // of what it does not say
+	err      error
+}
+
+// look has a server tell of itself. In a cluster the first call is for the connection.
+func (c *checkup) look(node store.Node) *view {
+	v := &view{node: node, told: store.Told{}, settings: map[string]string{}}
+	for range c.clockLooks() {
+		if v.err = v.clock(c.ctx); v.err != nil {
+			return v
+		}
+	}
+	v.err = cmp.Or(v.info(c.ctx), v.config(c.ctx, c.settings()), c.lookAround(v))
+	return v
+}
+
+// clock compares the clocks.
+func (v *view) clock(ctx context.Context) (err error) {
+	before := time.Now()
+	if v.now, err = store.Now(ctx, v.node); err != nil {
 		return err
 	}
-	told := store.Told{}
+	after, theirs := time.Now(), time.UnixMilli(v.now)
+	v.behind, v.ahead = theirs.Sub(before), theirs.Sub(after)
+	return nil
+}
+
+func (v *view) info(ctx context.Context) error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
-		err := told.Tell(c.ctx, c.Runner, section)
+		err := v.told.Tell(ctx, v.node, section)
 		if store.IsRefusal(err) {
-			c.notice(unreadable, Notice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, Shown(err.Error())))
+			v.found.notice(unreadable, Notice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, Shown(err.Error())))
 			continue
 		}
 		if err != nil {
 			return err
 		}
 	}
-	settings := map[string]string{}
-	for _, name := range []string{"appendfsync", "save", "min-replicas-to-write"} {
-		value, ok, err := store.Setting(c.ctx, c.Runner, name)
+	return nil
+}
+
+func (v *view) config(ctx context.Context, names []string) error {
+	for _, name := range names {
+		value, ok, err := store.Setting(ctx, v.node, name)
 		if store.IsRefusal(err) {
-			c.notice(unreadable, Notice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", Shown(err.Error())))
+			v.found.notice(unreadable, Notice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", Shown(err.Error())))
 			break
 		}
 		if err != nil {
 			return err
 		}
 		if ok {
-			settings[name] = value
+			v.settings[name] = value
 		}
-	}
-	for _, f := range judgeServer(told, settings) {
-		c.found(f)
 	}
 	return nil
 }
 
+// judge finds what endangers tasks, from what a server tells of itself.
+func (v *view) judge() []Finding {
+	var all findings
+	all.clock(v)
+	return slices.Concat(all, v.found, judgeServer(v.told, v.settings, v.node.Replica))
+}
+
 // judgeServer finds what endangers tasks, from what Redis tells of itself and of its
-// settings.
-func judgeServer(told store.Told, settings map[string]string) []Finding {
+// settings. A replica is one where it is meant to be.
+func judgeServer(told store.Told, settings map[string]string, replica bool) []Finding {
 	var all findings
 	all.version(told)
 	all.holes(told)
 	all.memory(told.Policy())
 	all.persistence(told, settings)
-	all.replication(told, settings)
+	if replica {
+		all.follows(told)
+	} else {
+		all.replication(told, settings)
+	}
+	if replica || number(told["connected_slaves"]) > 0 {
+		all.delay(settings)
+	}
 	return all
 }
 
@@ -72,22 +121,12 @@ func (c *checkup) notice(kind Kind, severity Severity, text string) {
 	c.found(Finding{Kind: kind, Severity: severity, Text: text})
 }
 
-// clocks compares the clocks. Within the time that the call took, it cannot tell.
-func (c *checkup) clocks() error {
-	before := time.Now()
-	now, err := store.Now(c.ctx, c.Runner)
-	if err != nil {
-		return err
-	}
-	c.now = now
-	after := time.Now()
-	theirs := time.UnixMilli(now)
-	ahead := max(before.Sub(theirs), theirs.Sub(after))
-	if ahead > drift {
-		c.notice(clock, Notice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
+// clock reports a clock that people notice. Within the time that the call took, it cannot tell.
+func (all *findings) clock(v *view) {
+	if ahead := max(v.ahead, -v.behind); ahead > drift {
+		all.notice(clock, Notice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
-	return nil
 }
 
 func (all *findings) version(told store.Told) {
@@ -151,9 +190,9 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	saves, asked := settings["save"]
 	switch {
 	case appends == "0" && asked && saves == "":
-		all.notice(persistence, Warning, "Persistence is off: if Redis stops, all tasks are lost. Set appendonly yes.")
+		all.notice(persistence, Warning, "Persistence is off: if Redis stops, all tasks are lost."+copied(told)+" Set appendonly yes.")
 	case appends == "0":
-		all.notice(persistence, Warning, "Redis persists only snapshots: if it crashes, everything since the last one is lost. Set appendonly yes.")
+		all.notice(persistence, Warning, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
 		all.notice(persistence, Notice, "appendfsync is everysec: if the machine of Redis fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
 	case settings["appendfsync"] == "no":
@@ -167,14 +206,52 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	}
 }
 
+// copied says what a master that has lost something does to its replicas.
+func copied(told store.Told) string {
+	if number(told["connected_slaves"]) == 0 {
+		return ""
+	}
+	return " If it restarts before a replica is promoted, its replicas lose it, too: they copy what it has then."
+}
+
 func (all *findings) replication(told store.Told, settings map[string]string) {
-	replicas := told["connected_slaves"]
-	switch {
+	replicas, wanted := number(told["connected_slaves"]), number(settings["min-replicas-to-write"])
+	if settings["min-replicas-max-lag"] == "0" {
+		wanted = 0 // Redis doesn't ask for any
+	}
+	switch _, asked := settings["min-replicas-to-write"]; {
 	case told["role"] == "slave":
 		all.notice(replication, Error, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
-	case replicas == "0":
+	case told["connected_slaves"] == "":
+	case wanted > replicas:
+		all.notice(replication, Warning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", Several(replicas, "replica"), wanted))
+	case replicas == 0:
 		all.notice(replication, Notice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
-	case replicas != "" && settings["min-replicas-to-write"] == "0":
-		all.notice(replication, Notice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write to 1 to limit the loss.")
+	case wanted == replicas:
+		all.notice(replication, Notice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, also by a failover, it refuses writes. Add a replica, or accept that.", wanted))
+	case asked && wanted == 0 && replicas == 1:
+		all.notice(replication, Notice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With only one, these settings would stop all writes whenever the replica is away, also after each failover.")
+	case asked && wanted == 0:
+		all.notice(replication, Notice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
+	}
+}
+
+// delay reports that replicas get their copy late. It is for servers that are part of a failover.
+func (all *findings) delay(settings map[string]string) {
+	if d := number(settings["repl-diskless-sync-delay"]); d > 0 && settings["repl-diskless-sync"] != "no" {
+		all.notice(replication, Notice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
+	}
+}
+
+// number is one that Redis has told; what is none is 0.
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// follows is for a server that is to be a replica.
+func (all *findings) follows(told store.Told) {
+	if told["master_link_status"] == "down" {
+		all.notice(replication, Warning, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")
 	}
 }

@@ -11,66 +11,79 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// apply takes in the answer to a round. It is false when the session has ended
-// meanwhile: what was started is not ours.
-func (r *Session) apply(e *exchange, a *store.Answer) bool {
+// apply handles the answer to a round. It returns false if the session has ended in the
+// meantime: then the tasks that were started aren't ours.
+func (s *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Dropped > 0 {
-		r.engine.counts.Dropped.Add(int64(a.Dropped))
-		r.dropped.Add(a.Dropped, e.Keep)
+		s.queue.counts.Dropped.Add(int64(a.Dropped))
+		s.dropped.Add(a.Dropped, e.Keep)
+		if tell := s.engine.trace.Dropped; tell != nil {
+			tell(s.queue.name, s.member.Worker, a.Dropped)
+		}
 	}
 	begun := make([]*Attempt, len(a.Started))
-	for i, s := range a.Started {
-		begun[i] = newAttempt(r, e.Start[i], s)
+	for i, start := range a.Started {
+		begun[i] = newAttempt(s, e.Start[i], start)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answerLocked(time.Now(), e, a, begun)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answerLocked(time.Now(), e, a, begun)
 }
 
 // answerLocked is apply. The attempts are those that were started.
-func (r *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begun []*Attempt) bool {
-	if r.ended != nil {
+func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begun []*Attempt) bool {
+	if s.ended != nil {
 		for _, t := range begun {
 			t.cancel(ErrShutdown) // nobody has it
 		}
 		return false
 	}
-	for i, s := range e.outcomes {
+	for i, end := range e.outcomes {
 		what := store.Gone
 		if i < len(a.Settled) {
 			what = a.Settled[i]
 		}
-		r.settledLocked(s, what, e.repeated, a.Trouble)
+		s.settledLocked(end, what, e.repeated, a.Trouble)
 	}
-	r.renewLocked(now, e.sent)
-	late := !r.sureLocked(now) && len(begun) > 0
-	tasks := r.keepLocked(e, a, begun, late)
+	s.reclaimLocked(e, len(begun))
+	s.renewLocked(now, e.sent)
+	late := !s.sureLocked(now) && len(begun) > 0
+	tasks := s.keepLocked(e, a, begun, late)
 	full := len(begun) == len(e.Start) || a.Cut || len(e.slots) > 0 && len(begun) >= len(e.Start)-e.Ahead
-	tasks = r.distributeLocked(e, tasks, a, late)
+	tasks = s.distributeLocked(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	if a.Last > e.Number {
 		asked = 0 // it was overtaken, and so it brings nothing: more may be there
 	} else {
-		r.flowing = asked > 0 && full
+		s.flowing = asked > 0 && full
 	}
 	if asked > 0 {
-		r.ask = nextAsk(r.ask, len(tasks), full, a.Cut)
+		s.ask = nextAsk(s.ask, len(tasks), full, a.Cut)
 	}
-	r.noteLocked(e, a)
-	r.handLocked(e, tasks, full || a.Again)
-	if a.Hungry > 0 && r.queue.serves() && r.queue.opts.Prefetch <= 0 {
-		r.recallLocked()
+	if e.Idle && !full {
+		s.hungry = false // it will be woken
 	}
-	r.clock.Stop()
+	s.noteLocked(e, a)
+	s.handLocked(e, tasks, full || a.Again)
+	if s.queue.serves() && a.Last <= e.Number {
+		s.queue.needsLocked(s, a.More) // also where it had no room to ask for tasks
+	}
+	if a.Hungry > 0 && s.queue.serves() && s.queue.opts.Prefetch <= 0 {
+		s.recallLocked()
+	}
+	s.clock.Stop()
 	if a.Due >= 0 {
-		r.clock.Reset(max(a.Due, 50*time.Microsecond))
+		s.clock.Reset(max(a.Due, 50*time.Microsecond))
 	}
-	r.toldLocked(now, e, a)
-	r.look = r.look || a.Again || asked > 0 && full && (r.freeLocked() || !r.closing && r.queue.roomyLocked(now))
+	s.toldLocked(now, e, a)
+	s.look = s.look || a.Again
+	if asked > 0 && full && (s.freeLocked() || !s.closing && s.queue.roomyLocked(now)) {
+		s.againLocked()
+	}
 	return true
 }
 
-// nextAsk is for how many tasks the next round is to ask, when the last asked for so many
+// nextAsk returns how many tasks the next round asks for, after one that asked for n
 // and brought some.
 func nextAsk(ask, brought int, full, cut bool) int {
 	switch {
@@ -82,32 +95,32 @@ func nextAsk(ask, brought int, full, cut bool) int {
 	return max(firstAsk, brought)
 }
 
-// keepLocked holds what was started. It returns what may be handled; the rest goes back, or
-// fails. Late tells that the answer came too late.
-func (r *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
-	if late && r.queue.serves() {
-		r.queue.recalls++ // nor may what is under way overtake these
+// keepLocked holds the tasks that were started. It returns those to handle; the others go back, or
+// fail. Late says that the answer came too late.
+func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
+	if late && s.queue.serves() {
+		s.recalls++ // nor may what is under way overtake these
 	}
 	tasks := make([]*Attempt, 0, len(begun))
 	for i, t := range begun {
-		s := &a.Started[i]
-		r.token = max(r.token, s.Token)
-		r.held[t.ID] = t
+		start := &a.Started[i]
+		s.token = max(s.token, start.Token)
+		s.held[t.ID] = t
 		if t.late != nil {
-			r.engine.background.Go(func() { r.identify(t) })
+			s.engine.background.Go(func() { s.identify(t) })
 		}
 		switch {
-		case s.Bytes > 0:
+		case start.Bytes > 0:
 			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Malformed,
-				Reason: fmt.Sprintf("the payload of %d bytes didn't reach a worker: every reply that contained it was lost", s.Bytes)})
-			r.outbox = append(r.outbox, &ending{Outcome: o, ours: true})
+				Reason: fmt.Sprintf("the payload of %d bytes didn't reach a worker: every reply that contained it was lost", start.Bytes)})
+			s.outbox = append(s.outbox, &ending{Outcome: o, ours: true})
 			continue
 		case late:
-			r.giveBackLocked(t) // others may have it, or it was canceled there
+			s.giveBackLocked(t) // others may have it, or it was canceled there
 			continue
-		case e.Crashes > 0 && s.Crashes >= max(e.Crashes-1, 1):
-			if t.risky = r.engine.risk.CompareAndSwap(false, true); !t.risky {
-				r.giveBackLocked(t) // one has started on another queue meanwhile
+		case e.Crashes > 0 && start.Crashes >= max(e.Crashes-1, 1):
+			if t.risky = s.engine.risk.CompareAndSwap(false, true); !t.risky {
+				s.giveBackLocked(t) // one has started on another queue meanwhile
 				continue
 			}
 		}
@@ -116,100 +129,136 @@ func (r *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 	return tasks
 }
 
-// toldLocked takes in what an answer tells of cancels, of other rounds and of the queue.
-func (r *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
-	said(e.Stopping, r.held)
-	r.said = max(r.said, e.Said)
-	coverAllLocked(a.Cancels, r.held)
-	r.postponeLocked(a.Cancels)
+// toldLocked handles what an answer says about cancels, other rounds and the queue.
+func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
+	said(e.Stopping, s.held)
+	s.said = max(s.said, e.Said)
+	coverAllLocked(a.Cancels, s.held)
+	s.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
-		r.mu.laterLocked(func() {
-			r.engine.log.Error("worqr: Redis has lost writes: its token counter decreased", "queue", r.queue.id)
-		})
-		r.seen, r.said = a.Seen, min(r.said, a.Seen)
+		s.mu.laterLocked(func() { s.LostWrites("the token counter of Redis decreased") })
+		s.seen, s.said = a.Seen, min(s.said, a.Seen)
 	}
-	r.seen = max(r.seen, a.Seen)
+	s.seen = max(s.seen, a.Seen)
 	if a.Passed != nil {
-		r.passed = *a.Passed
+		s.passed = *a.Passed
 	}
 	if slices.ContainsFunc(e.Outcomes, func(o *store.Outcome) bool { return o.Verb == store.Finish }) {
-		r.heard = a.Heard
+		s.heard = a.Heard
 	}
-	r.watched = a.Watched
+	s.watched = a.Watched
 	if a.Last < e.answered {
-		r.mu.laterLocked(func() { r.LostWrites("Redis no longer has a round that it had acknowledged") })
+		s.mu.laterLocked(func() { s.LostWrites("Redis no longer has a round that it had acknowledged") })
 	}
-	r.answered = e.Number
-	r.turned.Broadcast()
-	r.talked = now
-	r.cancels.learnLocked(e.Heard, a.Tokens, r.held)
+	s.answered = e.Number
+	s.turned.Broadcast()
+	s.talked = now
+	s.cancels.learnLocked(e.Heard, a.Tokens, s.held)
 	if len(a.Cancels)+len(e.Heard) > 0 {
-		r.dropReadyLocked()
+		s.dropReadyLocked()
 	}
 	if a.Rank == 0 {
-		r.listens = now.Add(2 * r.engine.lease.Beat)
+		s.listens = now.Add(2 * s.engine.lease.Beat)
 	}
 }
 
-// noteLocked has said what an answer tells of the queue.
-func (r *Session) noteLocked(e *exchange, a *store.Answer) {
-	if a.Trouble != "" || r.troubled {
+// noteLocked logs what an answer says about the queue.
+func (s *Session) noteLocked(e *exchange, a *store.Answer) {
+	if a.Trouble != "" || s.troubled {
 		var trouble error
-		if r.troubled = a.Trouble != ""; r.troubled {
+		if s.troubled = a.Trouble != ""; s.troubled {
 			trouble = errors.New(a.Trouble)
 		}
-		r.mu.laterLocked(func() { r.odd.Note(r.engine.log, "tasks cannot be started", trouble, "queue", r.queue.id) })
+		s.mu.laterLocked(func() { s.odd.Note(s.engine.log, "tasks cannot be started", trouble, "queue", s.queue.id) })
 	}
 	if a.Buried > 0 {
-		r.engine.counts.Failed.Add(int64(a.Buried))
-		r.mu.laterLocked(func() {
-			r.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
-				"queue", r.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
+		s.queue.counts.Failed.Add(int64(a.Buried))
+		s.mu.laterLocked(func() {
+			s.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
+				"queue", s.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
 		})
 	}
 }
 
 // restore undoes a round that was not carried out. Callers get the error.
-func (r *Session) restore(e *exchange, err error) {
+func (s *Session) restore(e *exchange, err error) {
 	m := mishapOf(err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.undoneLocked(e, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.undoneLocked(e, m)
 }
 
-func (r *Session) undoneLocked(e *exchange, m mishap) {
-	if r.queue.serves() && !r.closing {
-		e.slots = r.queue.fillLocked(e.slots)
+func (s *Session) undoneLocked(e *exchange, m mishap) {
+	if s.queue.serves() && !s.closing {
+		e.slots = s.queue.fillLocked(s, e.slots)
 	}
-	r.vacateLocked(e)
-	for _, s := range e.outcomes {
-		if t := r.held[s.Process]; t != nil && t.round == e.Number {
+	s.vacateLocked(e)
+	for _, end := range e.outcomes {
+		if t := s.held[end.Process]; t != nil && t.round == e.Number {
 			t.round = 0 // it was not said after all
 		}
-		if s.ours {
-			r.outbox = append(r.outbox, s)
+		if end.ours {
+			s.outbox = append(s.outbox, end)
 		}
 	}
-	r.tellFailedLocked(e, m)
+	s.tellFailedLocked(e, m)
 }
 
-// release lets the callers of a round go whose answer is still to come.
-func (r *Session) release(e *exchange, err error) {
+// release lets go the callers of a round that hasn't been answered yet.
+func (s *Session) release(e *exchange, err error) {
 	m := mishapOf(err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tellFailedLocked(e, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.releasedLocked(e, m)
+}
+
+func (s *Session) releasedLocked(e *exchange, m mishap) {
+	s.doubtLocked()
+	s.lendLocked(e)
+	s.tellFailedLocked(e, m)
+}
+
+// lend frees the slots that a round keeps, since its answer may take long.
+func (s *Session) lend(e *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lendLocked(e)
+}
+
+// lendLocked is lend: other parts and queues may be on servers that answer. A heartbeat tells
+// when this one does again.
+func (s *Session) lendLocked(e *exchange) {
+	if !s.queue.serves() || e.lent || s.ended != nil {
+		return
+	}
+	e.lent, e.slotted = true, len(e.slots)
+	s.hungry = false
+	s.queue.answeredLocked(e.Ahead)
+	s.queue.unreserveLocked(s, e.slots, true)
+	e.slots = nil
+}
+
+// reclaimLocked takes slots for n tasks that have come after all. Tasks that find none go
+// back.
+func (s *Session) reclaimLocked(e *exchange, begun int) {
+	if !e.lent {
+		return
+	}
+	e.lent = false
+	s.hungry = true
+	s.queue.asked += e.Ahead
+	e.slots = s.queue.reserveLocked(s, min(e.slotted, begun))
 }
 
 // tellFailedLocked tells the callers of a round that it failed.
-func (r *Session) tellFailedLocked(e *exchange, m mishap) {
-	end, final := settled{err: m.err, unknown: m.unknown}, r.ended != nil || m.final
+func (s *Session) tellFailedLocked(e *exchange, m mishap) {
+	failed, final := settled{err: m.err, unknown: m.unknown}, s.ended != nil || m.final
 	if final {
-		end.err = lost(m.err)
+		failed.err = lost(m.err)
 	}
-	for _, s := range e.outcomes {
-		if !s.ours || final {
-			s.tellLocked(end)
+	for _, end := range e.outcomes {
+		if !end.ours || final {
+			end.tellLocked(failed)
 		}
 	}
 	for _, w := range e.wants {
@@ -224,21 +273,21 @@ func (r *Session) tellFailedLocked(e *exchange, m mishap) {
 	}
 }
 
-// settledLocked answers one wish to end a process.
-func (r *Session) settledLocked(s *ending, what store.Settled, repeated bool, trouble string) {
-	c := &r.engine.counts
-	if what == store.Gone && repeated && s.held {
+// settledLocked answers one ending.
+func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, trouble string) {
+	c := s.queue.counts
+	if what == store.Gone && repeated && end.held {
 		what = store.OK // the first copy of the round did it
 	}
 	if what == store.Refused {
-		s.tellLocked(settled{err: errors.New(trouble)})
-		t := r.held[s.Process]
+		end.tellLocked(settled{err: errors.New(trouble)})
+		t := s.held[end.Process]
 		switch {
 		case t == nil:
-		case s.ours && s.by == nil:
+		case end.ours && end.by == nil:
 			t.round = 0
-			r.refused = append(r.refused, t) // for the next beat; until then it is held, or its cancel would be over
-			r.safeLocked(t)
+			s.refused = append(s.refused, t) // for the next beat; until then it is held, or its cancel would be over
+			s.safeLocked(t)
 		default:
 			t.round = 0
 		}
@@ -246,42 +295,45 @@ func (r *Session) settledLocked(s *ending, what store.Settled, repeated bool, tr
 	}
 	switch {
 	case what == store.Gone:
-	case what == store.Canceled || s.Verb == store.Drop:
+	case what == store.Canceled || end.Verb == store.Drop:
 		c.Canceled.Add(1)
-	case s.Verb == store.Finish:
+	case end.Verb == store.Finish:
 		c.Finished.Add(1)
-	case s.Verb == store.Retry:
+	case end.Verb == store.Retry:
 		c.Retried.Add(1)
-	case s.Verb == store.Fail:
+	case end.Verb == store.Snooze:
+		c.Snoozed.Add(1)
+	case end.Verb == store.Fail:
 		c.Failed.Add(1)
-		if t := r.held[s.Process]; t != nil {
-			r.mu.laterLocked(func() { r.engine.failures.final(t, s.Kind, logs.Printable(s.Reason)) })
+		if t := s.held[end.Process]; t != nil {
+			s.mu.laterLocked(func() { s.engine.failures.final(t, end.Kind, logs.Printable(end.Reason)) })
 		}
-	case s.done != nil || s.by != nil: // else it was not begun
+	case end.done != nil || end.by != nil: // else it was not begun
 		c.Stopped.Add(1)
 	}
-	if t := r.held[s.Process]; t != nil && t.Token == s.Token {
-		delete(r.held, t.ID)
+	if t := s.held[end.Process]; t != nil && t.Token == end.Token {
+		delete(s.held, t.ID)
+		t.settledLocked(end, what)
 		t.endLocked(context.Canceled)
-		r.safeLocked(t)
+		s.safeLocked(t)
 	}
-	s.tellLocked(settled{what: what})
+	end.tellLocked(settled{what: what})
 }
 
-// distributeLocked gives tasks to those who asked for some, and returns the rest. Late
-// tells that the answer came too late, so that what was started goes back.
-func (r *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
+// distributeLocked gives tasks to the callers that asked for some, and returns the rest. Late
+// says that the answer came too late, so that these tasks go back.
+func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range e.wants {
 		if w.gone {
 			continue
 		}
 		n := min(w.n, len(tasks))
 		w.n, w.have, tasks = w.n-n, append(w.have, tasks[:n]...), tasks[n:]
-		r.engine.counts.Started.Add(int64(n))
+		s.queue.counts.Started.Add(int64(n))
 		switch {
 		case w.n > 0 && a.Cut, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
 			w.begun = w.begun || late
-			r.wants = append(r.wants, w) // more can be started, or something stood before what can
+			s.wants = append(s.wants, w) // more can be started, or something stood before what can
 		case a.Trouble != "":
 			w.tellLocked(errors.New(a.Trouble))
 		default:
@@ -291,30 +343,30 @@ func (r *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 	return tasks
 }
 
-// handLocked gives tasks to the handler, and what it cannot take back to the queue.
-func (r *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
+// handLocked gives tasks to the handler, and returns those that it can't take to the queue.
+func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
-	// They may not overtake what was recalled meanwhile.
-	if !r.closing && n > 0 && e.recalls == r.queue.recalls && r.queue.takeLocked(tasks[:n], e.slots[:slots:slots]) {
+	// They mustn't overtake tasks recalled in the meantime.
+	if !s.closing && n > 0 && e.recalls == s.recalls && s.queue.takeLocked(s, tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
-	if r.queue.serves() {
-		r.queue.answeredLocked(e.Ahead)
-		r.queue.unreserveLocked(r.queue.fillLocked(e.slots), !full)
+	if s.queue.serves() {
+		s.queue.answeredLocked(e.Ahead)
+		s.queue.unreserveLocked(s, s.queue.fillLocked(s, e.slots), !full)
 		e.slots = nil
 	}
-	if r.queue.serves() && len(tasks) > 0 {
-		r.queue.recalls++ // nor may what is under way overtake these
+	if s.queue.serves() && len(tasks) > 0 {
+		s.recalls++ // nor may what is under way overtake these
 	}
 	for _, t := range tasks {
-		r.giveBackLocked(t)
+		s.giveBackLocked(t)
 	}
 }
 
-// giveBackLocked has a task that nobody took go back to the front.
-func (r *Session) giveBackLocked(t *Attempt) {
-	r.outbox = append(r.outbox, t.unbegun(store.Stop))
-	r.hurryLocked()
+// giveBackLocked returns a task that nobody took to the front.
+func (s *Session) giveBackLocked(t *Attempt) {
+	s.outbox = append(s.outbox, t.unbegun(store.Stop))
+	s.hurryLocked()
 }
 
 // unbegun is the end of a task that nobody has begun.
@@ -326,21 +378,21 @@ func (t *Attempt) unbegun(verb store.Ending) *ending {
 	return s
 }
 
-// dropReadyLocked ends the tasks that were canceled before a handler has begun them.
-func (r *Session) dropReadyLocked() {
-	if !r.queue.serves() {
+// dropReadyLocked ends the prefetched tasks that were canceled.
+func (s *Session) dropReadyLocked() {
+	if !s.queue.serves() {
 		return
 	}
-	for _, t := range r.queue.withdrawLocked(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		r.outbox = append(r.outbox, t.unbegun(store.Drop))
+	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
+		s.outbox = append(s.outbox, t.unbegun(store.Drop))
 	}
 }
 
 // safeLocked notes that a risky task has ended: another may start.
-func (r *Session) safeLocked(t *Attempt) {
+func (s *Session) safeLocked(t *Attempt) {
 	if t.risky {
 		t.risky = false
-		r.engine.risk.Store(false)
-		r.look = r.look || r.queue.serves()
+		s.engine.risk.Store(false)
+		s.look = s.look || s.queue.serves()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -44,6 +45,7 @@ func TestAnswerSettles(t *testing.T) {
 		"finished":                   {what: store.OK, said: store.Finish, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
 		"stopped":                    {what: store.OK, said: store.Stop, told: store.OK, count: func(c *Counts) int64 { return c.Stopped.Load() }},
 		"stopped, nobody had it":     {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
+		"snoozed":                    {what: store.OK, said: store.Snooze, told: store.OK, count: func(c *Counts) int64 { return c.Snoozed.Load() }},
 		"retried":                    {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
 		"failed":                     {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
 		"canceled meanwhile":         {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
@@ -87,7 +89,7 @@ func TestAnswerSettles(t *testing.T) {
 			if got := len(r.refused) > 0; got != c.again {
 				t.Error("refused:", got)
 			}
-			if c.count != nil && c.count(&r.engine.counts) != 1 {
+			if c.count != nil && c.count(r.queue.counts) != 1 {
 				t.Error("it isn't counted")
 			}
 		})
@@ -114,7 +116,7 @@ func TestAnswerHandsOut(t *testing.T) {
 		"too late": {n: 4, setup: func(r *Session, e *exchange, _ *store.Answer) {
 			e.sent, r.renewed = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour)
 		}, back: 4, ask: 8, flowing: true, look: true},
-		"recalled meanwhile":       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
+		"recalled meanwhile":       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
 		"draining":                 {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
 		"closing":                  {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
 		"fewer slots since":        {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
@@ -148,8 +150,88 @@ func TestAnswerHandsOut(t *testing.T) {
 			if r.answered != e.Number {
 				t.Error("it isn't answered")
 			}
-			if recalled := r.queue.recalls > e.recalls; recalled != (c.back > 0 && !strings.Contains(name, "risky")) {
+			if recalled := r.recalls > e.recalls; recalled != (c.back > 0 && !strings.Contains(name, "risky")) {
 				t.Error("what is under way is to go back, too:", recalled)
+			}
+		})
+	}
+}
+
+// full makes the queue wait for units when others hold all but one, and known to need
+// them. It returns whether that one is left to it.
+func full(t *testing.T, r *Session) (awaited func() bool) {
+	units := capacity.New(4)
+	busy := units.Share(1, 0, func() {})
+	if n, _ := busy.Take(3); n != 3 {
+		t.Error(n)
+	}
+	r.queue.share = units.Share(4, 9, func() {})
+	r.queue.grabLocked(1)
+	r.queue.share.Needs(true)
+	return func() bool {
+		other := units.Share(1, 0, func() {})
+		n, of := other.Take(1)
+		other.Sated()
+		other.Give(n, of)
+		return n == 0
+	}
+}
+
+// Room is left for a queue only while it is known to have tasks that could start.
+func TestAnswerLeavesRoom(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		known bool // before
+		do    func(r *Session, e *exchange, a *store.Answer)
+		want  bool
+	}{
+		"there are some":          {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are some still":    {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are none":          {known: true},
+		"there never were":        {},
+		"it was overtaken":        {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
+		"something is to be done": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			awaited := full(t, r)
+			r.queue.share.Needs(c.known)
+			r.look = true
+			e := r.composeLocked(noon)
+			e.sent = noon
+			if len(e.Start) > 0 || e.Idle {
+				t.Fatal("it asks for tasks")
+			}
+			a, _ := r.brings(e, 0)
+			if c.do != nil {
+				c.do(r, e, a)
+			}
+			r.answerLocked(noon, e, a, nil)
+			if got := awaited(); got != c.want {
+				t.Error("others leave room:", got)
+			}
+			if !r.mu.pass {
+				t.Error("it isn't passed on")
+			}
+		})
+	}
+	for name, do := range map[string]func(r *Session, e *exchange){
+		"a round failed":      func(r *Session, e *exchange) { r.undoneLocked(e, mishap{err: ErrNoTask}) },
+		"a reply was lost":    func(r *Session, e *exchange) { r.releasedLocked(e, mishap{err: store.ErrUnknown}) },
+		"a heartbeat failed":  func(r *Session, _ *exchange) { r.doubtLocked() },
+		"the session ended":   func(r *Session, _ *exchange) { r.endLocked(ErrEvicted) },
+		"the options changed": func(r *Session, _ *exchange) { r.queue.forgoLocked() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			awaited := full(t, r)
+			r.look = true
+			e := r.composeLocked(noon)
+			do(r, e)
+			if awaited() {
+				t.Error("others leave room")
 			}
 		})
 	}

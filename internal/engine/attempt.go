@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,10 @@ import (
 type Attempt struct {
 	ID      string // a UUIDv7
 	Payload []byte // raw; whose it is may change it
-	Entry   string // of the schedule; "" of the list
+	Entry   string // of the schedule, or of an added task; "" of the list
+	Card    store.Card
+	Due     int64  // ms of Redis time when it was due; 0 if that isn't known
+	Error   string // of the attempt before
 	Token   int64
 	Retries int
 	Crashes int
@@ -23,36 +27,61 @@ type Attempt struct {
 	cancel  context.CancelCauseFunc
 	identity
 	size    int                  // of Payload as it was taken; the handler may change that
-	covered []store.Cancellation // cancels of it of which it's still to be said that it runs; protected by Session.mu
-	round   int64                // the last one that was to end it, or 0; likewise
-	tried   store.Ending         // the end that was, or may have been, carried out; likewise
-	ended   bool                 // it was; likewise
+	covered []store.Cancellation // cancels that cover it, and Redis doesn't know that it still runs; protected by Session.mu
+	round   int64                // the last round that would end it, or 0; protected by Session.mu
+	tried   store.Ending         // the end that Redis has carried out, or may have; protected by Session.mu
+	ended   bool                 // protected by Session.mu
 	plain   bool                 // it is of the list
+	added   bool                 // it comes from where added tasks wait
 	risky   bool                 // one more death would be its last; a peer runs one such at a time
 
-	run atomic.Pointer[run] // of a handler
+	run   atomic.Pointer[run] // of a handler
+	story *story              // nil if nobody wants to know
 }
 
-// newAttempt makes the task of what was started. It may take a while; identify is to follow
-// where the digest is not known.
-func newAttempt(r *Session, id string, s store.Start) *Attempt {
+// newAttempt makes the attempt of a started task. It may take a while. If the digest isn't
+// known, call identify next.
+func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	t := &Attempt{
-		ID: id, Payload: s.Payload, Entry: s.Entry, Token: s.Token, Retries: s.Retries, Crashes: s.Crashes, Failure: s.Failure,
-		session: r, size: max(len(s.Payload), s.Bytes), plain: s.Entry == "",
+		ID: id, Payload: start.Payload, Entry: start.Entry, Token: start.Token, Retries: start.Retries, Crashes: start.Crashes, Failure: start.Failure,
+		Due: start.Due, Error: start.Error, session: s, size: max(len(start.Payload), start.Bytes), plain: start.Entry == "", added: start.Added,
 	}
 	switch {
-	case s.Bytes > 0:
+	case start.Failure != nil: // its limits were those of the handler that failed
+		t.Card = store.CardOf(start.Failure.From, start.Card)
+		t.Card.Timeout, t.Card.MaxRetries = 0, 0
+	case start.Entry != "" && !start.ByKey: // a key of Put, whatever it looks like
+		t.Card, _ = store.ParseCard(start.Card)
+	case start.Entry != "":
+		t.Card = store.CardOf(start.Entry, start.Card)
+	}
+	switch {
+	case start.Bytes > 0:
 		t.never = true // else it would go back under the digest of nothing
-	case len(s.Payload) > store.Large:
+	case len(start.Payload) > store.Large:
 		t.late = &unmatched{known: make(chan struct{})}
 	default:
-		t.digest = hashOf(s.Payload)
+		t.digest = hashOf(start.Payload)
 	}
-	t.ctx, t.cancel = context.WithCancelCause(r.base)
+	t.byKey = start.ByKey
+	t.ctx, t.cancel = context.WithCancelCause(s.base)
+	if s.engine.stories {
+		t.story = &story{taken: time.Now()}
+	}
 	return t
 }
 
-// endLocked ends the context, and has the handler be watched until it returns.
+// options returns those of its queue, with what the task itself says.
+func (t *Attempt) options(o *Options) *Options {
+	if t.Card.Timeout == 0 && t.Card.MaxRetries == 0 {
+		return o
+	}
+	own := *o
+	own.Timeout, own.MaxRetries = cmp.Or(t.Card.Timeout, o.Timeout), cmp.Or(t.Card.MaxRetries, o.MaxRetries)
+	return &own
+}
+
+// endLocked ends the context, and watches the handler until it returns.
 func (t *Attempt) endLocked(cause error) {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return // it has
@@ -63,35 +92,42 @@ func (t *Attempt) endLocked(cause error) {
 	}
 }
 
-// assureLocked ends the context of a task that was taken ahead when it is not certain to be
-// ours any more.
+// assureLocked ends the context of a prefetched task that may no longer be ours.
 func (t *Attempt) assureLocked(now time.Time) {
 	if !t.session.sureLocked(now) {
 		t.endLocked(ErrLeaseExpired)
 	}
 }
 
-// Context ends when the task is no longer to be worked on.
+// Context ends when work on the task should stop.
 func (t *Attempt) Context() context.Context { return t.ctx }
 
+// Draining is closed when the worker begins to leave.
+func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
+
 // End ends the process. An end whose reply was lost may be repeated: if the
-// worker is still a member and does not hold the process, nobody but itself
+// worker is still a member and doesn't hold the process, only the worker itself
 // can have ended it. So it was this end, if no other was tried before.
 func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
-	r, s := t.session, &ending{Outcome: t.outcome(o), done: make(chan settled, 1)}
-	r.mu.Lock()
+	return insist(ctx, t.session.engine.callTimeout, func() error { return t.end(ctx, o) })
+}
+
+func (t *Attempt) end(ctx context.Context, o store.Outcome) error {
+	s, end := t.session, &ending{Outcome: t.outcome(o), done: make(chan settled, 1)}
+	s.mu.Lock()
 	before := t.tryLocked(o.Verb)
-	r.sayLocked(s)
-	r.mu.Unlock()
-	d := r.settle(ctx, s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	t.leftLocked(len(o.Result), "")
+	s.sayLocked(end)
+	s.mu.Unlock()
+	d := s.settle(ctx, end)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return t.concludeLocked(o.Verb, before, d)
 }
 
 // outcome completes what ends the process.
 func (t *Attempt) outcome(o store.Outcome) store.Outcome {
-	o.Process, o.Token, o.Plain, o.Size = t.ID, t.Token, t.plain, t.size
+	o.Process, o.Token, o.Plain, o.Added, o.Size = t.ID, t.Token, t.plain, t.added, t.size
 	if t.size > store.Large {
 		o.Digest = t.sum()
 	}
@@ -101,7 +137,7 @@ func (t *Attempt) outcome(o store.Outcome) store.Outcome {
 	return o
 }
 
-// sum is the digest, or "" where it is not known.
+// sum returns the digest, or "" if it isn't known.
 func (t *Attempt) sum() string {
 	if t.isKnown() && !t.never {
 		return t.digest.String()
@@ -109,9 +145,9 @@ func (t *Attempt) sum() string {
 	return ""
 }
 
-// named begins the attributes of a log line about the task with what it is found by: the
-// attempt, and eight digits of the digest, which stay the same over retries. Payload and key
-// are in no log.
+// named begins the attributes of a log line about the task with what identifies it: the
+// attempt, and eight digits of the digest, which stay the same over retries. No log shows
+// payloads or keys.
 func (t *Attempt) named(attrs ...any) []any {
 	all := []any{"queue", t.session.queue.id, "attempt_id", t.ID}
 	if digest := t.sum(); digest != "" {
@@ -120,8 +156,8 @@ func (t *Attempt) named(attrs ...any) []any {
 	return append(all, attrs...)
 }
 
-// try notes that the process is to end by a verb, and returns the one by which it
-// was to end before; conclude follows.
+// tryLocked notes the verb that is to end the process, and returns the one before;
+// conclude follows.
 func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
 	before = t.tried
 	if before == "" {
@@ -130,8 +166,8 @@ func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
 	return before
 }
 
-// conclude makes what became of the wish to end the process an error. It may be that of a
-// Pool, or the cause of a context: methods of these may use the task, so none is called.
+// concludeLocked turns the result of an ending into an error. That may come from a Pool, or be
+// the cause of a context. Its methods may use the task, so none is called.
 func (t *Attempt) concludeLocked(verb, before store.Ending, d settled) error {
 	switch {
 	case d.unknown:
@@ -144,7 +180,7 @@ func (t *Attempt) concludeLocked(verb, before store.Ending, d settled) error {
 	case d.what == store.Gone && t.tried != verb:
 		return ErrNotOwner
 	case d.what == store.Gone && before == "" && !t.ended:
-		t.session.engine.counts.Lost.Add(1)
+		t.session.queue.counts.Lost.Add(1)
 		t.tried = ""
 		return ErrNotOwner
 	}

@@ -40,7 +40,7 @@ func TestEndsOfRounds(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			q := lonely(t)
-			r := newSession(q, Membership{Worker: "w", Round: 1})
+			r := q.newSession(Membership{Worker: "w", Round: 1})
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			r.heard, r.watched = c.heard, c.watched
@@ -80,7 +80,7 @@ func TestRoomAhead(t *testing.T) {
 			o := plain
 			o.Prefetch = 300
 			q.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
-			r := newSession(q, Membership{Worker: "w", Round: 1})
+			r := q.newSession(Membership{Worker: "w", Round: 1})
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.bytes, r.look, r.ask = c.held, true, 100

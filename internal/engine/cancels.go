@@ -8,22 +8,22 @@ import (
 
 const (
 	maxHeard    = 100  // cancels asked for by one round
-	maxStopping = 1000 // tasks of which one round says that they run though they are canceled
+	maxStopping = 1000 // canceled tasks that one round may report as still running
 )
 
-// cancels is what a worker has received of cancels on the cancel channel and has
-// still to look up.
+// cancels holds what a worker has received on the cancel channel and has
+// yet to look up.
 //
 // The truth is in Redis: entries of the cancel log come with the answers to rounds, and
 // cover the tasks with a lower token. A message only makes the worker ask, with its
-// next round, for the token of that cancel. If none is on record, the message came from
-// somebody who keeps no records, and then, best effort, it stops what was held when
-// it came. So what covers nothing that is held isn't kept.
+// next round, for the token of that cancel. If none is on record, the sender keeps no
+// records. Then the cancel stops, best effort, the tasks held when the message came. So a
+// message that covers no held task isn't kept.
 type cancels struct {
 	received map[hash]map[string]bool // processes held when its message came
 }
 
-// readCancel returns the digests that a message may be about: it may be meant as a payload
+// readCancel returns the digests that a message may be about: it may be a payload
 // even if it reads as a digest.
 func readCancel(message []byte) []hash {
 	_, digest, _ := store.ReadCancel(message)
@@ -34,13 +34,13 @@ func readCancel(message []byte) []hash {
 	return []hash{named}
 }
 
-// receiveLocked takes in a message.
+// receiveLocked handles a message.
 func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 	for _, h := range about {
 		c.noteLocked(h, held)
 		for _, t := range held {
 			switch {
-			case t.isKnown() || t.late.flooded:
+			case t.byKey || t.isKnown() || t.late.flooded:
 			case len(t.late.messages) == maxUnmatched:
 				t.late.flooded = true
 			default:
@@ -52,7 +52,7 @@ func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 
 func (c *cancels) noteLocked(h hash, held map[string]*Attempt) {
 	for id, t := range held {
-		if !t.isKnown() || t.digest != h {
+		if !t.isNamed(h) {
 			continue
 		}
 		if c.received == nil {
@@ -76,14 +76,14 @@ func (c *cancels) ask(n int) (digests []string) {
 	return digests
 }
 
-// learnLocked takes in the tokens of what was asked for.
+// learnLocked handles the tokens that ask requested.
 func (c *cancels) learnLocked(digests []string, tokens []int64, held map[string]*Attempt) {
 	for i, d := range digests {
 		h, _ := readHash(d)
 		processes := c.received[h]
 		delete(c.received, h)
 		for id, t := range held {
-			if t.isKnown() && t.digest == h && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
+			if t.isNamed(h) && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
 				t.endLocked(ErrCanceled)
 			}
 		}
@@ -105,7 +105,7 @@ func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
 		}
 	}
 	for _, t := range held {
-		if t.isKnown() {
+		if t.isKnown() && !t.byKey {
 			if e, ok := payloads[t.digest]; ok {
 				t.coverLocked(e)
 			}
@@ -124,9 +124,9 @@ func (t *Attempt) coverLocked(e store.Cancellation) {
 	}
 }
 
-// stopping returns what to say of the cancels up to the last one that the worker was told
-// of: which tasks they cover and still run, at most n; and up to which cancel that is all.
-// Of what has a digest that isn't known yet it can't be told: then that is less.
+// stopping returns what to say about the cancels that the worker knows: which tasks they cover
+// and still run, at most n; and the last cancel for which these are all. Cancels that may cover
+// a task whose digest isn't known yet don't count.
 func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
@@ -144,7 +144,7 @@ func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stoppin
 	return runs, said
 }
 
-// said notes that what stopping returned was said.
+// said notes that Redis has what stopping returned.
 func said(runs []store.Stopping, held map[string]*Attempt) {
 	for _, s := range runs {
 		if t := held[s.Process]; t != nil {

@@ -31,10 +31,10 @@ func seated(t *testing.T, change func(o *Options)) *Session {
 // byHand returns one whose queue has no handler.
 func byHand(t *testing.T) *Session { return sitting(t, lonely(t)) }
 
-func sitting(t *testing.T, q *Queue) *Session {
-	r := newSession(q, Membership{Worker: "w", Round: 2, Evicted: func() {}})
+func sitting(t *testing.T, q *whole) *Session {
+	r := q.newSession(Membership{Worker: "w", Round: 2, Evicted: func() {}})
 	r.mu.Lock()
-	q.session = r
+	q.sessions = []*Session{r}
 	r.idle, r.look, r.renewed, r.passing, r.talked = make(chan struct{}), false, noon, noon, noon
 	t.Cleanup(func() {
 		r.silent = true
@@ -173,26 +173,6 @@ func TestComposeStopsOverRounds(t *testing.T) {
 	}
 }
 
-// The ends that a round says fit into its budget, one in any case.
-func TestComposeKeepsBudget(t *testing.T) {
-	t.Parallel()
-	r := seated(t, nil)
-	for i := range maxOutcomes {
-		r.says(r.holds(fmt.Sprint(i), int64(1+i), "k:"+fmt.Sprint(i)), store.Fail)
-	}
-	n, cost := r.fitLocked(1000)
-	if each := r.outbox[0].Cost(false, false); n == 0 || n == maxOutcomes || cost > 1000 || cost+each <= 1000 {
-		t.Error(n, cost)
-	}
-	if n, _ := r.fitLocked(0); n != 1 {
-		t.Error(n)
-	}
-	e := r.composeLocked(noon)
-	if len(e.Outcomes)+len(r.outbox) != maxOutcomes || e.Budget < 1 {
-		t.Error(len(e.Outcomes), len(r.outbox), e.Budget)
-	}
-}
-
 // No round follows one that may bring what is to go back first.
 func TestComposeBehindRecall(t *testing.T) {
 	t.Parallel()
@@ -200,18 +180,18 @@ func TestComposeBehindRecall(t *testing.T) {
 	r.look = true
 	first := r.composeLocked(noon)
 	r.look = true
-	r.queue.recalls++
+	r.recalls++
 	if r.composeLocked(noon, first) != nil {
 		t.Error("it overtakes what was recalled")
 	}
-	r.queue.recalls--
+	r.recalls--
 	second := r.composeLocked(noon, first)
 	if second == nil || second.Solo || !first.Solo {
 		t.Error("two rounds may start risky tasks")
 	}
 }
 
-// At most so many cancels are looked up, and so many running tasks named.
+// A round looks up a limited number of cancels, and names a limited number of running tasks.
 func TestComposeBoundsCancels(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)

@@ -1,6 +1,7 @@
-// Package engine serves queues: it is what one peer does with one queue, from the start of a
-// task until its end is stored. It knows Redis only by internal/store, and nothing of peers,
-// registrations and heartbeats: who does joins a queue for it, and tells it what it hears.
+// Package engine serves queues: it does what one peer does with one queue, from the start of a task
+// until its end is stored. It knows Redis only through internal/store, and nothing about
+// registrations and heartbeats: internal/fleet joins queues for it, and passes on the answers to
+// heartbeats.
 //
 // # Words
 //
@@ -9,43 +10,47 @@
 //     incarnations of the worker.
 //   - A Session is one membership of one worker: its rounds, and what it holds.
 //   - A round is one call of the script step: what has ended, and how many tasks are wanted.
-//     An exchange is a round with those who wait for its answer. A talk is the goroutine that
-//     makes rounds; it runs only while there is something to say.
+//     An exchange is a round with the callers that wait for its answer. A talk is the goroutine
+//     that makes rounds; it runs only while there is something to say.
 //   - An Attempt is one start of a task, and a run is what a handler does with it.
 //   - An ending is the wish to end an attempt. A slot is room for a handler.
 //   - A task is prefetched, or ready, when it is held and no handler has begun it.
 //
 // # A session, seen from above
 //
-// Who beats and joins needs these, and no more:
+// The code that beats and joins needs these, and no more:
 //
 //	q.Join(Membership) *Session   the worker has become a member; the session begins
 //	s.Pulse(pulse, sent)          a heartbeat that was sent then has been answered so
+//	s.Unheard()                   a heartbeat was not answered
 //	s.Refused()                   a heartbeat was answered that the worker is no member
 //	s.Wake() bool                 look at the queue; false when the session has ended
 //	s.Start(ctx, n)               up to n tasks for a caller who serves the queue by hand
+//	s.Drain()                     closes Attempt.Draining
 //	s.Interrupt()                 all contexts end with ErrShutdown
 //	s.Abandon()                   handlers that run on are disowned
-//	s.Leave(ctx) error            says what is left to say, returns all tasks, leaves
+//	s.Leave(ctx) error            says everything still unsaid, returns all tasks, leaves
 //	s.End(why)                    ends it without Redis, as after an eviction
 //	s.Unlisten()                  follows Leave and End: no more messages
 //	s.Last() (round, token)       for the leave or the next join, and to see lost writes
 //	s.LostWrites(sign)            says that Redis has lost something
+//	s.Missing(token, seen) bool   reports whether a token that it had seen is gone
 //
-// Upwards the engine has two callbacks: Membership.Evicted, and Config.StuckChanged. Both are
-// called without a lock.
+// Upwards the engine has three callbacks: Membership.Evicted, Config.StuckChanged and
+// Config.LostWrites. All are called without a lock. A Trace is told under the lock, and only puts
+// aside what it is told.
 //
 // # Locks
 //
 // A queue and its sessions have one lock, Queue.mu, which Session.mu points to. It is a
-// monitor: what a section decides and must not do itself follows its Unlock. So nothing is
-// logged, no handler, callback or method of an error is called, and nothing waits or does I/O
-// while it is held. Under it are taken, each by itself: the lock of internal/capacity, and
-// that of a connection, to ask whether it is there. A run has a lock of its own for the race
+// monitor: what a section decides and must not do itself follows its Unlock. So while it's
+// held, nothing is logged, no handler, callback or method of an error is called, and nothing
+// waits or does I/O. Three locks are taken under it, each by itself: that of internal/capacity,
+// that of a connection, to ask whether it exists, and that of what a Trace puts aside. A run has a lock of its own for the race
 // between its handler's return and its disowning, and so has the link; under these nothing is
 // taken. Methods that end in Locked expect the lock.
 //
-// What a round is to say (compose.go), what an answer means (answer.go), which slots and
+// What a round says (compose.go), what an answer means (answer.go), which slots and
 // tasks are taken (slots.go) and what a talk does next (talk.go) are functions of the state
 // and the time. Their tables need no Redis and no clock.
 package engine
@@ -68,6 +73,11 @@ type Config struct {
 	CallTimeout  time.Duration
 	MaxResult    int    // bytes
 	StuckChanged func() // the number of handlers that ignore their context; called without a lock
+
+	// LostWrites is called, without a lock, when Redis has visibly lost writes of a queue; nil
+	// if nobody asks.
+	LostWrites func(queue, sign string)
+	Trace      Trace
 }
 
 // An Engine is what the served queues of one peer share.
@@ -81,31 +91,31 @@ type Engine struct {
 	callTimeout  time.Duration
 	maxResult    int
 	stuckChanged func()
+	lostWrites   func(queue, sign string)
+	trace        Trace
+	stories      bool // what happens to attempts is traced
 
 	link       link        // what the rounds tell of the way to Redis
 	risk       atomic.Bool // a task is held whose next death would be its last
-	counts     Counts
+	losses     *rollback
 	background sync.WaitGroup // all goroutines but those of handlers
-}
 
-// Counts are counters of what was done.
-type Counts struct {
-	Started, Finished, Stopped, Canceled, Retried, Failed, Dropped, Stuck, Lost, Failures, Running atomic.Int64
+	mu     sync.Mutex         // protects the field below; nothing is locked under it
+	counts map[string]*Counts // by the name of the queue
 }
 
 // New returns an Engine. It does no I/O and starts nothing.
 func New(c Config) *Engine {
 	return &Engine{
 		log: c.Log, capacity: c.Capacity, failures: newFailures(c.Log, c.Failures),
-		lease: c.Lease, callTimeout: c.CallTimeout, maxResult: c.MaxResult, stuckChanged: c.StuckChanged,
+		lease: c.Lease, callTimeout: c.CallTimeout, maxResult: c.MaxResult, stuckChanged: c.StuckChanged, lostWrites: c.LostWrites,
+		losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
+		trace: c.Trace, stories: c.Trace.Started != nil || c.Trace.Ended != nil,
 	}
 }
 
-// Counts are what was done since the engine was made.
-func (e *Engine) Counts() *Counts { return &e.counts }
-
-// Wait waits until no goroutine of the engine runs, but those of handlers. It doesn't wait
-// for ever: one of them may look at an error of a Pool, whose methods may be who waits.
+// Wait waits until no goroutine of the engine runs, except those of handlers. It doesn't wait
+// forever: one of them may look at an error of a Pool whose methods call Wait.
 func (e *Engine) Wait() {
 	done := make(chan struct{})
 	go func() {
@@ -118,8 +128,11 @@ func (e *Engine) Wait() {
 	}
 }
 
-// Pass passes on what sessions that were ended have left free.
+// Pass passes on the capacity that ended sessions have left free.
 func (e *Engine) Pass() { e.capacity.Pass() }
 
-// Flush logs what limits have left out so far.
-func (e *Engine) Flush() { e.failures.flush() }
+// Flush logs the counts of lines that limits have held back so far.
+func (e *Engine) Flush() {
+	e.failures.flush()
+	e.losses.flush()
+}

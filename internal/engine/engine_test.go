@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,21 +23,26 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 // plain are options of a handler with which tests begin.
-var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: DefaultBackoff}
+var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: func(t *Attempt, _ error) time.Duration { return DefaultBackoff(t.Retries) }}
+
+// A whole is a queue that is not spread.
+type whole struct {
+	*Queue
+	part Part
+}
 
 // queueAt returns the queue q of an engine that dials so.
-func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
+func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *whole {
 	l := logs.New(log)
-	lines := store.NewLines(dial, store.Lanes, l, 0, 0)
+	lines := store.NewLines(store.Single(dial), store.Lanes, l, 0, 0)
 	e := New(Config{
 		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
 	})
-	of := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: keys.NewSpace("p").Queue("q")}
-	q := e.Queue(of, Options{MaxCrashes: 3, Keep: 1000}, func(context.Context) error { return nil })
+	q := e.Queue("q", "q", Options{MaxCrashes: 3, Keep: 1000})
 	t.Cleanup(func() {
 		q.mu.Lock()
-		if q.session != nil {
-			q.session.endLocked(ErrShutdown)
+		for _, s := range slices.Clone(q.sessions) {
+			s.endLocked(ErrShutdown)
 		}
 		q.mu.Unlock()
 		lines.Abort()
@@ -44,11 +50,17 @@ func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *Queue {
 		lines.Close()
 		e.Wait()
 	})
-	return q
+	return &whole{q, Part{
+		Served: &store.Served{Lines: lines, Name: "q", ID: "q", Keys: keys.NewSpace("p").Queue("q")},
+		Haul:   func(context.Context) error { return nil },
+	}}
 }
 
+// newSession begins a session that nobody notifies.
+func (w *whole) newSession(m Membership) *Session { return newSession(w.Queue, w.part, m) }
+
 // lonely returns a queue of an engine that reaches no Redis.
-func lonely(t testing.TB) *Queue {
+func lonely(t testing.TB) *whole {
 	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
 	return queueAt(t, nowhere, slog.New(slog.DiscardHandler))
 }
@@ -59,11 +71,11 @@ func joined(t testing.TB, url string) *Session {
 	is := is.New(t)
 	dial := redistest.Sure(redisconn.FromURL(url))(t)
 	q := queueAt(t, dial, slog.New(slog.DiscardHandler))
-	control := q.store.Control
-	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.store.Keys))[0]))(t)
+	control := q.part.Control
+	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.part.Keys))[0]))(t)
 	is.NoErr(store.List(t.Context(), control, keys.NewSpace("p"), "q"))
-	is.True(redistest.Sure(store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.store.Keys, "w", time.Hour, asked, 2))[0]))(t))
-	return q.Join(Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
+	is.True(redistest.Sure(store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.part.Keys, "w", time.Hour, asked, 2))[0]))(t))
+	return q.Join(q.part, Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
 }
 
 // enqueue adds payloads to the queue q.

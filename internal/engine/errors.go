@@ -2,7 +2,7 @@ package engine
 
 import "errors"
 
-// What callers and handlers are told. The root has the same under the same names.
+// Errors that the root package exports under the same names.
 var (
 	ErrNoTask       = errors.New("worqr: no task")
 	ErrNotWorking   = errors.New("worqr: not working on the queue")

@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A settlement is the wish to end a process.
+// An ending is the wish to end a process.
 type ending struct {
 	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
@@ -15,17 +15,17 @@ type ending struct {
 	by     *run         // is told what became of it; nil if a task is given back that nobody took
 	before store.Ending // by which it was to end before
 	held   bool         // the task was held when this was first said
-	task   *Attempt     // whose digest is to be said, too, and was not known before; mostly nil
+	task   *Attempt     // the round names its digest, which was not known before; mostly nil
 }
 
 // tellLocked answers the wish.
-func (s *ending) tellLocked(d settled) {
-	if s.by != nil {
-		s.by.storedLocked(s, d)
+func (end *ending) tellLocked(d settled) {
+	if end.by != nil {
+		end.by.storedLocked(end, d)
 		return
 	}
 	select {
-	case s.done <- d:
+	case end.done <- d:
 	default: // the caller was let go
 	}
 }
@@ -36,7 +36,7 @@ type settled struct {
 	unknown bool // it failed, and may have been carried out
 }
 
-// A mishap is why a round failed, and what that means. That is asked before a lock is
+// A mishap is why a round failed, and what that means. It's examined before a lock is
 // taken: the error of a Pool is user code, whose methods may use the peer.
 type mishap struct {
 	err     error
@@ -48,8 +48,8 @@ func mishapOf(err error) mishap {
 	return mishap{err, errors.Is(err, store.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
-// A want is the wish for up to n tasks. Where the budget of one round is too small for
-// all, further rounds bring the rest. Session.mu protects all but got.
+// A want is the wish for up to n tasks. If the budget of one round is too small for
+// all, further rounds bring the rest. Session.mu protects all fields except got.
 type want struct {
 	n     int        // how many more
 	have  []*Attempt // what earlier rounds have brought
@@ -58,8 +58,8 @@ type want struct {
 	gone  bool       // nobody waits any more
 }
 
-// loseLocked answers the wish when the worker has ended. What was started for it is lost, and
-// others count it as a crash: the caller is told that it may have happened.
+// loseLocked answers the wish when the worker has ended. Tasks started for it are lost, and
+// others count a crash for each: the caller learns that this may have happened.
 func (w *want) loseLocked(m mishap) {
 	if (w.begun || len(w.have) > 0) && !m.unknown {
 		m.err = &pair{m.err, store.ErrUnknown}
@@ -68,7 +68,7 @@ func (w *want) loseLocked(m mishap) {
 	w.tellLocked(m.err)
 }
 
-// tellLocked answers the wish, unless that was done: with an error only when it has brought
+// tellLocked answers the wish, unless it was answered: with an error only if it brought
 // nothing.
 func (w *want) tellLocked(err error) {
 	t := taken{tasks: w.have}
@@ -86,7 +86,7 @@ type taken struct {
 	err   error
 }
 
-// An exchange is a round with those who wait for its answer.
+// An exchange is a round with the callers that wait for its answer.
 type exchange struct {
 	store.Round
 	outcomes []*ending
@@ -100,10 +100,12 @@ type exchange struct {
 	recalls  int           // how often ready tasks had been recalled before
 	repeated bool          // it may have been answered before, and the reply lost
 	lost     int           // replies that were
+	lent     bool          // others may use its slots and its room until the answer comes
+	slotted  int           // how many slots these were
 }
 
-// complete waits for what is to be said besides of large payloads: else Redis would compute
-// it, and do nothing else meanwhile.
+// complete waits for the digests of large payloads that the round needs: otherwise Redis would
+// compute them, and do nothing else meanwhile.
 func (e *exchange) complete() {
 	for _, s := range e.outcomes {
 		if s.task != nil {

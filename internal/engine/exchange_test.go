@@ -13,7 +13,7 @@ import (
 func TestRoundWaitsForDigests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := newSession(lonely(t), Membership{Worker: "w", Round: 1})
+	r := lonely(t).newSession(Membership{Worker: "w", Round: 1})
 	large := bytes.Repeat([]byte("x"), 100_000)
 	task := newAttempt(r, "process", store.Start{Payload: large, Token: 1})
 	is.True(!task.isKnown())

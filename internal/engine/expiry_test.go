@@ -27,7 +27,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		o := plain
 		o.Exclusive = true
 		q.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
-		r := newSession(q, Membership{Worker: "w"})
+		r := q.newSession(Membership{Worker: "w"})
 		defer r.fence.Stop()
 		begin := time.Now()
 		locked := func(f func()) {

@@ -30,7 +30,7 @@ const (
 	LogPanics
 )
 
-// failures logs what handlers of a peer fail with, and how often.
+// failures logs the failures of a peer's handlers, within limits.
 type failures struct {
 	log     *logs.Log
 	policy  FailurePolicy
@@ -108,7 +108,7 @@ func (f *failures) first(at place) bool {
 	return true
 }
 
-// flush logs what was left out so far.
+// flush logs the counts of lines held back so far.
 func (f *failures) flush() {
 	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.panics, &f.stuck} {
 		l.Flush()

@@ -24,25 +24,24 @@ const (
 	restPower   = 0.75 // of the crowd, by which rests grow; with more, who has much keeps it
 )
 
-// A flow says how much a peer has Redis do for a queue at once. Where many peers serve a
-// busy queue, each has a round waiting at Redis, and everybody who wants something of
-// Redis waits for all of these. So a peer that is not alone sends one round at a time, of
-// a size of which little is lost by itself, and rests after it: the longer, the more
-// peers there are and the longer the answer took. While Redis is idle answers come at once,
-// and nobody rests for long.
+// A flow limits how much a peer has Redis do for a queue at once. When many peers serve a
+// busy queue, each has a round waiting at Redis, and every call to Redis waits for all of
+// these. So a peer that isn't alone sends one round at a time, just large enough to be
+// efficient, and rests after it: longer if there are more peers or the answer took longer.
+// While Redis is idle answers come at once, and nobody rests for long.
 //
-// No peer knows of the others. The tokens tell how much all have started since our last
-// round, and so how many there are if they do as much as we do. Who does less than others
-// counts more of them than there are; the rest grows less than that, so that he catches up.
+// No peer knows the others. The tokens tell how many tasks all peers have started since our
+// last round, and so how many peers there are if each does as much as we do. A peer that does
+// less than others counts too many; its rest grows more slowly than that, so it catches up.
 type flow struct {
 	next time.Time // when the next round may be sent
 	ours float64   // tasks that we have started; the last ones weigh most
-	all  float64   // tasks that were started, likewise
+	all  float64   // tasks that all peers have started, with the same weights
 	list bool      // our last ones were all of the list: what these cost does not grow with the queue
 }
 
-// started notes how many tasks a round of ours has started, and how many all have since
-// the one before.
+// started notes how many tasks one of our rounds has started, and how many all peers have since
+// the round before.
 func (f *flow) started(ours, all int) {
 	f.ours += float64(ours) - f.ours/16
 	f.all += float64(max(all, ours)) - f.all/16
@@ -59,9 +58,9 @@ func (f *flow) peers() float64 {
 // alone reports whether no other peer does anything that matters.
 func (f *flow) alone() bool { return f.peers() < rivalry }
 
-// budget is how long Redis may work on a round, over such a way. A longer way needs
-// larger rounds to keep as much under way; tasks of the schedule don't get them, since
-// beside many others they take longer than is reckoned.
+// budget returns how long Redis may work on a round, at such a distance. A longer way needs
+// larger rounds to keep as much in flight. Tasks of the schedule don't get them: among many
+// others they take longer than estimated.
 func (f *flow) budget(way time.Duration) time.Duration {
 	most := store.RoundBudget
 	if f.list {
@@ -74,8 +73,8 @@ func (f *flow) budget(way time.Duration) time.Duration {
 	return min(max(time.Duration(share), thickTime), most)
 }
 
-// rest is how long to wait after a round that took so long over such a way, and on which
-// Redis has worked so long.
+// rest returns how long to wait after a round that took that long over such a way, and that kept
+// Redis busy that long.
 func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if f.alone() || work <= quietTime {
 		return 0
@@ -89,7 +88,7 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
 }
 
-// hold has the next round wait for about the rest: a little less or more, so that peers
+// hold makes the next round wait for about the rest: a little less or more, so that peers
 // don't come back all at once.
 func (f *flow) hold(now time.Time, rest time.Duration) {
 	f.next = time.Time{}

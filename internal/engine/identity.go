@@ -25,11 +25,12 @@ func readHash(digest string) (h hash, ok bool) {
 }
 
 // An identity is the digest of a task's payload as it was taken; the handler may change
-// the payload. It takes long to compute where the payload is large. So it is computed
-// beside all else, and nobody waits for it who holds a lock: what has to be compared with
-// it is kept until it is known.
+// the payload. Computing it takes long if the payload is large. So it's computed in
+// another goroutine, and nobody waits for it while holding a lock: whatever has to be compared
+// with it is kept until it's known.
 type identity struct {
 	digest hash       // once it is known
+	byKey  bool       // no cancel of the payload is about it
 	never  bool       // it won't be, since the payload has not come
 	late   *unmatched // nil if it was known from the beginning, or never will be
 }
@@ -42,8 +43,8 @@ type unmatched struct {
 	flooded  bool                 // there were more
 }
 
-// maxUnmatched is how many cancel messages are kept until a digest is known. Of a task
-// with more, the token of its cancel is asked for without any message.
+// maxUnmatched is how many cancel messages are kept until a digest is known. Beyond that, the
+// token of the task's cancel is asked for without any message.
 const maxUnmatched = 1000
 
 // isKnown reports whether the digest is known, or never will be, without waiting.
@@ -59,6 +60,9 @@ func (i *identity) isKnown() bool {
 	}
 }
 
+// isNamed reports whether a cancel of a digest is about the task, as far as its own is known.
+func (i *identity) isNamed(h hash) bool { return !i.byKey && i.isKnown() && i.digest == h }
+
 // wait waits until the digest is known, if it will be. From then on the payload may change.
 func (i *identity) wait() {
 	if i.late != nil {
@@ -66,32 +70,32 @@ func (i *identity) wait() {
 	}
 }
 
-// identify computes the digest of a task that has just been taken, if that takes long, and
+// identify computes the digest of a new task if that takes long, and
 // then applies the cancels that came meanwhile. It takes the lock of the session.
-func (r *Session) identify(t *Attempt) {
-	if before := r.engine.BeforeDigest; before != nil {
+func (s *Session) identify(t *Attempt) {
+	if before := s.engine.BeforeDigest; before != nil {
 		before(t.Payload)
 	}
 	t.digest = hashOf(t.Payload)
 	late := t.late
 	close(late.known)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	logged, messages := late.logged, late.messages
 	late.logged, late.messages = nil, nil
 	if len(logged) > 0 {
-		r.unmatched--
+		s.unmatched--
 	}
-	if r.held[t.ID] != t {
+	if s.held[t.ID] != t {
 		return
 	}
 	alone := map[string]*Attempt{t.ID: t}
 	coverAllLocked(logged, alone)
 	if late.flooded || slices.Contains(messages, t.digest) {
-		r.cancels.noteLocked(t.digest, alone)
+		s.cancels.noteLocked(t.digest, alone)
 	}
-	r.dropReadyLocked()
-	r.wakeLocked()
+	s.dropReadyLocked()
+	s.wakeLocked()
 }
 
 // identified returns tasks once their payloads may change.
@@ -103,11 +107,11 @@ func identified(tasks []*Attempt) []*Attempt {
 }
 
 // postponeLocked keeps entries of the log for the tasks whose digest is not known.
-func (r *Session) postponeLocked(entries []store.Cancellation) {
+func (s *Session) postponeLocked(entries []store.Cancellation) {
 	if len(entries) == 0 {
 		return
 	}
-	for _, t := range r.held {
+	for _, t := range s.held {
 		if t.isKnown() {
 			continue
 		}
@@ -118,7 +122,7 @@ func (r *Session) postponeLocked(entries []store.Cancellation) {
 			}
 		}
 		if before == 0 && len(t.late.logged) > 0 {
-			r.unmatched++
+			s.unmatched++
 		}
 	}
 }

@@ -13,7 +13,7 @@ type Lease struct {
 	Sure  time.Duration // after it was renewed, it is certain to hold for so long
 }
 
-// LeaseOf returns the lease of so long; a negative one never lapses, and such a worker
+// LeaseOf returns the lease for a duration. A negative one never expires, and its worker
 // beats as often as with a lease of 3 s.
 func LeaseOf(d time.Duration) Lease {
 	if d < 0 {
@@ -22,95 +22,144 @@ func LeaseOf(d time.Duration) Lease {
 	return Lease{Beat: d / 3, Grant: d * 2 / 3, Sure: d / 10 * 9}
 }
 
-// Pulse takes in the answer to a beat that was sent at the given time.
-func (r *Session) Pulse(p *store.Pulse, sent time.Time) {
-	if r.abandoned(p.Batch) && !r.hauling.Swap(true) {
-		r.engine.background.Go(r.haul) // it may take long, and the next beat not
+// Pulse handles the answer to a heartbeat that was sent at the given time. In a cluster, the
+// answers of two nodes may come at the same time when the queue has moved from one to the other.
+func (s *Session) Pulse(p *store.Pulse, sent time.Time) {
+	if s.pulse(p, sent) && !s.hauling.Swap(true) {
+		s.engine.background.Go(s.haul) // it may take long, and the next beat not
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pulseLocked(time.Now(), p, sent)
-	r.wakeLocked()
 }
 
-// pulseLocked is Pulse, but for the batch.
-func (r *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
-	r.renewLocked(now, sent)
-	if p.Deadline < r.granted {
-		r.mu.laterLocked(func() { r.LostWrites("Redis no longer has a heartbeat that it had acknowledged") })
+// pulse is Pulse, except that it only reports that a batch waits to be moved.
+func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	abandoned = !s.overlapsLocked(sent) && s.abandonedLocked(p.Batch)
+	s.pulseLocked(time.Now(), p, sent)
+	s.wakeLocked()
+	return abandoned
+}
+
+// overlapsLocked reports whether a beat was sent before the last one was answered. Nobody knows which
+// of them reached Redis first.
+func (s *Session) overlapsLocked(sent time.Time) bool { return sent.Before(s.pulsed) }
+
+// pulseLocked is Pulse without the batch.
+func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
+	s.renewLocked(now, sent)
+	granted := p.Now + s.engine.lease.Grant.Milliseconds()
+	switch {
+	case s.overlapsLocked(sent):
+		granted = min(granted, s.granted)
+	case p.Deadline < s.granted:
+		s.mu.laterLocked(func() { s.LostWrites("Redis no longer has a heartbeat that it had acknowledged") })
 	}
-	r.granted = p.Now + r.engine.lease.Grant.Milliseconds()
+	s.granted, s.pulsed = granted, now
 	if p.Rank == 0 {
-		r.listens = now.Add(2 * r.engine.lease.Beat)
+		s.listens = now.Add(2 * s.engine.lease.Beat)
 	}
-	r.look = r.look || p.Canceled > 0 || p.Waiting > 0 && r.freeLocked()
-	if p.Canceled > 0 && p.Canceled < r.seen {
-		r.seen, r.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
+	s.look = s.look || p.Canceled > 0 || p.Waiting > 0 && s.freeLocked()
+	if p.Waiting == 0 {
+		s.doubtLocked() // others have what was there
 	}
-	for _, t := range r.refused {
-		if r.held[t.ID] == t {
-			r.giveBackLocked(t)
+	s.hungry = s.hungry || p.Waiting > 0 // its turn may come when a slot is free
+	if p.Canceled > 0 && p.Canceled < s.seen {
+		s.seen, s.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
+	}
+	for _, t := range s.refused {
+		if s.held[t.ID] == t {
+			s.giveBackLocked(t)
 		}
 	}
-	r.refused = nil
-	r.compareLocked(p.Held, sent)
+	s.refused = nil
+	s.compareLocked(p.Held, sent)
 }
 
-// abandoned reports whether nobody moves the batch that a beat saw: it is as it
-// was a beat ago. Else all who serve the queue would do it beside its producer.
-func (r *Session) abandoned(batch string) bool {
-	was := r.batch
-	r.batch = batch
+// Unheard records that a heartbeat failed, so it's unknown what the queue has.
+func (s *Session) Unheard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubtLocked()
+}
+
+// doubtLocked keeps no room for tasks of the queue: perhaps there are none, or they
+// can't be reached. The next answer tells.
+func (s *Session) doubtLocked() {
+	if s.queue.serves() && s.ended == nil {
+		s.queue.needsLocked(s, false)
+	}
+}
+
+// abandonedLocked reports whether nobody moves the batch that a beat saw: it hasn't changed
+// since the beat before. Otherwise all workers of the queue would move it beside its producer.
+func (s *Session) abandonedLocked(batch string) bool {
+	was := s.batch
+	s.batch = batch
 	return batch != "" && batch == was
 }
 
 // haul moves to the queue what a producer has enqueued in pages and not moved itself.
-func (r *Session) haul() {
-	defer r.hauling.Store(false)
-	_ = r.queue.haul(r.ctx) // if it fails, that is logged, and the next beat begins again
+func (s *Session) haul() {
+	defer s.hauling.Store(false)
+	_ = s.part.Haul(s.ctx) // if it fails, that is logged, and the next beat begins again
 }
 
-// LostWrites says that Redis, or the one that has taken its place, does not know
-// of something that it had answered. Whatever else it had answered since is gone
-// as well: tasks that were enqueued, and ends of tasks, which then run again. It
-// cannot be told from a clock of Redis that was set back.
-func (r *Session) LostWrites(sign string) {
-	r.engine.log.Error("worqr: Redis has lost writes; tasks may be lost", "queue", r.queue.id, "sign", sign)
+// LostWrites records that Redis, or the server that replaced it, has forgotten something that it
+// had acknowledged. Everything acknowledged since is gone as well: enqueued tasks, and ends of
+// tasks, which then run again. This looks the same as a clock of Redis that was set back.
+func (s *Session) LostWrites(sign string) {
+	s.queue.counts.LostWrites.Add(1)
+	if s.engine.lostWrites != nil {
+		s.engine.lostWrites(s.part.Name, sign)
+	}
+	s.engine.losses.note(store.Whole(s.part.Name), sign)
+}
+
+// Missing reports whether Redis has lost a token: the last one is lower than one seen
+// before Redis was asked. From then on the lower one counts, so the same loss is found once.
+func (s *Session) Missing(token, seen int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if token >= seen || token >= s.token {
+		return false
+	}
+	s.token = token
+	return true
 }
 
 // renewLocked notes that the lease was renewed by something sent at the given time.
-func (r *Session) renewLocked(now, sent time.Time) {
-	if sent.After(r.renewed) {
-		r.renewed = sent
+func (s *Session) renewLocked(now, sent time.Time) {
+	if sent.After(s.renewed) {
+		s.renewed = sent
 	}
-	if r.fence != nil && r.ended == nil && r.sureLocked(now) { // also when it has fired; else it has for what we hold
-		r.fence.Reset(r.renewed.Add(r.engine.lease.Sure).Sub(now))
+	if s.fence != nil && s.ended == nil && s.sureLocked(now) { // also when it has fired; else it has for what we hold
+		s.fence.Reset(s.renewed.Add(s.engine.lease.Sure).Sub(now))
 	}
 }
 
 // sureLocked reports whether what we hold is certain to be ours alone: an answer may come,
-// or a task may begin, when the lease has lapsed.
-func (r *Session) sureLocked(now time.Time) bool { return now.Sub(r.renewed) < r.engine.lease.Sure }
+// or a task may begin, after the lease has expired.
+func (s *Session) sureLocked(now time.Time) bool { return now.Sub(s.renewed) < s.engine.lease.Sure }
 
-// unsure ends the contexts of what an exclusive handler runs: from now on others
-// may run it, whether they do or not.
-func (r *Session) unsure() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sureLocked(time.Now()) {
+// unsure ends the contexts of an exclusive handler's tasks: from now on others
+// may run them.
+func (s *Session) unsure() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sureLocked(time.Now()) {
 		return // renewed meanwhile
 	}
 	ends := 0
-	for _, t := range r.held {
+	for _, t := range s.held {
 		if t.Context().Err() == nil { // else an earlier stall has ended it
 			ends++
 		}
 		t.endLocked(ErrLeaseExpired)
 	}
 	if ends > 0 {
-		r.mu.laterLocked(func() {
-			r.engine.log.Warn("worqr: lease expired: Redis did not answer in time; stopping exclusive handlers, their tasks start again",
-				"queue", r.queue.id, "tasks", ends)
+		s.mu.laterLocked(func() {
+			s.engine.log.Warn("worqr: lease expired: Redis did not answer in time; stopping exclusive handlers, whose tasks start again",
+				"queue", s.queue.id, "tasks", ends)
 		})
 	}
 }

@@ -16,8 +16,45 @@ func TestOnlyAbandonedBatchesAreMoved(t *testing.T) {
 		batch string
 		moves bool
 	}{{"a 9", false}, {"a 7", false}, {"a 7", true}, {"a 7", true}, {"a 5", false}, {"b 5", false}, {"b 5", true}, {"", false}, {"", false}, {"b 5", false}} {
-		if moves := r.abandoned(beat.batch); moves != beat.moves {
+		if moves := r.abandonedLocked(beat.batch); moves != beat.moves {
 			t.Errorf("beat %d tells of %q: %v", i, beat.batch, moves)
+		}
+	}
+}
+
+// When a queue has moved to another node, two beats may be under way. Whichever is answered first, no
+// writes were lost; what is lost afterwards is noticed.
+func TestPulsesOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	grant := r.engine.lease.Grant.Milliseconds()
+	for i, beat := range []struct {
+		sent, answered time.Duration
+		now, deadline  int64 // deadline without the grant
+		lines          int   // of the log, so far: writes were lost
+	}{
+		{2, 3, 1000, 990, 0},
+		{1, 4, 990, 500, 0}, // by the node before
+		{5, 6, 2000, 1000, 0},
+		{7, 8, 3000, 1999, 1},
+	} {
+		p := store.Pulse{Now: beat.now, Deadline: beat.deadline + grant, Rank: -1}
+		if r.pulseLocked(noon.Add(beat.answered), &p, noon.Add(beat.sent)); len(r.mu.after) != beat.lines {
+			t.Errorf("beat %d: %d lines, want %d", i, len(r.mu.after), beat.lines)
+		}
+	}
+}
+
+// A heartbeat that tells of no tasks has others not leave room for any. One that tells of
+// some has the queue look: they may not be able to start.
+func TestPulseLeavesRoom(t *testing.T) {
+	t.Parallel()
+	for _, waiting := range []int{0, 1} {
+		r := seated(t, nil)
+		awaited := full(t, r)
+		r.pulseLocked(noon, &store.Pulse{Rank: -1, Waiting: waiting}, noon)
+		if got := awaited(); got != (waiting > 0) || r.look != (waiting > 0) || !r.mu.pass && !got {
+			t.Error(waiting, got, r.look)
 		}
 	}
 }

@@ -14,7 +14,7 @@ type link struct {
 	distance
 }
 
-// measured notes how long a round took, for which Redis needs so long, and returns what is
+// measured notes how long a round took, and how long Redis worked on it, and returns what is
 // known now.
 func (l *link) measured(took, work time.Duration) distance {
 	l.mu.Lock()
@@ -26,7 +26,7 @@ func (l *link) measured(took, work time.Duration) distance {
 // A distance is how far away Redis is, as the rounds tell.
 type distance struct {
 	trip  time.Duration    // of a round, with what holds it up; moving average. 0 while nothing is known
-	least [2]time.Duration // the shortest trips of the span before, and of this one; likewise
+	least [2]time.Duration // the shortest trips of the last span and of this one; 0 while nothing is known
 	since time.Time        // when this span began
 }
 
@@ -40,7 +40,7 @@ func (d *distance) measured(now time.Time, took, work time.Duration) {
 	d.least[1] = min(d.least[1], trip)
 }
 
-// shortest is the shortest trip lately, which nothing held up.
+// shortest returns the shortest trip lately, which nothing delayed.
 func (d *distance) shortest() time.Duration {
 	if d.least[0] > 0 {
 		return min(d.least[0], d.least[1])
@@ -48,6 +48,6 @@ func (d *distance) shortest() time.Duration {
 	return d.least[1]
 }
 
-// way is by how much that takes longer than near Redis. Whatever is shorter is no more
-// than what busy peers keep each other waiting there.
+// way returns by how much that exceeds a trip to a nearby Redis. Shorter differences are only
+// the time that busy peers make each other wait there.
 func (d *distance) way() time.Duration { return max(d.shortest()-nearby, 0) }

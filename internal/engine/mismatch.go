@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A mismatch tells how likely it is that Redis believes a worker to hold something else
-// than it holds, as when Redis has lost writes.
+// A mismatch estimates how likely it is that Redis and the worker disagree about what the
+// worker holds, as when Redis has lost writes.
 type mismatch struct {
 	weight    int
 	looking   bool             // what Redis believes is being read
@@ -19,75 +19,76 @@ const (
 	busy    = 1  // the numbers cannot be compared, since rounds are under way
 )
 
-// compareLocked takes in how many processes Redis believed the worker to hold when a beat
-// came that was sent at the given time.
-func (r *Session) compareLocked(held int, sent time.Time) {
-	d := &r.mismatch
-	switch quiet := r.idle == nil && r.talked.Before(sent); {
-	case d.looking || r.ended != nil:
+// compareLocked handles how many processes the worker held, according to Redis, when a beat
+// arrived that was sent at the given time.
+func (s *Session) compareLocked(held int, sent time.Time) {
+	d := &s.mismatch
+	switch quiet := s.idle == nil && s.talked.Before(sent); {
+	case d.looking || s.ended != nil:
 		return
 	case !quiet:
 		d.weight += busy
-	case held != len(r.held):
+	case held != len(s.held):
 		d.weight += differs
 	default:
 		d.weight, d.strangers = 0, nil
 	}
 	if d.weight >= certain {
 		d.weight, d.looking = 0, true
-		r.engine.background.Go(r.reconcile)
+		s.engine.background.Go(s.reconcile)
 	}
 }
 
-// reconcile compares what Redis believes this worker to hold with what it holds: what
-// we do not know of, on two looks, goes back to the front, and what is no longer ours
-// ends.
-func (r *Session) reconcile() {
-	r.mu.Lock()
-	ours := maps.Clone(r.held)
-	r.mu.Unlock()
-	theirs, err := r.queue.store.Held(r.ctx, r.member.Worker)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer func() { r.mismatch.looking = false }()
+// reconcile compares what Redis believes this worker to hold with what it holds. Tasks that
+// we don't know, on two looks, go back to the front, and tasks that are no longer ours
+// end.
+func (s *Session) reconcile() {
+	s.mu.Lock()
+	ours := maps.Clone(s.held)
+	s.mu.Unlock()
+	theirs, err := s.part.Held(s.ctx, s.member.Worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.mismatch.looking = false }()
 	if err != nil {
 		return // the beats go on to differ
 	}
-	// What is under way may have started some of these, or ended them.
-	for said := r.number; r.ended == nil && r.idle != nil && r.answered < said; {
-		r.turned.Wait()
+	// Rounds in flight may have started some of these, or ended them.
+	for said := s.number; s.ended == nil && s.idle != nil && s.answered < said; {
+		s.turned.Wait()
 	}
-	if r.ended != nil {
+	if s.ended != nil {
 		return
 	}
-	log := r.engine.log
+	log := s.engine.log
 	strangers := map[string]int64{}
 	for id, token := range theirs {
-		_, again := r.mismatch.strangers[id]
+		_, again := s.mismatch.strangers[id]
 		switch {
-		case r.held[id] != nil:
+		case s.held[id] != nil:
 		case again:
-			r.mu.laterLocked(func() {
-				log.Warn("worqr: returning a task that Redis assigns to this worker, but that it does not hold", "queue", r.queue.id, "attempt_id", id)
+			s.mu.laterLocked(func() {
+				log.Warn("worqr: returning a task that Redis assigns to this worker, but that it does not hold", "queue", s.queue.id, "attempt_id", id)
 			})
-			r.giveBackLocked(&Attempt{ID: id, Token: token})
+			s.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
 			strangers[id] = token // or it has ended since
 		}
 	}
-	if r.mismatch.strangers = strangers; len(strangers) > 0 {
-		r.mismatch.weight = certain - busy // with the next beat
+	if s.mismatch.strangers = strangers; len(strangers) > 0 {
+		s.mismatch.weight = certain - busy // with the next beat
 	}
 	for id, t := range ours {
-		if _, ok := theirs[id]; !ok && r.held[id] == t {
-			r.mu.laterLocked(func() {
+		if _, ok := theirs[id]; !ok && s.held[id] == t {
+			s.mu.laterLocked(func() {
 				log.Warn("worqr: stopping a task: Redis has lost its start", t.named()...)
 			})
-			r.engine.counts.Lost.Add(1)
-			delete(r.held, id)
+			s.queue.counts.Lost.Add(1)
+			delete(s.held, id)
+			t.lostLocked(ErrNotOwner)
 			t.endLocked(ErrEvicted)
-			r.safeLocked(t)
+			s.safeLocked(t)
 		}
 	}
-	r.wakeLocked()
+	s.wakeLocked()
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // A monitor is the lock of a queue and of its sessions. What a section decides, and must not
-// do itself, follows when the lock is released. So nothing is logged and nobody is called
-// under it, and capacity that came back is passed on without anybody's having to think of it.
+// do itself, is done when the lock is released. So nothing is logged and nobody is called
+// under it, and freed capacity is passed on automatically.
 type monitor struct {
 	capacity *capacity.Capacity
 
@@ -19,7 +19,7 @@ type monitor struct {
 
 func (m *monitor) Lock() { m.mu.Lock() }
 
-// Unlock ends a section and does what it has left to be done.
+// Unlock ends a section and does what it has deferred.
 func (m *monitor) Unlock() {
 	after, pass := m.after, m.pass
 	m.after, m.pass = nil, false
@@ -32,5 +32,5 @@ func (m *monitor) Unlock() {
 	}
 }
 
-// laterLocked has something done once the lock is released: a line logged, somebody told.
+// laterLocked defers something until the lock is released: a log line, a call.
 func (m *monitor) laterLocked(do func()) { m.after = append(m.after, do) }

@@ -6,60 +6,59 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// listen has the session be notified of work and cancels.
-func (r *Session) listen() {
-	stop := r.queue.store.Listen(r.member.Worker, r.notify, r.resync)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deaf = stop
+// listen makes the session receive messages about work and cancels.
+func (s *Session) listen() {
+	stop := s.part.Listen(s.member.Worker, s.notify, s.resync)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = stop
 }
 
 // Unlisten ends that.
-func (r *Session) Unlisten() {
-	r.mu.Lock()
-	stop := r.deaf
-	r.mu.Unlock()
+func (s *Session) Unlisten() {
+	s.mu.Lock()
+	stop := s.deaf
+	s.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
 }
 
-// notify takes in a message from a channel of the queue.
-func (r *Session) notify(n store.Notice, message []byte) {
+// notify handles a message from a channel of the queue.
+func (s *Session) notify(n store.Notice, message []byte) {
 	var about []hash
 	if n == store.IsCanceled {
-		if r.isQuiet() {
+		if s.isQuiet() {
 			return
 		}
 		about = readCancel(message)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch n {
 	case store.Woken:
-		r.look = true
+		s.look = true
 	case store.Work:
-		// From a producer that only pushes and publishes. Everybody hears it;
-		// the worker that was longest idle answers for all.
-		r.look = r.look || time.Now().Before(r.listens)
+		// From a producer that only pushes and publishes. All workers receive it;
+		// the one that has been idle longest answers for all.
+		s.look = s.look || time.Now().Before(s.listens)
 	case store.IsCanceled:
-		r.cancels.receiveLocked(about, r.held)
-		r.look = true
+		s.cancels.receiveLocked(about, s.held)
+		s.look = true
 	}
-	r.wakeLocked()
+	s.wakeLocked()
 }
 
-// isQuiet reports whether nothing is held, and nothing may come to be.
-func (r *Session) isQuiet() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.held) == 0 && r.idle == nil
+// isQuiet reports whether nothing is held, and nothing may come to be held.
+func (s *Session) isQuiet() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held) == 0 && s.idle == nil
 }
 
 // resync follows a confirmed subscription: messages may have been missed.
-func (r *Session) resync() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.look = true
-	r.wakeLocked()
+func (s *Session) resync() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookLocked()
 }

@@ -16,7 +16,7 @@ func FuzzNotices(f *testing.F) {
 	f.Add([]byte{})
 	q := lonely(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := newSession(q, Membership{Worker: "w", Round: 1})
+		r := q.newSession(Membership{Worker: "w", Round: 1})
 		r.silent = true
 		task := newAttempt(r, "process", store.Start{Payload: []byte("a"), Token: 1})
 		r.held[task.ID] = task

@@ -11,8 +11,8 @@ const (
 	mostBytes  = 16 << 20               // of payloads that are prefetched, also where Prefetch is a number
 )
 
-// How many tasks in a row have to be fast before any is prefetched: what is held
-// when a slow one comes has to go back, and then starts behind others that went
+// How many tasks in a row must be fast before any is prefetched. If a slow one comes, the
+// prefetched tasks have to go back, and then start behind others that went
 // back later. So the number grows each time.
 const (
 	firstTrust = 100
@@ -36,16 +36,16 @@ type pace struct {
 	late  time.Duration // by which trips take longer at present
 }
 
-// window is the time in which the handlers begin what is prefetched: a bit more than it
-// takes to get more, over two trips and what holds these up.
+// window is the time in which the handlers begin the prefetched tasks: a bit more than it
+// takes to get more, over two trips and their delays.
 func (p *pace) window() time.Duration { return min(nearby+p.trip*3, farthest) }
 
-// stale is the time after which what is prefetched goes back when no handler has
+// stale is the time after which prefetched tasks go back if no handler has
 // begun or returned.
 func (p *pace) stale() time.Duration { return p.window() * 5 / 3 }
 
-// began notes that a handler begins after having waited for a task. Busy tells
-// whether all are at work now.
+// began notes that a handler begins after having waited for a task. Busy says
+// whether all handlers are at work now.
 func (p *pace) began(now time.Time, busy bool) { p.last, p.busy = now, busy }
 
 // freed notes that a handler has returned, and could begin another task. Only how long it
@@ -70,7 +70,7 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 	if p.run == 0 {
 		p.run, p.size = run, size
 	}
-	// One stall of the machine holds up all handlers that run side by side: the average spans
+	// One stall of the machine delays all handlers that run side by side: the average spans
 	// several such rows.
 	span := min(max(4*handlers, 8), 512)
 	p.run += (run - p.run) / time.Duration(span)
@@ -81,8 +81,8 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 // knows when one will. It only means something while all are busy.
 func (p *pace) slow(now time.Time) bool { return p.busy && now.Sub(p.last) > p.window() }
 
-// ahead is how many tasks so many handlers begin within the window, and a bit more when
-// trips are late. How long they run says it all: what they wait for each other is part of that.
+// ahead returns how many tasks n handlers begin within the window, and a bit more when
+// trips are late. Their run times are enough: they include waiting for each other.
 func (p *pace) ahead(handlers int) int {
 	if p.run == 0 || p.calm < max(p.trust, firstTrust) {
 		return 0

@@ -7,9 +7,9 @@ import (
 	"github.com/matryer/is"
 )
 
-// handled returns the pace of so many handlers that have got through many tasks, with so
-// much between two that return. After each burst they wait for the next, if that is
-// their lot.
+// handled returns the pace of some handlers that have got through many tasks, with the given
+// gap between two that return. After each burst they wait for the next, if wait isn't
+// zero.
 func handled(handlers int, run, gap time.Duration, burst int, wait time.Duration) *pace {
 	p := &pace{}
 	now := time.Unix(1, 0)
@@ -134,7 +134,7 @@ func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	s := r.queue
 	s.opts = &Options{Concurrency: 1}
 	s.ready = []*Attempt{r.holds("b", 2, "")} // for the slot
-	task := &Attempt{Payload: make([]byte, 1<<20), size: 10}
+	task := &Attempt{session: r, Payload: make([]byte, 1<<20), size: 10}
 	s.freedLocked(&run{task: task, ended: time.Now()})
 	if s.pace.size != 10 {
 		t.Error(s.pace.size)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,15 +17,16 @@ import (
 // A Queue is one queue of a peer. It outlives the incarnations of the
 // worker, and so do the handlers that run.
 //
-// A handler occupies a slot. Tasks that were taken ahead are ready for whichever
-// slot is free next; while there are any, no slot is free.
+// A handler occupies a slot. Prefetched tasks are ready for the next slot that's free;
+// while there are any, no slot is free. If the queue is spread over
+// parts, each has a session, and they share the slots.
 type Queue struct {
 	engine  *Engine
-	store   *store.Served
-	id      string // the name, or what tells its failed queue from it
-	haul    func(context.Context) error
+	id      string          // the name, or what tells its failed queue from it
+	name    string          // of both
+	counts  *Counts         // of both
 	handler Handler         // nil while the queue is served by hand
-	share   *capacity.Share // likewise
+	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage
 	unsound logs.Outage // about Backoff and errors
 
@@ -33,9 +35,9 @@ type Queue struct {
 	watch    *time.Timer    // while tasks are ready: whether any is begun
 
 	mu       monitor         // protects the fields below, and those of sessions
-	recalls  int             // of ready tasks
 	base     context.Context // parent of the tasks' contexts
-	session  *Session        // the last one, until it has ended
+	sessions []*Session      // that have not ended, one with each part
+	turns    turns           // which of them asks for tasks
 	opts     *Options        // replaced, not changed
 	taken    int             // slots: of handlers that run, of tasks that were asked for, and spare
 	handling int             // slots of handlers that run
@@ -44,11 +46,11 @@ type Queue struct {
 	bytes    int             // of their payloads
 	asked    int             // tasks that are asked for ahead
 	pace     pace
-	ending   int // tasks whose end is to be stored
+	ending   int // tasks whose end has yet to be stored
 	draining bool
 }
 
-// An Handler works on a task. The result goes with the end, if it returns no error.
+// A Handler works on a task. The result goes with the end, if it returns no error.
 type Handler func(ctx context.Context, t *Attempt) (result []byte, err error)
 
 // Options are those of a handler, all filled in.
@@ -58,8 +60,8 @@ type Options struct {
 	Grace       time.Duration
 	MaxRetries  int
 	MaxCrashes  int
-	Keep        int // failed tasks
-	Backoff     func(retry int) time.Duration
+	Keep        int                                       // failed tasks
+	Backoff     func(t *Attempt, err error) time.Duration // before another one, after err
 	Exclusive   bool
 	FailOnPanic bool
 	Followed    bool // a handler works on what fails
@@ -68,227 +70,256 @@ type Options struct {
 	Prefetch    int
 }
 
-// Queue returns a queue of the peer that is served by hand until Serve is called. Of the
-// options only MaxCrashes and Keep count until then. Haul moves accepted batches to it.
-func (e *Engine) Queue(q *store.Served, o Options, haul func(context.Context) error) *Queue {
-	return &Queue{mu: monitor{capacity: e.capacity}, engine: e, store: q, id: q.ID, haul: haul, opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+// Queue returns a queue of the peer that is served by hand until Serve is called. Until then,
+// only the options MaxCrashes and Keep count. What is done with it counts for a name.
+func (e *Engine) Queue(name, id string, o Options) *Queue {
+	return &Queue{mu: monitor{capacity: e.capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
-// Serve has a handler work on the queue. It is called before the first Join.
-func (s *Queue) Serve(h Handler, o Options) {
-	s.watch = time.AfterFunc(time.Hour, s.unstick)
-	s.watch.Stop()
-	s.handler, s.opts = h, &o
-	s.share = s.engine.capacity.Share(o.Weight, o.Priority, s.turn)
+// A Part is where tasks of a queue wait: all of them, unless it is spread.
+type Part struct {
+	*store.Served
+	Haul func(context.Context) error // moves accepted batches to it
+}
+
+// Serve makes a handler work on the queue. Call it before the first Join.
+func (q *Queue) Serve(h Handler, o Options) {
+	q.watch = time.AfterFunc(time.Hour, q.unstick)
+	q.watch.Stop()
+	q.handler, q.opts = h, &o
+	q.share = q.engine.capacity.Share(o.Weight, o.Priority, q.turn)
 }
 
 // serves reports whether a handler works on the queue.
-func (s *Queue) serves() bool { return s.handler != nil }
+func (q *Queue) serves() bool { return q.handler != nil }
 
-// SetBase sets what the contexts of tasks descend from, for sessions that begin later.
-func (s *Queue) SetBase(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.base = ctx
+// SetBase sets the parent of the contexts of tasks, for sessions that begin later.
+func (q *Queue) SetBase(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.base = ctx
 }
 
-// Join begins a session with the queue, of which the worker has become a member.
-func (s *Queue) Join(m Membership) *Session {
-	r := newSession(s, m)
-	s.mu.Lock()
-	s.session = r
-	s.mu.Unlock()
-	r.listen()
-	return r
+// Join begins a session with a part of the queue that the worker has joined.
+func (q *Queue) Join(p Part, m Membership) *Session {
+	s := newSession(q, p, m)
+	q.mu.Lock()
+	q.sessions = append(q.sessions, s)
+	if q.draining {
+		s.drainLocked()
+	}
+	q.mu.Unlock()
+	s.listen()
+	return s
 }
 
 // Options are those in force.
-func (s *Queue) Options() *Options {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opts
+func (q *Queue) Options() *Options {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.opts
 }
 
-// limits are what decides whether a task is started or has failed, and how many
-// of these are kept.
-func (s *Queue) limitsLocked() (crashes, keep int) {
-	o := s.opts
+// limitsLocked returns the limits that decide whether a task starts or fails, and how many
+// failed tasks are kept.
+func (q *Queue) limitsLocked() (crashes, keep int) {
+	o := q.opts
 	if o.Followed {
 		return max(o.MaxCrashes, 0), 0
 	}
 	return max(o.MaxCrashes, 0), o.Keep
 }
 
-// A slot is room for one task: how many units of the common capacity it
+// A slot is room for one task: the units of the common capacity that it
 // occupies.
 type slot int
 
-// turn has the queue ask for tasks: it is its turn with the common capacity. What
+// turn makes the queue ask for tasks: it's its turn with the common capacity. What
 // it gets is kept for the round that follows.
-func (s *Queue) turn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.session; r != nil {
-		s.spare = append(s.spare, s.grabLocked(min(s.opts.Concurrency-s.taken, MaxStarts))...)
-		if len(s.spare) == 0 || r.lookLocked() { // a round has asked in the meantime, or will
-			s.mu.pass = false // who gives turns goes on by himself
+func (q *Queue) turn() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.sessions) > 0 {
+		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, MaxStarts))...)
+		if len(q.spare) == 0 || q.lookLocked() { // a round has asked in the meantime, or will
+			q.mu.pass = false // who gives turns goes on by himself
 			return
 		}
 	}
-	s.forgoLocked() // it asks once it is back
-	s.mu.pass = false
+	q.forgoLocked() // it asks once it is back
+	q.mu.pass = false
 }
 
 // grabLocked takes up to n free slots.
-func (s *Queue) grabLocked(n int) (slots []slot) {
-	s.mu.pass = true
-	if s.draining {
-		s.share.Sated()
+func (q *Queue) grabLocked(n int) (slots []slot) {
+	q.mu.pass = true
+	if q.draining {
+		q.share.Sated()
 		return nil
 	}
-	got, units := s.share.Take(min(n, s.opts.Concurrency-s.taken))
-	s.taken += got
+	got, units := q.share.Take(min(n, q.opts.Concurrency-q.taken))
+	q.taken += got
 	for range got {
 		slots = append(slots, slot(units))
 	}
 	return slots
 }
 
-// wants reports whether the handler has a free slot, though the common capacity
-// may not allow to use it.
-func (s *Queue) wantsLocked() bool {
-	return !s.draining && s.taken-len(s.spare) < s.opts.Concurrency
+// wantsLocked reports whether the handler has a free slot, even if the common capacity
+// doesn't allow its use.
+func (q *Queue) wantsLocked() bool {
+	return !q.draining && q.taken-len(q.spare) < q.opts.Concurrency
 }
 
-// reserve takes slots for up to n tasks that are to be asked for.
-func (s *Queue) reserveLocked(n int) []slot {
-	k := min(n, len(s.spare))
-	slots := s.spare[:k:k]
-	s.spare = s.spare[k:]
-	return append(slots, s.grabLocked(n-k)...)
+// reserveLocked takes slots for up to n tasks that the session will ask for.
+func (q *Queue) reserveLocked(s *Session, n int) []slot {
+	n = q.allowedLocked(s, n)
+	k := min(n, len(q.spare))
+	slots := q.spare[:k:k]
+	q.spare = q.spare[k:]
+	slots = append(slots, q.grabLocked(n-k)...)
+	q.occupyLocked(s, len(slots))
+	return slots
 }
 
-// fill has what is ready be handled in slots for which no task came, and returns
-// those that are left.
-func (s *Queue) fillLocked(slots []slot) []slot {
-	for len(slots) > 0 && s.taken <= s.opts.Concurrency {
-		t := s.nextLocked()
+// fillLocked runs prefetched tasks in slots of the session that got no task, and
+// returns the slots left over.
+func (q *Queue) fillLocked(s *Session, slots []slot) []slot {
+	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
+		t := q.nextLocked()
 		if t == nil {
 			break
 		}
-		s.beginLocked(t, slots[0], true)
+		s.slots--
+		q.beginLocked(t, slots[0], true)
 		slots = slots[1:]
 	}
 	return slots
 }
 
-// unreserve gives back slots for which no task came. Sated tells that no more
-// are wanted at present.
-func (s *Queue) unreserveLocked(slots []slot, sated bool) {
+// unreserveLocked gives back slots of the session that got no task. Sated says that it wants
+// no more at present.
+func (q *Queue) unreserveLocked(s *Session, slots []slot, sated bool) {
 	if sated {
-		s.forgoLocked()
+		q.satedLocked(s)
 	}
-	s.vacateLocked(slots)
+	s.slots -= len(slots)
+	q.vacateLocked(slots)
 }
 
 // vacateLocked gives back slots.
-func (s *Queue) vacateLocked(slots []slot) {
-	s.taken -= len(slots)
+func (q *Queue) vacateLocked(slots []slot) {
+	q.taken -= len(slots)
 	for _, of := range slots {
-		s.giveLocked(of)
+		q.giveLocked(of)
 	}
 }
 
 // giveLocked gives back the units of a slot.
-func (s *Queue) giveLocked(of slot) {
-	s.share.Give(1, int(of))
-	s.mu.pass = true
+func (q *Queue) giveLocked(of slot) {
+	q.share.Give(1, int(of))
+	q.mu.pass = true
+	q.offerLocked()
 }
 
-// forgoLocked gives back what was kept: no more is wanted at present.
-func (s *Queue) forgoLocked() {
-	s.share.Sated()
-	s.mu.pass = true
-	s.vacateLocked(s.spare)
-	s.spare = nil
+// forgoLocked gives back the units that were kept: the queue wants no more at present.
+func (q *Queue) forgoLocked() {
+	q.share.Sated()
+	for _, s := range q.sessions {
+		s.needs = false
+	}
+	q.mu.pass = true
+	q.vacateLocked(q.spare)
+	q.spare = nil
+}
+
+// needsLocked notes whether a task is known to exist that could start: only then do other
+// queues leave room for it.
+func (q *Queue) needsLocked(s *Session, needs bool) {
+	s.needs = needs
+	q.share.Needs(slices.ContainsFunc(q.sessions, func(o *Session) bool { return o.needs }))
+	q.mu.pass = true
 }
 
 // end notes that the end of a task was stored.
-func (s *Queue) storedLocked() {
-	s.ending--
+func (q *Queue) storedLocked() {
+	q.ending--
 	select {
-	case s.stored <- struct{}{}:
+	case q.stored <- struct{}{}:
 	default:
 	}
 }
 
 // Stored waits until the ends of all tasks whose handlers have returned are
 // stored, or ctx ends.
-func (s *Queue) Stored(ctx context.Context) {
+func (q *Queue) Stored(ctx context.Context) {
 	for {
-		s.mu.Lock()
-		ending := s.ending
-		s.mu.Unlock()
+		q.mu.Lock()
+		ending := q.ending
+		q.mu.Unlock()
 		if ending == 0 {
 			return
 		}
 		select {
-		case <-s.stored:
+		case <-q.stored:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (s *Queue) isDraining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
+func (q *Queue) isDraining() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.draining
 }
 
-// Drain has nothing be taken or begun any more.
-func (s *Queue) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draining = true
-	s.forgoLocked()
-	s.recalls++ // also of what is under way
-	s.recallLocked()
-	s.watch.Stop()
-	if s.session != nil {
-		s.session.lookLocked() // to be taken off the idle workers
+// Drain keeps the queue from taking or beginning more tasks.
+func (q *Queue) Drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = true
+	q.forgoLocked()
+	for _, s := range q.sessions {
+		s.recalls++ // also of what is under way
+		s.drainLocked()
+	}
+	q.recallLocked()
+	q.watch.Stop()
+	for _, s := range q.sessions {
+		s.lookLocked() // to be taken off the idle workers
 	}
 }
 
-// HandlersDone waits until no handler runs but those that were disowned.
-func (s *Queue) HandlersDone() { s.handlers.Wait() }
+// HandlersDone waits until no handler runs, except those that were disowned.
+func (q *Queue) HandlersDone() { q.handlers.Wait() }
 
-// pause asks Backoff how long to wait, and survives its panics.
-func (s *Queue) pause(o *Options, retry int) (d time.Duration) {
+// pause asks Backoff how long to wait after a failure, and survives its panics.
+func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 	defer func() {
 		var err error
-		attrs := []any{"queue", s.id}
+		attrs := []any{"queue", q.id}
 		if v := recover(); v != nil {
 			stack := debug.Stack()
-			d, err = DefaultBackoff(retry), &panicError{value: v, stack: stack}
+			d, err = DefaultBackoff(t.Retries), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
-		s.unsound.Note(s.engine.log, "Backoff panicked; using the default", err, attrs...)
+		q.unsound.Note(q.engine.log, "Backoff panicked; using the default", err, attrs...)
 	}()
-	return min(max(o.Backoff(retry), 0), Longest)
+	return min(max(o.Backoff(t, failure), 0), Longest)
 }
 
 // disown logs that a handler ignores its context, with its stack.
-func (s *Queue) disown(a *run, cause error) {
-	if s.engine.failures.stuck.Allow(s.id) {
-		s.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
+func (q *Queue) disown(a *run, cause error) {
+	if q.engine.failures.stuck.Allow(q.id) {
+		q.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
 			a.task.named("cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))...)
 	}
 }
 
-// insist repeats an end that was refused until it is stored or the task is no
+// insist repeats an end that was refused until it's stored or the task is no
 // longer ours.
-func (s *Queue) insist(t *Attempt, o store.Outcome) {
+func (q *Queue) insist(t *Attempt, o store.Outcome) {
 	for retry := store.NewBackoff(); ; {
 		select {
 		case <-time.After(retry.Next()):
@@ -296,33 +327,33 @@ func (s *Queue) insist(t *Attempt, o store.Outcome) {
 		}
 		err := t.End(context.Background(), o)
 		if err == nil || errors.Is(err, ErrNotOwner) {
-			s.upset.Note(s.engine.log, "cannot store task results; retrying", nil, "queue", s.id)
+			q.upset.Note(q.engine.log, "cannot store task results; retrying", nil, "queue", q.id)
 			return
 		}
-		s.upset.Note(s.engine.log, "cannot store task results; retrying", err, "queue", s.id)
+		q.upset.Note(q.engine.log, "cannot store task results; retrying", err, "queue", q.id)
 	}
 }
 
 // SetOptions puts other options in force.
-func (s *Queue) SetOptions(o Options) {
-	s.setOptions(o)
-	s.turn()
-	s.engine.capacity.Pass()
+func (q *Queue) SetOptions(o Options) {
+	q.setOptions(o)
+	q.turn()
+	q.engine.capacity.Pass()
 }
 
-func (s *Queue) setOptions(o Options) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opts = &o
-	s.forgoLocked() // what was kept was kept by the old ones
-	s.share.Set(o.Weight, o.Priority)
-	for _, of := range s.grabLocked(len(s.ready)) {
-		s.beginLocked(s.nextLocked(), of, true)
+func (q *Queue) setOptions(o Options) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.opts = &o
+	q.forgoLocked() // what was kept was kept by the old ones
+	q.share.Set(o.Weight, o.Priority)
+	for _, of := range q.grabLocked(len(q.ready)) {
+		q.beginLocked(q.nextLocked(), of, true)
 	}
-	if len(s.ready) > 0 && o.Prefetch == 0 {
-		s.watch.Reset(s.pace.stale())
+	if len(q.ready) > 0 && o.Prefetch == 0 {
+		q.watch.Reset(q.pace.stale())
 	}
-	if o.Prefetch != 0 && len(s.ready) > max(o.Prefetch, 0) {
-		s.recallLocked()
+	if o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
+		q.recallLocked()
 	}
 }

@@ -21,7 +21,7 @@ import (
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
 //
-// The end is said, and stored with the next round; nobody waits for that.
+// The end is stored with the next round; nobody waits for that.
 type run struct {
 	queue   *Queue
 	task    *Attempt
@@ -32,11 +32,11 @@ type run struct {
 	cancel  context.CancelFunc // nil without a timeout, as the next
 	unwatch func() bool
 	began   time.Time
-	ended   time.Time // set when the handler has returned
-	result  []byte    // likewise
-	next    *Attempt  // likewise: for the slot; nil if that was given back
-	then    *Options  // likewise: for the next
-	ready   bool      // the task was ready for a while
+	ended   time.Time // this and the next three are set when the handler has returned
+	result  []byte
+	next    *Attempt // for the slot; nil if that was given back
+	then    *Options // of the next
+	ready   bool     // the task was ready for a while
 
 	mu       sync.Mutex  // protects the fields below
 	returned bool        // the handler has
@@ -44,9 +44,9 @@ type run struct {
 	grace    *time.Timer // until it is disowned; nil while its context is there
 }
 
-func newRun(s *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
-	a := &run{queue: s, task: t, opts: opts, slot: of, label: label, began: now, ctx: t.ctx}
-	s.engine.counts.Running.Add(1)
+func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
+	a := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx}
+	q.counts.Running.Add(1)
 	if a.opts.Timeout > 0 {
 		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
@@ -60,17 +60,17 @@ func newRun(s *Queue, t *Attempt, opts *Options, of slot, label string, now time
 
 // run calls the handler and ends the attempt.
 func (a *run) handle() {
-	err, returned := errGoexit, false
+	err, returned := ErrGoexit, false
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil {
-			err, returned = &panicError{v, debug.Stack(), panicPlace()}, true
+			err, returned = Panicked(v), true
 		}
 		j := a.judge(err)
 		if a.cancel != nil {
 			a.unwatch()
 		}
 		if !a.close() {
-			a.queue.engine.counts.Stuck.Add(-1)
+			a.queue.counts.Stuck.Add(-1)
 			a.queue.engine.stuckChanged()
 			return
 		}
@@ -90,10 +90,34 @@ func (a *run) handle() {
 	if a.ready && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be
 	} else {
-		a.queue.engine.counts.Started.Add(1)
+		a.queue.counts.Started.Add(1)
+		a.tell()
 		a.result, err = a.queue.handler(a.ctx, a.task)
 	}
 	returned = true
+}
+
+// tell notes that the handler begins, if that is traced.
+func (a *run) tell() {
+	if a.task.story != nil {
+		a.queue.mu.Lock()
+		defer a.queue.mu.Unlock()
+		a.task.beganLocked(time.Now())
+	}
+}
+
+// why returns the text of what the handler returned, or of what ended its context, if that is
+// traced. It calls no method of the handler's error.
+func (a *run) why(err error, j judgement) string {
+	if err == nil || a.task.story == nil || j.text != "" {
+		return j.text
+	}
+	for _, cause := range []error{ErrCanceled, ErrShutdown, ErrEvicted, ErrLeaseExpired} {
+		if errors.Is(context.Cause(a.ctx), cause) {
+			return cause.Error()
+		}
+	}
+	return ""
 }
 
 // close notes that the handler has returned. It is false when it was disowned.
@@ -107,9 +131,9 @@ func (a *run) close() bool {
 	return !a.disowned
 }
 
-// watch disowns the attempt when the handler has not returned a grace after its
+// watch disowns the attempt if the handler hasn't returned a grace after its
 // context has ended. A handler that ends its task itself may take its time; and
-// while Run drains it is its end that disowns.
+// while Run drains, the end of the drain disowns.
 func (a *run) watch() {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
@@ -129,10 +153,10 @@ func (a *run) disown(cause error) {
 	}
 }
 
-// forsake is disown without the log. It is false when the handler has returned, or
+// forsake is disown without the log line. It returns false if the handler has returned, or
 // was disowned before.
 func (a *run) forsake(cause error) bool {
-	stuck := &a.queue.engine.counts.Stuck
+	stuck := &a.queue.counts.Stuck
 	stuck.Add(1)
 	a.mu.Lock()
 	disowned := !a.returned && !a.disowned
@@ -161,38 +185,39 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end says what becomes of the task of a handler that returned err, which was judged. The
-// slot is given away in the same section if it is still to be, so that the same round asks
-// for the next task. The end is repeated until it is stored, or until the task is no longer
+// end decides what happens to the task of a handler that returned err, which was judged. It
+// gives the slot away in the same section, unless that was done, so that the same round asks
+// for the next task. The end is repeated until it's stored, or until the task is no longer
 // ours: the worker was evicted or has left.
 func (a *run) end(err error, j judgement, frees bool) {
 	if a.cancel != nil {
 		defer a.cancel()
 	}
-	s, t := a.queue, a.task
+	q, t := a.queue, a.task
 	o, stays := a.outcome(err, j)
 	e := &ending{Outcome: t.outcome(o), ours: true, by: a}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t.leftLocked(len(o.Result), a.why(err, j))
 	if frees {
-		a.next = s.freedLocked(a)
+		a.next = q.freedLocked(a)
 	}
-	if stays && s.draining {
-		s.storedLocked()
+	if stays && q.draining {
+		q.storedLocked()
 	} else {
 		e.before = t.tryLocked(o.Verb)
 		t.session.sayLocked(e)
 	}
-	// A slot that belonged to an earlier incarnation is for the present one; otherwise what
-	// was said has it looked for.
-	if r := s.session; r != nil && r != t.session && t.session.ended != nil {
-		r.lookLocked()
+	// A slot that belonged to an earlier incarnation is for the present one; otherwise the
+	// ending makes the session look for a task.
+	if t.session.ended != nil {
+		q.lookLocked()
 	}
 }
 
-// outcome is what is said of a handler that returned err. Stays tells that it is not said
-// while Run drains: then the task stays ours until the worker leaves, which puts all that
-// is left back in its order.
+// outcome returns the outcome for a handler that returned err. stays means that it isn't sent while
+// Run drains: the task stays ours until the worker leaves, which returns all remaining tasks in
+// order.
 func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	e, cause := a.queue.engine, context.Cause(a.ctx)
 	if j.panicked != nil {
@@ -206,14 +231,17 @@ func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
 		return store.Outcome{Verb: store.Stop}, errors.Is(cause, ErrShutdown)
 	}
-	e.counts.Failures.Add(1)
+	if j.Verb == store.Snooze {
+		return j.Outcome, false
+	}
+	a.queue.counts.Failures.Add(1)
 	if j.Verb == store.Retry && j.panicked == nil {
 		e.failures.retried(a.task, j.text, j.Delay)
 	}
 	return j.Outcome, false
 }
 
-// storedLocked takes in what became of the end.
+// storedLocked handles the answer to the end.
 func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.concludeLocked(s.Verb, s.before, d)
@@ -229,18 +257,18 @@ func (a *run) storedLocked(s *ending, d settled) {
 	})
 }
 
-// A judgement is what becomes of a task whose handler failed.
+// A judgement says what happens to a task whose handler failed.
 type judgement struct {
 	store.Outcome
 	text     string      // of the error
 	panicked *panicError // the handler, or a method of its error; nil if neither did
 }
 
-// judge says what becomes of a task whose handler returned err. It is the zero
-// judgement where that does not depend on the error.
+// judge decides what happens to a task whose handler returned err. It returns the zero
+// judgement if that doesn't depend on the error.
 //
-// The methods of the error and Backoff are user code. They run on a goroutine of their
-// own, and if they end it or take longer than Grace, the task is retried as after an
+// The methods of the error and Backoff are user code. They run in their own goroutine.
+// If they end it or take longer than Grace, the task is retried as after an
 // error that says so.
 func (a *run) judge(err error) judgement {
 	cause := context.Cause(a.ctx)
@@ -266,20 +294,20 @@ func (a *run) judge(err error) judgement {
 		failed = errors.New("a method of the handler's error, or Backoff, did not return")
 	}
 	a.queue.unsound.Note(a.queue.engine.log, "Backoff failed; using the default", failed, "queue", a.queue.id)
-	opts := a.queue.Options()
-	return judgement{opts.outcome(failed, a.task.Retries, DefaultBackoff), failed.Error(), p}
+	opts := a.task.options(a.queue.Options())
+	return judgement{opts.outcome(failed, a.task.Retries, func(error) time.Duration { return DefaultBackoff(a.task.Retries) }), failed.Error(), p}
 }
 
-// decided reports whether the cause with which a context ended says what becomes of
+// decided reports whether the cause that ended a context decides what happens to
 // the task, whatever the error.
 func decided(cause error) bool {
 	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }
 
-// weigh is judge for who survives whatever the error's methods do but panic, as those
-// of a nil pointer do.
+// weigh is judge for callers that survive anything the error's methods do except panic, as
+// those of a nil pointer do.
 func (a *run) weigh(err, cause error) (j judgement) {
-	opts := a.queue.Options()
+	opts := a.task.options(a.queue.Options())
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
 		if decided(cause) {
@@ -288,7 +316,7 @@ func (a *run) weigh(err, cause error) (j judgement) {
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
-		pause := func(retry int) time.Duration { return a.queue.pause(opts, retry) }
+		pause := func(err error) time.Duration { return a.queue.pause(opts, a.task, err) }
 		return judgement{opts.outcome(err, a.task.Retries, pause), logs.Printable(err.Error()), p}
 	}
 	defer func() {

@@ -23,7 +23,7 @@ const (
 	worthwhile  = 32   // ends for which another round is sent
 )
 
-// A Membership is what a join has agreed with Redis.
+// A Membership is what a worker and Redis have agreed in a join.
 type Membership struct {
 	Worker  string
 	Asked   int64  // the token that the join named
@@ -31,8 +31,8 @@ type Membership struct {
 	Evicted func() // a round or a beat was refused; called once, without a lock, and must not block
 }
 
-// A Session is the conversation of one worker with one queue, from join to leave: what
-// comes up while a round is under way gathers for the next. A round carries the
+// A Session is the conversation of one worker with one queue, from join to leave: news
+// that comes up while a round is in flight gathers for the next. A round carries the
 // ends of processes, acknowledgements of cancels and the wish for tasks.
 //
 //	wake, free slot, end of a task, cancel ─▶ wakeLocked ─▶ runRounds:
@@ -46,22 +46,32 @@ type Membership struct {
 type Session struct {
 	engine  *Engine
 	queue   *Queue
+	part    Part
 	member  Membership
 	base    context.Context // parent of the tasks' contexts
 	ctx     context.Context // ends with the session
 	stop    context.CancelFunc
 	hauling atomic.Bool // a batch is being moved to the queue
-	batch   string      // the next one, as the last beat saw it; for beats only
 	deaf    func()      // ends what listen has begun
 	upset   logs.Outage // about rounds
 	odd     logs.Outage // about a queue that cannot be read
 
 	mu        *monitor      // that of the queue; protects the fields below
+	draining  chan struct{} // closed when the worker begins to leave; not replaced
 	idle      chan struct{} // closed when there is nothing more to say; nil while silent
 	ended     error         // why there will be no more rounds
 	closing   bool          // start nothing any more
+	returned  bool          // what it held is at the front, since the worker has left
 	silent    bool          // say nothing any more
+	drains    bool          // draining is closed
 	held      map[string]*Attempt
+	slots     int        // that its tasks occupy, or those for which it has asked
+	asked     int64      // in which turn it last took slots
+	hungry    bool       // there may be more tasks than it has asked for
+	needs     bool       // and there is one that could start
+	seat      seat       // its last one
+	offered   bool       // it may ask for tasks, if there are slots for it
+	recalls   int        // of ready tasks
 	refused   []*Attempt // held, and to go back, which Redis has refused
 	outbox    []*ending  // to be said
 	wants     []*want    // to be said
@@ -70,11 +80,13 @@ type Session struct {
 	number    int64
 	talked    time.Time // when a round was last made or answered
 	seen      int64     // the last cancel that an answer brought
-	said      int64     // the last cancel of which we have said what it covers of what we hold
-	unmatched int       // tasks held of which it isn't known yet which of the known cancels cover them
+	said      int64     // the last cancel for which Redis knows which of our tasks it covers
+	unmatched int       // held tasks that known cancels may cover: their digests aren't known yet
 	answered  int64     // the last round that was
 	token     int64     // the highest that was seen, of the queue
 	granted   int64     // ms of Redis time: the lease holds until then, by the last answered beat
+	pulsed    time.Time // when that answer was taken in
+	batch     string    // the next one to move, as the last beat saw it
 	ask       int
 	cancels   cancels
 	listens   time.Time // until when we answer for producers that only publish
@@ -85,74 +97,82 @@ type Session struct {
 	dropped   logs.Loss
 	passed    store.Passed
 	passing   time.Time  // when passed began
-	heard     bool       // observers hear of finished tasks, by the last answer
-	watched   bool       // there are locks, crashes or cancels, likewise
+	heard     bool       // observers get the events of finished tasks, by the last answer
+	watched   bool       // there are locks, crashes or cancels, by the last answer
 	turned    *sync.Cond // told when a round was answered, and when a talk ends
 	flow      flow
 	far       distance // when the last round was answered
 	flowing   bool     // the last answer brought all that was asked for
-	enough    int      // outcomes for which another round is to be sent; 0 while none is
+	enough    int      // outcomes that are worth another round; 0 while none is due
 
 	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
 }
 
-func newSession(q *Queue, m Membership) *Session {
+func newSession(q *Queue, p Part, m Membership) *Session {
 	q.mu.Lock()
 	base, exclusive := q.base, q.opts.Exclusive
 	q.mu.Unlock()
-	r := &Session{
-		mu: &q.mu, engine: q.engine, queue: q, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
-		held: map[string]*Attempt{}, gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), renewed: time.Now(),
+	s := &Session{
+		mu: &q.mu, engine: q.engine, queue: q, part: p, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
+		held: map[string]*Attempt{}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
 	}
-	r.turned = sync.NewCond(r.mu)
-	r.dropped.Log, r.dropped.Queue = q.engine.log, q.id
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.clock = time.AfterFunc(time.Hour, func() { r.Wake() })
-	r.clock.Stop()
+	s.turned = sync.NewCond(s.mu)
+	s.dropped.Log, s.dropped.Queue = q.engine.log, q.id
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
+	s.clock.Stop()
 	if q.serves() && exclusive {
-		r.fence = time.AfterFunc(r.engine.lease.Sure, r.unsure)
+		s.fence = time.AfterFunc(s.engine.lease.Sure, s.unsure)
 	}
-	return r
+	return s
 }
 
 // Start asks for up to n tasks.
-func (r *Session) Start(ctx context.Context, n int) ([]*Attempt, error) {
+func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
+	err = insist(ctx, s.engine.callTimeout, func() error {
+		all, err = s.start(ctx, n)
+		return err
+	})
+	return all, err
+}
+
+func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 	w := &want{n: n, got: make(chan taken, 1)}
-	r.mu.Lock()
-	if r.ended != nil || r.closing {
-		defer r.mu.Unlock()
-		return nil, r.refuseLocked()
+	s.mu.Lock()
+	if s.ended != nil || s.closing {
+		defer s.mu.Unlock()
+		return nil, s.refuseLocked()
 	}
-	r.wants = append(r.wants, w)
-	r.hurryLocked()
-	r.wakeLocked()
-	r.mu.Unlock()
-	t, cause := await(ctx, r, w.got)
+	s.wants = append(s.wants, w)
+	s.hurryLocked()
+	s.wakeLocked()
+	s.mu.Unlock()
+	t, cause := await(ctx, s, w.got)
 	if cause == nil {
-		return identified(t.tasks), t.err
+		return s.given(t.tasks), t.err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
 	case t := <-w.got: // both were ready
-		r.mu.Unlock()
-		defer r.mu.Lock()
-		return identified(t.tasks), t.err
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		return s.given(t.tasks), t.err
 	default:
 	}
 	w.gone = true // tasks that come now are put back
-	r.wants = slices.DeleteFunc(r.wants, func(o *want) bool { return o == w })
+	s.wants = slices.DeleteFunc(s.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
-		r.giveBackLocked(t)
+		s.giveBackLocked(t)
 	}
-	r.wakeLocked()
+	s.wakeLocked()
 	return nil, cause
 }
 
 // await waits for the answer to a request that becomes part of a round, until ctx ends
 // or Redis is silent: rounds are repeated.
-func await[T any](ctx context.Context, r *Session, answer <-chan T) (T, error) {
-	patience := r.engine.callTimeout
+func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
+	patience := s.engine.callTimeout
 	timer := timers.Get().(*time.Timer)
 	timer.Reset(patience)
 	defer timers.Put(timer)
@@ -166,7 +186,7 @@ func await[T any](ctx context.Context, r *Session, answer <-chan T) (T, error) {
 			return none, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if r.queue.store.Silent() {
+		if s.part.Silent() {
 			return none, errSilent
 		}
 		timer.Reset(patience / 4)
@@ -178,63 +198,63 @@ var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
 var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 
-// refuseLocked is why a request cannot be made any more.
-func (r *Session) refuseLocked() error {
-	if r.ended != nil {
-		return r.ended
+// refuseLocked returns why no more requests can be made.
+func (s *Session) refuseLocked() error {
+	if s.ended != nil {
+		return s.ended
 	}
 	return ErrNotWorking
 }
 
-// settle waits for the answer to what was said.
-func (r *Session) settle(ctx context.Context, s *ending) settled {
-	d, cause := await(ctx, r, s.done)
+// settle waits until Redis has answered an ending.
+func (s *Session) settle(ctx context.Context, end *ending) settled {
+	d, cause := await(ctx, s, end.done)
 	if cause == nil {
 		return d
 	}
-	if r.unsay(s) {
+	if s.unsay(end) {
 		return settled{err: cause}
 	}
 	select {
-	case d := <-s.done:
+	case d := <-end.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", store.ErrUnknown, cause), unknown: true} // not under r.mu: it calls the cause
+		return settled{err: fmt.Errorf("%w: %w", store.ErrUnknown, cause), unknown: true} // not under s.mu: it calls the cause
 	}
 }
 
-// unsay takes back a settlement, and tells whether it was not said yet.
-func (r *Session) unsay(s *ending) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.Index(r.outbox, s)
+// unsay takes back an ending, and reports whether it hadn't been sent yet.
+func (s *Session) unsay(end *ending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.outbox, end)
 	if i >= 0 {
-		r.outbox = slices.Delete(r.outbox, i, i+1)
+		s.outbox = slices.Delete(s.outbox, i, i+1)
 	}
 	return i >= 0
 }
 
-// sayLocked has an ending be part of the next round.
-func (r *Session) sayLocked(s *ending) {
-	if r.ended != nil {
-		s.tellLocked(settled{err: lost(r.ended)})
+// sayLocked puts an ending into the next round.
+func (s *Session) sayLocked(end *ending) {
+	if s.ended != nil {
+		end.tellLocked(settled{err: lost(s.ended)})
 		return
 	}
-	r.outbox = append(r.outbox, s)
-	r.wakeLocked()
-	if s.done != nil || s.Verb == store.Stop {
-		r.hurryLocked()
+	s.outbox = append(s.outbox, end)
+	s.wakeLocked()
+	if end.done != nil || end.Verb == store.Stop {
+		s.hurryLocked()
 	}
-	if r.enough > 0 && len(r.outbox) >= r.enough {
-		r.enough = 0
-		r.nudge()
+	if s.enough > 0 && len(s.outbox) >= s.enough {
+		s.enough = 0
+		s.nudge()
 	}
 }
 
 // lost is the error of a task whose rounds ended with err.
 func lost(err error) error { return &pair{ErrNotOwner, err} }
 
-// A pair is two errors in one. Its text is made when somebody asks for it, since pairs are
+// A pair is two errors in one. It makes its text only when asked, since pairs are
 // made under locks: the error of a Pool is user code, which may use the peer.
 type pair struct{ first, second error }
 
@@ -242,91 +262,131 @@ func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error
 func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 
 // Wake makes the worker look at the queue, and reports whether it will.
-func (r *Session) Wake() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lookLocked()
+func (s *Session) Wake() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lookLocked()
 }
 
-func (r *Session) lookLocked() bool {
-	r.look = true
-	r.wakeLocked()
-	return r.ended == nil && !r.silent
+func (s *Session) lookLocked() bool {
+	s.look = true
+	s.wakeLocked()
+	return s.ended == nil && !s.silent
 }
 
-// wakeLocked begins to talk when there is something to say.
-func (r *Session) wakeLocked() {
-	if r.idle == nil && r.ended == nil && !r.silent && r.dueLocked() {
-		r.idle = make(chan struct{})
-		r.engine.background.Go(r.runRounds)
+// againLocked makes the session ask for more tasks. If the queue has several sessions, it does so
+// only if there are slots.
+func (s *Session) againLocked() {
+	if len(s.queue.sessions) < 2 {
+		s.lookLocked()
+		return
+	}
+	s.offerLocked()
+}
+
+func (s *Session) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.againLocked()
+}
+
+// wakeLocked starts the talk if there is something to say.
+func (s *Session) wakeLocked() {
+	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {
+		s.idle = make(chan struct{})
+		s.engine.background.Go(s.runRounds)
 	}
 }
 
 // stopLocked ends the talk.
-func (r *Session) stopLocked() {
-	close(r.idle)
-	r.idle = nil
-	r.turned.Broadcast()
+func (s *Session) stopLocked() {
+	close(s.idle)
+	s.idle = nil
+	s.turned.Broadcast()
 }
 
 // dueLocked reports whether there is something to say.
-func (r *Session) dueLocked() bool {
-	return len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() || r.look
+func (s *Session) dueLocked() bool {
+	return s.needsRoundLocked() || s.offered
 }
 
-// acknowledgesLocked reports whether there is something to say of cancels.
-func (r *Session) acknowledgesLocked() bool {
-	return r.said < r.seen && len(r.held) > 0 && r.unmatched == 0
+// needsRoundLocked is dueLocked, whether or not there are slots.
+func (s *Session) needsRoundLocked() bool {
+	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
+}
+
+// acknowledgesLocked reports whether there is something to say about cancels.
+func (s *Session) acknowledgesLocked() bool {
+	return s.said < s.seen && len(s.held) > 0 && s.unmatched == 0
 }
 
 // freeLocked reports whether the handler can take a task.
-func (r *Session) freeLocked() bool { return r.queue.serves() && !r.closing && r.queue.wantsLocked() }
+func (s *Session) freeLocked() bool { return s.queue.serves() && !s.closing && s.queue.wantsLocked() }
 
-// vacateLocked gives back the slots of an exchange for which no task came.
-func (r *Session) vacateLocked(e *exchange) {
-	if r.queue.serves() && e != nil {
-		r.queue.unreserveLocked(e.slots, true)
-		r.queue.answeredLocked(e.Ahead)
+// vacateLocked gives back the slots of an exchange that got no task.
+func (s *Session) vacateLocked(e *exchange) {
+	if s.queue.serves() && e != nil && !e.lent {
+		s.hungry = false // until a beat tells that Redis answers
+		s.queue.unreserveLocked(s, e.slots, true)
+		s.queue.answeredLocked(e.Ahead)
 		e.slots = nil
 	}
 }
 
-// Leave says what is still to be said, returns all tasks to the front and ends
-// the membership. When ctx ends first, the peers do that once the lease lapses.
-func (r *Session) Leave(ctx context.Context) error {
-	r.mu.Lock()
-	r.closing = true
-	r.hurryLocked()
-	r.look = r.queue.serves() // to be taken off the idle workers
-	r.wakeLocked()
-	r.mu.Unlock()
-	if err := r.quiet(ctx); err != nil {
-		r.End(ErrNotWorking)
+// Leave says everything still unsaid, returns all tasks to the front and ends
+// the membership. If ctx ends first, other peers do that once the lease expires.
+func (s *Session) Leave(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	s.drainLocked()
+	s.hurryLocked()
+	s.look = s.queue.serves() // to be taken off the idle workers
+	s.wakeLocked()
+	s.mu.Unlock()
+	if err := s.quiet(ctx); err != nil {
+		s.End(ErrNotWorking)
 		return err
 	}
-	r.Interrupt() // before others can start them
-	round, _ := r.Last()
-	n, err := r.queue.store.Leave(ctx, r.member.Worker, r.member.Asked, round)
-	r.engine.counts.Stopped.Add(int64(n))
-	r.End(ErrNotWorking)
+	s.Interrupt() // before others can start them
+	round, _ := s.Last()
+	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, round)
+	s.queue.counts.Stopped.Add(int64(n))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.returned = err == nil
+	s.endLocked(ErrNotWorking)
 	return err
 }
 
-// Last is the last round, which ends the membership, and the highest token that was seen.
-func (r *Session) Last() (round, token int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.number, r.token
+// Drain tells those who work on the tasks that the worker begins to leave.
+func (s *Session) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drainLocked()
 }
 
-// quiet waits until there is nothing more to say, and has nothing be said any
-// more: a round after the last would make the leave come too late.
-func (r *Session) quiet(ctx context.Context) error {
+func (s *Session) drainLocked() {
+	if !s.drains {
+		s.drains = true
+		close(s.draining)
+	}
+}
+
+// Last returns the last round, which ends the membership, and the highest token seen.
+func (s *Session) Last() (round, token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.number, s.token
+}
+
+// quiet waits until the session is idle and then silences it: another round would make the leave
+// come too late.
+func (s *Session) quiet(ctx context.Context) error {
 	for {
-		r.mu.Lock()
-		idle := r.idle
-		r.silent = idle == nil
-		r.mu.Unlock()
+		s.mu.Lock()
+		idle := s.idle
+		s.silent = idle == nil
+		s.mu.Unlock()
 		if idle == nil {
 			return nil
 		}
@@ -339,78 +399,82 @@ func (r *Session) quiet(ctx context.Context) error {
 }
 
 // End makes err the answer to every request from now on.
-func (r *Session) End(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.endLocked(err)
+func (s *Session) End(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(err)
 }
 
-func (r *Session) endLocked(err error) {
-	if r.ended != nil {
+func (s *Session) endLocked(err error) {
+	if s.ended != nil {
 		return
 	}
-	r.ended = err
-	if r.queue.session == r {
-		r.queue.session = nil
+	s.ended = err
+	s.queue.sessions = slices.DeleteFunc(s.queue.sessions, func(o *Session) bool { return o == s })
+	s.turned.Broadcast()
+	s.stop()
+	if s.fence != nil {
+		s.fence.Stop()
 	}
-	r.turned.Broadcast()
-	r.stop()
-	if r.fence != nil {
-		r.fence.Stop()
+	s.clock.Stop()
+	s.mu.laterLocked(s.dropped.Flush)
+	if s.queue.serves() {
+		s.hungry = false
+		s.queue.satedLocked(s)
 	}
-	r.clock.Stop()
-	r.mu.laterLocked(r.dropped.Flush)
-	if r.queue.serves() {
-		r.queue.forgoLocked()
+	for _, end := range s.outbox {
+		end.tellLocked(settled{err: lost(err)})
 	}
-	for _, s := range r.outbox {
-		s.tellLocked(settled{err: lost(err)})
-	}
-	for _, w := range r.wants {
+	for _, w := range s.wants {
 		w.loseLocked(mishap{err: err})
 	}
-	r.outbox, r.wants = nil, nil
+	s.outbox, s.wants = nil, nil
 	cause := ErrShutdown
 	if errors.Is(err, ErrEvicted) {
 		cause = ErrEvicted
-		r.engine.counts.Lost.Add(int64(len(r.held)))
+		s.queue.counts.Lost.Add(int64(len(s.held)))
 	}
-	for _, t := range r.held {
+	for _, t := range s.held {
+		if s.returned {
+			t.returnedLocked(cause)
+		} else {
+			t.lostLocked(cause)
+		}
 		t.endLocked(cause)
-		r.safeLocked(t)
+		s.safeLocked(t)
 	}
-	clear(r.held)
-	if r.queue.serves() {
-		r.queue.withdrawLocked(func(t *Attempt) bool { return t.session == r })
+	clear(s.held)
+	if s.queue.serves() {
+		s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s })
 	}
 }
 
-// Interrupt ends the contexts of all tasks: the time to drain is over.
-func (r *Session) Interrupt() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, t := range r.held {
+// Interrupt ends the contexts of all tasks, when the time to drain is over.
+func (s *Session) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.held {
 		t.endLocked(ErrShutdown)
 	}
 }
 
-// Refused ends the session of a worker that a beat found to be no member.
-func (r *Session) Refused() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closing && r.ended == nil { // else the worker knows
-		r.endLocked(ErrEvicted)
-		r.mu.laterLocked(r.member.Evicted)
+// Refused ends the session after a heartbeat found that the worker is no longer a member.
+func (s *Session) Refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing && s.ended == nil { // else the worker knows
+		s.endLocked(ErrEvicted)
+		s.mu.laterLocked(s.member.Evicted)
 	}
 }
 
-// Abandon disowns the handlers of tasks that are still held though the time to shut
-// down is over, and logs how many with the stack of one: at once, since the program
-// may end when Run has.
-func (r *Session) Abandon() {
-	r.mu.Lock()
-	held := slices.Collect(maps.Values(r.held))
-	r.mu.Unlock()
+// Abandon disowns the handlers of tasks that are still held after the time to shut
+// down is over, and logs how many, with the stack of one: at once, since the program
+// may end when Run returns.
+func (s *Session) Abandon() {
+	s.mu.Lock()
+	held := slices.Collect(maps.Values(s.held))
+	s.mu.Unlock()
 	var one *run
 	handlers := 0
 	for _, t := range held {
@@ -420,7 +484,7 @@ func (r *Session) Abandon() {
 		}
 	}
 	if one != nil {
-		r.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
+		s.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
 			one.task.named("handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))...)
 	}
 }

@@ -36,10 +36,10 @@ func TestSessionEnds(t *testing.T) {
 					t.Errorf("the context of %s ends with %v", a.ID, got)
 				}
 			}
-			if got := r.engine.counts.Lost.Load(); got != c.lost {
+			if got := r.queue.counts.Lost.Load(); got != c.lost {
 				t.Error(got, "are lost")
 			}
-			if r.engine.risk.Load() || len(r.held) > 0 || len(r.queue.ready) > 0 || r.queue.bytes != 0 || r.queue.taken != 0 || r.queue.session != nil || r.ctx.Err() == nil {
+			if r.engine.risk.Load() || len(r.held) > 0 || len(r.queue.ready) > 0 || r.queue.bytes != 0 || r.queue.taken != 0 || len(r.queue.sessions) > 0 || r.ctx.Err() == nil {
 				t.Error("something is left")
 			}
 			if d := <-s.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
@@ -77,7 +77,7 @@ func TestEvictedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			told := 0
-			r := newSession(lonely(t), Membership{Worker: "w", Evicted: func() { told++ }})
+			r := lonely(t).newSession(Membership{Worker: "w", Evicted: func() { told++ }})
 			for _, find := range found {
 				find(r)
 			}

@@ -17,8 +17,8 @@ func at(t *testing.T, change func(o *Options)) *Queue { return seated(t, change)
 // attempts are some that the present session holds.
 func (s *Queue) attempts(n int) (all []*Attempt) {
 	for range n {
-		s.session.token++
-		all = append(all, s.session.holds(fmt.Sprint("t", s.session.token), s.session.token, ""))
+		s.sessions[0].token++
+		all = append(all, s.sessions[0].holds(fmt.Sprint("t", s.sessions[0].token), s.sessions[0].token, ""))
 	}
 	return all
 }
@@ -26,85 +26,82 @@ func (s *Queue) attempts(n int) (all []*Attempt) {
 // Slots are taken for a round, filled with what is ready, and given back.
 func TestSlots(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(s *Queue) string{
-		"as many as there are": func(s *Queue) string {
-			a, b := s.reserveLocked(3), s.reserveLocked(3)
+	for name, c := range map[string]struct {
+		want string
+		do   func(s *Queue) string
+	}{
+		"as many as there are": {"3 1 4", func(s *Queue) string {
+			a, b := s.reserveLocked(s.sessions[0], 3), s.reserveLocked(s.sessions[0], 3)
 			return fmt.Sprint(len(a), len(b), s.taken)
-		}, // 3 1 4
-		"the spare ones first": func(s *Queue) string {
+		}},
+		"the spare ones first": {"1 1 2", func(s *Queue) string {
 			s.spare, s.taken = s.grabLocked(2), 2
-			got := s.reserveLocked(1)
+			got := s.reserveLocked(s.sessions[0], 1)
 			return fmt.Sprint(len(got), len(s.spare), s.taken)
-		},
-		"none while it drains": func(s *Queue) string {
+		}},
+		"none while it drains": {"0 0", func(s *Queue) string {
 			s.draining = true
-			return fmt.Sprint(len(s.reserveLocked(3)), s.taken)
-		},
-		"filled with what is ready": func(s *Queue) string {
-			slots := s.reserveLocked(4)
+			return fmt.Sprint(len(s.reserveLocked(s.sessions[0], 3)), s.taken)
+		}},
+		"filled with what is ready": {"1 3 0 4", func(s *Queue) string {
+			slots := s.reserveLocked(s.sessions[0], 4)
 			s.ready = s.attempts(3)
-			left := s.fillLocked(slots)
+			left := s.fillLocked(s.sessions[0], slots)
 			return fmt.Sprint(len(left), s.handling, len(s.ready), s.taken)
-		},
-		"not beyond a lower Concurrency": func(s *Queue) string {
-			slots := s.reserveLocked(4)
+		}},
+		"not beyond a lower Concurrency": {"4 0 3", func(s *Queue) string {
+			slots := s.reserveLocked(s.sessions[0], 4)
 			s.ready = s.attempts(3)
 			s.opts.Concurrency = 2
-			left := s.fillLocked(slots)
+			left := s.fillLocked(s.sessions[0], slots)
 			return fmt.Sprint(len(left), s.handling, len(s.ready))
-		},
-		"given back": func(s *Queue) string {
-			s.unreserveLocked(s.reserveLocked(4), false)
+		}},
+		"given back": {"0 true", func(s *Queue) string {
+			s.unreserveLocked(s.sessions[0], s.reserveLocked(s.sessions[0], 4), false)
 			return fmt.Sprint(s.taken, s.mu.pass)
-		},
-		"the spare ones, too": func(s *Queue) string {
+		}},
+		"the spare ones, too": {"0 0", func(s *Queue) string {
 			s.spare = s.grabLocked(2)
-			s.unreserveLocked(s.reserveLocked(1), true)
+			s.unreserveLocked(s.sessions[0], s.reserveLocked(s.sessions[0], 1), true)
 			return fmt.Sprint(s.taken, len(s.spare))
-		},
-		"a slot goes on to the next task": func(s *Queue) string {
-			s.takeLocked(s.attempts(5), s.reserveLocked(4))
-			next := s.vacantLocked(time.Now(), 1)
+		}},
+		"a slot goes on to the next task": {"t5 4 4 1", func(s *Queue) string {
+			s.takeLocked(s.sessions[0], s.attempts(5), s.reserveLocked(s.sessions[0], 4))
+			next := s.vacantLocked(time.Now(), &run{task: s.attempts(1)[0], slot: 1})
 			return fmt.Sprintf("%s %d %d %d", next.ID, s.handling, s.taken, s.ending)
-		},
-		"or is given back": func(s *Queue) string {
-			s.takeLocked(s.attempts(4), s.reserveLocked(4))
-			next := s.vacantLocked(time.Now(), 1)
+		}},
+		"or is given back": {"true 3 3 1", func(s *Queue) string {
+			s.takeLocked(s.sessions[0], s.attempts(4), s.reserveLocked(s.sessions[0], 4))
+			next := s.vacantLocked(time.Now(), &run{task: s.attempts(1)[0], slot: 1})
 			return fmt.Sprint(next == nil, s.handling, s.taken, s.ending)
-		},
-		"or is given back where there are too many": func(s *Queue) string {
-			s.takeLocked(s.attempts(5), s.reserveLocked(4))
+		}},
+		"or is given back where there are too many": {"true 3 3 1", func(s *Queue) string {
+			s.takeLocked(s.sessions[0], s.attempts(5), s.reserveLocked(s.sessions[0], 4))
 			s.opts.Concurrency = 3
-			next := s.vacantLocked(time.Now(), 1)
+			next := s.vacantLocked(time.Now(), &run{task: s.attempts(1)[0], slot: 1})
 			return fmt.Sprint(next == nil, s.handling, s.taken, len(s.ready))
-		},
-		"the oldest first": func(s *Queue) string {
+		}},
+		"the oldest first": {"4 0", func(s *Queue) string {
 			s.ready = s.attempts(2)
-			s.takeLocked(s.attempts(2), s.reserveLocked(2))
+			s.takeLocked(s.sessions[0], s.attempts(2), s.reserveLocked(s.sessions[0], 2))
 			return fmt.Sprint(s.handling, len(s.ready)) // both slots, and two that were free
-		},
-		"nothing is taken while it drains": func(s *Queue) string {
-			slots := s.reserveLocked(2)
+		}},
+		"nothing is taken while it drains": {"false 0", func(s *Queue) string {
+			slots := s.reserveLocked(s.sessions[0], 2)
 			s.draining = true
-			return fmt.Sprint(s.takeLocked(s.attempts(2), slots), s.handling)
-		},
+			return fmt.Sprint(s.takeLocked(s.sessions[0], s.attempts(2), slots), s.handling)
+		}},
 	} {
-		want := map[string]string{
-			"as many as there are": "3 1 4", "the spare ones first": "1 1 2", "none while it drains": "0 0",
-			"filled with what is ready": "1 3 0 4", "not beyond a lower Concurrency": "4 0 3", "given back": "0 true",
-			"the spare ones, too": "0 0", "a slot goes on to the next task": "t5 4 4 1", "or is given back": "true 3 3 1",
-			"or is given back where there are too many": "true 3 3 1", "the oldest first": "4 0", "nothing is taken while it drains": "false 0",
-		}[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := at(t, nil)
-			got := do(s)
+			got := c.do(s)
 			for range s.handling {
 				s.handlers.Done() // they don't begin
 			}
 			s.handling, s.taken, s.ending = 0, 0, 0
-			if got != want {
-				t.Errorf("%s, and it should be %s", got, want)
+			if got != c.want {
+				t.Errorf("%s, and it should be %s", got, c.want)
 			}
 		})
 	}
@@ -113,6 +110,7 @@ func TestSlots(t *testing.T) {
 // How many tasks are asked for beyond the slots.
 func TestAhead(t *testing.T) {
 	t.Parallel()
+	quick := pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon, busy: true}
 	for name, c := range map[string]struct {
 		options func(o *Options)
 		state   func(s *Queue)
@@ -122,18 +120,14 @@ func TestAhead(t *testing.T) {
 		"some are there":       {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.ready = s.attempts(8) }, 2},
 		"some are asked for":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.asked = 9 }, 1},
 		"enough are there":     {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.asked, s.ready = 5, s.attempts(5) }, 0},
-		"none":                 {func(o *Options) { o.Prefetch = -1 }, nil, 0},
 		"nothing is known yet": {nil, nil, 0},
 		"one crash is all":     {func(o *Options) { o.Prefetch, o.MaxCrashes = 10, 1 }, nil, 0},
 		"it drains":            {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.draining = true }, 0},
 		"they are large":       {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.bytes = mostBytes }, 0},
 		"capacity is shared":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.engine.capacity.SetTotal(100) }, 0},
-		"by the pace": {nil, func(s *Queue) {
-			s.pace = pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon, busy: true}
-		}, 6},
-		"all are slow": {nil, func(s *Queue) {
-			s.pace = pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon.Add(-time.Second), busy: true}
-		}, 0},
+		"by the pace":          {nil, func(s *Queue) { s.pace = quick }, 6},
+		"none":                 {func(o *Options) { o.Prefetch = -1 }, func(s *Queue) { s.pace = quick }, 0},
+		"all are slow":         {nil, func(s *Queue) { s.pace, s.pace.last = quick, noon.Add(-time.Second) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +135,7 @@ func TestAhead(t *testing.T) {
 			if c.state != nil {
 				c.state(s)
 			}
-			if n, _ := s.aheadLocked(noon, 1000); n != c.n {
+			if n, _ := s.aheadLocked(s.sessions[0], noon, 1000); n != c.n {
 				t.Error(n)
 			}
 			s.draining = false

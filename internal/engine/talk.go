@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 )
 
 // runRounds makes rounds until there is nothing more to say.
-func (r *Session) runRounds() {
-	t := &talk{Session: r, retry: store.NewBackoff()}
+func (s *Session) runRounds() {
+	t := &talk{Session: s, retry: store.NewBackoff()}
 	for t.goOn() {
 	}
 }
@@ -24,7 +25,7 @@ type talk struct {
 	flight []*exchange // under way, oldest first: as many as may be, and one more while an answer is taken in
 }
 
-// goOn has a round be under way, and takes in what becomes of the oldest. It is false when
+// goOn keeps a round in flight, and handles the result of the oldest. It returns false when
 // the talk is over.
 func (t *talk) goOn() bool {
 	if len(t.flight) == 0 {
@@ -33,7 +34,7 @@ func (t *talk) goOn() bool {
 		if e == nil {
 			return false
 		}
-		e.lane = t.queue.store.Lane()
+		e.lane = t.part.Lane()
 		t.flight = append(t.flight, t.send(e))
 	}
 	e := t.flight[0]
@@ -59,6 +60,9 @@ func (t *talk) goOn() bool {
 		return true
 	case repeat:
 		e.lostReply()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.lend(e) // it isn't the connection
+		}
 		e.repeated = true
 		t.send(e)
 		return true
@@ -76,7 +80,7 @@ func (t *talk) goOn() bool {
 	return t.pause(e, err)
 }
 
-// take takes in an answer, and sends what may follow it before.
+// take handles an answer, and first sends the round that may follow it.
 func (t *talk) take(e *exchange, a *store.Answer) bool {
 	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
 	t.retry.Reset()
@@ -90,13 +94,13 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 	}
 	t.flight = t.flight[1:]
 	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
-		t.Wake() // it had no slots to ask for, and now there are
+		t.again() // it had no slots to ask for, and now there are
 	}
 	return true
 }
 
-// pause waits for a while after a round has failed, and repeats it if it may have been
-// carried out. It is false when the talk is over.
+// pause waits for a while after a round has failed, and repeats the round if Redis may have
+// carried it out. It returns false when the talk is over.
 func (t *talk) pause(e *exchange, err error) bool {
 	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
 	if t.isClosing() {
@@ -118,7 +122,7 @@ func (t *talk) pause(e *exchange, err error) bool {
 	return true
 }
 
-// A step is what a talk does when the oldest of its rounds was answered, or has failed.
+// A step is what a talk does after the oldest of its rounds was answered, or has failed.
 type step int
 
 const (
@@ -131,9 +135,9 @@ const (
 	undo                  // it was certainly not carried out
 )
 
-// next is the step after a round that failed with err, or was answered if that is nil. Over
-// tells that the session has ended; repeated, that it is no longer the first time that it
-// was sent, and so may have been carried out, whatever the error.
+// next returns the step after a round that failed with err, or was answered if that is nil. Over
+// says that the session has ended; repeated, that this wasn't the first time the round
+// was sent, so Redis may have carried it out, whatever the error.
 func next(err error, over, repeated bool, lane int) step {
 	switch {
 	case over:
@@ -152,61 +156,61 @@ func next(err error, over, repeated bool, lane int) step {
 	return undo
 }
 
-// lostReply notes that a reply was lost. After some, the payloads are asked for one by one.
+// lostReply notes that a reply was lost. After several, payloads are asked for one by one.
 func (e *exchange) lostReply() {
 	e.lost++
 	e.Brief = e.lost >= often
 }
 
-// often is how many replies in a row have to be lost before it is asked whether one task
+// often is how many replies in a row must be lost before the talk checks whether one task
 // is too large for the connection.
 const often = 3
 
-// fetch reads the payloads that a brief answer has left out, each alone. One that cannot
-// be read while other replies come stays without it, and fails: else it would be asked
+// fetch reads the payloads that a brief answer has left out, each alone. If one can't
+// be read while other replies come, its task fails: otherwise it would be asked
 // for forever, and nothing behind it would start.
-func (r *Session) fetch(e *exchange, a *store.Answer) error {
+func (s *Session) fetch(e *exchange, a *store.Answer) error {
 	retry := store.NewBackoff()
 	for i := range a.Started {
-		s := &a.Started[i]
-		for lost := 0; s.Bytes > 0 && lost < often; {
-			payload, err := r.queue.store.Payload(r.ctx, e.lane, e.Start[i])
+		start := &a.Started[i]
+		for lost := 0; start.Bytes > 0 && lost < often; {
+			payload, err := s.part.Payload(s.ctx, e.lane, e.Start[i])
 			switch {
-			case r.ctx.Err() != nil:
+			case s.ctx.Err() != nil:
 				return err
 			case err == nil:
-				s.Payload, s.Bytes = payload, 0
+				start.Payload, start.Bytes = payload, 0
 				continue
 			case errors.Is(err, store.ErrGone):
 				lost = often
 				continue
 			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
-					r.engine.log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
-						"queue", r.queue.id, "attempt_id", e.Start[i], "bytes", s.Bytes, "err", err)
+					s.engine.log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
+						"queue", s.queue.id, "attempt_id", e.Start[i], "bytes", start.Bytes, "err", err)
 				}
 			}
 			select {
 			case <-time.After(retry.Next()):
-			case <-r.ctx.Done():
+			case <-s.ctx.Done():
 			}
 		}
 	}
 	return nil
 }
 
-// distant is from which trip on the way to Redis takes longer than what is done at its ends, so
-// that no connection is to rest; from farther on, more rounds may be under way.
+// distant is the trip time from which the way to Redis takes longer than the work at its ends,
+// so no connection should rest; from farther on, more rounds may be in flight.
 const (
 	distant = time.Millisecond
 	farther = time.Millisecond
 )
 
-// lanes is how many rounds may be under way at once: near Redis one beside another, so that
+// lanes returns how many rounds may be in flight at once: near Redis two, so that
 // neither side waits; far away more, since each brings no more than Redis may do at once.
-func (s *Queue) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.store.Lanes) }
+func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.part.Lanes) }
 
-// lane is a connection on which none of the rounds is under way. There is one if there are
+// lane returns a connection that none of the rounds in flight uses. There is one if there are
 // fewer of them than lanes.
 func lane(flight []*exchange) int {
 	for i := range store.Lanes {
@@ -217,17 +221,17 @@ func lane(flight []*exchange) int {
 	return 0
 }
 
-// follow returns the round to be sent before what the first of those in flight has brought
-// is taken in. It returns nil where that has to come first.
-func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
+// follow returns the round to send before the answer to the first of those in flight
+// is handled. It returns nil if the answer has to come first.
+func (s *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	now := time.Now()
-	r.mu.Lock()
-	may := r.mayFollowLocked(now, flight, a)
-	r.mu.Unlock()
+	s.mu.Lock()
+	may := s.mayFollowLocked(now, flight, a)
+	s.mu.Unlock()
 	if !may {
 		return nil
 	}
-	next := r.compose(flight...)
+	next := s.compose(flight...)
 	if next != nil && len(flight) > 1 {
 		next.lane = lane(flight[1:])
 	}
@@ -235,36 +239,36 @@ func (r *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 }
 
 // mayFollowLocked reports whether another round may be sent before the answer to the first of
-// those in flight is taken in: that has brought all it was to bring, so there will be more,
-// and nobody is to wait to be woken; and what was recalled meanwhile need not go back first.
-// Where Redis is far away, others may be under way beside it.
-func (r *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
+// those in flight is handled: that has brought all it asked for, so there will be more,
+// and the worker needn't wait to be woken; and tasks recalled meanwhile needn't go back first.
+// If Redis is far away, others may be in flight beside it.
+func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
 	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
-	if !r.queue.serves() || !full || e.recalls != r.queue.recalls || r.flow.held(now) > 0 {
+	if !s.queue.serves() || !full || e.recalls != s.recalls || s.flow.held(now) > 0 {
 		return false
 	}
 	if len(flight) == 1 {
 		return true
 	}
-	return r.far.shortest() >= distant && r.mayLocked(flight[1:]) && len(r.outbox) >= r.worthLocked(now, flight) && r.earlyLocked(now, flight) <= 0
+	return s.far.shortest() >= distant && s.mayLocked(flight[1:]) && len(s.outbox) >= s.worthLocked(now, flight) && s.earlyLocked(now, flight) <= 0
 }
 
-// mayLocked reports whether another round may be sent beside those that are under way: all are
+// mayLocked reports whether another round may be sent beside those in flight: all are
 // likely to bring what they ask for.
-func (r *Session) mayLocked(flight []*exchange) bool {
-	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != r.queue.recalls }
-	return len(flight) < r.queue.lanes(r.far.shortest()) && r.flowing && r.flow.alone() && !slices.ContainsFunc(flight, back) && r.queue.store.Ready(lane(flight))
+func (s *Session) mayLocked(flight []*exchange) bool {
+	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != s.recalls }
+	return len(flight) < s.lanes(s.far.shortest()) && s.flowing && s.flow.alone() && !slices.ContainsFunc(flight, back) && s.part.Ready(lane(flight))
 }
 
-// worthLocked is for how many ends another round is sent. Where Redis is far away, a small one
-// would keep its connection for a whole trip; and where there is room for as many tasks, none
-// waits for ends, or no more rounds would ever be under way.
-func (r *Session) worthLocked(now time.Time, flight []*exchange) int {
-	if r.far.shortest() < distant {
+// worthLocked returns how many ends are worth another round. If Redis is far away, a small one
+// would keep its connection busy for a whole trip. If there is room for as many tasks, none
+// waits for ends: otherwise no more rounds would ever be in flight.
+func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
+	if s.far.shortest() < distant {
 		return max(worthwhile, len(flight[len(flight)-1].Start)/2)
 	}
-	most, room := r.queue.roomLocked(now)
+	most, room := s.queue.roomLocked(now)
 	worth := max(worthwhile, min(most/4, MaxStarts/4))
 	if room >= worth {
 		return 0
@@ -272,26 +276,26 @@ func (r *Session) worthLocked(now time.Time, flight []*exchange) int {
 	return worth
 }
 
-// earlyLocked is for how long the next round has to wait: before, it might overtake the last one
+// earlyLocked returns how long the next round has to wait: earlier, it might overtake the last one
 // in flight, which then brings nothing.
-func (r *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
-	trip := r.far.shortest()
-	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*r.queue.lanes(trip))).Sub(now)
+func (s *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
+	trip := s.far.shortest()
+	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*s.lanes(trip))).Sub(now)
 }
 
-// beside returns the round to be sent while others are under way, once there is enough
+// beside returns the round to send while others are in flight, once there is enough
 // to say: if these are likely to bring all they ask for, as the last did. It
-// returns nil when the first answer comes before.
-func (r *Session) beside(flight []*exchange) *exchange {
+// returns nil if the first answer comes before.
+func (s *Session) beside(flight []*exchange) *exchange {
 	for {
-		r.mu.Lock()
-		may, wait := r.besideLocked(time.Now(), flight)
-		r.mu.Unlock()
+		s.mu.Lock()
+		may, wait := s.besideLocked(time.Now(), flight)
+		s.mu.Unlock()
 		switch {
 		case !may:
 			return nil
 		case wait == 0:
-			next := r.compose(flight...)
+			next := s.compose(flight...)
 			if next != nil {
 				next.lane = lane(flight)
 			}
@@ -302,169 +306,170 @@ func (r *Session) beside(flight []*exchange) *exchange {
 			soon = time.After(wait)
 		}
 		select {
-		case <-r.gathered:
+		case <-s.gathered:
 		case <-soon:
 		case <-flight[0].pending.Done():
 			return nil
-		case <-r.ctx.Done():
+		case <-s.ctx.Done():
 			return nil
 		}
 	}
 }
 
-// besideLocked reports whether another round may be sent beside those that are under way, and
-// how long that is to wait: until something has gathered, if that is negative.
-func (r *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wait time.Duration) {
-	r.enough = 0
-	if !r.mayLocked(flight) {
+// besideLocked reports whether another round may be sent beside those in flight, and
+// how long that has to wait: until something has gathered, if negative.
+func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wait time.Duration) {
+	s.enough = 0
+	if !s.mayLocked(flight) {
 		return false, 0
 	}
-	if worth := r.worthLocked(now, flight); len(r.outbox) < worth {
-		r.enough = worth
+	if worth := s.worthLocked(now, flight); len(s.outbox) < worth {
+		s.enough = worth
 		return true, -1
 	}
-	if goBack(r.outbox) {
+	if goBack(s.outbox) {
 		return true, -1
 	}
-	if early := r.earlyLocked(now, flight); early > briefly {
+	if early := s.earlyLocked(now, flight); early > briefly {
 		return true, early
 	}
 	return true, 0
 }
 
-// briefly is for how long nobody waits: a timer may take as long.
+// briefly is too short to wait for: a timer may take as long.
 const briefly = 200 * time.Microsecond
 
-// goBack reports whether a task is to go back: it does so before anything else is
+// goBack reports whether a task has to go back, which happens before anything else is
 // asked for.
 func goBack(outcomes []*ending) bool {
 	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
 }
 
 // send sends a round, and returns it.
-func (r *Session) send(e *exchange) *exchange {
+func (s *Session) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
-	e.pending = r.queue.store.Send(e.lane, &e.Round)
+	e.pending = s.part.Send(e.lane, &e.Round)
 	return e
 }
 
-// arrived notes how long an answer took and what it tells of others, and has the next
+// arrived notes how long an answer took and what it says about other peers, and makes the next
 // round wait if there are many.
-func (r *Session) arrived(e *exchange, a *store.Answer) {
+func (s *Session) arrived(e *exchange, a *store.Answer) {
 	took := e.pending.Took()
-	far := r.engine.link.measured(took, e.work)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.far = far
+	far := s.engine.link.measured(took, e.work)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.far = far
 	if n := len(a.Started); n > 0 {
-		r.flow.started(n, int(a.Started[n-1].Token-r.token))
-		r.flow.list = !slices.ContainsFunc(a.Started, func(s store.Start) bool { return s.Entry != "" })
+		s.flow.started(n, int(a.Started[n-1].Token-s.token))
+		s.flow.list = !slices.ContainsFunc(a.Started, func(start store.Start) bool { return start.Entry != "" })
 	}
 	rest := time.Duration(0)
-	if r.queue.serves() {
-		r.queue.foreseeLocked(far.shortest(), max(far.trip-far.shortest(), 0))
-		more := len(a.Started) == len(e.Start) || a.Cut // else the worker is to be idle soon, and be woken
-		if more && !r.closing && len(r.wants) == 0 && !goBack(r.outbox) {
-			rest = r.flow.rest(took, far.way(), e.work)
+	if s.queue.serves() {
+		s.queue.foreseeLocked(far.shortest(), max(far.trip-far.shortest(), 0))
+		more := len(a.Started) == len(e.Start) || a.Cut // else the worker waits to be woken soon
+		if more && !s.closing && len(s.wants) == 0 && !goBack(s.outbox) {
+			rest = s.flow.rest(took, far.way(), e.work)
 		}
 	}
-	r.flow.hold(time.Now(), rest)
+	now := time.Now()
+	s.flow.hold(now, max(rest, s.queue.lullLocked(s, now)))
 }
 
 // rest waits until the next round may be sent.
-func (r *Session) rest() {
+func (s *Session) rest() {
 	for {
-		d := r.delay()
+		d := s.delay()
 		if d <= 0 {
 			return
 		}
 		select {
 		case <-time.After(d):
-		case <-r.gathered: // perhaps it does not have to wait any more
-		case <-r.ctx.Done():
+		case <-s.gathered: // perhaps it does not have to wait any more
+		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
 // delay is how long the next round has to wait.
-func (r *Session) delay() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.flow.held(time.Now())
+func (s *Session) delay() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flow.held(time.Now())
 }
 
-// hurryLocked has the next round not wait: somebody waits for it.
-func (r *Session) hurryLocked() {
-	if r.flow.next.IsZero() {
+// hurryLocked keeps the next round from waiting: a caller waits for it.
+func (s *Session) hurryLocked() {
+	if s.flow.next.IsZero() {
 		return
 	}
-	r.flow.next = time.Time{}
-	r.nudge()
+	s.flow.next = time.Time{}
+	s.nudge()
 }
 
-// nudge has who waits to send a round look whether he may now.
-func (r *Session) nudge() {
+// nudge makes a talk that waits to send a round check whether it may now.
+func (s *Session) nudge() {
 	select {
-	case r.gathered <- struct{}{}:
+	case s.gathered <- struct{}{}:
 	default:
 	}
 }
 
-func (r *Session) isClosing() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.closing
+func (s *Session) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
-// abandon ends a talk whose rounds have ended, or are to: nobody knows whether
-// the last ones were carried out. There is no other, which would acknowledge the
-// cancels of what they may have started.
-func (r *Session) abandon(flight []*exchange) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer r.stopLocked()
-	r.silent = true
+// abandon ends a talk whose rounds have ended, or have to: nobody knows whether
+// the last ones were carried out. No other talk acknowledges the
+// cancels of tasks that they may have started.
+func (s *Session) abandon(flight []*exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.stopLocked()
+	s.silent = true
 	for _, e := range flight {
-		r.vacateLocked(e)
-		r.tellFailedLocked(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(r.ended, ErrNotWorking), store.ErrUnknown)))
+		s.vacateLocked(e)
+		s.tellFailedLocked(e, mishapOf(fmt.Errorf("%w: %w", cmp.Or(s.ended, ErrNotWorking), store.ErrUnknown)))
 	}
 }
 
 // evicted ends the session: the worker is no member any more.
-func (r *Session) evicted(flight []*exchange) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *Session) evicted(flight []*exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	why := ErrEvicted
-	if r.closing {
+	if s.closing {
 		why = ErrNotWorking
 	}
 	for i, e := range flight {
-		r.vacateLocked(e)
+		s.vacateLocked(e)
 		err := why
 		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
 			err = fmt.Errorf("%w: %w", why, store.ErrUnknown)
 		}
-		r.tellFailedLocked(e, mishapOf(err))
+		s.tellFailedLocked(e, mishapOf(err))
 	}
-	r.stopLocked()
-	first := r.ended == nil // else the worker knows
-	r.endLocked(why)
+	s.stopLocked()
+	first := s.ended == nil // else the worker knows
+	s.endLocked(why)
 	if first && why == ErrEvicted {
-		r.mu.laterLocked(r.member.Evicted)
+		s.mu.laterLocked(s.member.Evicted)
 	}
 }
 
-// persist reports whether to try again after a failure: a round is still to be
-// answered, or somebody wants something. Otherwise it ends the talk; the next
+// persist reports whether to try again after a failure: a round still has to be
+// answered, or a caller wants something. Otherwise it ends the talk; the next
 // beat looks again.
-func (r *Session) persist(flight []*exchange) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(flight) > 0 || len(r.outbox) > 0 || len(r.wants) > 0 || len(r.cancels.received) > 0 || r.acknowledgesLocked() {
+func (s *Session) persist(flight []*exchange) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(flight) > 0 || len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() {
 		return true
 	}
-	r.stopLocked()
+	s.stopLocked()
 	return false
 }

@@ -64,12 +64,12 @@ func TestRoundsBeside(t *testing.T) {
 			r.queue.pace.trip = c.trip
 			flight := []*exchange{{}}
 			flight[0].Start = make([]string, 200)
-			if r.queue.lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
-				t.Error(r.queue.lanes(c.trip), r.worthLocked(noon, flight))
+			if r.lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
+				t.Error(r.lanes(c.trip), r.worthLocked(noon, flight))
 			}
-			r.queue.store.Lanes = 2
-			if r.queue.lanes(c.trip) != 2 {
-				t.Error("more connections of a Pool are used than there may be:", r.queue.lanes(c.trip))
+			r.part.Lanes = 2
+			if r.lanes(c.trip) != 2 {
+				t.Error("more connections of a Pool are used than there may be:", r.lanes(c.trip))
 			}
 			flight = append(flight, &exchange{lane: 1}, &exchange{lane: 3})
 			if lane(flight) != 2 {
@@ -79,8 +79,8 @@ func TestRoundsBeside(t *testing.T) {
 	}
 }
 
-// A worker that leaves may have started a task without knowing it, by a round of which
-// both answers were lost. It says nothing more then: it would acknowledge the cancel of
+// A worker that leaves may have started a task without knowing it, in a round that lost
+// both answers. It says nothing more then: it would acknowledge the cancel of
 // that task, which goes back with the leave.
 func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	t.Parallel()
@@ -90,13 +90,13 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	r := joined(t, redistest.Worker(t, link.URL(), "p"))
 	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
-	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).store
-	enqueue(t, other, "a")
+	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).part
+	enqueue(t, other.Served, "a")
 	_, err = r.Start(t.Context(), 1)
 	is.NoErr(err)
 	r.Unlisten() // no message has it talk
 	hushed(r)
-	enqueue(t, other, "b")
+	enqueue(t, other.Served, "b")
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	w := &want{n: 1, got: make(chan taken, 1)}
 	r.mu.Lock()
@@ -140,7 +140,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			r := joined(t, redistest.Worker(t, link.URL(), "p"))
-			enqueue(t, r.queue.store, "a")
+			enqueue(t, r.part.Served, "a")
 			tasks, err := r.Start(t.Context(), 1)
 			is.NoErr(err)
 			task := tasks[0]
@@ -185,8 +185,8 @@ func TestCauseUsesPeer(t *testing.T) {
 	}
 }
 
-// Who waits for tasks of which the answer came too late is told that they may have been
-// started, when the worker is found to be evicted then.
+// If the answer to a request for tasks comes too late, and the worker turns out to be evicted,
+// the caller learns that they may have been started.
 func TestLateStartIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(r *Session, e *exchange){
@@ -197,7 +197,7 @@ func TestLateStartIsUnknown(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			for _, late := range []bool{true, false} {
-				r := newSession(lonely(t), Membership{Worker: "w"})
+				r := lonely(t).newSession(Membership{Worker: "w"})
 				w := &want{n: 1, got: make(chan taken, 1)}
 				e := &exchange{wants: []*want{w}}
 				r.mu.Lock()
@@ -227,7 +227,7 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)
 				q := lonely(t)
-				r := newSession(q, Membership{Worker: "w"})
+				r := q.newSession(Membership{Worker: "w"})
 				if ended {
 					r.End(ErrEvicted)
 				}
@@ -235,7 +235,7 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 				s := &ending{done: make(chan settled, 1)}
 				e := &exchange{wants: []*want{w}, outcomes: []*ending{s}}
 				if ended {
-					a := &run{task: &Attempt{session: r}, queue: q}
+					a := &run{task: &Attempt{session: r}, queue: q.Queue}
 					e.outcomes = append(e.outcomes, &ending{ours: true, by: a})
 				}
 				over := make(chan struct{})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,53 +11,74 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A beat is what a worker says with one heartbeat.
+// A beat holds the contents of one heartbeat.
 type beat struct {
 	id      string
 	members []*member
+	spare   []bool // by member: nobody is evicted from its queue; nil is none
 	sent    time.Time
 	judge   bool  // it may evict others
 	latest  int64 // ms of Redis time at which it is answered at the latest, unless the clock of Redis has jumped
 }
 
-// A result is what came of it.
+// A result is the outcome of a beat.
 type result struct {
 	next     time.Duration // until the next beat, at the latest
-	lapsed   bool          // leases have lapsed for a reason that may hold for all
+	lapsed   bool          // leases have expired for a reason that may affect everyone
 	answered bool
-	refused  bool // the worker is no member any more
+	refused  bool // the worker is no longer a member
 	cut      bool // a reply was lost
 	dead     evictions
+	suspects []*Queue // on which a worker is about to be evicted
 	err      error
 }
 
-// beat renews the lease on every queue in one exchange, and looks for workers
-// whose lease has lapsed. It returns when to beat again at the latest.
-func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
-	b := w.nextBeat()
-	f := w.fleet
-	says := store.Beat{Worker: b.id, TTL: w.ttl(), Lease: f.lease.Grant, Grace: f.lease.Beat}
+// beat renews the lease on every queue of the circle in one exchange, and looks for workers whose
+// lease has expired. It returns the latest time for the next beat.
+func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
+	b := c.nextBeat()
+	f := c.fleet
+	if len(b.members) == 0 && !c.registers {
+		return f.lease.Beat, nil
+	}
+	says := store.Beat{Worker: b.id, Registers: c.registers, TTL: c.ttl(), Lease: f.lease.Grant, Grace: f.lease.Beat}
 	if b.judge {
-		says.Judge = w.redis + (b.sent.Sub(w.witness.beaten) + f.lease.Beat).Milliseconds()
+		says.Judge = c.redis + (b.sent.Sub(c.witness.beaten) + f.lease.Beat).Milliseconds()
 	}
 	for _, m := range b.members {
 		says.Queues = append(says.Queues, m.queue.Keys)
 	}
+	says.Spare = b.spare
 	answer := says.Beat(ctx, f.Lines.Control, f.Space)
+	if answer.Again {
+		b.judge = false
+		c.witness.cut()
+	}
 
-	// Where the clock of Redis has jumped ahead others have lapsed for that, even if our
-	// own lease was renewed by a round since.
-	b.latest = w.redis + time.Since(w.witness.beaten).Milliseconds() + f.lease.Beat.Milliseconds()
+	// If Redis's clock has jumped ahead, the leases of others have expired because of that, even
+	// if a round has renewed our own since.
+	b.latest = c.redis + time.Since(c.witness.beaten).Milliseconds() + f.lease.Beat.Milliseconds()
 	r := result{next: 1<<63 - 1, dead: evictions{}}
 	for i, m := range b.members {
-		w.receive(b, &r, m, answer.Pulses[i], answer.Errs[i])
+		one := b
+		one.judge = b.judge && (b.spare == nil || !b.spare[i])
+		c.receive(one, &r, m, answer.Pulses[i], answer.Errs[i])
 	}
-	w.receiveSelf(b, &r, answer)
+	if c.registers {
+		c.receiveSelf(b, &r, answer)
+	}
+	if len(r.suspects) > 0 {
+		c.recall(r.suspects)
+	}
+	if len(r.dead) > 0 {
+		c.bury(r.dead)
+	}
 	if r.cut {
-		w.witness.cut()
+		c.witness.cut()
 	}
 	if r.answered {
-		wait := w.witness.receive(b.sent, time.Now(), r.lapsed)
+		c.noteAnswer(b.sent)
+		wait := c.witness.receive(b.sent, time.Now(), r.lapsed)
 		if !b.judge {
 			r.next = min(r.next, max(wait, 5*time.Millisecond))
 		}
@@ -66,52 +86,61 @@ func (w *worker) beat(ctx context.Context) (next time.Duration, err error) {
 	return r.next, r.err
 }
 
-// nextBeat is what to say now.
-func (w *worker) nextBeat() beat {
-	w.mu.Lock()
-	b := beat{id: w.id}
-	b.members = slices.SortedFunc(maps.Values(w.members), func(a, b *member) int { return strings.Compare(a.queue.ID, b.queue.ID) })
-	w.mu.Unlock()
-	if b.id != w.beats {
-		w.beats, w.witness = b.id, witness{beat: w.fleet.lease.Beat}
+// nextBeat returns the beat to send now.
+func (c *circle) nextBeat() beat {
+	c.gather()
+	c.mu.Lock()
+	b := beat{id: c.id}
+	for _, m := range c.members {
+		if m.circle == c {
+			b.members = append(b.members, m)
+		}
+	}
+	slices.SortFunc(b.members, func(a, b *member) int { return strings.Compare(a.queue.ID, b.queue.ID) })
+	b.spare = c.strangersLocked(b.members, time.Now())
+	c.mu.Unlock()
+	if b.id != c.beats {
+		c.beats, c.redis, c.witness = b.id, 0, witness{beat: c.fleet.lease.Beat}
 	}
 	b.sent = time.Now()
-	b.judge = w.witness.asks(b.sent, w.fleet.Lines.Control.Made())
+	b.judge = c.witness.asks(b.sent, c.made()) && c.isOne()
 	return b
 }
 
-// receive takes in the answer about one queue.
-func (w *worker) receive(b beat, r *result, m *member, pulse *store.Pulse, err error) {
+// receive handles the answer about one queue.
+func (c *circle) receive(b beat, r *result, m *member, pulse *store.Pulse, err error) {
 	switch {
 	case errors.Is(err, store.ErrEvicted):
 		m.Refused()
 		r.answered, r.refused = true, true
 	case err != nil:
-		r.err = cmp.Or(r.err, w.fleet.Describe("heartbeat", m.queue.Name, err)) // always the same one, or each would be logged
+		m.Unheard()
+		r.err = cmp.Or(r.err, c.fleet.Describe("heartbeat", m.queue.Name, err)) // always the same one, or each would be logged
 		r.cut = r.cut || errors.Is(err, store.ErrUnknown)
 	default:
-		r.answered = true
-		r.lapsed = r.lapsed || pulse.Lapsed || w.redis > 0 && pulse.Now > b.latest
-		w.redis = pulse.Now
+		if r.answered = true; c.isAt(m) { // else another node has answered, by its own clock
+			r.lapsed = r.lapsed || pulse.Lapsed || c.redis > 0 && pulse.Now > b.latest
+			c.redis = pulse.Now
+		}
+		if pulse.Look.Due >= 0 {
+			r.suspects = append(r.suspects, m.queue)
+		}
 		m.Pulse(pulse, b.sent)
-		if due := w.fleet.swept(m.queue.ID, pulse.Look, r.dead); b.judge || pulse.Again {
+		if due := c.fleet.swept(m.queue.ID, pulse.Look, r.dead); b.judge || pulse.Again {
 			r.next = min(r.next, due)
 		}
 	}
 }
 
-// receiveSelf takes in the answer about the registration, and who was evicted.
-func (w *worker) receiveSelf(b beat, r *result, answer store.Beaten) {
+// receiveSelf handles the answer about the registration.
+func (c *circle) receiveSelf(b beat, r *result, answer store.Beaten) {
 	switch {
 	case answer.Err != nil:
 		r.err = cmp.Or(r.err, answer.Err)
 		r.cut = r.cut || errors.Is(answer.Err, store.ErrUnknown)
 	case !answer.Registered && !r.refused: // else who has failed this id has removed it
-		w.outdate()
-		w.hurry()
-	}
-	if len(r.dead) > 0 {
-		w.reportLater(r.dead)
+		c.outdate()
+		c.hurry()
 	}
 	if len(b.members) == 0 {
 		r.answered = answer.Err == nil

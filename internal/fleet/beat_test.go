@@ -26,25 +26,35 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 // newFleet returns the fleet of a peer, and a queue of it.
 func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue) {
 	t.Helper()
-	dial, err := store.DialURL(redistest.URL(), nil)
+	place, err := store.Open(redistest.URL(), store.Access{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newFleetAt(t, dial, prefix, lease)
+	return newFleetAt(t, place.Dial(), prefix, lease)
 }
 
 func newFleetAt(t *testing.T, dial store.Dial, prefix string, lease time.Duration) (*Fleet, *Queue) {
 	t.Helper()
+	return newFleetWith(t, dial, prefix, lease, nil)
+}
+
+func newFleetWith(t *testing.T, dial store.Dial, prefix string, lease time.Duration, lost func(queue, sign string)) (*Fleet, *Queue) {
+	t.Helper()
+	return newFleetIn(t, store.Single(dial), prefix, lease, lost)
+}
+
+func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Duration, lost func(queue, sign string)) (*Fleet, *Queue) {
+	t.Helper()
 	log := logs.New(slog.New(slog.DiscardHandler))
-	lines := store.NewLines(dial, store.Lanes, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
+	lines := store.NewLines(place, store.Lanes, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
 	t.Cleanup(lines.Close)
-	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}})
+	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}, LostWrites: lost})
 	f := New(Config{
-		Lines: lines, Space: store.SpaceOf(prefix), Log: log, Engine: e, Lease: lease,
+		Lines: lines, Space: store.SpaceAt(place, prefix), Log: log, Engine: e, Lease: lease,
 		Describe: func(_, _ string, err error) error { return err }, CameBack: func() {},
 	})
 	q := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: f.Space.Queue("q")}
-	return f, &Queue{Served: q, Engine: e.Queue(q, engine.Options{}, nil)}
+	return f, &Queue{Part: engine.Part{Served: q}, Engine: e.Queue("q", "q", engine.Options{})}
 }
 
 // Beats wait for nobody: neither for a leave that takes long, nor for what a worker
@@ -53,7 +63,7 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
-	f, q := newFleet(t, prefix, 300*time.Millisecond)
+	f, q := newFleet(t, prefix, time.Second)
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), q))
 	w := f.present()
@@ -129,14 +139,14 @@ func TestLeaveWhileRedisRestarts(t *testing.T) {
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
 	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
-	reach, err := store.DialURL(link.URL(), nil)
+	place, err := store.Open(link.URL(), store.Access{})
 	is.NoErr(err)
 	var failures atomic.Int32
 	dial := func(ctx context.Context) (redis.Conn, error) {
 		if failures.Add(-1) >= 0 {
 			return nil, errors.New("nobody listens")
 		}
-		return reach(ctx)
+		return place.Dial()(ctx)
 	}
 	f, q := newFleetAt(t, dial, prefix, time.Hour) // beats are rare
 	is.NoErr(f.Start(t.Context()))

@@ -14,15 +14,23 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Fail evicts a worker, whether it lives or not, and returns how many tasks went back.
+// Fail evicts a worker, alive or not, and returns the number of returned tasks.
 func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err error) {
-	errs := f.eachQueue(ctx, func(q store.Keys, _ string) error {
-		_, n, err := store.FailWorker(ctx, f.Lines.Calls, q, worker)
+	dead := evictions{}
+	errs := f.eachQueue(ctx, func(q store.Keys, id string) error {
+		known, n, err := store.FailWorker(ctx, f.Lines.Calls, q, worker)
+		if known {
+			dead.add(id, store.Dead{Worker: worker, Tasks: n})
+		}
+		f.returned(id, n)
 		returned += n
 		return err
 	})
 	f.counts.Returned.Add(int64(returned))
-	return returned, joined(append(errs, f.unregister(ctx, worker)))
+	if o := dead[worker]; o != nil && f.Trace.Failed != nil {
+		f.Trace.Failed(store.Worker{ID: worker}, publics(o.queues), o.tasks)
+	}
+	return returned, joined(append(errs, f.partly(f.unregister(ctx, worker))))
 }
 
 // Sweep looks at every queue once, evicts workers whose lease had expired at an earlier
@@ -44,46 +52,88 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 	if len(dead) > 0 {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
-		f.report(last, dead, f.registered(last, failed))
+		f.report(saysEvicted, dead, f.registered(last, failed))
+		f.strike(last, failed)
 	}
-	return failed, joined(append(errs, store.Prune(ctx, f.Lines.Calls, f.Space)))
+	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
 }
 
-// most is how many errors of queues one error tells of.
+// most is the largest number of queue errors in one error.
 const most = 20
 
-// eachQueue does something with each queue, and each failed queue. One that Redis
-// refuses to work on doesn't stop it, and is named in its error.
+// eachQueue calls a function for each queue and each failed queue. If Redis refuses a queue, it
+// continues and names the queue in its error. If a cluster node is down, it skips the node's other
+// queues after the first.
 func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) error) (errs []error) {
+	away := store.NewAbsence(f.Lines.Calls)
+	skipped := 0
+	defer func() {
+		if skipped > 0 {
+			errs = append(errs, &passed{fmt.Errorf("%d more queues were skipped, since their node can't be used", skipped)})
+		}
+	}()
 	for name, err := range store.Queues(ctx, f.Lines.Calls, f.Space) {
 		if err != nil {
 			return append(errs, f.Describe("list queues", "", err))
 		}
+		if away.Has(f.Space.Queue(name)) {
+			skipped++
+			continue
+		}
 		for q, id := range halves(f.Space, name) {
-			if err := do(q, id); err != nil {
-				errs = append(errs, fmt.Errorf("queue %q: %w", name, logs.WithoutInput(err)))
-				if !store.OfQueue(err) {
-					return errs
-				}
+			err := do(q, id)
+			if err == nil {
+				continue
+			}
+			failed := fmt.Errorf("queue %q: %w", name, logs.WithoutInput(err))
+			if ctx.Err() == nil && away.Note(q, err) {
+				errs = append(errs, &passed{failed})
+				break
+			}
+			if errs = append(errs, failed); !store.OfQueue(err) {
+				return errs
 			}
 		}
 	}
 	return errs
 }
 
+// failedHalf is the suffix of the ids of failed queues.
+const failedHalf = " (failed)"
+
 // halves are a queue and its failed queue.
 func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	return func(yield func(store.Keys, string) bool) {
 		q := s.Queue(name)
-		_ = yield(q, name) && yield(q.Failed(), name+" (failed)")
+		_ = yield(q, name) && yield(q.Failed(), name+failedHalf)
 	}
 }
 
-// joined makes one error of those of many queues: of what hit all of them, if there is
-// such a thing, else of the first ones.
+// A passed error says that some queues were skipped.
+type passed struct{ error }
+
+func (e *passed) Unwrap() error { return e.error }
+
+// ofSome reports whether an error concerns only some of the queues.
+func ofSome(err error) bool {
+	_, over := errors.AsType[*passed](err)
+	return over || store.OfQueue(err)
+}
+
+// partly wraps the error of a key that belongs to no queue. In a cluster, only the node with that
+// key may be down.
+func (f *Fleet) partly(err error) error {
+	if err != nil && f.Lines.InCluster() && store.IsAway(err) {
+		return &passed{err}
+	}
+	return err
+}
+
+// joined combines the errors of many queues: into the error that affects all of them, if there is
+// one, otherwise into the first few.
 func joined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if i := slices.IndexFunc(errs, func(err error) bool { return !store.OfQueue(err) }); i >= 0 {
+	if i := slices.IndexFunc(errs, func(err error) bool { return !ofSome(err) }); i >= 0 {
 		return errs[i]
 	}
 	if len(errs) > most {
@@ -92,7 +142,7 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// An eviction is what a peer knows of a worker that it has evicted.
+// An eviction holds what a peer knows about a worker that it has evicted.
 type eviction struct {
 	at     time.Time // when it was failed on the first queue
 	queues []string
@@ -101,7 +151,7 @@ type eviction struct {
 
 type evictions map[string]*eviction // by worker
 
-// add takes in that a worker was failed on a queue.
+// add records that a worker was evicted from a queue.
 func (e evictions) add(queue string, d store.Dead) {
 	one := e[d.Worker]
 	if one == nil {
@@ -112,88 +162,150 @@ func (e evictions) add(queue string, d store.Dead) {
 	one.tasks += d.Tasks
 }
 
-// report says who was evicted, in one line for each, and takes them off the roster.
-func (f *Fleet) report(ctx context.Context, dead evictions, were map[string]store.Worker) {
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(dead)), page) {
-		for _, id := range ids {
-			o, attrs := dead[id], []any{"worker", id}
-			if w, there := were[id]; there { // else that is all that is known
-				attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
-			}
-			slices.Sort(o.queues)
-			f.Log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", o.queues, "tasks", o.tasks, "evicted_at", o.at)...)
+// join adds what was noticed later.
+func (e *eviction) join(later *eviction) {
+	if len(e.queues) == 0 {
+		e.at = later.at
+	}
+	e.queues = append(e.queues, later.queues...)
+	e.tasks += later.tasks
+}
+
+// report logs one line for each evicted worker. A worker that isn't registered any more has no
+// name: then its id is all that is known.
+func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker) {
+	for _, id := range slices.Sorted(maps.Keys(dead)) {
+		o, attrs := dead[id], []any{"worker", id}
+		w, there := were[id]
+		if w.ID = id; what == saysEvicted && f.Trace.Failed != nil {
+			f.Trace.Failed(w, publics(o.queues), o.tasks)
 		}
-		if err := f.strike(ctx, ids); err != nil {
-			f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(ids), "err", err)
-			if w := f.present(); w != nil {
-				w.pruneLater()
-			}
+		if there {
+			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
 		}
+		f.Log.Warn("worqr: "+what, append(attrs, "queues", wholes(o.queues), "tasks", o.tasks, "evicted_at", o.at)...)
 	}
 }
+
+// What report says: of each worker first the one, and later the other if there is more to say.
+const (
+	saysEvicted = "evicted a worker whose lease expired"
+	saysMore    = "an evicted worker's lease expired on more queues"
+)
 
 // strike takes dead workers off the roster.
-func (f *Fleet) strike(ctx context.Context, ids []string) error {
-	ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
-	defer cancel()
-	return f.unregister(ctx, ids...)
+func (f *Fleet) strike(ctx context.Context, dead []string) {
+	for ids := range slices.Chunk(dead, page) {
+		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
+		err := f.unregister(ctx, ids...)
+		cancel()
+		if err == nil {
+			continue
+		}
+		f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(ids), "err", err)
+		if w := f.present(); w != nil {
+			w.pruneLater()
+		}
+	}
 }
 
-// reportLater counts the dead, and has each be reported once it has been failed on all its
-// queues: rounds renew the lease on one queue only, so it may lapse a beat later on
-// another, and is found to have lapsed a beat later there. Who they were is read at
-// once, since other peers take them off the roster, too.
-func (w *worker) reportLater(dead evictions) {
-	w.mu.Lock()
-	var ids []string // not to be reported yet
-	for id, o := range dead {
-		if w.dead[id] == nil {
-			ids = append(ids, id)
-		}
-		for _, q := range o.queues {
-			w.dead.add(q, store.Dead{Worker: id})
-		}
-		w.dead[id].tasks += o.tasks
-	}
-	w.mu.Unlock()
-	if len(ids) == 0 {
+// recall reads the registration of the worker whose lease has lapsed first on each of some queues, a
+// beat before it's evicted. Once it is, its task may start here and kill this peer faster
+// than Redis answers.
+func (w *worker) recall(queues []*Queue) {
+	if !w.recalling.CompareAndSwap(false, true) {
 		return
 	}
-	w.fleet.counts.Swept.Add(int64(len(ids)))
 	w.loops.Go(func() {
-		were := w.fleet.registered(w.last, ids)
+		defer w.recalling.Store(false)
+		ctx, cancel := context.WithTimeout(w.ctx, w.fleet.lease.Beat)
+		defer cancel()
+		var ids []string
+		for _, members := range store.Some(ctx, w.fleet.Lines.Calls, keysOf(queues[:min(len(queues), page)])) {
+			ids = append(ids, members[:min(len(members), 1)]...)
+		}
+		slices.Sort(ids)
+		were := w.fleet.registered(ctx, slices.Compact(ids))
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.recalled = were
+	})
+}
+
+// bury counts and logs dead workers at once: what has killed them may kill this peer next. It waits
+// only for names that recall hasn't read. A round renews the lease on one queue only, so the lease
+// may expire a beat later on another queue, and be noticed a beat after that. Those queues share a
+// second line. Until then the workers stay on the roster, where other peers read their names.
+func (w *worker) bury(dead evictions) {
+	first, nameless := evictions{}, evictions{}
+	w.mu.Lock()
+	were := maps.Clone(w.recalled)
+	for id, o := range dead {
+		if more := w.dead[id]; more != nil {
+			more.join(o)
+		} else {
+			first[id], w.dead[id] = o, &eviction{}
+		}
+	}
+	for id, o := range first {
+		if _, known := were[id]; !known {
+			nameless[id] = o
+		}
+	}
+	w.mu.Unlock()
+	if len(first) == 0 {
+		return
+	}
+	w.fleet.counts.Swept.Add(int64(len(first)))
+	ids := slices.Sorted(maps.Keys(first))
+	for id := range nameless {
+		delete(first, id)
+	}
+	w.fleet.report(saysEvicted, first, were)
+	w.loops.Go(func() {
+		if len(nameless) > 0 {
+			late := w.fleet.registered(w.last, slices.Sorted(maps.Keys(nameless)))
+			w.fleet.report(saysEvicted, nameless, late)
+			for id := range first {
+				late[id] = were[id]
+			}
+			were = late
+		}
 		select {
 		case <-w.ctx.Done():
 		case <-time.After(w.fleet.lease.Beat * 9 / 4):
 		}
-		all := evictions{}
+		more := evictions{}
 		w.mu.Lock()
 		for _, id := range ids {
-			all[id] = w.dead[id]
+			if o := w.dead[id]; len(o.queues) > 0 {
+				more[id] = o
+			}
 			delete(w.dead, id)
 		}
 		w.mu.Unlock()
-		w.fleet.report(w.last, all, were)
+		w.fleet.report(saysMore, more, were)
+		w.fleet.strike(w.last, ids)
 	})
 }
 
-// swept takes in what a look has found, and returns the time until the next
-// look should follow.
+// swept handles what a look has found, and returns the time until the next look.
 func (f *Fleet) swept(queue string, look store.Look, dead evictions) time.Duration {
 	f.counts.Returned.Add(int64(look.Returned))
+	f.returned(queue, look.Returned)
 	for _, d := range look.Failed {
 		dead.add(queue, d)
 	}
 	switch {
 	case look.Again:
-		return 5 * time.Millisecond // others get their turn with Redis
+		return 5 * time.Millisecond // let other clients use Redis
 	case look.Due >= 0:
 		return max(look.Due+time.Millisecond, 5*time.Millisecond)
 	}
 	return time.Hour
 }
 
-// evicted is called by whoever learns that the worker is no member any more.
+// evicted is called when somebody learns that the worker is no longer a member.
 func (f *Fleet) evicted(id string) {
 	w := f.present()
 	if w == nil {
@@ -207,9 +319,9 @@ func (f *Fleet) evicted(id string) {
 	}
 }
 
-// comeBack brings an evicted worker back under a new id. Whatever it held is
-// dropped; others have it, or will: what it still holds on queues where it was
-// not failed is given back. w.joining is held.
+// comeBack brings an evicted worker back under a new id. It drops all tasks that the worker held:
+// others have taken them over, or will, since it returns the tasks on queues from which the worker
+// wasn't evicted. w.joining is held.
 func (w *worker) comeBack(ctx context.Context) error {
 	f := w.fleet
 	w.mu.Lock()
@@ -233,8 +345,10 @@ func (w *worker) comeBack(ctx context.Context) error {
 	for _, m := range members {
 		queues = append(queues, m.queue.ID)
 	}
-	slices.Sort(queues)
-	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
+	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", wholes(queues))
+	if f.Trace.Evicted != nil {
+		f.Trace.Evicted(old, id, f.Name, publics(queues))
+	}
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}
@@ -246,22 +360,76 @@ func (w *worker) comeBack(ctx context.Context) error {
 	if err := f.unregister(ctx, old); err != nil {
 		f.Log.Debug("worqr: removing the old registration", "err", err)
 	}
+	if err := w.agree(ctx); err != nil {
+		w.outdate() // it is not registered before it joins
+		return err
+	}
 	return w.register(ctx, f.Lines.Control, id)
 }
 
-// lookForLoss says, once, if Redis has lost a token that these sessions had seen: a token
-// never goes back, and rises when a worker is failed. It is asked for before the worker
-// leaves, which raises it, too. Where others have raised it as far since, or Redis
-// does not say, nobody knows.
-func (w *worker) lookForLoss(ctx context.Context, all []*member) {
-	queues := make([]*Queue, len(all))
+// lookForLoss logs if Redis has lost a token that these sessions had seen: a token
+// never goes back, and rises when a worker is evicted. It's read before the worker
+// leaves, which raises it, too. If others have raised it that far since, or Redis
+// doesn't answer, nobody knows. It returns whether Redis answers.
+func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
+	queues, seen := make([]*Queue, len(all)), make([]int64, len(all))
 	for i, m := range all {
 		queues[i] = m.queue
+		_, seen[i] = m.Last()
 	}
+	sure = true
 	for i, token := range store.Known(ctx, w.fleet.Lines.Control, keysOf(queues)) {
-		if _, seen := all[i].Last(); token >= 0 && token < seen {
+		switch {
+		case token < 0:
+			sure = false
+		case all[i].Missing(token, seen[i]):
 			all[i].LostWrites("Redis no longer has a token that it had issued")
-			return
 		}
 	}
+	return sure
+}
+
+// Changed must be called after another server has replaced the previous one, as in a failover, and
+// all connections to the old one are closed. It doesn't block. The worker then looks for lost
+// writes on all queues, even idle ones, and rewrites its registration and the list of queues.
+// Changes that follow soon, as when one slot of a cluster after the other moves, are looked at
+// together.
+func (f *Fleet) Changed() {
+	f.CameBack()
+	w := f.present()
+	if w == nil {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	wait, due := w.calm.Sub(now), w.recheck
+	w.moved, w.outdated, w.shifted, w.recheck = true, true, now, wait > 0
+	w.mu.Unlock()
+	switch {
+	case wait <= 0:
+		w.hurry()
+	case !due:
+		time.AfterFunc(wait, w.hurry)
+	}
+}
+
+// calmFor is the shortest time between two looks for writes lost in a change of servers, and at
+// most a heartbeat: a look takes some calls for each queue.
+const calmFor = time.Second
+
+// compareTokens looks for lost writes if the server has changed. If Redis doesn't answer, it asks
+// again next time. w.joining is held.
+func (w *worker) compareTokens(ctx context.Context) {
+	w.mu.Lock()
+	moved, members := w.moved, slices.Collect(maps.Values(w.members))
+	if w.moved = false; moved {
+		w.calm, w.recheck = time.Now().Add(min(calmFor, w.fleet.lease.Beat)), false
+	}
+	w.mu.Unlock()
+	if !moved || w.lookForLoss(ctx, members) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.moved = true
 }

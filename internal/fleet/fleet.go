@@ -1,23 +1,24 @@
-// Package fleet is one worker among others: it registers, beats, joins and leaves queues,
-// evicts who is silent, and comes back under a new id when it was evicted itself. What it
-// does on a queue is the business of internal/engine; it begins and ends the sessions.
+// Package fleet runs one worker of the fleet: it registers, sends heartbeats, joins and leaves
+// queues, evicts silent workers, and comes back under a new id after it was evicted itself. It
+// begins and ends the sessions in which internal/engine works on a queue.
 //
 // # Words
 //
 //   - A Fleet is what a peer knows of the fleet; while it is started it has a worker.
 //   - A worker has an id, which changes each time it was evicted; everything else stays.
-//   - A membership is that of an id in a queue. It is doubtful when it may be there and
-//     should not, and an id is burned on a queue where it may have been failed.
+//   - A membership is that of an id in a queue. It's doubtful if it may exist and
+//     shouldn't, and an id is burned on a queue that may have evicted it.
 //   - The roster is the list of registered peers.
 //
 // # Locks
 //
 // worker.joining is held during joins and leaves, and is taken before worker.mu. Fleet.mu
-// and worker.mu are never held together, and nothing is done under either but reading and
-// writing the fields they protect.
+// and worker.mu are never held together, and only protect reading and
+// writing their fields.
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,13 +31,13 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What callers are told. The root has the same under the same names.
+// Errors that the root package exports under the same names.
 var (
 	ErrNotStarted     = errors.New("worqr: the worker is not started")
 	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
-// Config is what a fleet is given.
+// Config configures a fleet.
 type Config struct {
 	Lines   *store.Lines
 	Space   store.Space
@@ -46,11 +47,14 @@ type Config struct {
 	Name    string        // of the peer
 	Version string        // of the library
 
-	// Describe makes err the error of a verb, on a queue if one is given.
+	Protocol store.Protocol // that the library speaks
+
+	// Describe wraps err as the error of a verb, on a queue if one is given.
 	Describe func(verb, queue string, err error) error
-	// CameBack is called when the worker comes back under a new id. Redis may have lost
-	// everything.
+	// CameBack is called when the worker comes back under a new id, and when another server has
+	// taken over: Redis may have lost everything.
 	CameBack func()
+	Trace    Trace
 }
 
 // A Fleet is what a peer knows of the fleet.
@@ -66,12 +70,12 @@ type Fleet struct {
 	worker *worker // nil while not started
 }
 
-// Counts are counters of what was done.
+// Counts are counters of the work done so far.
 type Counts struct{ Swept, Returned, Evicted atomic.Int64 }
 
-// A Queue is one that the worker serves, or is to.
+// A Queue is a queue that the worker serves or should serve.
 type Queue struct {
-	*store.Served
+	engine.Part
 	Engine  *engine.Queue
 	Handled bool // a handler works on it
 }
@@ -81,10 +85,10 @@ func New(c Config) *Fleet {
 	return &Fleet{Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID()}
 }
 
-// Counts are what was done since it was made.
+// Counts returns the counters since the fleet was made.
 func (f *Fleet) Counts() *Counts { return &f.counts }
 
-// ID is the id of the present incarnation.
+// ID returns the worker's current id.
 func (f *Fleet) ID() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,13 +105,13 @@ func (f *Fleet) present() *worker {
 // IsStarted reports whether there is a worker.
 func (f *Fleet) IsStarted() bool { return f.present() != nil }
 
-// Start registers a worker and has it beat. When it fails, nothing has been started. Starts
-// and stops come one after the other.
+// Start registers a worker and starts its heartbeats. If it fails, nothing has been started.
+// Callers must not call Start and Stop concurrently.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.IsStarted() {
 		return nil
 	}
-	if err := f.checkRedis(ctx); err != nil {
+	if err := cmp.Or(f.checkRedis(ctx), f.agree(ctx)); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -121,20 +125,20 @@ func (f *Fleet) Start(ctx context.Context) error {
 		if errors.Is(err, store.ErrUnknown) { // it may be there
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.lease.Beat)
 			defer cancel()
-			_ = f.unregister(tidy, w.id) // as well as can be done
+			_ = f.unregister(tidy, w.id) // best effort
 		}
 		return err
 	}
+	w.enter(store.Somewhere) // before a queue can join, which is in it at first
 	f.mu.Lock()
 	f.worker = w
 	f.mu.Unlock()
-	w.loops.Go(w.keep)
 	w.loops.Go(w.belong)
 	return nil
 }
 
-// Stop has the worker leave everything, and waits until no goroutine of it runs. It ends
-// without leaving where ctx ends first, or Redis is away for longer than a moment.
+// Stop makes the worker leave all queues, and waits until its goroutines have ended. If ctx ends
+// first, or Redis stays down, it stops without leaving.
 func (f *Fleet) Stop(ctx context.Context) error {
 	w, id := f.present(), f.ID()
 	if w == nil {
@@ -154,14 +158,14 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	return err
 }
 
-// Want has the worker join the queue, and stay joined whatever happens.
+// Want makes the worker join the queue, and join it again whenever necessary.
 func (f *Fleet) Want(q *Queue) {
 	if w := f.present(); w != nil {
 		w.want(q)
 	}
 }
 
-// Wants reports whether the worker works on a queue, or is to.
+// Wants reports whether the worker works on a queue, or should.
 func (f *Fleet) Wants(id string) bool {
 	w := f.present()
 	if w == nil {
@@ -181,7 +185,7 @@ func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	return w.join(ctx, q)
 }
 
-// Leave has the worker leave a queue.
+// Leave makes the worker leave a queue.
 func (f *Fleet) Leave(ctx context.Context, id string) error {
 	w := f.present()
 	if w == nil {
@@ -190,7 +194,7 @@ func (f *Fleet) Leave(ctx context.Context, id string) error {
 	return w.part(ctx, id)
 }
 
-// Session is that of the present worker with a queue.
+// Session returns the current worker's session with a queue.
 func (f *Fleet) Session(id string) (*engine.Session, error) {
 	w := f.present()
 	if w == nil {
@@ -207,7 +211,21 @@ func (f *Fleet) Session(id string) (*engine.Session, error) {
 	return nil, fmt.Errorf("%w; call StartWork first", engine.ErrNotWorking)
 }
 
-// Announce has the registration be written again, in the worker's next turn.
+// Sessions returns the current worker's sessions with all queues.
+func (f *Fleet) Sessions() (all []*engine.Session) {
+	w := f.present()
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.members {
+		all = append(all, m.Session)
+	}
+	return all
+}
+
+// Announce makes the worker rewrite its registration in its next turn.
 func (f *Fleet) Announce() {
 	if w := f.present(); w != nil {
 		w.outdate()

@@ -7,15 +7,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// await waits until no join and no leave is under way, and blocks others until
-// pass is called. It fails when ctx ends first: what is under way may take as long
-// as Redis does.
+// await waits until no join or leave is in progress, and blocks others until pass is called. It
+// fails when ctx ends first, since a join may take as long as Redis does.
 func (w *worker) await(ctx context.Context) error {
 	select {
 	case w.joining <- struct{}{}:
@@ -33,11 +33,14 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer w.pass()
+	if err := w.readmitted(ctx); err != nil {
+		return err
+	}
 	_, err := w.joinThese(ctx, []*Queue{q})
 	return err
 }
 
-// look is one turn of belong.
+// look is one iteration of belong.
 func (w *worker) look(ctx context.Context) error {
 	if w.isToPrune() {
 		w.loops.Go(func() {
@@ -50,10 +53,14 @@ func (w *worker) look(ctx context.Context) error {
 		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {
-		return nil // somebody is at it, for long
+		return nil // another join is taking long
 	}
 	defer w.pass()
+	w.compareTokens(ctx)
 	if err := w.comeBack(ctx); err != nil {
+		return err
+	}
+	if err := w.readmitted(ctx); err != nil {
 		return err
 	}
 	if err := w.settleAll(ctx); err != nil {
@@ -66,19 +73,38 @@ func (w *worker) look(ctx context.Context) error {
 	return cmp.Or(err, w.announce(ctx))
 }
 
-// returned says that an evicted worker serves again. w.joining is held.
+// readmitted fails if an evicted worker may not serve again because the fleet has moved on to a
+// newer protocol. w.joining is held.
+func (w *worker) readmitted(ctx context.Context) error {
+	if !w.absent {
+		return nil
+	}
+	return w.agree(ctx)
+}
+
+// agree checks the fleet's protocol for a worker that has served before. In a cluster, the node
+// that has it may be down; that doesn't keep the worker from serving queues on others.
+func (w *worker) agree(ctx context.Context) error {
+	err := w.fleet.agree(ctx)
+	if w.fleet.Lines.InCluster() && (w.fleet.isAway(err) || errors.Is(err, store.ErrUnknown)) {
+		w.fleet.Log.Debug("worqr: cannot read the fleet's protocol", "err", err)
+		return nil
+	}
+	return err
+}
+
+// returned logs that an evicted worker serves again. w.joining is held.
 func (w *worker) returned() {
 	w.mu.Lock()
-	id, queues, closing := w.id, slices.Sorted(maps.Keys(w.members)), w.closing
+	id, queues, closing := w.id, slices.Collect(maps.Keys(w.members)), w.closing
 	w.mu.Unlock()
 	if w.absent && !closing {
-		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", queues)
+		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", wholes(queues))
 		w.absent = false
 	}
 }
 
-// joinAll joins the wanted queues of which the worker is no member. w.joining is
-// held.
+// joinAll joins the wanted queues that the worker isn't a member of. w.joining is held.
 func (w *worker) joinAll(ctx context.Context) error {
 	w.mu.Lock()
 	var missing []*Queue
@@ -104,13 +130,13 @@ func (w *worker) joinAll(ctx context.Context) error {
 	return first
 }
 
-// A trouble is the first error of joins, and the queue if it was of one.
+// A trouble is the first error of several joins, and its queue if it concerns only one.
 type trouble struct {
 	of  *Queue
 	err error
 }
 
-// add takes in an error, unless there was one before.
+// add records an error, unless there is one already.
 func (t *trouble) add(of *Queue, err error) {
 	if t.err == nil && err != nil {
 		t.of, t.err = of, err
@@ -118,7 +144,7 @@ func (t *trouble) add(of *Queue, err error) {
 }
 
 // joinThese makes the worker a member of queues, all in a few exchanges. It
-// returns the first error, and the queue if it was of one. w.joining is held.
+// returns the first error, and the queue if it concerns only one. w.joining is held.
 func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
 	w.mu.Lock()
 	id, closing := w.id, w.closing
@@ -134,20 +160,27 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	for i, q := range queues {
 		names[i] = q.Name
 	}
-	// A join whose answer was lost is repeated. To leave instead would have all other
-	// joins that are under way be asked for again: where Redis is slow, nobody would join.
+	// A join whose answer was lost is repeated. Leaving instead would make all other joins in
+	// progress start again: with a slow Redis, nobody would ever join.
+	var first trouble
 	if unsure := w.unsure(queues, id); len(unsure) > 0 {
-		if _, t := w.ask(ctx, id, unsure); errors.Is(t.err, store.ErrUnknown) {
+		_, t := w.askEverywhere(ctx, id, unsure)
+		away := errors.Is(t.err, store.ErrUnknown)
+		if away && !w.fleet.Lines.InCluster() {
 			return t.of, t.err
 		}
-		queues = w.missing(queues)
+		if queues = w.missing(queues); away { // other nodes may be up
+			first = t
+			unsure = w.unsure(queues, id)
+			queues = slices.DeleteFunc(queues, func(q *Queue) bool { return slices.Contains(unsure, q) })
+		}
 	}
-	var first trouble
-	queues = slices.DeleteFunc(queues, func(q *Queue) bool {
-		err := w.settle(ctx, membership{q.Keys, id})
-		first.add(q, err)
-		return err != nil
-	})
+	unsettled := w.settleThese(ctx, id, queues)
+	for i, err := range unsettled {
+		first.add(queues[i], err)
+	}
+	settled := 0
+	queues = slices.DeleteFunc(queues, func(*Queue) bool { settled++; return unsettled[settled-1] != nil })
 	if w.isBurned(queues, id) {
 		w.fleet.evicted(id) // then the worker joins its other queues again, too
 		if err := w.comeBack(ctx); err != nil {
@@ -157,7 +190,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	}
 	asked := queues
 	for tries := 0; len(asked) > 0 && tries < maxAsks; tries++ {
-		again, t := w.ask(ctx, id, asked)
+		again, t := w.askEverywhere(ctx, id, asked)
 		first.add(t.of, t.err)
 		asked = again
 	}
@@ -168,37 +201,62 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	return first.of, first.err
 }
 
-const maxAsks = 100 // for a place among a queue's workers, while others go
+const maxAsks = 100 // attempts to join a queue while others leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
-// missing are those of the queues of which the worker is no member.
+// missing returns those of the queues that the worker isn't a member of.
 func (w *worker) missing(queues []*Queue) []*Queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(queues, func(q *Queue) bool { return w.members[q.ID] != nil })
 }
 
-// show has people and tools see the worker and its queues.
+// show makes the worker and its queues visible to people and tools.
 func (w *worker) show(ctx context.Context, id string, names []string) {
 	f := w.fleet
 	if err := store.List(ctx, f.Lines.Control, f.Space, names...); err != nil {
-		f.Log.Debug("worqr: queues are not listed", "queues", len(names), "err", err)
+		f.Log.Debug("worqr: cannot list queues", "queues", len(names), "err", err)
 		w.outdate()
 	}
 	w.showSelf(ctx, id)
 }
 
-// showSelf writes the registration, or has it be written later.
+// showSelf writes the registration, or schedules another attempt.
 func (w *worker) showSelf(ctx context.Context, id string) {
 	if err := w.register(ctx, w.fleet.Lines.Control, id); err != nil {
-		w.fleet.Log.Debug("worqr: the registration is not up to date", "err", err)
+		w.fleet.Log.Debug("worqr: cannot update the registration", "err", err)
 		w.outdate()
 	}
 }
 
-// ask asks once for a membership of each of the queues. It returns those that are
-// to be asked again, since a worker went meanwhile, and the first error.
+// askEverywhere asks once for a membership of each of the queues, at all their nodes side by
+// side: one that is down delays only its own. It returns the queues to ask for again,
+// since a worker has left in the meantime, and the first error.
+func (w *worker) askEverywhere(ctx context.Context, id string, queues []*Queue) (again []*Queue, first trouble) {
+	homes := w.fleet.Lines.Control.Homes(keysOf(queues))
+	type answer struct {
+		again []*Queue
+		trouble
+	}
+	answers := make([]answer, len(homes))
+	var asking sync.WaitGroup
+	for i, of := range homes {
+		some := make([]*Queue, len(of))
+		for j, k := range of {
+			some[j] = queues[k]
+		}
+		asking.Go(func() { answers[i].again, answers[i].trouble = w.ask(ctx, id, some) })
+	}
+	asking.Wait()
+	for _, a := range answers {
+		again = append(again, a.again...)
+		first.add(a.of, a.err)
+	}
+	return again, first
+}
+
+// ask is askEverywhere for the queues of one node.
 func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*Queue, first trouble) {
 	f := w.fleet
 	tokens, of, err := store.Tokens(ctx, f.Lines.Control, keysOf(queues))
@@ -224,7 +282,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 			w.isNone(m)
 		case errors.Is(err, store.ErrEvicted):
 			w.burn(m)
-		case !errors.Is(err, store.ErrUnknown):
+		case !errors.Is(err, store.ErrUnknown) && !repeated[i]: // a refusal says nothing of the first one
 			w.isNone(m)
 		}
 		first.add(q, err)
@@ -232,7 +290,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 	return again, first
 }
 
-// plan is what to ask for: a join whose answer was lost is the same once more.
+// plan returns what to ask for: a join whose answer was lost is repeated unchanged.
 func (w *worker) plan(id string, queues []*Queue, tokens []int64) (stays []stay, repeated []bool) {
 	stays, repeated = make([]stay, len(queues)), make([]bool, len(queues))
 	w.mu.Lock()
@@ -260,7 +318,7 @@ func keysOf(queues []*Queue) []store.Keys {
 	return all
 }
 
-// unsure are those of the queues of which the worker may be a member, by a join whose
+// unsure returns the queues that the worker may have joined by a join whose
 // answer was lost.
 func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 	w.mu.Lock()
@@ -273,11 +331,11 @@ func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 	return unsure
 }
 
-// joined begins the session with a queue of which the worker, by that id, has
-// become a member.
+// joined begins the session with a queue that the worker has joined under that
+// id.
 func (w *worker) joined(q *Queue, id string, s stay) error {
 	m := &member{queue: q, id: id, asked: s.asked}
-	m.Session = q.Engine.Join(engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
+	m.Session = q.Engine.Join(q.Part, engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // meanwhile
 		why := engine.ErrEvicted
@@ -290,7 +348,9 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	}
 	delete(w.doubtful, m.membership())
 	w.members[q.ID], w.wanted[q.ID] = m, q
+	m.circle = w.circles[store.Somewhere]          // until it is known where the queue is
 	w.compare = time.Now().Add(w.fleet.lease.Beat) // joins come together
+	w.fleet.Trace.joined(q, id)
 	w.mu.Unlock()
 	if q.Handled {
 		m.Wake()
@@ -298,8 +358,7 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	return nil
 }
 
-// burn notes that an id may have been failed on a queue, where it is to work no
-// more.
+// burn records that an id may have been evicted from a queue, and so must not work there again.
 func (w *worker) burn(m membership) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,14 +368,14 @@ func (w *worker) burn(m membership) {
 	}
 }
 
-// isNone notes that a membership is not there.
+// isNone records that a membership doesn't exist.
 func (w *worker) isNone(m membership) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.doubtful, m)
 }
 
-// isBurned reports whether the id may have been failed on one of the queues.
+// isBurned reports whether the id may have been evicted from one of the queues.
 func (w *worker) isBurned(queues []*Queue, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

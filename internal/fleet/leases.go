@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Peers of one queue should have the same lease. Else each judges the others by its own,
-// or two services share a queue that don't know of each other.
+// Peers of one queue should have the same lease. If they differ, either each judges the others by
+// its own, or two services share the queue by accident.
 
 // isToCompare reports once that it is time to compare leases: some time after a join.
 func (w *worker) isToCompare() bool {

@@ -12,15 +12,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// forsake ends the session of a membership that is to be left. Rounds may have been made
-// until it has ended.
+// forsake ends the session of a membership before the worker leaves. Rounds may be made until the
+// session has ended.
 func (w *worker) forsake(m *member, why error) {
 	m.End(why)
 	m.Unlisten()
 	w.doubt(m)
 }
 
-// doubt notes that a membership whose session has ended may still be there.
+// doubt records that a membership may still exist after its session has ended.
 func (w *worker) doubt(m *member) {
 	s := m.stay()
 	w.mu.Lock()
@@ -28,7 +28,7 @@ func (w *worker) doubt(m *member) {
 	w.doubtful[m.membership()] = s
 }
 
-// doubts reports whether that is noted.
+// doubts reports whether that is recorded.
 func (w *worker) doubts(m *member) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,9 +36,8 @@ func (w *worker) doubts(m *member) bool {
 	return noted
 }
 
-// settle leaves a queue if the worker may be a member of it and should not. It
-// is called before the worker joins, so that what a lost call has left behind
-// does not mix with what follows.
+// settle leaves a queue if the worker may still be a member and shouldn't be. It's called before
+// the worker joins, so that the remains of a lost call don't affect the new membership.
 func (w *worker) settle(ctx context.Context, m membership) error {
 	w.mu.Lock()
 	s, ok := w.doubtful[m]
@@ -60,8 +59,23 @@ func (w *worker) settle(ctx context.Context, m membership) error {
 	return nil
 }
 
-// settleAll leaves every queue of which the worker may be a member and should
-// not, many at a time.
+// settleThese settles queues, those of several nodes side by side. It returns an error for each.
+func (w *worker) settleThese(ctx context.Context, id string, queues []*Queue) []error {
+	errs := make([]error, len(queues))
+	var homes sync.WaitGroup
+	for _, of := range w.fleet.Lines.Control.Homes(keysOf(queues)) {
+		homes.Go(func() {
+			for _, i := range of {
+				errs[i] = w.settle(ctx, membership{queues[i].Keys, id})
+			}
+		})
+	}
+	homes.Wait()
+	return errs
+}
+
+// settleAll leaves every queue that the worker may be a member of and shouldn't be,
+// many at a time.
 func (w *worker) settleAll(ctx context.Context) error {
 	w.mu.Lock()
 	joins := map[membership]bool{} // to be repeated
@@ -91,8 +105,8 @@ func (w *worker) settleAll(ctx context.Context) error {
 
 // part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	// When ctx has ended the worker leaves anyway, unless a join hangs: it may look at an
-	// error of a Pool, whose methods may be who leaves.
+	// If ctx has ended the worker leaves anyway, unless a join hangs: it may look at an
+	// error of a Pool whose methods make the worker leave.
 	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
@@ -112,6 +126,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		return engine.ErrNotWorking
 	}
 	err := m.Leave(ctx)
+	w.fleet.Trace.left(m, err)
 	s := m.stay()
 	w.mu.Lock()
 	if w.members[queue] == m {

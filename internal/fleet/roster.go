@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
 
-// register writes the registration, which is there for people and tools to see, by a
-// connection whose timeout suits the caller.
+// register writes the registration, which is for people and tools, on a connection with a timeout
+// that suits the caller.
 func (w *worker) register(ctx context.Context, by store.Runner, id string) error {
 	f := w.fleet
 	w.mu.Lock()
@@ -23,27 +24,48 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 		}
 	}
 	w.mu.Unlock()
-	slices.Sort(names)
-	queues, _ := json.Marshal(names) // strings always marshal
+	queues, _ := json.Marshal(wholes(names)) // strings always marshal
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, f.Space, id, w.ttl(), store.Registration{
 		Name: f.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: f.Version, Queues: string(queues), Lease: f.Lease,
-		Stuck: f.Engine.Counts().Stuck.Load(),
+		Stuck: f.Engine.Counts().Stuck.Load(), Protocol: f.Protocol.Newest,
 	})
 }
 
-// outdate has the worker be announced again, in its next turn.
+// wholes are the queues with these names or parts, for people.
+func wholes(names []string) []string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		queue, failed := strings.CutSuffix(name, failedHalf)
+		if all[i] = store.Whole(queue); failed {
+			all[i] += failedHalf
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// outdate makes the worker rewrite its registration in its next turn.
 func (w *worker) outdate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outdated = true
 }
 
+// listEvery is how often a worker lists its queues again in a cluster. A peer that takes a name
+// off the list there can't check in the same step whether it's in use. It looks
+// again afterwards, but may die before.
+const listEvery = time.Minute
+
 // announce rewrites the registration, and lists the queues, if that is out of date.
 // w.joining is held.
 func (w *worker) announce(ctx context.Context) error {
 	w.mu.Lock()
-	if !w.outdated || w.evicted || w.closing {
+	again := isTime(&w.list)
+	if again {
+		w.list = time.Now().Add(listEvery)
+	}
+	if !w.outdated && !again || w.evicted || w.closing {
 		w.mu.Unlock()
 		return nil
 	}
@@ -62,8 +84,8 @@ func (w *worker) announce(ctx context.Context) error {
 	return err
 }
 
-// ttl is how long the registration is there without a beat; 0 is forever. It is there
-// for longer than it takes to fail a worker, so that who does knows whom.
+// ttl is how long the registration lasts without a beat; 0 is forever. It outlasts the eviction of
+// the worker, so that the log can name the worker.
 func (w *worker) ttl() time.Duration {
 	if w.fleet.Lease < 0 {
 		return 0
@@ -71,10 +93,10 @@ func (w *worker) ttl() time.Duration {
 	return max(2*w.fleet.Lease, time.Second)
 }
 
-// pruneLater has the worker take the dead off the roster, once their registrations
-// have ended. It does so some time after it started, since who has found a worker
-// dead may itself have died before it could say so, and after it could not say so.
-// That is enough: others start later.
+// pruneLater makes the worker remove the dead from the roster, once their registrations have
+// expired. It does so some time after it starts, in case a peer died after it evicted a worker and
+// before it updated the roster, and again if its own update failed. That's enough, since other
+// workers start later.
 func (w *worker) pruneLater() {
 	if w.fleet.Lease < 0 {
 		return
@@ -84,7 +106,7 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isToPrune reports once that it is time to.
+// isToPrune reports, once, that it's time to prune.
 func (w *worker) isToPrune() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +127,7 @@ func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
 	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
 }
 
-// registered is what is still registered of workers. It may not take long.
+// registered returns which workers are still registered. It may not take long.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
 	defer cancel()

@@ -9,23 +9,30 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// ErrOld is why a worker does not start on a Redis without the commands of the scripts:
-// it would be a member, start nothing, and give nothing back.
+// ErrOld says that Redis lacks commands that the scripts need. The worker doesn't start then: it
+// would be a member that starts nothing and returns nothing.
 var ErrOld = errors.New("worqr: Redis is too old")
 
-// checkRedis fails with ErrEvictionPolicy where Redis would evict tasks, and with ErrOld where
-// it is too old. It warns where it would evict once it had a bound, or would evict what
-// has a TTL. What it may not ask it takes to be well: a peer must not need more rights
-// than its work does.
+// checkRedis fails with ErrEvictionPolicy if Redis would evict tasks, with ErrOld if
+// it's too old, with store.ErrCluster for a cluster node given as a single server, and with
+// store.ErrPlain the other way round. It warns if Redis would evict tasks once it had a memory
+// limit, or evicts keys with a TTL. What it isn't allowed to ask, it assumes to be fine: a peer
+// must not need more rights than its work does.
 func (f *Fleet) checkRedis(ctx context.Context) error {
 	told := store.Told{}
-	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server")
-	for i, what := range []string{"the eviction policy", "the version of Redis"} {
+	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server", "cluster")
+	for i, what := range []string{"the eviction policy", "the version of Redis", "whether Redis is a cluster"} {
 		if errs[i] != nil {
 			f.Log.Debug("worqr: "+what+" cannot be read", "err", errs[i])
 		}
 	}
-	// Others than Redis say for which version of it they stand, or what they like.
+	switch inCluster := f.Lines.InCluster(); {
+	case told.IsNode() && !inCluster:
+		return store.ErrCluster // tasks would be out of reach, if their slots are elsewhere, or get there
+	case told.IsPlain() && inCluster:
+		return store.ErrPlain // nobody would look for the master, and scripts are others there
+	}
+	// Other servers report a compatible version of Redis, or whatever they like.
 	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && store.IsOlder(v, store.Oldest) {
 		return fmt.Errorf("%w: version %s lacks commands that worqr needs; use %s or later", ErrOld, v, store.Oldest)
 	}
@@ -39,6 +46,17 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 		f.warnPolicy("worqr: a full Redis may evict registrations, nonces and the records of cancels; set maxmemory-policy to noeviction", m)
 	}
 	return nil
+}
+
+// agree fails with store.ErrProtocol if this peer can't work with the fleet's protocol. If Redis
+// refuses to tell, as for a user with older rules, it assumes that it can.
+func (f *Fleet) agree(ctx context.Context) error {
+	err := store.Twice(func() error { return store.Agree(ctx, f.Lines.Calls, f.Space, f.Protocol) })
+	if store.IsRefusal(err) {
+		f.Log.Debug("worqr: cannot read the fleet's protocol", "err", err)
+		return nil
+	}
+	return err
 }
 
 // warnPolicy warns once for each peer.

@@ -2,20 +2,20 @@ package fleet
 
 import "time"
 
-// A witness is what a worker has seen of Redis by its beats. It tells whether the worker
-// may fail others: their silence counts only while Redis answers everybody. The worker
+// A witness is what a worker has seen of Redis in its beats. It decides whether the worker
+// may evict others: their silence counts only while Redis answers everybody. The worker
 // can't see that, but it knows what would hide others from it:
 //
-//   - Redis was away, or its clock jumped. All leases lapse together, and some peers come
+//   - Redis was down, or its clock jumped. All leases expire together, and some peers come
 //     back before others. So beats must have succeeded without a gap for a whole lease.
 //   - Redis is slow. A peer that has to connect first needs several round trips. So a beat
 //     that takes longer than half the time between two of them counts as a gap.
 //   - All connections were cut, and some peers were quicker to beat again. So the
-//     connection must have answered for a third of a lease: a peer that lives tries four
+//     connection must have answered for a third of a lease: a living peer tries four
 //     times in that time (keep).
 //
-// A connection that is cut, with a beat that succeeds soon enough on the next one, is no
-// gap. Otherwise nobody could be failed while connections keep being cut.
+// If a connection is cut and a beat succeeds soon enough on the next one, that's no
+// gap. Otherwise nobody could be evicted while connections keep being cut.
 type witness struct {
 	beat   time.Duration // between two beats
 	steady time.Time     // since when beats have succeeded without a gap; zero before the first
@@ -23,7 +23,7 @@ type witness struct {
 	beaten time.Time     // when the last beat that was answered was sent
 }
 
-// asks reports whether a beat that is sent now may fail others. The connection was
+// asks reports whether a beat that is sent now may evict others. The connection was
 // made at the given time; zero: there is none.
 func (w *witness) asks(sent, made time.Time) bool {
 	if !w.steady.IsZero() && sent.Sub(w.beaten) > 2*w.beat {
@@ -38,8 +38,8 @@ func (w *witness) asks(sent, made time.Time) bool {
 // cut notes that a reply was lost, and the connection with it.
 func (w *witness) cut() { w.whole = time.Time{} }
 
-// receive takes in the answer to a beat, and whether it says that leases have lapsed for
-// a reason that may hold for all. It returns the time until the worker may fail others.
+// receive handles the answer to a beat, and whether it says that leases have expired for
+// a reason that may affect all. It returns the time until the worker may evict others.
 func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	w.beaten = sent
 	switch {
@@ -54,7 +54,7 @@ func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	return w.wait(now)
 }
 
-// wait is how long it takes until the worker may fail others, if nothing happens.
+// wait returns how long it takes until the worker may evict others, if nothing happens.
 func (w *witness) wait(now time.Time) time.Duration {
 	return max(3*w.beat-now.Sub(w.steady), w.beat-now.Sub(w.whole))
 }

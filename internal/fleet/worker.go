@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
@@ -16,41 +17,45 @@ import (
 
 const page = 100 // queues or workers in one exchange
 
-// A worker is a started peer: its registration and its beats. Its id changes
-// each time it was evicted; everything else stays.
+// A worker is a started peer: its registration and its heartbeats. Its id changes each time it's
+// evicted; everything else stays.
 type worker struct {
 	fleet   *Fleet
 	ctx     context.Context
 	stop    context.CancelFunc
-	last    context.Context // outlives ctx, for what nobody else will see to
+	last    context.Context // outlives ctx, for cleanup that nobody else does
 	hasten  context.CancelFunc
-	turn    chan struct{} // wakes the worker, which joins what it should at once; holds one
+	turn    chan struct{} // wakes the worker to join queues at once; holds one
 	loops   sync.WaitGroup
 	started time.Time
-	upset   logs.Outage // about beats
 	outside logs.Outage // about joins
 
-	joining chan struct{} // has an element during a join or a leave, which hold it before mu
-	absent  bool          // it comes back under a new id and has not joined all its queues; joining is held
+	joining   chan struct{} // has an element during a join or a leave, which hold it before mu
+	recalling atomic.Bool   // recall is at work
+
+	absent bool // it comes back under a new id and has not joined all its queues; joining is held
 
 	mu       sync.Mutex // protects the fields below
 	id       string
 	evicted  bool
 	closing  bool
+	moved    bool              // the server is another one, and tokens were not compared since
+	calm     time.Time         // until then the next such change is left alone
+	recheck  bool              // it is looked at then
 	outdated bool              // the registration, or the names of the queues, could not be written
 	wanted   map[string]*Queue // to be served, whatever happens
 	members  map[string]*member
-	numbers  map[membership]int64 // last rounds of what was left under this id
-	burned   map[membership]bool  // where this id may have been failed
-	doubtful map[membership]stay  // memberships that may be there and should not
-	compare  time.Time            // when to compare leases with other peers; zero: it was done
-	warned   map[string]bool      // queues of which it was said that leases differ
-	dead     evictions            // to be reported
-	prune    time.Time            // when to look for the dead on the roster; zero: they are off, as far as we know
-
-	redis   int64   // ms of Redis time when the last beat was answered; owned by the keeper
-	witness witness // likewise
-	beats   string  // the id under which it beat last; likewise
+	numbers  map[membership]int64    // last rounds of what was left under this id
+	burned   map[membership]bool     // queues from which this id may have been evicted
+	doubtful map[membership]stay     // memberships that may exist and shouldn't
+	compare  time.Time               // when to compare leases with other peers; zero: it was done
+	warned   map[string]bool         // queues whose differing leases were logged
+	dead     evictions               // workers evicted a moment ago, not logged yet
+	recalled map[string]store.Worker // registrations of workers that are about to be evicted
+	prune    time.Time               // when to look for the dead on the roster; zero: they are off, as far as we know
+	circles  map[string]*circle      // by home
+	shifted  time.Time               // when slots last changed owners, or another server took the place of the one before
+	list     time.Time               // when to list the queues again; zero: never
 }
 
 // A membership is that of a worker id in a queue.
@@ -59,8 +64,8 @@ type membership struct {
 	id    string
 }
 
-// A stay is what ends a membership: its last round, and the token of the queue that
-// its join named.
+// A stay holds what is needed to end a membership: its last round, and the queue's token that its
+// join named.
 type stay struct {
 	round, asked int64
 	unsure       bool // the answer to the join was lost, and no round was made
@@ -72,6 +77,10 @@ type member struct {
 	queue *Queue
 	id    string // of the worker
 	asked int64  // the token that the join named
+
+	// Protected by worker.mu.
+	circle *circle   // that beats for it
+	spared time.Time // until when nobody is evicted from the queue, since it has come from another node
 }
 
 func (m *member) membership() membership { return membership{m.queue.Keys, m.id} }
@@ -88,7 +97,10 @@ func newWorker(f *Fleet, id string) *worker {
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*member{},
 		numbers: map[membership]int64{}, burned: map[membership]bool{}, doubtful: map[membership]stay{},
-		warned: map[string]bool{}, dead: evictions{},
+		warned: map[string]bool{}, dead: evictions{}, circles: map[string]*circle{},
+	}
+	if f.Lines.InCluster() {
+		w.list = time.Now().Add(listEvery)
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.last, w.hasten = context.WithCancel(context.Background())
@@ -96,7 +108,7 @@ func newWorker(f *Fleet, id string) *worker {
 	return w
 }
 
-// want has the worker join the queue and stay joined.
+// want makes the worker join the queue and stay joined.
 func (w *worker) want(q *Queue) {
 	w.mu.Lock()
 	w.wanted[q.ID] = q
@@ -104,7 +116,7 @@ func (w *worker) want(q *Queue) {
 	w.hurry()
 }
 
-// hurry makes the worker join what it should at once.
+// hurry makes the worker join its queues at once.
 func (w *worker) hurry() {
 	select {
 	case w.turn <- struct{}{}:
@@ -112,7 +124,7 @@ func (w *worker) hurry() {
 	}
 }
 
-// leave leaves every queue, still beating meanwhile, and ends the worker.
+// leave leaves every queue, while heartbeats continue, and ends the worker.
 func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
 	w.closing = true
@@ -128,6 +140,7 @@ func (w *worker) leave(ctx context.Context) error {
 	for i, m := range members {
 		leaving.Go(func() {
 			err := m.Leave(ctx)
+			w.fleet.Trace.left(m, err)
 			switch {
 			case errors.Is(err, store.ErrEvicted):
 				return
@@ -160,17 +173,18 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
 	if err := joined(append(errs, err)); err != nil {
-		return fmt.Errorf("leave: Redis could not be told, so peers return its tasks when its lease expires: %w", err)
+		return fmt.Errorf("leave: Redis did not confirm it, so peers return its tasks when its lease expires: %w", err)
 	}
 	return nil
 }
 
-// lastTries is how long a worker that ends tries to say so. Redis, or what is in front of it,
-// restarts in that time, and else peers take the worker for one that has crashed.
+// lastTries is how long a stopping worker tries to tell Redis. That's enough for Redis or a proxy
+// to restart. Otherwise peers would count its end as a crash.
 const lastTries = 2 * time.Second
 
-// ended waits for the loops, and hastens them when ctx ends, or after a while. Then it goes on
-// without them: one may look at an error of a Pool, whose methods may be who waits.
+// ended waits for the loops, and hurries them when ctx ends or after a while. Finally it gives up
+// waiting: a loop may be calling a method of a Pool's error, and that method may be what waits
+// here.
 func (w *worker) ended(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -191,7 +205,7 @@ func (w *worker) ended(ctx context.Context) {
 	}
 }
 
-// insist does something again while Redis is away, until ctx ends.
+// insist retries a function while Redis is down, until ctx ends.
 func (w *worker) insist(ctx context.Context, do func() error) error {
 	for retry := store.NewBackoff(); ; {
 		err := do()
@@ -209,17 +223,8 @@ func (w *worker) insist(ctx context.Context, do func() error) error {
 // isAway reports whether an error says that Redis doesn't answer.
 func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil && f.Log.Away(err) }
 
-// keep beats until the worker ends.
-func (w *worker) keep() {
-	every := w.fleet.lease.Beat
-	w.repeat(0, every/4, nil, &w.upset, "heartbeats fail; retrying", func(ctx context.Context) (next time.Duration, err error) {
-		at, err := w.beat(ctx)
-		return min(store.Jitter(every/5)+every*4/5, at), err
-	})
-}
-
-// belong has the worker be a member where it is to be, until it ends: it comes back
-// when it was evicted, leaves and joins. Beats do not wait for that.
+// belong keeps the worker's memberships as they should be until it ends: it joins and leaves
+// queues, and comes back after an eviction. Heartbeats don't wait for that.
 func (w *worker) belong() {
 	every := w.fleet.lease.Beat
 	w.repeat(every, every, w.turn, &w.outside, "cannot join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) {
@@ -227,10 +232,19 @@ func (w *worker) belong() {
 	})
 }
 
-// repeat does something until the worker ends: at first after a time, then when that
-// has told to, sooner where it fails, and whenever there is a turn. Where it fails it
-// waits for most, at most.
-func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error)) {
+// patience is how long one turn may take. It's longer in a cluster, where each step may wait for a
+// node that is down, and the other nodes still need the steps after it.
+func (w *worker) patience() time.Duration {
+	if w.fleet.Lines.InCluster() {
+		return 8 * w.fleet.lease.Beat
+	}
+	return 2 * w.fleet.lease.Beat
+}
+
+// repeat calls a function until the worker ends, or it returns errLeft: first after a given time,
+// then after the time that the function returns, sooner if it fails, and whenever there is a turn.
+// After a failure it waits no longer than most.
+func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error), attrs ...any) {
 	retry := store.NewBackoff()
 	timer := time.NewTimer(first)
 	defer timer.Stop()
@@ -241,18 +255,18 @@ func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *
 		case <-timer.C:
 		case <-turn:
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, 2*w.fleet.lease.Beat)
+		ctx, cancel := context.WithTimeout(w.ctx, w.patience())
 		next, err := do(ctx)
 		cancel()
 		switch {
-		case w.ctx.Err() != nil:
+		case w.ctx.Err() != nil, errors.Is(err, errLeft):
 			return
 		case err != nil:
 			next = min(retry.Next(), most, next)
 		default:
 			retry.Reset()
 		}
-		upset.Note(w.fleet.Log, says, err, "worker", w.fleet.ID())
+		upset.Note(w.fleet.Log, says, err, append([]any{"worker", w.fleet.ID()}, attrs...)...)
 		timer.Reset(next)
 	}
 }

@@ -91,3 +91,28 @@ func FuzzChannels(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAdded: a key that an added task may have leads to its name and back, and there is no other
+// key for that name.
+func FuzzAdded(f *testing.F) {
+	f.Add("019ab697-e800-7012-8004-133456789abc", "a:1764000000000-1043-0123456789abc0h1:a")
+	f.Add("00000000-0000-7000-8000-000000000000", "a:5-1-payload")
+	f.Add("", "a:--")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		if name, ok := AddedName(key); ok {
+			again, card, ok := SplitAdded(name + "0x")
+			if !ok || again != key || card != "0x" {
+				t.Errorf("%q has the name %q, which is that of %q", key, name, again)
+			}
+			if i, ok := AddedPart(key, 7); !ok || i < 0 || i > 6 {
+				t.Errorf("%q is in part %d, %t", key, i, ok)
+			}
+		}
+		if key, card, ok := SplitAdded(value); ok {
+			name, known := AddedName(key)
+			if !known || name+card != value {
+				t.Errorf("%q has the key %q, and that the name %q", value, key, name)
+			}
+		}
+	})
+}

@@ -11,9 +11,11 @@
 package keys
 
 import (
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // DefaultPrefix is the namespace used when none is chosen.
@@ -26,6 +28,9 @@ const MaxName = 255
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New("the name is empty")
+	}
+	if !utf8.ValidString(name) { // registrations and events are JSON
+		return fmt.Errorf("the name %q isn't valid UTF-8", name)
 	}
 	return check(name)
 }
@@ -61,33 +66,66 @@ func check(name string) error {
 }
 
 // A Space is the namespace of one fleet.
-type Space struct{ prefix string }
+type Space struct {
+	prefix    string
+	clustered bool
+}
+
+// InCluster returns the namespace of a fleet whose keys are in a Redis Cluster.
+func (s Space) InCluster() Space { return Space{s.prefix, true} }
+
+// Scattered reports whether the keys are at several nodes, so that a script can't use those of two
+// queues, or of a queue and of the fleet.
+func (s Space) Scattered() bool { return s.clustered }
 
 // NewSpace returns the namespace of prefix, which CheckPrefix accepts.
 func NewSpace(prefix string) Space {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	return Space{prefix}
+	return Space{prefix: prefix}
 }
 
 // Registry is the set of queue names.
 func (s Space) Registry() string { return s.prefix + ":registry" }
 
+// Spreads is over how many parts each spread queue is.
+func (s Space) Spreads() string { return s.prefix + ":spreads" }
+
 // Workers is the set of registered peers.
 func (s Space) Workers() string { return s.prefix + ":workers" }
+
+// Protocol is what the peers speak.
+func (s Space) Protocol() string { return s.prefix + ":protocol" }
 
 // Worker is the registration of one peer.
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
 
 // Queue returns the names of one queue, which CheckName accepts.
-func (s Space) Queue(name string) Queue { return Queue{s.prefix, name} }
+func (s Space) Queue(name string) Queue { return Queue{s.prefix, name, s.clustered} }
 
 // A Queue names the keys and channels of one queue.
-type Queue struct{ prefix, name string }
+type Queue struct {
+	prefix, name string
+	clustered    bool
+}
+
+// Scattered reports whether the keys of other queues may be at other nodes.
+func (q Queue) Scattered() bool { return q.clustered }
+
+// Absent returns a key of the queue that never exists: the mark of the empty nonce. Every user who
+// may enqueue may name it. Scripts are to name it in a cluster; elsewhere there is none. While a slot moves
+// to another node, Redis then refuses a script before it runs. Without such a key it may run, and
+// be aborted after its first write: at a key that it doesn't declare and that isn't there.
+func (q Queue) Absent() (key string, ok bool) {
+	if !q.clustered {
+		return "", false
+	}
+	return q.Once(""), true
+}
 
 // Failed returns the names of the failed queue of q.
-func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name} }
+func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name, q.clustered} }
 
 // IsFailed reports whether q is a failed queue.
 func (q Queue) IsFailed() bool { return strings.HasSuffix(q.prefix, failedSuffix) }
@@ -105,6 +143,9 @@ func (q Queue) Waiting() string { return q.key("queues") }
 
 // Process is the processing list of one process.
 func (q Queue) Process(id string) string { return q.key("process") + ":" + id }
+
+// Added is the added tasks that wait.
+func (q Queue) Added() string { return q.key("added") }
 
 // Working is what one worker runs.
 func (q Queue) Working(worker string) string { return q.key("working") + ":" + worker }
@@ -145,6 +186,12 @@ func (q Queue) Unique() string { return q.key("unique") }
 // Schedule is the schedule.
 func (q Queue) Schedule() string { return q.key("schedule") }
 
+// Recurring has the schedules of recurring tasks, and until when they are asserted.
+func (q Queue) Recurring() string { return q.key("recurring") }
+
+// Recurrence is one of these schedules.
+func (q Queue) Recurrence(entry string) string { return q.key("recurrence") + ":" + entry }
+
 // Keyed is one entry of the schedule.
 func (q Queue) Keyed(entry string) string { return q.key("keyed") + ":" + entry }
 
@@ -160,6 +207,9 @@ func (q Queue) Ledger() string { return q.key("ledger") }
 // Once is the mark of one nonce.
 func (q Queue) Once(nonce string) string { return q.key("once") + ":" + nonce }
 
+// Result is how the task of an entry ended.
+func (q Queue) Result(entry string) string { return q.key("result") + ":" + entry }
+
 // Batch is the payloads of one large enqueue.
 func (q Queue) Batch(id string) string { return q.key("batch") + ":" + id }
 
@@ -168,6 +218,9 @@ func (q Queue) Batches() string { return q.key("batches") }
 
 // Paused is present while the queue is paused.
 func (q Queue) Paused() string { return q.key("paused") }
+
+// Ages has notes of how many tasks had come onto the list by a time.
+func (q Queue) Ages() string { return q.key("ages") }
 
 // Kind says what a channel carries.
 type Kind string
@@ -189,6 +242,12 @@ func (q Queue) Channel(k Kind) string { return q.prefix + "_{" + q.name + "}_" +
 
 // Wake is the channel on which one worker is woken.
 func (q Queue) Wake(worker string) string { return q.Channel("wake") + ":" + worker }
+
+// End is the channel on which is told that the task of an entry has ended. It has the entry's
+// digest, since a key may be long, and channels are logged.
+func (q Queue) End(entry string) string {
+	return q.Channel("end") + ":" + fmt.Sprintf("%x", sha1.Sum([]byte(entry)))
+}
 
 // Pattern matches the channels of one kind of every queue.
 func (s Space) Pattern(k Kind) string { return globEscape.Replace(s.prefix) + "_{*}_" + string(k) }

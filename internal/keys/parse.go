@@ -7,7 +7,7 @@ type Type string
 
 // A Key is a key taken apart.
 type Key struct {
-	Kind  string // "queues", "process" …; "registry", "workers" and "worker" if it is of no queue
+	Kind  string // "queues", "process" …; "registry", "protocol", "workers" and "worker" if it is of no queue
 	Type  Type   // that its value should have
 	Queue *Queue // nil if it is of no queue
 	Name  string // of the queue
@@ -50,7 +50,7 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 // IsWorker reports whether a text may be the id of a worker. What others have
 // written instead of one must not lead to the keys of a longer prefix.
 func IsWorker(id string) bool {
-	return len(id) <= maxID && CheckName(id) == nil && !strings.Contains(id, ":")
+	return len(id) <= maxID && id != "" && check(id) == nil && !strings.Contains(id, ":")
 }
 
 const maxID = 64 // bytes; a UUID has 36

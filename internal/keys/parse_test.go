@@ -53,7 +53,7 @@ func TestTable(t *testing.T) {
 		rows = append(rows, row.Of(q, "x"))
 		is.New(t).Equal(Named(row.Name).Name, row.Name)
 	}
-	for of, but := range map[any][]string{s: {"Keys", "Pattern"}, q: {"Channel", "Wake"}} {
+	for of, but := range map[any][]string{s: {"Keys", "Pattern"}, q: {"Channel", "End", "Wake"}} {
 		v := reflect.ValueOf(of)
 		for i := range v.NumMethod() {
 			m := v.Method(i)

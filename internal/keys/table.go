@@ -18,6 +18,7 @@ type Row struct {
 var Table = []Row{
 	{Name: "waiting", Kind: "queues", Type: "list", Holds: "waiting payloads; the tail is the front"},
 	{Name: "process", Kind: "process", Part: "process", Type: "list", Holds: "the one payload being worked on"},
+	{Name: "added", Kind: "added", Type: "stream", Maps: "salt and card → payload", Holds: "added tasks that wait, in their order. The key of one is made of its id and its salt"},
 	{Name: "working", Kind: "working", Part: "worker", Type: "zset", Maps: "process → token", Holds: "what a worker runs on the queue"},
 	{Name: "workers", Kind: "workers", Type: "zset", Maps: "worker → ms", Holds: "the members: who serves the queue, and when the lease lapses"},
 	{Name: "idle", Kind: "idle", Type: "zset", Maps: "worker → ms", Holds: "members with free slots and nothing to do, and since when; plus 2^43 for the one that keeps the time"},
@@ -32,16 +33,22 @@ var Table = []Row{
 	{Name: "gaps", Kind: "gaps", Type: "zset", Maps: "position → position", Holds: "positions from which a cancel removed a payload, while there are locks"},
 	{Name: "schedule", Kind: "schedule", Type: "zset", Maps: "entry → ms", Holds: "the schedule: what waits and is not blocked, and when it is due"},
 	{Name: "keyed", Kind: "keyed", Part: "entry", Type: "hash", Holds: "one entry: what waits and what runs of it"},
+	{Name: "recurring", Kind: "recurring", Type: "zset", Maps: "entry → ms", Holds: "the schedules of recurring tasks, and until when a peer has asserted each"},
+	{Name: "recurrence", Kind: "recurrence", Part: "entry", Type: "hash", Holds: "a schedule: the next times, the payload, and what became of the last occurrence"},
 	{Name: "contents", Kind: "contents", Type: "zset", Maps: "digest:entry → 0", Holds: "every entry with something waiting, blocked or not, by its payload"},
-	{Name: "entries", Kind: "entries", Type: "hash", Maps: "process → entry", Holds: "what runs out of the schedule"},
+	{Name: "entries", Kind: "entries", Type: "hash", Maps: "process → entry", Holds: "what runs out of the schedule. For an added task: process → name and card, and name → process:worker"},
 	{Name: "ledger", Kind: "ledger", Type: "hash", Maps: "digest → number", Holds: "the crash ledger: how many workers died holding a payload"},
-	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "marks an enqueue that must not be repeated"},
+	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "marks an enqueue that must not be repeated; of an added task its name, of a put its entry"},
+	{Name: "result", Kind: "result", Part: "entry", Type: "string", Fleeting: true, Holds: "how the task of an entry ended, if it was to be kept"},
 	{Name: "batch", Kind: "batch", Part: "batch", Type: "list", Holds: "payloads of one batch, a large enqueue; with a TTL until it is committed"},
 	{Name: "batches", Kind: "batches", Type: "zset", Maps: "id → number", Holds: "batches that are committed and not yet in the queue, in the order of their commits; from 2^52 on: damaged"},
+	{Name: "ages", Kind: "ages", Type: "zset", Maps: "ms → number", Holds: "how many tasks had come onto the list by a time, noted by heartbeats; as `drift`, what that number is computed with. It's for `QueueStats.Oldest`"},
 	{Name: "paused", Kind: "paused", Type: "string", Holds: "there while the queue is paused"},
-	{Name: "worker", Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "name, host, pid, started, version, queues, lease (ms) of a peer, and how many of its handlers are stuck. It's for people and tools, and ends after two leases without a beat"},
+	{Name: "worker", Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "name, host, pid, started, version, protocol, queues, lease (ms) of a peer, and how many of its handlers are stuck. It's for people and tools, and ends after two leases without a beat"},
 	{Name: "peers", Kind: "workers", Fleet: true, Type: "set", Holds: "the ids of registered peers"},
+	{Name: "protocol", Kind: "protocol", Fleet: true, Type: "string", Holds: "`N:L`: the newest protocol that a peer has spoken, and the oldest that they work beside"},
 	{Name: "registry", Kind: "registry", Fleet: true, Type: "set", Holds: "the list of queues: the names of those that were served or filled, and not deleted since"},
+	{Name: "spreads", Kind: "spreads", Fleet: true, Type: "hash", Maps: "queue → number", Holds: "over how many parts a queue is spread"},
 }
 
 // Of returns a key of the queue, or of its fleet. Part is what follows where there are

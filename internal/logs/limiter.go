@@ -65,7 +65,7 @@ func (l *Limiter) Flush() {
 // mostNamed is how many queues a summary names: those of which most was left out.
 const mostNamed = 10
 
-// summarizeLocked logs what was left out. l.mu is held.
+// summarizeLocked logs what was left out.
 func (l *Limiter) summarizeLocked() {
 	if l.left == nil {
 		return

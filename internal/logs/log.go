@@ -1,4 +1,4 @@
-// Package logs writes what a peer has to say: on a goroutine of its own, and within limits.
+// Package logs writes a peer's log on a separate goroutine, and within limits.
 package logs
 
 import (
@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -21,16 +20,15 @@ type Log struct {
 	Server   string               // where Redis is, without a password; "" if that is not known
 	Away     func(err error) bool // whether an error says that Redis doesn't answer; nil: none does
 	Answered func(err error) bool // whether an error is a reply of Redis; nil: none is
+	Refused  func(err error) bool // whether Redis refuses the login; nil: it never does
 
-	to     *slog.Logger
+	// Lost and Restored are told that Redis doesn't answer, and that it does again; nil if nobody
+	// wants to know. They only put that aside.
+	Lost     func(err error)
+	Restored func(away time.Duration)
+
+	lines  Relay[slog.Record]
 	server server
-
-	mu      sync.Mutex // protects the fields below; nothing else is locked under it
-	lines   []slog.Record
-	size    int           // bytes of lines, about
-	dropped int           // lines for which there was no room
-	written chan struct{} // closed when all lines are written; nil when there are none
-	broken  bool          // the Logger panicked, and stderr says so
 }
 
 // Bounds of the lines that wait for a slow Logger.
@@ -39,8 +37,26 @@ const (
 	maxLineBytes = 8 << 20
 )
 
-// New returns a Log that writes to a Logger.
-func New(to *slog.Logger) *Log { return &Log{to: to} }
+// New returns a Log that writes to a Logger. If the Logger panics, that line is lost, and stderr
+// says so once.
+func New(to *slog.Logger) *Log {
+	return &Log{lines: Relay[slog.Record]{
+		Pass: func(r slog.Record) {
+			if h := to.Handler(); h.Enabled(context.Background(), r.Level) {
+				_ = h.Handle(context.Background(), plain(r)) // as slog.Logger does
+			}
+		},
+		Most: maxLines, Bytes: maxLineBytes, Weigh: weigh,
+		Left: func(missing int) slog.Record {
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, "worqr: the Logger is too slow; lines are missing", 0)
+			r.Add("lines", missing)
+			return r
+		},
+		Broken: func(v any) {
+			_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there is no other place
+		},
+	}}
+}
 
 // named puts the server in front of the attributes, if it is known.
 func (l *Log) named(attrs ...any) []any {
@@ -49,9 +65,6 @@ func (l *Log) named(attrs ...any) []any {
 	}
 	return append([]any{"server", l.Server}, attrs...)
 }
-
-// patience is how long a peer that stops waits for its last lines to be written.
-const patience = time.Second
 
 // Debug, Info, Warn and Error log a line. They neither block nor call the Logger.
 func (l *Log) Debug(msg string, attrs ...any) { l.put(slog.LevelDebug, msg, attrs) }
@@ -67,19 +80,7 @@ func (l *Log) put(level slog.Level, msg string, attrs []any) {
 	runtime.Callers(3, pc[:])
 	r := slog.NewRecord(time.Now(), level, msg, pc[0])
 	r.Add(attrs...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	size := weigh(r)
-	if len(l.lines) >= maxLines || l.size+size > maxLineBytes {
-		l.dropped++
-		return
-	}
-	l.lines = append(l.lines, r)
-	l.size += size
-	if l.written == nil {
-		l.written = make(chan struct{})
-		go l.write()
-	}
+	l.lines.Put(r)
 }
 
 // weigh is the size of a line in bytes, about.
@@ -94,78 +95,11 @@ func weigh(r slog.Record) int {
 	return size
 }
 
-// write hands all lines to the Logger. It survives a Logger that panics or ends the
-// goroutine: that line is lost, the others are not.
-func (l *Log) write() {
-	over := false
-	defer func() {
-		if over {
-			return
-		}
-		if v := recover(); v != nil {
-			l.mu.Lock()
-			broken := l.broken
-			l.broken = true
-			l.mu.Unlock()
-			if !broken {
-				_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there is no other place
-			}
-		}
-		go l.write()
-	}()
-	for r := range l.next {
-		if h := l.to.Handler(); h.Enabled(context.Background(), r.Level) {
-			_ = h.Handle(context.Background(), plain(r)) // as slog.Logger does
-		}
-	}
-	over = true
-}
-
-// next yields the lines until there are none.
-func (l *Log) next(yield func(slog.Record) bool) {
-	for {
-		l.mu.Lock()
-		var r slog.Record
-		switch {
-		case len(l.lines) > 0:
-			r = l.lines[0]
-			l.lines[0] = slog.Record{}
-			l.lines = l.lines[1:]
-			l.size -= weigh(r)
-		case l.dropped > 0:
-			r = slog.NewRecord(time.Now(), slog.LevelWarn, "worqr: the Logger is too slow; lines are missing", 0)
-			r.Add("lines", l.dropped)
-			l.dropped = 0
-		default:
-			l.lines = nil
-			close(l.written)
-			l.written = nil
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
-		if !yield(r) {
-			return
-		}
-	}
-}
-
 // Flush waits until all lines are written, but not for a Logger that blocks.
-func (l *Log) Flush() {
-	l.mu.Lock()
-	written := l.written
-	l.mu.Unlock()
-	if written == nil {
-		return
-	}
-	select {
-	case <-written:
-	case <-time.After(patience):
-	}
-}
+func (l *Log) Flush() { l.lines.Flush() }
 
-// plain is a line whose errors are replaced by their text: not every Logger bears
-// methods that panic.
+// plain returns a line with its errors replaced by their text: not every Logger survives methods
+// that panic.
 func plain(r slog.Record) slog.Record {
 	p := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Loss logs that failed tasks are gone for good: what a second has dropped first, then
-// once a minute at most, and in the end. So each has its place in a count.
+// A Loss logs failed tasks that were dropped for good: first those of one second, then at most once
+// a minute, and the rest at the end. So each dropped task is in exactly one count.
 type Loss struct {
 	Log   *Log
 	Queue string
@@ -40,7 +40,7 @@ func (l *Loss) Flush() {
 	l.sayLocked()
 }
 
-// sayLocked logs what isn't logged yet. l.mu is held.
+// sayLocked logs what isn't logged yet.
 func (l *Loss) sayLocked() {
 	if l.timer != nil {
 		l.timer.Stop()

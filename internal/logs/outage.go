@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// An Outage logs an error that repeats when it begins, when it changes and when it is
-// over. However fast it changes, it logs a few lines a second. That Redis is away is no error
-// of its own: whoever notices, the Log says it once.
+// An Outage logs a repeating error when it begins, when it changes and when it's over, and at most
+// a few lines a second. It doesn't log that Redis is down: the Log does that, once for all callers.
 type Outage struct {
 	mu    sync.Mutex
 	last  string
@@ -67,17 +66,19 @@ type server struct {
 	since time.Time // the first failure
 	noted time.Time // the last failure
 	said  time.Time
-	last  string
-	backs int // how often it was back
+	known map[string]time.Time // errors of this outage, and when each was noted last
+	backs int                  // how often it was back
 }
 
 const (
 	forgotten = time.Minute      // without a failure: nobody asks any more, so the next one is another outage
 	sayAgain  = 10 * time.Second // after the line before, where the error has changed
+	mostKnown = 20               // errors, for memory
 )
 
-// gone notes that Redis does not answer. One failure that is mended at once is not logged.
-// o.mu is held.
+// gone records that Redis doesn't answer. A single failure that is over at once isn't logged, nor
+// is an error that was noted within the last minute: callers that fail differently, each in its own
+// way, would take turns to change it. o.mu is held.
 func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,20 +91,42 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 		s.away, s.since = false, now
 	}
 	s.noted = now
-	if !s.away && o.away < 2 || s.away && (is == s.last || now.Sub(s.said) < sayAgain) {
+	if !s.away {
+		s.known = map[string]time.Time{}
+	}
+	last, known := s.known[is]
+	known = known && now.Sub(last) < forgotten
+	if known {
+		s.known[is] = now
+	}
+	if !s.away && o.away < 2 || s.away && (known || now.Sub(s.said) < sayAgain) {
 		return
 	}
-	s.away, s.said, s.last = true, now, is
+	if len(s.known) == mostKnown {
+		clear(s.known)
+	}
+	s.known[is] = now
+	if !s.away && log.Lost != nil {
+		log.Lost(err)
+	}
+	s.away, s.said = true, now
 	failed, _, _ := strings.Cut(what, ";") // the rest is what follows from it while Redis answers
-	log.Warn("worqr: Redis does not answer; retrying", log.named("noticed", failed, "err", err)...)
+	says := "worqr: Redis does not answer; retrying"
+	if log.Refused != nil && log.Refused(err) {
+		says = "worqr: Redis refuses the login; check the user and the password; retrying"
+	}
+	log.Warn(says, log.named("noticed", failed, "err", err)...)
 }
 
-// back notes that Redis answers somebody again whom it has not answered.
+// back records that Redis answers a caller again after it hadn't.
 func (s *server) back(log *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
 		log.Info("worqr: Redis answers again", log.named("after", time.Since(s.since).Round(time.Millisecond))...)
+		if log.Restored != nil {
+			log.Restored(time.Since(s.since))
+		}
 	}
 	s.away, s.noted = false, time.Time{}
 	s.backs++

@@ -20,7 +20,9 @@ func TestRedisIsAway(t *testing.T) {
 		text := make(textChan, 10)
 		log := New(slog.New(slog.NewTextHandler(text, nil)))
 		refused, loading, other, own := errors.New("refused"), errors.New("loading"), errors.New("other"), errors.New("own")
+		login := errors.New("login")
 		log.Server, log.Away = "here:1", func(err error) bool { return err != other && err != own }
+		log.Refused = func(err error) bool { return err == login }
 		log.Answered = func(err error) bool { return err == other || err == loading }
 		says := func(lines ...string) {
 			t.Helper()
@@ -65,5 +67,43 @@ func TestRedisIsAway(t *testing.T) {
 		b.Note(log, "b", refused)
 		b.Note(log, "b", refused)
 		says("does not answer")
+		time.Sleep(sayAgain)
+		b.Note(log, "b", login)
+		says(`msg="worqr: Redis refuses the login; check the user and the password; retrying" server=here:1 noticed=b err=login`)
+	})
+}
+
+// Callers that fail differently don't say in turn that the error has changed. After a minute
+// without it, an error is news again.
+func TestRedisIsAwayInTwoWays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		text := make(textChan, 2000)
+		log := New(slog.New(slog.NewTextHandler(text, nil)))
+		refused, moved := errors.New("refused"), errors.New("moved")
+		log.Away, log.Answered = func(error) bool { return true }, func(error) bool { return false }
+		var a, b Outage
+		for range 120 {
+			a.Note(log, "a", refused)
+			b.Note(log, "b", moved)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		is.Equal(len(text), 2) // one for each error
+		is.True(strings.Contains(<-text, "err=refused"))
+		is.True(strings.Contains(<-text, "err=moved"))
+		for range 60 {
+			a.Note(log, "a", refused)
+			time.Sleep(time.Second)
+		}
+		b.Note(log, "b", moved)
+		synctest.Wait()
+		is.Equal(len(text), 1)
+		for i := range 1000 { // as many errors as there may be
+			a.Note(log, "a", errors.New(strings.Repeat("x", i)))
+			time.Sleep(sayAgain)
+		}
+		is.True(len(log.server.known) <= mostKnown)
 	})
 }

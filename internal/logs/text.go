@@ -12,7 +12,7 @@ import (
 // MaxText is how many bytes of an error's text are logged or kept.
 const MaxText = 4096
 
-// WithoutInput is an error without what was read where a number belongs: it may be a
+// WithoutInput removes from an error the text that couldn't be parsed as a number: it may be a
 // payload.
 func WithoutInput(err error) error {
 	if _, ok := errors.AsType[*strconv.NumError](err); ok {

@@ -14,6 +14,7 @@ import (
 var Around = map[worqr.FindingKind]bool{
 	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
 	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
+	"full-coverage": true,
 }
 
 // Service are the findings about what tasks do, which damages nothing.

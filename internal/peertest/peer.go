@@ -1,5 +1,5 @@
-// Package peertest has what tests of peers share: peers that are closed in the end, looks
-// at what is in Redis, and logs that are read. Only tests import it.
+// Package peertest has helpers for tests of peers: peers that are closed when the test ends,
+// inspection of Redis, and captured logs. Only tests import it.
 package peertest
 
 import (
@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -39,15 +40,11 @@ func Panics(t *testing.T, what string, f func()) {
 	f()
 }
 
+// Failure is the error of a call of which nothing else matters.
+func Failure[T any](_ T, err error) error { return err }
+
 // Verbs calls everything that needs Redis, and returns the errors.
 func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error {
-	_, once := q.EnqueueOnce(ctx, "n", []byte("x"))
-	_, cancel := q.Cancel(ctx, []byte("x"))
-	_, count := q.Len(ctx)
-	_, peek := q.Peek(ctx)
-	_, stats := q.Stats(ctx)
-	_, fail := p.FailWorker(ctx, "x")
-	_, sweep := p.Sweep(ctx)
 	var tasks, running, queues, workers error
 	for _, tasks = range q.Tasks(ctx) {
 	}
@@ -58,9 +55,10 @@ func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error 
 	for _, workers = range p.Workers(ctx) {
 	}
 	return map[string]error{
-		"Enqueue": q.Enqueue(ctx, []byte("x")), "EnqueueUnique": q.EnqueueUnique(ctx, []byte("x")), "EnqueueOnce": once,
-		"Cancel": cancel, "Len": count, "Peek": peek, "Stats": stats, "Tasks": tasks, "Running": running,
-		"Queues": queues, "Workers": workers, "FailWorker": fail, "Sweep": sweep,
+		"Enqueue": q.Enqueue(ctx, []byte("x")), "EnqueueUnique": q.EnqueueUnique(ctx, []byte("x")), "EnqueueOnce": Failure(q.EnqueueOnce(ctx, "n", []byte("x"))),
+		"Cancel": Failure(q.Cancel(ctx, []byte("x"))), "Len": Failure(q.Len(ctx)), "Peek": Failure(q.Peek(ctx)), "Stats": Failure(q.Stats(ctx)),
+		"Tasks": tasks, "Running": running,
+		"Queues": queues, "Workers": workers, "FailWorker": Failure(p.FailWorker(ctx, "x")), "Sweep": Failure(p.Sweep(ctx)),
 		"Pause": q.Pause(ctx), "Resume": q.Resume(ctx), "Delete": q.Delete(ctx), "StartWorker": p.StartWorker(ctx),
 	}
 }
@@ -87,6 +85,9 @@ func OpenAt(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.TLSConfig == nil {
+		opts.TLSConfig = redistest.TLS(url)
+	}
 	p := redistest.Sure(worqr.Open(redistest.Worker(t, url, opts.Prefix), &opts))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
@@ -104,15 +105,23 @@ func OpenQueueAt(t testing.TB, url string, opts worqr.Options) (*worqr.Peer, *wo
 	return p, p.Queue("q")
 }
 
+// Start runs the peer until it's told to end, and sends what Run returns.
+func Start(t testing.TB, p *worqr.Peer) (end func(), ran <-chan error) {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(end)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	return end, done
+}
+
 // Run runs the peer. The returned function ends it and checks that it ended
 // well; it is called in the end if the test does not.
 func Run(t testing.TB, p *worqr.Peer) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- p.Run(ctx) }()
+	end, ran := Start(t, p)
 	stop = sync.OnceFunc(func() {
-		cancel()
+		end()
 		select {
 		case err := <-ran:
 			if err != nil {
@@ -126,12 +135,19 @@ func Run(t testing.TB, p *worqr.Peer) (stop func()) {
 	return stop
 }
 
-// Working starts the peer's worker on the queue, without Run.
+// Working starts the peer's worker on the queue, without Run. Short leases make for short
+// patience, so on a busy machine Redis may need several attempts to answer.
 func Working(t testing.TB, p *worqr.Peer, queue string) *worqr.Queue {
 	t.Helper()
-	Must(t, p.StartWorker(t.Context()))
 	q := p.Queue(queue)
-	Must(t, q.StartWork(t.Context()))
+	for _, begin := range []func(context.Context) error{p.StartWorker, q.StartWork} {
+		var err error
+		Eventually(t, "the worker works", func() bool {
+			err = begin(t.Context())
+			return !errors.Is(err, os.ErrDeadlineExceeded)
+		})
+		Must(t, err)
+	}
 	return q
 }
 

@@ -24,11 +24,11 @@ type Tamper struct {
 	After  func(verb string, args []any)       // the answer is taken in
 }
 
-// open returns a peer with such connections.
+// Open returns a peer with such connections.
 func (p *Tamper) Open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	t.Helper()
 	opts.Drain = cmp.Or(opts.Drain, time.Second)
-	return OpenThrough(t, redistest.Worker(t, p.Url, opts.Prefix), opts, func(c Through) redis.Conn { return &Tampered{Through: c, of: p} })
+	return OpenThrough(t, redistest.Worker(t, p.Url, opts.Prefix), opts, p.tamper)
 }
 
 // Hold waits until a channel is closed. In the end nothing is held.
@@ -39,107 +39,145 @@ func Hold(t testing.TB, until <-chan struct{}) {
 	}
 }
 
-type Tampered struct {
-	Through
-	of *Tamper
-
+// A tampered connection flushes scripts with the next look at replies.
+type tampered struct {
+	*Through
+	of   *Tamper
 	mu   sync.Mutex
-	late []Call // of scripts; Receive sends them
-	sent []Call // and not answered
+	late []request
 }
 
-type Call struct {
-	verb string // "" of what is no script
-	args []any
-}
-
-func (c *Tampered) Send(name string, args ...any) error {
-	c.mu.Lock()
-	one := Call{args: args}
-	switch name {
-	case "EVALSHA":
-		one.verb = store.NameOf(args[0].(string))
-		c.late = append(c.late, one)
-	case "EVAL": // again, since Redis did not know it
-		one.verb = store.NameOf(DigestOf(args[0].(string)))
+// tamper has a connection tampered with.
+func (p *Tamper) tamper(c *Through) redis.Conn {
+	t := &tampered{Through: c, of: p}
+	c.OnSend = func(command string, args []any) {
+		if command == "EVALSHA" {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.late = append(t.late, request{command, args})
+		}
 	}
-	c.sent = append(c.sent, one)
-	c.mu.Unlock()
-	return c.Conn.Send(name, args...)
+	c.OnReply = func(command string, args []any, reply any, err error) (any, error) {
+		verb := request{command, args}.verb()
+		if verb != "" && p.After != nil && (err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT")) {
+			p.After(verb, args)
+		}
+		return reply, err
+	}
+	return t
 }
 
-func (c *Tampered) Flush() error {
+// verb is which script is called; "" is none.
+func (r request) verb() string {
+	switch r.command {
+	case "EVALSHA":
+		return store.NameOf(r.args[0].(string))
+	case "EVAL": // again, since Redis did not know it
+		return store.NameOf(Sha(r.args[0].(string)))
+	}
+	return ""
+}
+
+func (c *tampered) Flush() error {
 	c.mu.Lock()
-	late := len(c.late) > 0
-	c.mu.Unlock()
-	if late {
+	defer c.mu.Unlock()
+	if len(c.late) > 0 {
 		return nil
 	}
-	return c.Conn.Flush()
+	return c.Through.Flush()
 }
 
-func (c *Tampered) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
+func (c *tampered) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
 
-func (c *Tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
+func (c *tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
 	c.mu.Lock()
 	late := c.late
 	c.late = nil
 	c.mu.Unlock()
-	if err := c.flush(late); err != nil {
-		_ = c.Close() // nothing was sent
-		return nil, err
-	}
-	v, err := redis.ReceiveWithTimeout(c.Conn, d)
-	var one Call
-	c.mu.Lock()
-	if len(c.sent) > 0 { // else it is a message
-		one, c.sent = c.sent[0], c.sent[1:]
-	}
-	c.mu.Unlock()
-	if one.verb != "" && c.of.After != nil && (err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT")) {
-		c.of.After(one.verb, one.args)
-	}
-	return v, err
-}
-
-// flush sends what is late.
-func (c *Tampered) flush(late []Call) error {
-	if len(late) == 0 {
-		return nil
-	}
 	for _, one := range late {
 		if c.of.Before == nil {
 			break
 		}
-		if err := c.of.Before(one.verb, one.args); err != nil {
-			return err
+		if err := c.of.Before(one.verb(), one.args); err != nil {
+			_ = c.Close() // nothing was sent
+			return nil, err
 		}
+	}
+	if len(late) > 0 {
+		if err := c.Through.Flush(); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
+	return c.Through.ReceiveWithTimeout(d)
+}
+
+// A Through is a connection on which hooks see what is sent and what is answered, and may
+// change that. Each of them may be nil.
+type Through struct {
+	redis.Conn
+	OnSend  func(command string, args []any)
+	OnFlush func()
+	OnReply func(command string, args []any, reply any, err error) (any, error) // no command: a message
+
+	mu   sync.Mutex // subscriptions are read and written at once
+	sent []request  // and not answered
+}
+
+type request struct {
+	command string
+	args    []any
+}
+
+func (c *Through) Send(command string, args ...any) error {
+	if c.OnSend != nil {
+		c.OnSend(command, args)
+	}
+	c.mu.Lock()
+	c.sent = append(c.sent, request{command, args})
+	c.mu.Unlock()
+	return c.Conn.Send(command, args...)
+}
+
+func (c *Through) Flush() error {
+	if c.OnFlush != nil {
+		c.OnFlush()
 	}
 	return c.Conn.Flush()
 }
 
-// Through is a connection to be embedded in others, which change some of its methods.
-type Through struct{ redis.Conn }
+func (c *Through) Receive() (any, error) { return c.ReceiveWithTimeout(0) }
 
-func (c Through) ReceiveWithTimeout(d time.Duration) (any, error) {
-	return redis.ReceiveWithTimeout(c.Conn, d)
+func (c *Through) ReceiveWithTimeout(d time.Duration) (any, error) {
+	reply, err := redis.ReceiveWithTimeout(c.Conn, d)
+	var of request
+	c.mu.Lock()
+	if len(c.sent) > 0 {
+		of, c.sent = c.sent[0], c.sent[1:]
+	}
+	c.mu.Unlock()
+	if c.OnReply == nil {
+		return reply, err
+	}
+	return c.OnReply(of.command, of.args, reply, err)
 }
 
-func (c Through) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+func (c *Through) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
 	return redis.DoWithTimeout(c.Conn, d, name, args...)
 }
 
-// OpenThrough returns a peer that works through other connections: what wrap makes of those
-// to the URL.
-func OpenThrough(t testing.TB, url string, opts worqr.Options, wrap func(Through) redis.Conn) *worqr.Peer {
+// OpenThrough returns a peer whose connections to the URL have hooks, or what wrap makes of
+// them.
+func OpenThrough(t testing.TB, url string, opts worqr.Options, wrap func(*Through) redis.Conn) *worqr.Peer {
 	t.Helper()
+	redistest.OneServer(t, redistest.OwnPool)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		c, err := redis.DialURLContext(ctx, url)
 		if err != nil {
 			return nil, err
 		}
-		return wrap(Through{c}), nil
+		return wrap(&Through{Conn: c}), nil
 	}}, &opts)
 	t.Cleanup(func() { _ = p.Close() })
 	return p

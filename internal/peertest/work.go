@@ -81,12 +81,34 @@ func Tell(started chan<- string) worqr.Handler {
 	}
 }
 
+// Holding is a handler that says which payloads it's given, and holds each until it may
+// release it.
+func Holding(started chan<- string, release <-chan struct{}) worqr.Handler {
+	return func(_ context.Context, t *worqr.Task) error {
+		started <- string(t.Payload)
+		<-release
+		return nil
+	}
+}
+
 // Idle waits until n workers of the queue are idle.
 func Idle(t testing.TB, q *worqr.Queue, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d workers are idle", n), func() bool {
 		s, err := q.Stats(t.Context())
 		return err == nil && s.Workers == n && s.IdleWorkers == n
+	})
+}
+
+// Subscribed waits until a peer hears what others publish about a queue. A message that comes before
+// that is lost, as it would be with any other program that publishes one.
+func Subscribed(t testing.TB, prefix, queue string) {
+	t.Helper()
+	c := redistest.Conn(t)
+	of := "{" + queue + "}"
+	Eventually(t, "somebody is subscribed", func() bool { // asked at the queue's node
+		n, err := redis.Int(c.Do("EVAL", "return redis.call('PUBSUB', 'NUMSUB', ARGV[1])[2]", 1, prefix+":queues:"+of, prefix+"_"+of+"_cancel"))
+		return err == nil && n > 0
 	})
 }
 

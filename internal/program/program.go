@@ -1,5 +1,5 @@
-// Package program runs a program in a process group of its own, of which nothing
-// outlives the call.
+// Package program runs a program in its own process group, and kills the whole group when the call
+// ends.
 package program
 
 import (

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Bounds of what a reply may announce. The driver makes room for that before it
-// arrives, so a peer that is no Redis, or a link that garbles, could make it take
-// all memory, or fall.
+// Limits of what a reply may announce. The driver allocates memory for a reply before it arrives,
+// so a server that isn't Redis, or a corrupted link, could exhaust the memory or crash the program.
 const (
 	maxBulk  = 512 << 20 // bytes, which is Redis's own default
 	maxArray = 1 << 17   // elements
@@ -22,13 +21,12 @@ const (
 
 var errUnsound = errors.New("the server doesn't speak the Redis protocol, or the link corrupts it")
 
-// slowestReply is how many bytes a second are to come of a reply. It is far less than
-// slowestLink, on which silence has to wait: here what has come is known.
+// slowestReply is the slowest rate of a reply, in bytes per second. It can be far below
+// slowestLink, by which timeouts grow with the size of a payload, because here progress is visible.
 const slowestReply = 64 << 10
 
-// A boundedConn fails when a reply announces more than is allowed. One that keeps coming
-// gets more time, and so does what keeps going out: the driver's deadlines are for the
-// whole of it.
+// A boundedConn fails when a reply announces more than is allowed. It extends the driver's
+// deadlines, which are for a whole reply or request, as long as bytes keep flowing.
 type boundedConn struct {
 	net.Conn
 	alive    *life // of the line; nil if it is of none
@@ -38,7 +36,7 @@ type boundedConn struct {
 	patience time.Duration // that the driver has given a write
 }
 
-// bounded is dial with bounds on what is read.
+// bounded returns dial with limits on what is read.
 func bounded(dial connect) connect {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
@@ -103,9 +101,9 @@ func (c *boundedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// extend gives a reply of which n bytes have come the time that these may take, but never
-// more than the timeout from now on. So silence is noticed as soon as ever, however much
-// has come, and a trickle ends.
+// extend moves the deadline of a reply by the time that n received bytes may take, but never to
+// more than the timeout from now. So silence is noticed as quickly as before, however much has
+// arrived, and a trickle ends.
 func (c *boundedConn) extend(n int) error {
 	if c.due.IsZero() {
 		return nil
@@ -117,8 +115,8 @@ func (c *boundedConn) extend(n int) error {
 	return c.Conn.SetReadDeadline(c.due)
 }
 
-// bounds follows replies as they arrive, in pieces of any size. Of bulks it sees
-// the first line only.
+// bounds follows replies as they arrive, in pieces of any size. It reads only the first line of a
+// bulk string.
 type bounds struct {
 	kind   byte  // of the line that has begun; 0 between lines
 	line   int   // its bytes
@@ -165,7 +163,7 @@ func (b *bounds) check(p []byte) error {
 // within reports whether a reply has begun and is not complete.
 func (b *bounds) within() bool { return b.kind != 0 || b.skip > 0 || len(b.left) > 0 }
 
-// read takes in a part of a line.
+// read handles part of a line.
 func (b *bounds) read(part []byte) error {
 	if b.line += len(part); b.line > maxLine {
 		return fmt.Errorf("%w: a line has more than %d bytes", errUnsound, maxLine)
@@ -186,7 +184,7 @@ func (b *bounds) read(part []byte) error {
 	return nil
 }
 
-// over takes in the end of a line.
+// over handles the end of a line.
 func (b *bounds) over() error {
 	kind := b.kind
 	b.kind = 0
@@ -217,13 +215,16 @@ func (b *bounds) element() {
 }
 
 // A life notes when Redis last gave a sign of life.
-type life struct{ last atomic.Int64 } // ns since epoch
+type life struct {
+	last    atomic.Int64  // ns since epoch
+	timeout time.Duration // of calls
+}
 
 var epoch = time.Now()
 
 func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
 
-// since is for how long there has been no sign; forever if there was none yet.
+// since returns how long ago the last sign was; forever if there was none yet.
 func (l *life) since() time.Duration {
 	last := l.last.Load()
 	if last == 0 {

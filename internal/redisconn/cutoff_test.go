@@ -152,15 +152,12 @@ func TestSilence(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	dial, err := redisconn.FromURL(link.URL())
-	is.NoErr(err)
-	l := redisconn.NewLine(dial, 100*time.Millisecond)
-	defer l.Close()
+	l := lineOf(t, link.URL(), 100*time.Millisecond)
 	ctx, _ := cancellable(t)
 	for _, ctx := range []context.Context{ctx, context.Background()} {
 		redistest.Sure(l.One(ctx, redisconn.Command("PING")))(t)
 		link.Deafen(true)
-		_, err = l.One(ctx, redisconn.Command("INCR", "n"))
+		_, err := l.One(ctx, redisconn.Command("INCR", "n"))
 		is.True(errors.Is(err, redisconn.ErrUnknown))
 		link.Deafen(false)
 	}
@@ -170,10 +167,7 @@ func TestSilence(t *testing.T) {
 // Each call has its time, however long the connection has been there.
 func TestPatience(t *testing.T) {
 	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	dial := redistest.Sure(redisconn.FromURL(server.URL()))(t)
-	l := redisconn.NewLine(dial, 800*time.Millisecond)
-	defer l.Close()
+	l := lineOf(t, redistest.Start(t).URL(), 800*time.Millisecond)
 	id := clientID(t, l)
 	ctx, _ := cancellable(t)
 	for range 2 {
@@ -184,7 +178,7 @@ func TestPatience(t *testing.T) {
 	is.Equal(clientID(t, l), id)
 }
 
-// Replies of every size and number come whole.
+// Replies of every size and number come whole, also beside an error, until the line is closed.
 func TestReplies(t *testing.T) {
 	is := redistest.Parallel(t)
 	ctx, _ := cancellable(t)
@@ -196,10 +190,14 @@ func TestReplies(t *testing.T) {
 		replies := l.Do(ctx, redisconn.Command("LRANGE", "list", 0, -1), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", want))
 		all := redistest.Sure(redis.Strings(replies[0].Value, replies[0].Err))(t)
 		is.Equal(all[len(all)-1], want)
-		is.True(replies[1].Err != nil)
+		_, isReply := errors.AsType[redis.Error](replies[1].Err)
+		is.True(isReply && !errors.Is(replies[1].Err, redisconn.ErrUnknown))
 		is.Equal(redistest.Sure(redis.String(replies[2].Value, replies[2].Err))(t), want)
 	}
 	is.Equal(clientID(t, l), id)
+	l.Close()
+	_, err := l.One(ctx, redisconn.Command("PING"))
+	is.True(errors.Is(err, redisconn.ErrClosed))
 }
 
 // Nobody waits for a connection that was only asked for in case it can be had.
@@ -228,10 +226,8 @@ func TestReadyIsForgone(t *testing.T) {
 // A connection whose reply came, though nobody waited for it any more, stays.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)
-	dial := redistest.Sure(redisconn.FromURL(redistest.Start(t).URL()))(t)
 	const timeout = 400 * time.Millisecond
-	l := redisconn.NewLine(dial, timeout)
-	defer l.Close()
+	l := lineOf(t, redistest.Start(t).URL(), timeout)
 	id := clientID(t, l)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -42,6 +42,7 @@ func TestLogins(t *testing.T) {
 // it: in any part there may stand a piece of a password that was not escaped.
 func TestBadURLs(t *testing.T) {
 	t.Parallel()
+	const escape = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 	for url, part := range map[string]string{
 		"":                                  "is empty",
 		"canary:6379":                       "does not begin with",
@@ -67,6 +68,9 @@ func TestBadURLs(t *testing.T) {
 		"unix:///path?db=canary":            "the database",
 		"redis://h?db=canary":               "a query",
 		"unix:///path?canary=2":             "the query",
+		"unix:///path?db=1&db=canary":       "the database",
+		"redis://h?":                        "the database is written as /2",
+		"rediss://h/1?canary":               "the database is written as /2",
 		"redis://h/2#canary":                "unescaped #",
 		"unix://canary/path":                "the path",
 		"unix://:canary@":                   "the path",
@@ -77,12 +81,19 @@ func TestBadURLs(t *testing.T) {
 		"redis://ann:12/canary@h":           "the user or the password",
 		"redis://ann:can?ary@h":             "the user or the password",
 		"redis://ann:can#ary@h":             "the user or the password",
+		"redis://:12#canary@localhost:7391": "the user or the password",
+		"redis://ann:12@canary/3@localhost": "the user or the password",
+		"redis://canary%40localhost":        "the host",
+		"unix://ann/canary@/s":              "the user or the password",
+		"unix:///canary@/s":                 "the user or the password",
+		"unix://ann:12#canary@/s":           "the user or the password",
+		"unix://:12?db=3@/s":                "the user or the password",
 	} {
 		_, err := redisconn.FromURL(url)
 		switch {
 		case err == nil:
 			t.Errorf("%s is taken", url)
-		case !strings.Contains(err.Error(), part):
+		case !strings.Contains(err.Error(), part), url != "" && !strings.Contains(err.Error(), escape):
 			t.Errorf("%s: %v; want %q", url, err, part)
 		case strings.Contains(err.Error(), "can") && !strings.Contains(err.Error(), "cannot"), strings.Contains(err.Error(), "ry@"):
 			t.Errorf("%s: it is shown: %v", url, err)

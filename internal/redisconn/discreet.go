@@ -11,11 +11,11 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Discreet is an error without what may be secret. A server that does not know a
-// command, since it was renamed or is none of Redis, may repeat its arguments: a password,
-// or a payload. So words of an error reply that are in the arguments of the call are left
-// out, and the rest is bounded and has no control characters. A URL that a pool's dial
-// function cannot make out is in the error with its password.
+// Discreet removes secrets from an error. A server that doesn't know a command, because it was
+// renamed or isn't a Redis command, may quote its arguments: a password or a payload. So Discreet
+// leaves out words of an error reply that also occur in the arguments, bounds the rest, and removes
+// control characters. It also hides a URL that a pool's dial function couldn't parse, since the
+// error contains the password.
 func Discreet(err error, args ...any) error {
 	if err == nil {
 		return nil
@@ -29,8 +29,7 @@ func Discreet(err error, args ...any) error {
 	return err
 }
 
-// unfamiliar is Discreet where the arguments are not known: of words that Redis does not
-// use in its errors, none is shown.
+// unfamiliar is Discreet for unknown arguments: it shows only words that Redis uses in its errors.
 func unfamiliar(err error) error {
 	err = Discreet(err)
 	e, ok := errors.AsType[redis.Error](err)
@@ -43,7 +42,7 @@ func unfamiliar(err error) error {
 			if !isCode(code) {
 				code = "ERR"
 			}
-			return redis.Error(code + " (what the server says is not shown: it may repeat a password)")
+			return redis.Error(code + " (the server's message isn't shown: it may repeat a password)")
 		}
 	}
 	return err

@@ -23,6 +23,7 @@ func (l *Line) owed() bool {
 	l.busy, l.under, l.aboard = false, false, nil
 	closed, idle := l.closed, l.idle
 	l.idle = nil
+	l.renewLocked()
 	l.mu.Unlock()
 	if closed { // Close may not have waited
 		l.drop()
@@ -33,8 +34,8 @@ func (l *Line) owed() bool {
 	return false
 }
 
-// begin makes an exchange on the line that was taken, and returns what tells when it
-// is over. To dial and to receive it leaves to a goroutine.
+// begin makes an exchange on the line, which the caller owns, and returns a channel that is closed
+// when it's over. A goroutine dials and receives.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
 	begun := l.connected()
@@ -83,8 +84,7 @@ func (l *Line) rest() {
 	l.mu.Unlock()
 }
 
-// gather lets those who have been answered be in the next exchange, if they come
-// back at once.
+// gather gives callers that were just answered a chance to join the next exchange.
 func (l *Line) gather(n int) {
 	for range patience {
 		runtime.Gosched()
@@ -97,7 +97,7 @@ func (l *Line) gather(n int) {
 	}
 }
 
-// patience is how often others are let run first.
+// patience is how often it yields to other goroutines first.
 const patience = 4
 
 // exchange sends what a batch wants sent and receives the replies.
@@ -132,14 +132,14 @@ func (l *Line) load(bundles []*bundle) {
 	}
 }
 
-// settle does what is left to do after the replies have come.
+// settle finishes an exchange after its replies have arrived.
 func (l *Line) settle() {
-	bad := l.pipe.poisoned()
+	bad := l.pipe.poisoned(l.harmless)
 	if l.pipe.unloaded() {
 		l.pipe.reload()
 		l.roundTrip()
 	}
-	if bad || l.pipe.poisoned() {
+	if bad || l.pipe.poisoned(l.harmless) {
 		l.drop()
 	}
 	l.pipe.reset(0)
@@ -183,7 +183,9 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
-			err = Discreet(err, l.pipe.commands[i].told()...)
+			if _, redirected := Redirected(err); !redirected || !l.routed { // its slot may be in a payload, too
+				err = l.placed(Discreet(err, l.pipe.commands[i].told()...))
+			}
 		}
 		l.alive.sign()
 		l.pipe.commands[i].answer(Reply{v, err})
@@ -192,10 +194,18 @@ func (l *Line) receive() {
 	l.took = l.used.Sub(l.sent)
 }
 
-// lose gives up the connection and the replies from one on.
+// lose drops the connection and fails the remaining replies.
 func (l *Line) lose(from int, err error) {
 	l.drop()
 	for i := range l.pipe.commands[from:] {
 		l.pipe.commands[from+i].answer(Reply{Err: fmt.Errorf("%w: %w", ErrUnknown, err)})
 	}
+}
+
+func fail(n int, err error) []Reply {
+	rs := make([]Reply, n)
+	for i := range rs {
+		rs[i].Err = err
+	}
+	return rs
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Bounds of what calls that travel as one may add up to.
+// Limits for calls that are combined into one.
 const (
 	joinArgs = 2500 // as many payloads as a page of a batch has
 	joinSize = 256 << 10
 	lookBack = 16 // commands of a pipeline that are looked at for one to join
 )
 
-// A Head is how calls of a script begin that may travel as one. Those with the
-// same head become one call, with one caller's further arguments after another's,
-// and each caller gets the one reply, which nobody may change. So a script that
-// has a head does with the arguments of many what it would do with those of each
-// in turn: all of it or nothing.
+// A Head is the common beginning of script calls that may be combined. Calls with the same head
+// become one call with the arguments of all callers, one after the other. All callers get the same
+// reply, which they must not change. So such a script must treat the combined arguments as it would
+// treat each caller's in turn: all or nothing.
 type Head struct {
 	name string // equal heads have equal names
 	call Call
+	at   string // the key, if the call has none to tell where it belongs
 }
 
 // Head returns the head with the keys and arguments of a call.
@@ -109,7 +109,7 @@ func (cmd *command) args() []any {
 	return all
 }
 
-// told are the arguments that may be secret: not the script.
+// told returns the arguments that may be secret: all but the script.
 func (cmd *command) told() []any {
 	args := cmd.args()
 	if cmd.calls[0].script != nil {
@@ -126,15 +126,14 @@ func (cmd *command) send(conn redis.Conn) error {
 	return conn.Send(name, cmd.args()...)
 }
 
-// unloaded reports whether Redis did not know a script.
+// unloaded reports whether Redis didn't know a script.
 func (p *pipeline) unloaded() bool { return slices.ContainsFunc(p.commands, command.unloaded) }
 
 func (cmd command) unloaded() bool {
 	return !cmd.whole && cmd.calls[0].script != nil && isNoScript(cmd.replies[0].Err)
 }
 
-// reload leaves in the pipeline the commands whose script Redis did not know, to
-// be sent whole.
+// reload keeps only the commands whose script Redis didn't know, to be sent with the source.
 func (p *pipeline) reload() {
 	n := 0
 	for i := range p.commands {
@@ -147,12 +146,15 @@ func (p *pipeline) reload() {
 	p.reset(n)
 }
 
-// poisoned reports whether a reply says that the connection is of no more use.
-func (p *pipeline) poisoned() bool {
-	return slices.ContainsFunc(p.commands, func(cmd command) bool { return poisoned(cmd.replies[0].Err) })
+// poisoned reports whether a reply says that the connection is useless.
+func (p *pipeline) poisoned(harmless func(err error) bool) bool {
+	return slices.ContainsFunc(p.commands, func(cmd command) bool {
+		err := cmd.replies[0].Err
+		return poisoned(err) && !harmless(err)
+	})
 }
 
-// reset keeps the first n commands, and of the others nothing but their room.
+// reset keeps the first n commands, and only the memory of the others.
 func (p *pipeline) reset(n int) {
 	for i := range p.commands[n:] {
 		cmd := &p.commands[n+i]

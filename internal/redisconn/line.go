@@ -13,9 +13,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// ErrUnknown marks the errors of calls that Redis may have carried out: they
-// were sent, and no reply came. A call that failed without it was not carried
-// out.
+// ErrUnknown marks errors of calls that Redis may have carried out: they were sent, and no reply
+// arrived. A call that failed without it wasn't carried out.
 var ErrUnknown = errors.New("the reply was lost")
 
 // ErrClosed is returned by the calls on a closed Line.
@@ -23,7 +22,7 @@ var ErrClosed = errors.New("the connection is closed")
 
 var errLost = errors.New("the connection was lost before the call was sent")
 
-// DefaultTimeout is that of a Line which is made without one.
+// DefaultTimeout is the timeout of a Line made without one.
 const DefaultTimeout = 5 * time.Second
 
 const (
@@ -35,18 +34,19 @@ const (
 	checkShare  = 4                      // of the timeout, a check may take one part; the rest is for another connection
 )
 
-// A Line is one connection shared by many callers. A caller that finds it free
-// and whose context cannot end makes the exchange itself; the others leave that to
-// a goroutine, so that they can go when their context ends. Calls that arrive
-// meanwhile gather and travel together in the next exchange. The line dials when it
-// has something to send, and runs a goroutine only while calls gather. It is safe
-// for concurrent use.
+// A Line is one connection shared by many callers. If the line is free and a caller's context can't
+// end, the caller makes the exchange itself; otherwise a goroutine does, so that callers can leave
+// when their context ends. Calls that arrive meanwhile are sent together in the next exchange. The
+// line dials when it has something to send, and runs a goroutine only while calls are waiting. It
+// is safe for concurrent use.
 type Line struct {
 	dial    Dial
 	timeout time.Duration // without a sign of life from Redis, after which calls fail
 	timers  sync.Pool     // stopped ones
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
+	routed  bool          // it is one of those to a cluster
 	alive   life
+	renewal renewal
 
 	// The fields below are owned by the exchange under way.
 	used time.Time     // when conn last answered
@@ -56,7 +56,7 @@ type Line struct {
 
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the exchange under way
-	made   time.Time     // when conn was; zero after an exchange that it has not survived
+	made   time.Time     // when conn was; zero until it has answered, and after an exchange that it has not survived
 	busy   bool          // somebody makes exchanges
 	under  bool          // one is under way
 	aboard []*bundle     // what it sent
@@ -68,18 +68,18 @@ type Line struct {
 	forgo  func()    // ends the dial under way; nil before the first
 }
 
-// A batch is what travels in one exchange.
+// A batch holds the calls of one exchange.
 type batch struct {
 	bundles []*bundle
 	done    chan struct{}
 }
 
-// A bundle is the calls of one caller.
+// A bundle holds the calls of one caller.
 type bundle struct {
 	calls   []Call
 	replies []Reply
 	sent    bool // protected by Line.mu
-	gone    bool // nobody waits any more, so it is not to be sent; likewise
+	gone    bool // nobody waits for it, so it isn't sent; likewise
 	took    time.Duration
 }
 
@@ -91,14 +91,18 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	return &Line{dial: prompt(dial), timeout: min(timeout, longest)}
+	timeout = min(timeout, longest)
+	return &Line{dial: prompt(dial), timeout: timeout, alive: life{timeout: timeout}}
 }
 
 // Silent reports whether Redis has given no sign of life for the timeout of the line.
 func (l *Line) Silent() bool { return l.alive.since() >= l.timeout }
 
-// Verified makes the line ping connections that were idle before it uses them
-// and returns it. Calls that cannot be repeated want this.
+// Heard tells how long ago Redis has given a sign of life on the line.
+func (l *Line) Heard() time.Duration { return l.alive.since() }
+
+// Verified makes the line ping idle connections before it uses them, and returns the line. Calls
+// that can't be repeated need this.
 func (l *Line) Verified() *Line {
 	l.verify = true
 	return l
@@ -362,6 +366,7 @@ func (l *Line) Close() {
 	}
 	idle := l.idling()
 	l.mu.Unlock()
+	l.endRenewal()
 	l.await(idle)
 	l.mu.Lock()
 	conn, busy := l.conn, l.busy
@@ -400,18 +405,11 @@ var over = func() chan struct{} {
 	return c
 }()
 
-func fail(n int, err error) []Reply {
-	rs := make([]Reply, n)
-	for i := range rs {
-		rs[i].Err = err
-	}
-	return rs
-}
-
 // connect makes sure that there is a connection that answers. What is sent on a
 // link on which requests arrive and replies do not would be carried out, again
 // and again, by a peer that hears nothing of it.
 func (l *Line) connect() error {
+	l.swap()
 	if l.conn != nil && l.conn.Err() != nil {
 		l.drop() // aborted
 	}
@@ -432,18 +430,25 @@ func (l *Line) connect() error {
 		return ErrClosed
 	}
 	conn, err := l.dial(ctx)
+	var made time.Time
 	l.mu.Lock()
 	switch closed = l.closed; {
 	case err == nil:
-		l.conn, l.made = conn, time.Now()
+		l.madeLocked(conn)
+		made, l.made = l.made, time.Time{} // until it has answered
 	case closed:
 		err = ErrClosed
 	}
 	l.mu.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.ping(max(time.Until(until), time.Millisecond))
 	}
-	return l.ping(max(time.Until(until), time.Millisecond))
+	if err == nil {
+		l.mu.Lock()
+		l.made = made
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // lifeKey is of a context with which a line dials: its value is the *life of the line.
@@ -451,20 +456,23 @@ type lifeKey struct{}
 
 // connected reports whether an exchange can be made without trying the connection first.
 // Only who owns the line may ask.
-func (l *Line) connected() bool { return l.conn != nil && l.conn.Err() == nil && !l.unsure() }
+func (l *Line) connected() bool {
+	return l.conn != nil && l.conn.Err() == nil && !l.unsure() && !l.hasFresh()
+}
 
-// Made tells since when the line has been connected, as far as anybody knows: the
-// zero time when it is not. It asks no connection: that of a Pool is user code.
+// Made returns since when the line has been connected to a server that answers, or the zero time if
+// it isn't, as far as is known. It calls no method of the connection: a Pool's connection is user
+// code.
 func (l *Line) Made() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made
 }
 
-// unsure reports whether the connection is to be tried before it is used.
+// unsure reports whether to test the connection before using it.
 func (l *Line) unsure() bool { return l.verify && time.Since(l.used) > idleCheck }
 
-// ping drops a connection that does not answer within the time.
+// ping drops a connection that doesn't answer in time.
 func (l *Line) ping(within time.Duration) error {
 	call, pong := Command("PING"), Reply{}
 	l.pipe.timeout = within

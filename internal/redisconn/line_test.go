@@ -18,10 +18,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
-func line(t testing.TB, url string) *redisconn.Line {
+func line(t testing.TB, url string) *redisconn.Line { return lineOf(t, url, 0) }
+
+func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(url))(t)
-	l := redisconn.NewLine(dial, 0)
+	l := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), timeout)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -35,12 +36,7 @@ func TestTook(t *testing.T) {
 	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
 	const blocked = 300 * time.Millisecond
 	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
-	for conn := redistest.Dial(t, server.URL()); ; { // else the two may travel as one
-		clients := redistest.Sure(redis.String(conn.Do("INFO", "clients")))(t)
-		if strings.Contains(clients, "blocked_clients:1") {
-			break
-		}
-	}
+	until(t, redistest.Dial(t, server.URL()), "blocked_clients:1") // else the two may travel as one
 	quick := l.Start(redisconn.Command("PING"))
 	slow.Wait(t.Context())
 	quick.Wait(t.Context())
@@ -69,20 +65,6 @@ func TestSharing(t *testing.T) {
 	all.Wait()
 	info := redistest.Sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients")))(t)
 	is.True(strings.Contains(info, "connected_clients:2")) // it and us
-}
-
-// Errors are told apart, and do not hurt the neighbours.
-func TestErrors(t *testing.T) {
-	is := redistest.Parallel(t)
-	l := line(t, redistest.URL())
-	replies := l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", "b"))
-	is.Equal(string(replies[0].Value.([]byte)), "a")
-	_, isReply := errors.AsType[redis.Error](replies[1].Err)
-	is.True(isReply && !errors.Is(replies[1].Err, redisconn.ErrUnknown))
-	is.Equal(string(replies[2].Value.([]byte)), "b")
-	l.Close()
-	_, err := l.One(t.Context(), redisconn.Command("PING"))
-	is.True(errors.Is(err, redisconn.ErrClosed))
 }
 
 // Scripts are loaded when Redis does not know them, in the middle of a
@@ -139,9 +121,7 @@ func TestCauseUsesLine(t *testing.T) {
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
 	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
-	for blocked := ""; !strings.Contains(blocked, "blocked_clients:1"); { // until it is sent
-		blocked = redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
-	}
+	until(t, c, "blocked_clients:1") // it is sent
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asked := false
 	cancel(&nosy{func() {
@@ -173,9 +153,7 @@ func TestDeafLink(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	dial := redistest.Sure(redisconn.FromURL(link.URL()))(t)
-	l := redisconn.NewLine(dial, 100*time.Millisecond)
-	defer l.Close()
+	l := lineOf(t, link.URL(), 100*time.Millisecond)
 	link.Deafen(true)
 	for range 3 {
 		_, err := l.One(t.Context(), redisconn.Command("INCR", "n"))
@@ -213,87 +191,6 @@ func TestPoison(t *testing.T) {
 	_, err := l.One(t.Context(), redisconn.Command("SET", "a", "b"))
 	is.True(strings.HasPrefix(err.Error(), "READONLY"))
 	is.True(id() != first)
-}
-
-// Abort fails what is under way at once.
-func TestAbort(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	c := redistest.Dial(t, server.URL())
-	failed := make(chan error, 1)
-	go func() {
-		_, err := l.One(context.Background(), redisconn.Command("BLPOP", "nothing", 60))
-		failed <- err
-	}()
-	for blocked := 0; blocked == 0; { // until it waits there
-		info := redistest.Sure(redis.String(c.Do("INFO", "clients")))(t)
-		if strings.Contains(info, "blocked_clients:1") {
-			blocked = 1
-		}
-	}
-	l.Abort()
-	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-}
-
-// Errors of URLs never repeat them. What is not understood is not passed over, and
-// where a password was not escaped no part of it is dialed.
-func TestURLs(t *testing.T) {
-	t.Parallel()
-	const escape = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
-	for url, want := range map[string]string{
-		"": "the URL is empty", "hunter2": escape, "redis:hunter2": escape, "redis://:hunter2@host:x": escape,
-		"redis://h/hunter2": escape, "redis://h/1/hunter2": escape, "unix://": escape, "unix:///s?db=hunter2": escape,
-
-		"redis://localhost:7391?db=2": "the database is written as /2", "rediss://h/1?hunter2": "the database is written as /2",
-		"redis://h?": "the database is written as /2", "unix:///s?database=2": escape, "unix:///s?db=1&db=2": escape,
-
-		"redis://user:p@ss#hunter2/word@localhost:7391": escape, "redis://:12#hunter2@localhost:7391": escape, "redis://:12#": escape,
-		"redis://:12/hunter2@localhost": escape, "redis://:12?hunter2@localhost": escape,
-		"redis://ann:12/34@localhost": escape, "redis://ann:hunter2@x@localhost": escape, "redis://ann:12@hunter2/3@localhost": escape,
-		"redis://hunter2%40localhost": escape, "unix://ann/hunter2@/s": escape, "unix:///hunter2@/s": escape, "unix://ann:12#hunter2@/s": escape,
-		"unix://hunter2/s": escape, "unix://:12?db=3@/s": escape,
-	} {
-		_, err := redisconn.FromURL(url)
-		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", url, err, want)
-		}
-	}
-	for _, url := range []string{
-		"redis://", "redis://h", "redis://h/", "redis://h:1/2", "rediss://ann:p%40%3A%2F%3F%23%25@[::1]:1/2", "unix:///s", "unix:///s?db=", "unix://ann:x@/s?db=3",
-	} {
-		if _, err := redisconn.FromURL(url); err != nil {
-			t.Errorf("%q: %v", url, err)
-		}
-	}
-}
-
-// Whatever stands around a password, the error of the URL does not show it; nor does
-// that of the connection what is before an @.
-func FuzzURL(f *testing.F) {
-	f.Add("redis://", "@localhost:6379/0")
-	f.Add("redis://user:p@ss#w/", "@localhost:7391")
-	f.Add("redis://:12#", "@localhost:7391")
-	f.Add("redis://:12/", "@localhost:7391")
-	f.Add("redis://:12?", "@localhost:7391")
-	f.Add("unix://ann/", "@/nowhere?db=1")
-	ended, cancel := context.WithCancel(f.Context()) // nothing is dialed
-	cancel()
-	f.Fuzz(func(t *testing.T, before, after string) {
-		const canary = "c4n4ryp4ssw0rd"
-		_, bad := redisconn.FromURL(before + ":" + canary + after)
-		dial, err := redisconn.FromURL(before + canary + "@" + after)
-		if err == nil {
-			_, err = dial(ended)
-		}
-		for _, err := range []error{bad, err} {
-			if err != nil && strings.Contains(err.Error(), canary) {
-				t.Error(err)
-			}
-		}
-	})
 }
 
 // Abort may be called at any time, as often as one likes, while others call.

@@ -46,10 +46,7 @@ func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool
 			go serve(c)
 		}
 	}()
-	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
-	l := redisconn.NewLine(dial, timeout)
-	t.Cleanup(l.Close)
-	return l
+	return lineOf(t, "redis://"+listener.Addr().String(), timeout)
 }
 
 // pieces says something n times, with a pause before each.
@@ -68,7 +65,7 @@ var piece = strings.Repeat("x", 16<<10)
 // A reply that keeps coming is read, however long that takes.
 func TestReplyInPieces(t *testing.T) {
 	t.Parallel()
-	const timeout, n, pause = 500 * time.Millisecond, 25, 50 * time.Millisecond
+	const timeout, n, pause = time.Second, 50, 50 * time.Millisecond
 	for name, of := range map[string]struct{ begins, piece string }{
 		"a bulk":   {fmt.Sprintf("$%d\r\n", n*len(piece)-2), piece},
 		"an array": {fmt.Sprintf("*%d\r\n", n), fmt.Sprintf("$%d\r\n%s\r\n", len(piece), piece)},
@@ -201,8 +198,9 @@ func TestReplyWantedByOther(t *testing.T) {
 			on = nil
 			return pieces(c, "+first\r\n", 1, 0)
 		}
-		_, _ = fmt.Fprintf(c, "$%d\r\n", 25*len(piece))
-		return pieces(c, piece, 25, 150*time.Millisecond) && pieces(c, "\r\n+last\r\n", 1, 0) // for both
+		part := strings.Repeat(piece, 4) // each is worth a second, so a busy machine may well be late
+		_, _ = fmt.Fprintf(c, "$%d\r\n", 25*len(part))
+		return pieces(c, part, 25, 150*time.Millisecond) && pieces(c, "\r\n+last\r\n", 1, 0) // for both
 	})
 	first, release := make(chan error, 1), on
 	go func() {

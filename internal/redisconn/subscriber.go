@@ -14,16 +14,15 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// A Subscriber is a connection for messages. It is there while
-// somebody listens, and outlives every failure. What it carries are hints:
-// each listener is told when its subscriptions are confirmed, at first and
-// after every gap, and then looks for itself.
+// A Subscriber is a connection for messages. It's open while somebody listens, and reconnects after
+// every failure. Messages are only hints: each listener is told when its subscriptions are
+// confirmed, at first and after every gap, and then checks for itself.
 //
-// Each topic is asked for by a command of its own, and Redis answers commands in
-// their order. So a refused one is known, and affects no other.
+// Each topic is subscribed with its own command, and Redis answers commands in order. So it's clear
+// which topic is refused, and others aren't affected.
 //
-// Nobody waits for the connection, since a Pool may call its methods: Add and Remove leave
-// to its goroutine what is to be sent, and to end.
+// Nobody waits for the connection, since a Pool may call the Subscriber's methods: Add and Remove
+// leave sending and closing to its goroutine.
 type Subscriber struct {
 	dial     Dial
 	log      *logs.Log
@@ -36,7 +35,7 @@ type Subscriber struct {
 	feed   *feed // nil while nobody listens
 }
 
-// A feed is what a Subscriber does from the first listener to the last.
+// A feed lasts from a Subscriber's first listener to its last.
 type feed struct {
 	sub  *Subscriber
 	ctx  context.Context
@@ -50,12 +49,17 @@ type feed struct {
 	connected bool
 	wanted    []request // to be sent on the connection
 	asked     []request // sent, and not answered yet; oldest first
+
+	// Of the goroutine of run: what became of the session.
+	open, confirmed, denied bool
+	futile                  int // consecutive sessions that ended before a subscription was confirmed
 }
 
 // A Topic is a channel, or a pattern of channels.
 type Topic struct {
 	Name    string
 	Pattern bool
+	Sharded bool // of one node of a cluster
 }
 
 // A request is a command that is to be answered.
@@ -63,6 +67,7 @@ type request struct {
 	command string // "PING" has no topic
 	topic   Topic
 	again   bool          // it was refused before
+	left    bool          // the server has said that the sharded topic isn't subscribed any more
 	of      *Subscription // that wants the topic; nil if all do who did before
 }
 
@@ -74,13 +79,18 @@ type Subscription struct {
 	Synced  func()          // subscribed, at first and after every gap
 	Failed  func(err error) // there is a gap, or a topic is refused; nil if nobody asks
 	Closed  func()          // there will be nothing more; nil if nobody asks
+
+	// Moved tells that another node has a sharded topic, and which, if that is known: it isn't
+	// subscribed here any more. Nil if nobody asks.
+	Moved func(t Topic, to string)
 }
 
 const (
 	pingEvery  = time.Second
 	deadAfter  = 2500 * time.Millisecond // without a sign of life
 	askAgain   = 10 * time.Second        // between tries of a refused topic
-	loginAgain = 30 * time.Second        // between tries when Redis doesn't let the user in
+	loginAgain = 30 * time.Second        // between tries when Redis refuses the login, or all subscriptions
+	mostFutile = 3                       // futile sessions after which the server is taken to refuse them all
 )
 
 // NewSubscriber returns one that dials when somebody subscribes.
@@ -122,16 +132,8 @@ func (l *Subscription) subscriptions() []request {
 	return rs
 }
 
-// command is the one for channels, or the one for patterns.
-func (t Topic) command(name string) string {
-	if t.Pattern {
-		return "P" + name
-	}
-	return name
-}
-
-// Close ends the connection and all listeners, and has Add fail from now on. It waits for
-// the connection to be closed, but not for a Pool that keeps it.
+// Close ends the connection and all listeners. Later calls of Add fail. It waits until the
+// connection is closed, but not for a Pool that hangs.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
 	f := s.feed
@@ -174,19 +176,24 @@ func (s *Subscriber) Remove(l *Subscription) {
 		if f.topics[t] = rest; len(rest) == 0 {
 			delete(f.topics, t)
 			delete(f.refused, t)
-			over = append(over, request{command: t.command("UNSUBSCRIBE"), topic: t})
+			r := request{command: t.command("UNSUBSCRIBE"), topic: t}
+			if over = append(over, r); r.ends() {
+				over = append(over, request{command: "PING"})
+			}
 		}
 	}
 	f.sendLocked(over)
 }
 
-// sendLocked has requests sent on the connection. Without one there is nothing to do: the
-// next asks for all topics.
+// sendLocked queues requests for the connection. Without a connection there's nothing to send: the
+// next one subscribes to all topics.
 func (f *feed) sendLocked(rs []request) {
-	if !f.connected || len(rs) == 0 {
+	if len(rs) == 0 {
 		return
 	}
-	f.wanted = append(f.wanted, rs...)
+	if f.connected {
+		f.wanted = append(f.wanted, rs...)
+	}
 	select {
 	case f.some <- struct{}{}:
 	default:
@@ -209,22 +216,18 @@ func (f *feed) run() {
 		if f.ctx.Err() != nil {
 			return
 		}
-		f.sub.upset.Note(f.sub.log, saysUnsubscribed, err)
-		for _, l := range f.all() {
-			if l.Failed != nil {
-				l.Failed(err)
-			}
+		err, known := f.blame(err)
+		if !known {
+			f.sub.upset.Note(f.sub.log, saysUnsubscribed, err)
 		}
 		pause := retry.Next()
-		if Refused(err) {
+		if Refused(err) || f.futile >= mostFutile {
 			pause = loginAgain
 		} else if time.Since(began) > deadAfter {
 			retry.Reset()
 		}
-		select {
-		case <-f.ctx.Done():
+		if !f.rest(pause, err) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -237,12 +240,20 @@ func (f *feed) all() []*Subscription {
 
 // session is the life of one connection. It always ends with an error.
 func (f *feed) session() error {
+	f.open, f.confirmed, f.denied = false, false, false
 	dialing, cancel := context.WithTimeout(f.ctx, deadAfter)
 	defer cancel()
 	c, err := f.sub.dial(dialing)
 	if err != nil {
 		return err
 	}
+	if f.futile > 0 { // does it answer anything?
+		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && !Answered(err) {
+			_ = c.Close()
+			return err
+		}
+	}
+	f.open = true
 	f.sub.mu.Lock()
 	f.asked, f.wanted, f.connected = nil, nil, true
 	for l := range f.listeners {
@@ -272,8 +283,8 @@ func (f *feed) session() error {
 	return f.ctx.Err()
 }
 
-// write sends what is wanted, has a dead connection noticed, and asks for refused topics
-// once in a while. When sending fails, the receiver notices.
+// write sends requests, pings so that a dead connection is noticed, and retries refused topics now
+// and then. If sending fails, the receiver notices.
 func (f *feed) write(conn redis.Conn, over <-chan struct{}) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -333,26 +344,32 @@ func (f *feed) send(conn redis.Conn, rs []request) {
 
 var errBabble = errors.New("the reply to a subscription isn't Redis protocol")
 
-// receive takes in what Redis says. It fails when the connection is of no more use.
+// receive handles what Redis sends. It returns an error when the connection is useless.
 func (f *feed) receive(reply any, err error) error {
 	if refusal, ok := errors.AsType[redis.Error](err); ok {
+		if f.ended(nil, refusal) {
+			return nil
+		}
 		r, asked := f.answered()
 		switch {
 		case !asked:
 			return refusal
+		case f.elsewhere(r, refusal):
+			return nil
 		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
 			return nil // it is alive
-		case Denied(refusal), UnknownCommand(refusal):
-			f.deny(r, refusal)
-			return nil
+		case !Denied(refusal) && (poisoned(refusal) || replied(refusal, passing...)):
+			return refusal
 		}
-		return refusal
+		f.deny(r, refusal)
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	parts, ok := reply.([]any)
 	if !ok { // of a PING, with no subscription
+		f.ended(nil, nil)
 		if r, asked := f.answered(); !asked || r.command != "PING" {
 			return errBabble
 		}
@@ -364,10 +381,17 @@ func (f *feed) receive(reply any, err error) error {
 	}
 	switch {
 	case len(words) == 3 && string(words[0]) == "message":
-		f.dispatch(Topic{string(words[1]), false}, string(words[1]), words[2])
+		f.dispatch(Topic{Name: string(words[1])}, string(words[1]), words[2])
 		return nil
+	case len(words) == 3 && string(words[0]) == "smessage":
+		f.dispatch(Topic{Name: string(words[1]), Sharded: true}, string(words[1]), words[2])
+		return nil
+	case f.ended(words, nil):
+		return nil
+	case leaves(words): // nobody here has asked for that
+		return f.moved(Topic{Name: string(words[1]), Sharded: true}, "")
 	case len(words) == 4 && string(words[0]) == "pmessage":
-		f.dispatch(Topic{string(words[1]), true}, string(words[2]), words[3])
+		f.dispatch(Topic{Name: string(words[1]), Pattern: true}, string(words[2]), words[3])
 		return nil
 	}
 	r, asked := f.answered()
@@ -409,8 +433,9 @@ func (f *feed) dispatch(t Topic, channel string, data []byte) {
 	}
 }
 
-// confirm takes in that a Topic is subscribed.
+// confirm handles the confirmation of a Topic.
 func (f *feed) confirm(r request) {
+	f.confirmed = true
 	f.sub.mu.Lock()
 	delete(f.refused, r.topic)
 	none := len(f.refused) == 0
@@ -422,8 +447,9 @@ func (f *feed) confirm(r request) {
 	f.settle(r, true)
 }
 
-// deny takes in that a topic is refused. It is told to its listeners unless they know.
+// deny handles the refusal of a topic. It tells the listeners, unless they know.
 func (f *feed) deny(r request, err error) {
+	f.denied = true
 	is := logs.Gist(err)
 	f.sub.mu.Lock()
 	ls := f.topics[r.topic]

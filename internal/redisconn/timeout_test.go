@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -76,8 +75,8 @@ func TestTimeout(t *testing.T) {
 		if idle {
 			time.Sleep(1100 * time.Millisecond) // so that the connection is checked
 		}
-		server.Signal(t, syscall.SIGSTOP)
-		t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
+		server.Pause(t)
+		t.Cleanup(func() { server.Resume(t) })
 		return l
 	}
 	for name, start := range map[string]func(t *testing.T) *redisconn.Line{
@@ -142,22 +141,14 @@ func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
 	return nil, errors.New("over")
 }
 
-func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
-	t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(url))(t)
-	l := redisconn.NewLine(dial, timeout)
-	t.Cleanup(l.Close)
-	return l
-}
-
 // What was not sent when its caller went is not kept while Redis stalls.
 func TestTimeoutKeepsNothing(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := lineOf(t, server.URL(), time.Minute)
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	server.Signal(t, syscall.SIGSTOP)
-	t.Cleanup(func() { server.Signal(t, syscall.SIGCONT) })
+	server.Pause(t)
+	t.Cleanup(func() { server.Resume(t) })
 	const many = 50
 	var freed atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
@@ -190,10 +181,41 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 
 // A large request takes as long as it needs while the server keeps reading.
 func TestSlowWrite(t *testing.T) {
+	is := redistest.Parallel(t)
+	const timeout, size, rate = 2 * time.Second, 32 << 20, 8 << 20 // so much a second
+	url := swallowing(t, size, func(n int) { time.Sleep(time.Duration(n) * time.Second / rate) })
+	l := lineOf(t, url, timeout)
+	sent := time.Now()
+	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
+	is.True(time.Since(sent) > timeout) // else this shows nothing
+}
+
+// A request has the time of a call, also on a connection whose dial had little time left, as the last of
+// several tries has.
+func TestWriteAfterLateDial(t *testing.T) {
 	t.Parallel()
-	const timeout, size = time.Second, 32 << 20
+	const size, left = 32 << 20, 2 * time.Second
+	waits := sync.OnceFunc(func() { time.Sleep(2 * left) })
+	dial := redistest.Sure(redisconn.FromURL(swallowing(t, size, func(int) { waits() })))(t)
+	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		return dial(ctx)
+	}, time.Minute)
+	defer l.Close()
+	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
+}
+
+// swallowing is a server that reads so many bytes after a PING, and is called back for each piece of
+// them. Then it answers.
+func swallowing(t *testing.T, size int, read func(n int)) (url string) {
+	t.Helper()
 	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	over := make(chan struct{})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-over
+	})
 	go func() {
 		defer close(over)
 		c, err := listener.Accept()
@@ -212,18 +234,13 @@ func TestSlowWrite(t *testing.T) {
 				_, _ = c.Write([]byte("+PONG\r\n"))
 				continue
 			}
+			read(n)
 			left -= n
-			time.Sleep(time.Duration(n) * time.Second / (8 << 20)) // so much a second
 		}
 		_, _ = c.Write([]byte("+OK\r\n"))
 		_, _ = c.Read(buf)
 	}()
-	dial := redistest.Sure(redisconn.FromURL("redis://" + listener.Addr().String()))(t)
-	l := redisconn.NewLine(dial, timeout)
-	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
-	l.Close()
-	_ = listener.Close()
-	<-over
+	return "redis://" + listener.Addr().String()
 }
 
 // The error of a call that waited in vain is a timeout, and says what was waited for.
@@ -261,9 +278,7 @@ func TestPendingGivesUp(t *testing.T) {
 // The longest timeout there can be is none that is over.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
-	l := redisconn.NewLine(dial, math.MaxInt64)
-	defer l.Close()
+	l := lineOf(t, redistest.URL(), math.MaxInt64)
 	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// secure makes connections with TLS. The driver's own handshake does not heed the
-// context, and goes on in the background when it has taken too long.
-func secure(config *tls.Config, host string) func(ctx context.Context, network, address string) (net.Conn, error) {
+// secure makes connections with TLS. The driver's own handshake ignores the context, and continues
+// in the background after a timeout.
+func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 	c := &tls.Config{}
 	if config != nil {
 		c = config.Clone()
@@ -27,9 +27,9 @@ func secure(config *tls.Config, host string) func(ctx context.Context, network, 
 		c.ServerName = host
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout) // for both
+		ctx, cancel := context.WithTimeout(ctx, dialer.Timeout) // for both
 		defer cancel()
-		raw, err := dialer.DialContext(ctx, network, address)
+		raw, err := reaches(dialer)(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -42,17 +42,19 @@ func secure(config *tls.Config, host string) func(ctx context.Context, network, 
 	}
 }
 
-// plain makes connections without TLS, which tell when it is wanted.
-func plain(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+// plain makes connections without TLS that notice if the server wants TLS.
+func plain(dial connect) connect {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &plainConn{Conn: conn}, nil
 	}
-	return &plainConn{Conn: conn}, nil
 }
 
-// A plainConn looks at how a server begins. A port for TLS closes the connection on
-// hearing anything else; some say why before.
+// A plainConn looks at the server's first bytes. A TLS port closes the connection when it receives
+// anything else; some send an alert first.
 type plainConn struct {
 	net.Conn
 	heard bool // the server has spoken, and not TLS
@@ -75,12 +77,11 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// recordAlert begins a record of TLS that says what is wrong, and no reply of Redis.
+// recordAlert is the first byte of a TLS alert. No reply of Redis begins with it.
 const recordAlert = 21
 
-// greeted is the outcome of dialling once the server has looked at the client's
-// certificate: with TLS 1.3 it does so after the handshake, and a refusal comes in the
-// place of the first reply.
+// greeted completes a dial once the server has checked the client's certificate. With TLS 1.3 that
+// happens after the handshake, and a refusal arrives instead of the first reply.
 func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
 	if err == nil {
 		if _, err = redis.DoContext(conn, ctx, "PING"); err != nil {

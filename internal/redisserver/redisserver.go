@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 )
@@ -14,8 +15,18 @@ import (
 // ErrNone says that there is nothing to start.
 var ErrNone = errors.New("there is no redis-server and no valkey-server in PATH; install one")
 
+// Env names the environment variable with the server to start, such as valkey-server: a name in
+// PATH, or a path.
+const Env = "WORQR_TEST_SERVER"
+
 // Program finds the server.
 func Program() (path string, err error) {
+	if wanted := os.Getenv(Env); wanted != "" {
+		if path, err = exec.LookPath(wanted); err != nil {
+			return "", fmt.Errorf("%s: %w", Env, err)
+		}
+		return path, nil
+	}
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err = exec.LookPath(name); err == nil {
 			return path, nil
@@ -41,7 +52,7 @@ func OnFreePort(launch func(port int) error) (err error) {
 }
 
 // Launch starts a server with the given arguments and waits until it accepts
-// connections. It ends with ctx and with this process at the latest.
+// connections, or is a sentinel. It ends with ctx and with this process at the latest.
 func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	path, err := Program()
 	if err != nil {
@@ -58,7 +69,7 @@ func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	}
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if strings.Contains(lines.Text(), "eady to accept connections") {
+		if strings.Contains(lines.Text(), "eady to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is") {
 			go func() {
 				for lines.Scan() { // so that it never blocks on its log
 				}

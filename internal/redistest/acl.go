@@ -100,6 +100,9 @@ func Doctor(t testing.TB, rawURL, prefix string) string {
 
 func serving(t testing.TB, rawURL, role, name, prefix string) string {
 	t.Helper()
+	if rawURL == shared.url && shared.dial != nil {
+		return servingEngine(t, role, name, prefix)
+	}
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User != nil || u.Scheme == "rediss" || !restricted() {
 		return rawURL
@@ -112,8 +115,8 @@ func serving(t testing.TB, rawURL, role, name, prefix string) string {
 	if _, err := c.Do("PING"); err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 		return rawURL
 	}
-	as := Sure(user(t, c, u, name, Rule(t, role, prefix)))(t)
-	if rawURL == shared {
+	as := Sure(user(t, c, rawURL, name, Rule(t, role, prefix)))(t)
+	if rawURL == shared.url {
 		workers.Lock()
 		workers.names = append(workers.names, name)
 		workers.Unlock()
@@ -123,18 +126,55 @@ func serving(t testing.TB, rawURL, role, name, prefix string) string {
 	return as
 }
 
+// servingEngine makes the user on all servers of an engine that is more than a single one.
+func servingEngine(t testing.TB, role, name, prefix string) (as string) {
+	t.Helper()
+	if !restricted() {
+		return shared.url
+	}
+	rule := Rule(t, role, prefix)
+	if shared.name == "cluster" {
+		rule = append(rule, ClusterRule(t, role)...)
+	}
+	for _, server := range shared.servers {
+		c := Sure(redis.Dial("unix", server.Socket()))(t)
+		as = Sure(user(t, c, shared.url, name, rule))(t)
+		_ = c.Close() // it was only to make a user
+	}
+	return as
+}
+
+var inCluster = regexp.MustCompile("\nIn a cluster, add `([^`]+)`")
+
+// ClusterRule returns what the document adds to the rule of a role in a cluster. A doctor has
+// what the worker has there, too.
+func ClusterRule(t testing.TB, role string) (added []string) {
+	t.Helper()
+	if role == "doctor" {
+		added = ClusterRule(t, "worker")
+	}
+	text := Sure(readRules())(t)
+	_, section, _ := strings.Cut(text, "\n### "+strings.ToUpper(role[:1])+role[1:]+"\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	found := inCluster.FindStringSubmatch(section)
+	if found == nil {
+		t.Fatalf("%s doesn't say what to add for the %s in a cluster", rules, role)
+		return nil
+	}
+	return append(added, strings.Fields(strings.ReplaceAll(found[1], "'", ""))...) // quoted for a shell
+}
+
 const workerName = "worker-"
 
 // As returns the URL of a new user in a role, at a server that the default user may
 // administer.
 func As(t testing.TB, rawURL, role, prefix string) string {
 	t.Helper()
-	u := Sure(url.Parse(rawURL))(t)
-	return Sure(user(t, Dial(t, rawURL), u, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix)))(t)
+	return Sure(user(t, Dial(t, rawURL), rawURL, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix)))(t)
 }
 
 // user makes a user of that name and rule, and returns the URL as which it connects.
-func user(t testing.TB, c redis.Conn, u *url.URL, name string, rule []string) (string, error) {
+func user(t testing.TB, c redis.Conn, rawURL, name string, rule []string) (string, error) {
 	t.Helper()
 	args := []any{"SETUSER", name}
 	for _, r := range rule {
@@ -143,9 +183,7 @@ func user(t testing.TB, c redis.Conn, u *url.URL, name string, rule []string) (s
 	if _, err := c.Do("ACL", args...); err != nil {
 		return "", fmt.Errorf("ACL SETUSER %s %q: %w", name, rule, err)
 	}
-	as := *u
-	as.User = url.UserPassword(name, "SECRET")
-	return as.String(), nil
+	return withLogin(rawURL, name, "SECRET"), nil
 }
 
 // denials returns what the users made by Worker were denied.
@@ -177,7 +215,7 @@ func denied() string {
 	if len(workers.names) == 0 {
 		return ""
 	}
-	c, err := redis.DialURL(shared)
+	c, err := redis.DialURL(shared.url)
 	if err != nil {
 		return err.Error()
 	}

@@ -30,6 +30,7 @@ type Link struct {
 // NewLink returns a link to the address.
 func NewLink(t testing.TB, to string) *Link {
 	t.Helper()
+	OneServer(t, OwnProxy)
 	l := Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 	link := &Link{to: to, listener: l, conns: map[net.Conn]bool{}}
 	link.wg.Go(link.accept)
@@ -56,9 +57,9 @@ func (l *Link) Cut() {
 	}
 }
 
-// LoseReplyTo has the reply to the next request that contains the given bytes
-// lost: the request reaches the server, and the connection ends instead of the
-// reply. The returned channel is closed when that has happened.
+// LoseReplyTo loses the reply to the next request that contains the given bytes: the request
+// reaches the server, and the connection ends before the reply. The returned channel is closed when
+// that has happened.
 func (l *Link) LoseReplyTo(request string) <-chan struct{} { return l.LoseRepliesTo(request, 1) }
 
 // LoseRepliesTo does the same to the next so many requests. The channel is
@@ -70,8 +71,8 @@ func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
 	return l.lost
 }
 
-// Deafen has everything that the server says be lost, on connections that stay
-// open, until it is called with false.
+// Deafen drops everything that the server sends, while connections stay open, until it's called
+// with false.
 func (l *Link) Deafen(deaf bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

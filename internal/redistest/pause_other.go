@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Pause stops a process where the system can do that.
+// Pause stops a child where the system can do that.
 func Pause(*os.Process) error { return errors.ErrUnsupported }
 
 // Resume lets a process go on that was paused.

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,26 +29,23 @@ const Env = "WORQR_TEST_REDIS"
 
 const none = "the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port"
 
-var shared string // URL
-
-// Main runs the tests of a package with a Redis, and fails if goroutines of
-// this module are left behind. TestMain calls it with m.Run.
+// Main runs the tests of a package with a Redis, or with what EngineEnv says, and fails if
+// goroutines of this module are left behind. TestMain calls it with m.Run.
 func Main(run func() int) (code int) {
-	server, err := start(nil)
-	switch {
-	case err == nil:
-		defer server.stop()
-		shared = server.URL()
-	case os.Getenv(Env) != "":
-		shared = os.Getenv(Env)
-	case errors.Is(err, redisserver.ErrNone):
-		fmt.Fprintln(os.Stderr, none)
-		return 1
-	default:
+	defer func() {
+		if wrong := whole.end(); len(wrong) > 0 {
+			fmt.Fprintln(os.Stderr, strings.Join(wrong, "\n"))
+			code = 1
+		}
+	}()
+	if err := whole.startEngine(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code = run()
+	if n := skipped.Load(); n > 0 {
+		fmt.Fprintf(os.Stderr, "on %s; %d tests and subtests need a single server, and were skipped (-v tells which and why)\n", shared.name, n)
+	}
 	if left := leaked(); left != "" && code == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
 		return 1
@@ -82,15 +78,17 @@ func leaked() (stacks string) {
 	return stacks
 }
 
-// URL is that of the shared server.
-func URL() string { return shared }
+// URL is that of the shared engine.
+func URL() string { return shared.url }
 
 // Prefix returns a namespace of the test's own. What is left of it is removed
 // in the end.
 func Prefix(t testing.TB) string {
+	t.Helper()
+	allowed(t)
 	prefix := fmt.Sprintf("t%08x", rand.Uint32())
 	t.Cleanup(func() {
-		c, err := redis.DialURL(shared)
+		c, err := DialURL(shared.url)
 		if err != nil {
 			return // the test had a server of its own
 		}
@@ -102,13 +100,18 @@ func Prefix(t testing.TB) string {
 	return prefix
 }
 
-// Conn returns a connection to the shared server.
-func Conn(t testing.TB) redis.Conn { return Dial(t, shared) }
+// Conn returns a connection to the shared engine: in a cluster each command goes to the node that
+// has its key.
+func Conn(t testing.TB) redis.Conn {
+	t.Helper()
+	allowed(t)
+	return Dial(t, shared.url)
+}
 
 // Dial returns a connection that is closed in the end.
 func Dial(t testing.TB, url string) redis.Conn {
 	t.Helper()
-	c := Sure(redis.DialURL(url, redis.DialReadTimeout(time.Minute)))(t)
+	c := Sure(DialURL(url, redis.DialReadTimeout(time.Minute)))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -134,11 +137,13 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 
 // A Server is a redis-server of a test's own.
 type Server struct {
-	dir    string
-	port   int
-	args   []string
-	scheme string // of its URL
-	cmd    *exec.Cmd
+	dir      string
+	port     int
+	args     []string
+	scheme   string // of its URL
+	password string // of the default user, where the harness has to know it
+	sentinel bool   // it is one, with a configuration of its own
+	cmd      *exec.Cmd
 }
 
 // portOfServer stands for the port among the arguments.
@@ -148,6 +153,7 @@ const portOfServer = "<port>"
 // end. The test is skipped when no server is installed.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	OneServer(t, OwnServer)
 	if restricted() && !slices.Contains(args, "--requirepass") {
 		file := filepath.Join(t.TempDir(), "users.acl") // so that users outlive a restart
 		must(t, os.WriteFile(file, nil, 0o600))
@@ -203,6 +209,9 @@ func (s *Server) launch() error {
 			args[i] = fmt.Sprint(s.port)
 		}
 	}
+	if s.sentinel {
+		args = []string{s.config(), "--sentinel"}
+	}
 	cmd, err := redisserver.Launch(context.Background(), args...)
 	if err != nil {
 		return err
@@ -230,12 +239,6 @@ func (s *Server) Pause(t testing.TB) {
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
 	must(t, Resume(s.cmd.Process))
-}
-
-// Signal sends the server a signal.
-func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
-	t.Helper()
-	must(t, s.cmd.Process.Signal(sig))
 }
 
 // Kill kills the server.

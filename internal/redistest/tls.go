@@ -56,6 +56,13 @@ func (a *Authority) Client(t testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
 }
 
+// clientFiles writes a client's certificate and its key.
+func (a *Authority) clientFiles(t testing.TB) (certFile, keyFile string) {
+	t.Helper()
+	c := a.Client(t)
+	return write(t, c.Certificate[0], c.PrivateKey.(*ecdsa.PrivateKey))
+}
+
 // sign returns a new certificate and its key; without a parent it is signed by itself.
 func (a *Authority) sign(t testing.TB, c, parent *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
@@ -89,8 +96,26 @@ func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile 
 // with the argument "--tls-auth-clients no" asks for none.
 func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Server {
 	t.Helper()
+	cert, key := a.server(t, names)
+	s := Start(t, append(slices.Clone(args),
+		"--port", "0", "--tls-port", portOfServer, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.File)...)
+	s.scheme = "rediss://"
+	return s
+}
+
+// Files writes a certificate for the names and addresses, and its key, with which a server or a
+// client shows who it is.
+func (a *Authority) Files(t testing.TB, names ...string) (certFile, keyFile string) {
+	t.Helper()
+	return a.server(t, names)
+}
+
+// server writes a certificate for a server of the names and addresses, and its key. It may be a
+// client of another such server, too: a replica is, and a sentinel.
+func (a *Authority) server(t testing.TB, names []string) (certFile, keyFile string) {
+	t.Helper()
 	c := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "server of a test"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject: pkix.Name{CommonName: "server of a test"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
@@ -100,9 +125,5 @@ func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Serve
 		}
 	}
 	der, private := a.sign(t, c, a.cert)
-	cert, key := write(t, der, private)
-	s := Start(t, append(slices.Clone(args),
-		"--port", "0", "--tls-port", portOfServer, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.File)...)
-	s.scheme = "rediss://"
-	return s
+	return write(t, der, private)
 }

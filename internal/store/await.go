@@ -14,10 +14,10 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// ErrForgotten is why nobody can tell when a cancel is over.
-var ErrForgotten = errors.New("the record of this cancel is lost in Redis, so nobody knows which tasks still run")
+// ErrForgotten says that Redis has lost what would tell when a cancel is over.
+var ErrForgotten = errors.New("the record of this cancel is no longer in Redis, so nobody knows which tasks are still running")
 
-// stoppingName is how members of stopping begin that this cancel is about.
+// stoppingName is the prefix of this cancel's members in stopping.
 func (c Receipt) stoppingName() string {
 	if isDigest(c.Name) {
 		return "p" + c.Name
@@ -26,7 +26,7 @@ func (c Receipt) stoppingName() string {
 	return "k" + hex.EncodeToString(sum[:])
 }
 
-// runs is the call for a page of those that the cancel covers and that run, from a
+// runs returns the call for a page of the running tasks that the cancel covers, from a
 // boundary of ZRANGEBYLEX on; "" is the first.
 func (c Receipt) runs(q keys.Queue, from string, limit int) redisconn.Call {
 	name := c.stoppingName()
@@ -36,17 +36,16 @@ func (c Receipt) runs(q keys.Queue, from string, limit int) redisconn.Call {
 	return redisconn.Command("ZRANGEBYLEX", q.Stopping(), from, fmt.Sprintf("(%s:%016d", name, c.Token+1), "LIMIT", 0, limit)
 }
 
-// IsOver reports whether nothing that the cancel covers runs any more, and what was
+// IsOver reports whether every task that the cancel covers has ended, and what was
 // counted since: nothing if the record is gone. It fails with ErrForgotten when Redis has
 // gone back to a time before the cancel.
 func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
-	// In this order: who has said what it holds says no more of it later. What runs under a
-	// key is known from the beginning.
-	replies := r.Do(ctx,
-		redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10)),
-		c.runs(q, "", 1),
-		redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"),
-		TokenCall(q))
+	// In this order: a worker that has said what it holds adds nothing later. The task that runs
+	// under a key is known from the beginning. Ended tasks have been counted.
+	replies := inOrder(ctx, r, q.Scattered(),
+		[]redisconn.Call{redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10))},
+		[]redisconn.Call{c.runs(q, "", 1)},
+		[]redisconn.Call{redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"), TokenCall(q)})
 	silent, err := redis.Int(replies[0].Value, replies[0].Err)
 	if err != nil {
 		return false, Tally{}, err
@@ -78,7 +77,7 @@ func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tall
 	return over, Tally{max(stopped-c.Tally.Stopped, 0), max(finished-c.Tally.Finished, 0)}, nil
 }
 
-// awaited is how much is left of what a cancel waits for.
+// awaited is how much a cancel still waits for.
 type awaited int
 
 const (
@@ -87,10 +86,9 @@ const (
 	somebody                // who may say that it has ended
 )
 
-// IsForgotten reports whether the cancel waits only for what nobody will ever say anything
-// about, since Redis has lost other keys: processes without their list, workers that are no
-// members, and workers that are never told because the log has lost the cancel. It looks
-// at a page of each at a time.
+// IsForgotten reports whether the cancel waits only for answers that will never come, because Redis
+// has lost other keys: processes without their list, workers that are no members, and workers that
+// are never told because the log has lost the cancel. It looks at a page of each at a time.
 func (c Receipt) IsForgotten(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
 	stopping, err := c.awaitsProcesses(ctx, r, q)
 	if err != nil || stopping == somebody || !isDigest(c.Name) {
@@ -102,21 +100,21 @@ func (c Receipt) IsForgotten(ctx context.Context, r Runner, q keys.Queue) (bool,
 
 const lookPage = 100 // that IsForgotten looks at in one exchange
 
-// awaitsProcesses looks at the lists of the processes. A process and its mark in stopping go
-// in one step, so a mark that is there after its list was not is lost.
+// awaitsProcesses looks at the lists of the processes. One step removes both a process and its mark
+// in stopping, so a mark that is still there after its list was gone is stale.
 func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
 	for from := ""; ; {
 		marks, err := redis.Strings(r.One(ctx, c.runs(q, from, lookPage)))
 		if err != nil || len(marks) == 0 {
 			return of, err
 		}
-		calls := make([]redisconn.Call, 2*len(marks))
+		lists, scores := make([]redisconn.Call, len(marks)), make([]redisconn.Call, len(marks))
 		for i, m := range marks {
 			id := m[min(len(m), len(c.stoppingName())+len(":0000000000000000:")):]
-			calls[i] = redisconn.Command("EXISTS", q.Process(id))
-			calls[len(marks)+i] = redisconn.Command("ZSCORE", q.Stopping(), m)
+			lists[i] = redisconn.Command("EXISTS", q.Process(id))
+			scores[i] = redisconn.Command("ZSCORE", q.Stopping(), m)
 		}
-		replies := r.Do(ctx, calls...)
+		replies := inOrder(ctx, r, q.Scattered(), lists, scores)
 		for i := range marks {
 			there, err := redis.Bool(replies[i].Value, replies[i].Err)
 			if err != nil {
@@ -135,7 +133,7 @@ func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (o
 	}
 }
 
-// awaitsWorkers looks at those who have not said what they hold of the cancel.
+// awaitsWorkers looks at the workers that haven't said what they hold of the cancel.
 func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
 	for one, err := range rows(ctx, func() pager[item] { return scan(r, "ZSCAN", q.Holders()) }) {
 		if err != nil {
@@ -153,12 +151,13 @@ func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of 
 	return of, nil
 }
 
-// awaitsWorker looks at one of them. In this order: who is no member any more, and has
-// nothing left to return, is not among the holders after that.
+// awaitsWorker looks at one of them. In this order: a worker that isn't a member any more is
+// being returned, and one with nothing left to return is no longer a holder.
 func (c Receipt) awaitsWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (awaited, error) {
-	replies := r.Do(ctx,
-		redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker),
-		redisconn.Command("ZSCORE", q.Canceled(), c.Name), redisconn.Command("ZSCORE", q.Holders(), worker))
+	replies := inOrder(ctx, r, q.Scattered(),
+		[]redisconn.Call{redisconn.Command("ZSCORE", q.Workers(), worker)},
+		[]redisconn.Call{redisconn.Command("ZSCORE", q.Suspects(), worker), redisconn.Command("ZSCORE", q.Canceled(), c.Name)},
+		[]redisconn.Call{redisconn.Command("ZSCORE", q.Holders(), worker)})
 	var scores [4]float64
 	var there [4]bool
 	for i, reply := range replies {

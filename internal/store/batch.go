@@ -12,11 +12,11 @@ import (
 )
 
 var (
-	// ErrBatch is why a large enqueue was refused: Redis lost its first pages while the
+	// ErrBatch says that a large enqueue was refused because Redis lost its first pages while the
 	// others were sent. Nothing was enqueued.
 	ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
-	// ErrUnmoved is why an enqueue was refused: Haul has to be called first, so that it goes
-	// behind a batch that was accepted before it.
+	// ErrUnmoved says that an enqueue was refused until Haul is called, so that it goes behind a
+	// batch that was accepted earlier.
 	ErrUnmoved = errors.New("an earlier batch must be moved to the queue first")
 )
 
@@ -33,7 +33,7 @@ const (
 	maxBatches = 1000    // that one read-out tells of
 )
 
-// firstPage is how many of the payloads one call enqueues.
+// firstPage returns how many of the payloads one call enqueues.
 func firstPage(payloads [][]byte) int {
 	size := 0
 	for i, p := range payloads {
@@ -49,16 +49,16 @@ func Spans(payloads [][]byte) bool { return firstPage(payloads) < len(payloads) 
 
 // A Batch is an enqueue of more than one page: all payloads or none. The pages are put
 // aside one by one, accepted in one step, and then moved to the queue page by page (Haul).
-// What was accepted and not moved, since its producer died, is moved by whoever serves
-// the queue or enqueues to it.
+// If the producer dies before it has moved them, any worker of the queue or the next
+// producer does.
 type Batch struct {
 	ID     string // that no other has
 	Nonce  string // of EnqueueOnce; "": none
 	Window time.Duration
 }
 
-// Enqueue has the payloads accepted; fresh is false if it has been done with this nonce
-// within the window. A call whose reply is lost is repeated. It fails with ErrUnknown only
+// Enqueue enqueues the payloads; fresh is false if a call with this nonce has done so
+// within the window. It repeats a call whose reply is lost. It fails with ErrUnknown only
 // if the outcome of the commit is unknown, and otherwise leaves nothing.
 func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
 	sent := 0
@@ -91,8 +91,8 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	return fresh, err
 }
 
-// NotEnqueued makes what is unknown of a call known, where its caller has enqueued
-// nothing whether it was carried out or not.
+// NotEnqueued turns an unknown outcome into a known one, for a call after which nothing is
+// enqueued, whether it was carried out or not.
 func NotEnqueued(err error) error {
 	if errors.Is(err, redisconn.ErrUnknown) {
 		return fmt.Errorf("nothing was enqueued: %s", err)
@@ -107,8 +107,8 @@ func (b Batch) abandon(ctx context.Context, r Runner, q keys.Queue) {
 	_, _ = r.One(ctx, redisconn.Command("UNLINK", q.Batch(b.ID)))
 }
 
-// insist makes a call that may be repeated, again when its reply was lost. Unknown tells
-// that one was.
+// insist makes a call that may be repeated, and repeats it if the reply is lost. unknown reports
+// whether a reply was lost.
 func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown bool, err error) {
 	for range attempts {
 		v, err = r.One(ctx, c)
@@ -120,13 +120,13 @@ func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown boo
 	return v, unknown, err
 }
 
-// Damage is what Haul has put aside: batches whose tasks are gone or overwritten.
+// Damage lists what Haul has set aside: batches whose tasks are gone or overwritten.
 type Damage struct {
 	Batches int
 	Key     string // of the first
 }
 
-// Haul moves all batches that were accepted to the queue.
+// Haul moves all accepted batches to the queue.
 func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error) {
 	call := haul.call(q)
 	for {
@@ -145,7 +145,7 @@ func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error
 	}
 }
 
-// UnmovedCall is the call that asks for the batches that are to be moved, in their order.
+// UnmovedCall asks for the batches that haven't been moved to the queue yet, in their order.
 func UnmovedCall(q keys.Queue) redisconn.Call {
-	return redisconn.Command("ZRANGE", q.Batches(), "-inf", "("+strconv.Itoa(putAside), "BYSCORE", "LIMIT", 0, maxBatches)
+	return redisconn.Command("ZRANGE", q.Batches(), "-inf", "("+strconv.FormatInt(putAside, 10), "BYSCORE", "LIMIT", 0, maxBatches)
 }

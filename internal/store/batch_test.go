@@ -130,7 +130,7 @@ func (f *flaw) One(ctx context.Context, c redisconn.Call) (any, error) {
 }
 
 // Wherever a reply is lost or the producer dies, all payloads are enqueued once and in
-// order, or none is; what is left vanishes, or whoever serves the queue moves it.
+// order, or none is; the rest vanishes, or a worker of the queue moves it.
 func TestBatchInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{false, true} {

@@ -8,13 +8,13 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Dead worker is one that a look has failed.
+// A Dead worker is one that a look has evicted.
 type Dead struct {
 	Worker string
 	Tasks  int // that it held, and that go back
 }
 
-// A Look is what a look for lapsed workers found.
+// A Look is the result of looking for workers whose lease has expired.
 type Look struct {
 	Failed   []Dead
 	Returned int           // tasks put back to the front
@@ -29,9 +29,9 @@ func (a *answer) look() (l Look) {
 	return l
 }
 
-// A Pulse is what a beat was answered.
+// A Pulse is the answer to a beat.
 type Pulse struct {
-	Lapsed   bool  // the lease had lapsed
+	Lapsed   bool  // the lease had expired
 	Waiting  int   // tasks
 	Held     int   // processes of the worker
 	Rank     int   // place among the idle workers; -1 when not among them
@@ -39,13 +39,13 @@ type Pulse struct {
 	Look
 	Now      int64  // ms of Redis time
 	Deadline int64  // until when the lease held before, as Redis knows it
-	Batch    string // what is left of the batch that is to be moved to the queue next; "" if none is
+	Batch    string // the batch to move to the queue next, with its remaining length; "" if there is none
 }
 
-// BeatCall is the call of one beat; several travel together. Workers that are
-// seen lapsed are suspected, and failed a grace later by a beat that may judge.
+// BeatCall is the call of one beat; several travel together. It suspects workers whose
+// lease has expired. A beat that may judge evicts them a grace later.
 // It may judge until the given Redis time, since a copy that comes late does not
-// know what has been meanwhile; 0 is not at all.
+// know what has happened since; 0 means that it may not.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
 	return beat.call(q, "worker", worker, "lease", lease.Milliseconds(), "grace", grace.Milliseconds(), "judge", judge)
 }
@@ -61,7 +61,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	return p, a.err
 }
 
-// Sweep looks once for lapsed workers.
+// Sweep looks once for workers whose lease has expired.
 func Sweep(ctx context.Context, r Runner, q keys.Queue, grace time.Duration) (Look, error) {
 	a := sweep.ask(ctx, r, q, "grace", grace.Milliseconds())
 	return a.look(), a.err

@@ -1,34 +1,34 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
--- lapsed. Whoever has not itself beaten for a while may suspect, not judge.
+-- expired. A worker that hasn't sent heartbeats for a while may suspect others, not evict them.
 --
--- KEYS[17] batches zset  ids of batches that are committed, in their order
+-- KEYS[19] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it lapses; 0 never
 -- ARGV[8] grace   ms between suspecting and failing
 -- ARGV[9] judge   ms of Redis time until which the worker may fail others
 -- ARGV[10] batch  key prefix of a batch, with its id appended
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
--- again, due, now, deadline, batch}: 1 if the lease had lapsed; how many tasks wait and are due; how many
+-- again, due, now, deadline, batch}: 1 if the lease had expired; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
--- token of the last cancel that may cover something of that, 0 if there is none; what look returns; the time; when the
--- lease would have lapsed, which is earlier than the worker was told if Redis has
--- lost writes; and the batch that is to be moved to the queue next, with what is left of
--- it, or "". Who moves it is still at it while that changes.
+-- token of the last cancel that may cover one of those, or 0; what look returns; the time; when the
+-- lease would have expired, which is earlier than the worker was told if Redis has
+-- lost writes; and the batch to move to the queue next, with its remaining length,
+-- or "". While that changes, somebody is moving it.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then --! guard beat-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
--- A worker asks for the right for a grace, from when it sends, and takes the time to be
--- later than it is by as long as its last beat was under way: a second grace at most, as it
--- beats. What is further ahead was asked for before the clock of Redis was set back; and
--- so was the lease, if there is more of it than is granted.
+-- A worker asks for the right to evict for one grace, counted from when it sends. It may
+-- think that it's later than it is, by as long as its last beat took: at most a second
+-- grace. A value further ahead was asked for before Redis's clock was set back. The same goes for a lease
+-- longer than the one granted.
 local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease) --! guard judge-until operand.1; guard lapsed-judges operand.4
   and deadline >= now -- where its own lease has lapsed, that of others may have for the same reason
-local there = redis.call('EXISTS', q.waiting, q.working .. worker) > 0 -- else that is all there is to know --! look bound
+local there = redis.call('EXISTS', q.waiting, q.working .. worker, q.ages) > 0 -- else that is all there is to know --! look bound
 local held = there and redis.call('ZCARD', q.working .. worker) or 0 --! look operand.2
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
@@ -42,13 +42,20 @@ end
 
 local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting) --! look operand.1 bound
 waiting = type(waiting) == 'number' and waiting or 0
+keep_drift()
+if there or waiting > 0 then --! look bound
+  note_ages(waiting)
+end
+if adding then
+  waiting = waiting + redis.call('XLEN', q.added)
+end
 if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
 end
 local rank = redis.pcall('ZRANK', q.idle, worker)
 
--- The last cancel, unless the worker has said what it holds of that. Somebody who holds
--- something and is not known for it has said nothing.
+-- The last cancel, unless the worker has said what it holds of it. A worker that holds
+-- something without being listed as a holder has said nothing.
 local canceled
 if held > 0 then
   redis.pcall('ZADD', q.holders, 'NX', 0, worker)
@@ -63,7 +70,7 @@ elseif canceling then
   holds_nothing(worker) -- should Redis have lost what it held
 end
 
-local batch = redis.pcall('ZRANGE', KEYS[17], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1] --! first constant.2
+local batch = redis.pcall('ZRANGE', KEYS[19], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1] --! first constant.2
 if batch then
   local left = redis.pcall('LLEN', ARGV[10] .. batch)
   batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)

@@ -84,6 +84,5 @@ func TestGuardBeat(t *testing.T) {
 		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
-		{name: "the idle of another type", seed: member.with("idle", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 	})
 }

@@ -60,8 +60,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// Observers are told of a large payload or result by its length and its digest, which
-// the worker names: nobody encodes it. The payload is not even read.
+// Observers get the length and the digest of a large payload or result, which
+// the worker names: nobody encodes it. The payload isn't even read.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true} // as if a were large

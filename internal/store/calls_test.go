@@ -74,7 +74,7 @@ func TestPlainCost(t *testing.T) {
 		{24, strings.NewReplacer("zrem 2", "zrem 4", "zadd 2", "zadd 3").Replace(common) + "del 1, rpoplpush 24"}, // and a skip list
 	} {
 		e.must(e.conn.Do("FLUSHALL"))
-		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]"))
+		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]", "ages", "(drift=drift:0 -1m=1)"))
 		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
 		a := sure(Step(e.ctx, e.line, e.q, &first))(e.t)
 		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
@@ -117,7 +117,7 @@ func TestHeldIsSkipList(t *testing.T) {
 	}
 }
 
-// As long as no more have failed than are to be kept, none of them is read.
+// While no more tasks have failed than are kept, none of them is read.
 func TestFailCost(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.Start(t).URL(), nil)

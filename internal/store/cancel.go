@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A Receipt is what a cancel was answered.
+// A Receipt is the answer to a cancel.
 type Receipt struct {
 	Name    string // the digest of the payload, or the entry
 	Removed int
@@ -21,13 +21,13 @@ type Receipt struct {
 	Tally   Tally // of cancels by the same name before
 }
 
-// A Tally counts what became of the running tasks that cancels by one name covered.
+// A Tally counts how the running tasks ended that cancels by one name covered.
 type Tally struct {
 	Stopped, Finished int
 }
 
-// maxStalls is how many pages in a row may leave as much as was left before. A page does so
-// when more tasks have started since the page before than it can remove.
+// maxStalls is how many pages in a row may make no progress. A page makes none if more tasks
+// have started since the page before than it can remove.
 const maxStalls = 1000
 
 // Cancel removes the payload's waiting copies, in pages, and puts the cancel on
@@ -53,8 +53,8 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 	}
 }
 
-// CancelKey removes what waits under the entry and puts the cancel on record for
-// what runs.
+// CancelKey removes the task that waits under the entry, and puts the cancel on record for
+// the one that runs.
 func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
 	c := Receipt{Name: entry}
 	a := cancelKey.ask(ctx, r, q, "entry", entry)
@@ -62,7 +62,7 @@ func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Recei
 	return c, a.err
 }
 
-// add takes in what one call did.
+// add adds the result of one call.
 func (c *Receipt) add(a *answer) {
 	removed, token, tally := int(a.int("removed")), a.int("token"), Tally{int(a.int("stopped")), int(a.int("finished"))}
 	c.Removed += removed
@@ -74,8 +74,8 @@ func (c *Receipt) add(a *answer) {
 	}
 }
 
-// ReadCancel reads a message about a canceled payload. Of a large one it has the
-// digest and the length only, and the payload is nil.
+// ReadCancel reads a message about a canceled payload. For a large one it has only the
+// digest and the length, and the payload is nil.
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
 		of, length, _ := strings.Cut(string(rest), ":")
@@ -87,7 +87,7 @@ func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	return message, hex.EncodeToString(sum[:]), len(message)
 }
 
-// isDigest reports whether a name is a digest; no entry is called like one.
+// isDigest reports whether a name is a digest; no entry has such a name.
 func isDigest(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {

@@ -1,9 +1,8 @@
--- cancel: remove a payload's waiting copies and have the running ones stopped. One
--- call removes a page of the copies, first of the list, then of the entries. Each puts
--- the cancel on record, so that what runs can't come back behind a page. What starts
--- between two pages of the list and is tried again is among the entries, so their end is
--- looked up when the list is done. The cost of a call is that of finding its page in the
--- list.
+-- cancel: remove a payload's waiting copies and stop the running ones. Each call removes a
+-- page of copies, first from the list, then from the entries, and records the cancel, so
+-- that running copies can't come back behind a page. A copy that starts between two pages
+-- of the list and is retried becomes an entry, so the last entry is looked up when the list
+-- is done. A call costs as much as finding its page in the list.
 --
 -- ARGV[6]  channel  told the payload; or, of a large one, "sha1:digest:length"
 -- ARGV[7]  payload
@@ -12,12 +11,12 @@
 -- ARGV[10] after    of contents, the last one of the page before, or ""
 -- ARGV[11] until    of contents, the last one that waited when the list was done, or ""
 -- ARGV[12] digest   of the payload; "", or left out: it is computed
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
 -- cancel, 0 when no worker holds anything;
--- with a token, how many were stopped and have finished for equal cancels before; and what the
--- next call is to say, until there is none left and until is "".
+-- with a token, how many were stopped and have finished for earlier cancels of the same; and
+-- the arguments of the next call. The last page has left 0 and until "".
 local channel, payload = ARGV[6], ARGV[7]
 local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
@@ -102,8 +101,10 @@ if last ~= '' and removed < 100 then --! look operand.1
     'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
-    if unwait(q, entry, digest, payload) then
+    local gone, card = unwait(q, entry, digest, payload)
+    if gone then
       removed = removed + 1
+      cards.ended(entry, card, 'canceled', '', '')
     else
       redis.call('ZREM', q.contents, member) -- Redis has lost it
     end
@@ -137,4 +138,5 @@ if ends then
   end
   redis.pcall('PUBLISH', channel, message)
 end
+keep_drift()
 return { removed, token, stopped, finished, left, since, after, last }

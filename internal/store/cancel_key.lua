@@ -1,7 +1,7 @@
--- cancel_key: remove what waits under a key and have what runs of it stopped.
+-- cancel_key: remove the task that waits under a key, and stop the one that runs.
 --
 -- ARGV[6] entry
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished}; the token is 0 when nothing runs, otherwise
 -- how many were stopped and have finished for cancels of the key before.
@@ -10,7 +10,10 @@ local token = last_token()
 if not token then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
-local process, holder = unpack(redis.call('HMGET', q.keyed .. entry, 'process', 'holder'))
+local process, holder, turn = unpack(redis.call('HMGET', q.keyed .. entry, 'process', 'holder', 'turn'))
+if not process then
+  process, holder = added.runs(entry)
+end
 redis.call('HLEN', q.cancel .. entry) -- of another type: fail before anything changes
 redis.call('ZCARD', q.workers)
 redis.call('ZCARD', q.holders)
@@ -19,7 +22,12 @@ if broken then
 end
 
 first_write() --! follows omitted
-local removed = unwait(q, entry) and 1 or 0
+local removed, card = 0, nil
+if not (process and turn) then -- else that's the next occurrence
+  removed, card = courses.take_away(entry, 'canceled')
+  removed = removed and 1 or 0
+  cards.ended(entry, card, 'canceled', '', '')
+end
 local stopped, finished = 0, 0
 if process then
   token, stopped, finished = log_cancel(entry, token)
@@ -31,4 +39,5 @@ if process then
 else
   token = 0
 end
+keep_drift()
 return { removed, token, stopped, finished }

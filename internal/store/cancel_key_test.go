@@ -11,7 +11,7 @@ var _ = probed("cancel_key",
 
 func cancelsKey(key string) func(*env) string {
 	return func(e *env) string {
-		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+key)
+		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+spelled(key))
 		if err != nil {
 			return refused(err)
 		}
@@ -52,7 +52,7 @@ func TestCancelKey(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Start: []string{"p2"}}), want: "started=b/3@k:y seen=2",
 				state: told.with("rounds", "{w1=2}", "token", "=3", "working:w1", "(p1=1 p2=3)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:y}", "keyed:k:y", runs("p2", 0, 0))}}},
 	}
-	for _, v := range []Ending{Stop, Retry, Fail} {
+	for _, v := range []Ending{Stop, Retry, Snooze, Fail} {
 		all = append(all, scenario{name: "then " + string(v), seed: told, steps: []when{{call: acked(v), want: "settled=canceled seen=2", state: over}}})
 	}
 	all = append(all, scenario{name: "finished first", seed: told, steps: []when{{call: acked(Finish), want: "settled=ok seen=2", heard: []string{"done w1 a"}, state: finished}}})

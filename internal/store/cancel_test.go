@@ -108,7 +108,7 @@ func TestCancel(t *testing.T) {
 // milliseconds is for the bench to measure.
 func TestCancelAtScale(t *testing.T) {
 	const (
-		n, members = 20_000, 10_000
+		n, members = 8_000, 4_000
 		commands   = 800         // of a call: five for each of 100 entries, or three for each of 150 copies beside locks, and some
 		slow       = time.Second // it takes milliseconds, and what is quadratic in all of them takes longer than that
 		tries      = 5

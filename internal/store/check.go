@@ -12,7 +12,7 @@ type What string
 
 // Where the names are: processes with a list; those that a worker holds, and
 // those that another one holds, too; workers that hold something, members,
-// suspects, idle workers, workers with rounds; fields of entries; entries with a
+// suspects, idle workers, workers with rounds; fields of entries; ids of the stream; entries with a
 // hash, in schedule, in contents; digests with a lock; names in the cancel log
 // and those with a record; who holds something, and what is stopping; batches that are
 // committed; the queue, by any name.
@@ -26,6 +26,7 @@ const (
 	CheckIdle      What = "idle"
 	CheckRounds    What = "round"
 	CheckRunning   What = "running"
+	CheckAdded     What = "added"
 	CheckEntries   What = "entry"
 	CheckScheduled What = "scheduled"
 	CheckContents  What = "content" // digest:entry
@@ -43,19 +44,19 @@ type Flaw struct {
 	Kind   string
 	Name   string
 	Mended bool
-	Detail string // the deadline of a dead member; how many tasks wait; who lost a process that two held
+	Detail string // the deadline of a dead member; how many tasks wait; which of two holders lost a process
 }
 
 // A Verdict is what a check has found.
 type Verdict struct {
 	Flaws   []Flaw
-	Judged  int // of the names, from the first; the others are to be asked for again
+	Judged  int // of the names, from the first; ask for the others again
 	Retries int // of CheckScheduled: entries judged that wait to be retried
 }
 
-// Check looks at things of a queue at one moment, and says what is wrong with
-// them; with mend it is put right where no task can be lost by it. The worker is
-// the one who holds the processes, for CheckHeld and CheckTwice. The work grows with the
+// Check examines names of a queue at one moment, and says what is wrong with
+// them; with mend it repairs what can be repaired without losing a task. The worker is
+// the one that holds the processes, for CheckHeld and CheckTwice. The work grows with the
 // names and the bytes of their payloads, which end a call early; for a process that nobody
 // holds, and for cancels, also with the workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {

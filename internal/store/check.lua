@@ -1,18 +1,18 @@
--- check: whether things of a queue are as the invariants say, at one moment; and
--- put right what can be without losing a task. Whoever has seen something odd
--- while the fleet works asks here whether it is.
+-- check: whether parts of a queue satisfy the invariants, at one moment, and
+-- repair what can be repaired without losing a task. A scan that has seen something odd
+-- while the fleet works asks here whether it's really so.
 --
--- KEYS[17] batches zset  ids of batches that are committed, in their order
+-- KEYS[19] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] mend     1: put right
 -- ARGV[7] what     the names are, a key of judges below
 -- ARGV[8] worker   whose processes they are; "" for all else
 -- ARGV[9] batch    key prefix of a batch, with its id appended
 -- ARGV[10] name    the first of one or more
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_batch.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
--- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was put right, detail}
+-- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail}
 -- of what is wrong; how many names were judged, from the first: all, unless reading their
--- payloads takes too long for one call; and how many of the entries judged wait to be retried.
+-- payloads takes too long for one call; and how many of the judged entries wait for a retry.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 10
 if broken then
@@ -27,7 +27,7 @@ local function flaw(kind, name, mended, detail)
   found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' } --! one operand.3
 end
 
--- Whether somebody serves the queue who has been heard of.
+-- Whether a worker with an unexpired lease serves the queue.
 local alive = redis.call('ZCOUNT', q.workers, now, '+inf') > 0
 
 local function is_member(id)
@@ -54,7 +54,7 @@ local function has_list(id)
 end
 
 -- Whether a payload with a digest runs in a process; nil when its key is of another type.
--- Of a very large one that is believed, as in digest_in, where Redis says that it is.
+-- For a very large payload, Redis's record of its digest is believed, as in digest_in.
 local function runs_at(id, named)
   local there = has_list(id)
   local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id) --! denied raised
@@ -101,24 +101,27 @@ local function field(entry, name)
 end
 
 -- The digest of what waits in an entry; false when nothing does, nil when its key is of
--- another type. What the entry says of a very large payload is believed: to read and hash
--- that would hold up Redis.
+-- another type. For a very large payload the entry is believed: reading and hashing it
+-- would block Redis. A task that is known by its key only has the digest of its entry; once it
+-- has failed, of the one that it had.
 local function digest_in(entry)
   local key = q.keyed .. entry
   local size = redis.pcall('HSTRLEN', key, 'payload')
   if type(size) ~= 'number' then
     return nil
   end
-  local named = size > BYTES and redis.call('HGET', key, 'digest')
-  if digests.is_kept(q, entry, named) then
+  local named, from = unpack(redis.call('HMGET', key, 'digest', 'from'))
+  local known = size > BYTES or named == redis.sha1hex(entry)
+    or from and (named == redis.sha1hex(from) or named == redis.sha1hex((string.gsub(from, '@%d+$', ''))))
+  if known and digests.is_kept(q, entry, named) then
     return named
   end
   local payload = redis.call('HGET', key, 'payload')
   return payload and digest(payload)
 end
 
--- A process that is not there has ended; what was blocked by it is not lost for
--- want of a time.
+-- A process that doesn't exist has ended. A task blocked by it must not be lost just
+-- because it has no time.
 local function end_entry(entry, id)
   if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then --! follows raised
     redis.call('HSET', q.keyed .. entry, 'due', now)
@@ -128,8 +131,8 @@ end
 
 local judges = {}
 
--- A processing list has to be held by somebody. Nobody knows its token any more,
--- so no cancel covers it: rather once too often than never.
+-- A worker must hold each processing list. Nobody knows the token of an orphan any more,
+-- so no cancel covers it: better to run it once too often than never.
 function judges.process(id)
   if has_list(id) and not holder(id) then
     local above = math.max(last_token() or NEVER, 1) + 1 --! high constant.1
@@ -139,15 +142,15 @@ function judges.process(id)
   end
 end
 
--- What a worker holds has to have its list.
+-- What a worker holds must have its list.
 function judges.held(id)
   if redis.call('ZSCORE', q.working .. worker, id) and has_list(id) == false then
     flaw('no-payload', id, false)
   end
 end
 
--- Of the worker and another one, one at most holds a process. The name is
--- process:worker. The later start stays, unless it is of no member.
+-- At most one of two workers holds a process. The name is process:worker. The later
+-- start wins, unless its worker is no member.
 function judges.twice(name)
   local id, other = string.match(name, '^([^:]*):(.*)$')
   local a = tonumber(redis.pcall('ZSCORE', q.working .. worker, id)) -- of an error, nil
@@ -167,8 +170,8 @@ function judges.twice(name)
   end
 end
 
--- A worker that holds something is a member, or its tasks are being returned; it is
--- known to hold something; and its tokens have been given.
+-- A worker that holds something is a member, or its tasks are being returned; it's
+-- listed as a holder; and its tokens were issued.
 function judges.working(w)
   local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES') --! first constant.2
   if #held == 0 then -- or an error, which has no elements
@@ -178,6 +181,7 @@ function judges.working(w)
   if token and highest > token then
     if mend then
       redis.call('SET', q.token, highest)
+      q.drift = q.drift + highest - token
     end
     flaw('token', w, mend)
   end
@@ -196,8 +200,8 @@ function judges.working(w)
   end
 end
 
--- A lapsed member is judged by the others. The name is deadline:worker; only one
--- with that deadline is failed, since it has not been heard of in between.
+-- The other members judge one whose lease has expired. The name is deadline:worker: only
+-- a worker that still has that deadline, so sent no heartbeat since, is evicted.
 function judges.member(name)
   local before, w = string.match(name, '^(%d*):(.*)$')
   local deadline = is_member(w)
@@ -247,10 +251,43 @@ function judges.round(w)
   end
 end
 
+-- The two fields of a running added task name each other, and its process is there.
+local function judge_added(id, stored, name)
+  local process = name and id or string.match(stored or '', '^([^:]*):.*$')
+  local back = process and redis.call('HGET', q.entries, name or process)
+  local listed = process and has_list(process)
+  if not stored or process and listed == nil then
+    return
+  end
+  if name then
+    local runs = back and string.match(back, '^([^:]*):.*$') == id
+    if runs and (listed or holder(id)) then
+      return
+    end
+    if mend and (listed or holder(id)) then
+      redis.call('HSET', q.entries, name, id .. ':' .. (holder(id) or ''))
+    elseif mend then
+      redis.call('HDEL', q.entries, id)
+    end
+  else
+    if back and cards.read(back) == id then
+      return
+    end
+    if mend then
+      redis.call('HDEL', q.entries, id)
+    end
+  end
+  flaw('schedule', id, mend)
+end
+
 -- A field of entries: the process is there, and the entry names it. What is held
 -- without its list ends with its holder.
 function judges.running(id)
   local entry = redis.call('HGET', q.entries, id)
+  local name = cards.read(entry or '')
+  if name or string.sub(id, 1, 2) == 'a:' then
+    return judge_added(id, entry, name)
+  end
   local listed, runs = has_list(id), entry and field(entry, 'process')
   if not entry or listed == nil or runs == nil or runs == id and (listed or holder(id)) then
     return
@@ -266,7 +303,7 @@ function judges.running(id)
   flaw('schedule', id, mend)
 end
 
--- An entry: what it says of itself, the others say too.
+-- An entry: the other keys agree with it.
 function judges.entry(entry)
   local key = q.keyed .. entry
   local fields = redis.pcall('HMGET', key, 'due', 'process')
@@ -275,6 +312,9 @@ function judges.entry(entry)
   end
   local due, process = unpack(fields)
   local waits = redis.call('HEXISTS', key, 'payload') == 1
+  if waits and not due and not process and added.waits(entry) then
+    return -- its item is in the stream
+  end
   local wrong, mended = not waits and not process, mend
   if wrong and mend then
     redis.call('DEL', key)
@@ -342,6 +382,23 @@ function judges.scheduled(entry)
   end
 end
 
+-- An item of the stream is an added task, and has its payload. Others can't be told apart by
+-- their keys, but run.
+function judges.added(id)
+  local item = type(redis.pcall('XLEN', q.added)) == 'number' and redis.pcall('XRANGE', q.added, id, id)[1] --! follows operand.1
+  if not item then
+    return
+  end
+  local ms, seq, salt, card = cards.item(item[1], item[2])
+  local lost = ms and cards.has(card, cards.apart) and redis.pcall('HEXISTS', q.keyed .. cards.entry(ms, seq, salt), 'payload') == 0
+  if lost and mend then
+    added.drop({ id })
+  end
+  if lost or not ms then
+    flaw('added', id, lost and mend)
+  end
+end
+
 -- What is in contents waits.
 function judges.content(member)
   local of, entry = string.sub(member, 1, 40), string.sub(member, 42)
@@ -357,8 +414,8 @@ function judges.content(member)
   end
 end
 
--- A content lock is where its payload is. One on a place of the list may be behind
--- the times; that there is no such place is certain of an empty list only.
+-- A content lock is where its payload is. A lock on a position in the list may be out of
+-- date; only an empty list proves that the position doesn't exist.
 function judges.lock(of)
   local where = of ~= 'offset' and redis.call('HGET', q.unique, of)
   if not where then
@@ -375,7 +432,7 @@ function judges.lock(of)
     if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
       return
     end
-    wrong = 'stale-lock'
+    wrong = 'stale'
   end
   if right ~= false then -- or nobody can tell
     return
@@ -386,8 +443,8 @@ function judges.lock(of)
   flaw(wrong, of, mend)
 end
 
--- Who is known to hold something does, or is a member, whose next beat says so while
--- that matters; and has said nothing of cancels to come.
+-- A listed holder holds something, or is a member whose next beat corrects that while it
+-- matters; and it has said nothing about future cancels.
 function judges.holder(w)
   local said = tonumber(redis.pcall('ZSCORE', q.holders, w)) -- of an error, nil
   if not said then
@@ -406,7 +463,7 @@ function judges.holder(w)
   end
 end
 
--- What is said to be stopping runs: its end takes it off.
+-- What is listed as stopping runs: its end removes it.
 function judges.stopping(member)
   local id = string.sub(member, 60)
   if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and has_list(id) == false then
@@ -417,8 +474,8 @@ function judges.stopping(member)
   end
 end
 
--- A cancel in the log may cover what somebody holds. One with a token that was never
--- given would stop what is enqueued later.
+-- A cancel in the log may cover something that a worker holds. One with a token that was
+-- never issued would stop tasks that are enqueued later.
 function judges.canceled(name)
   local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
   if not canceled then
@@ -444,20 +501,20 @@ function judges.record(name)
   end
 end
 
--- A batch that is committed has its tasks, or is put aside because it has not. Where the
--- key is a list again, the batch is moved after all; without a key there is nothing left
--- to look at.
+-- A committed batch has its tasks, or is set aside because it hasn't. If the key is a
+-- list again, the batch is moved after all; without a key there's nothing left to
+-- examine.
 function judges.batch(id)
-  local place = tonumber(redis.pcall('ZSCORE', KEYS[17], id)) -- of an error, nil
+  local place = tonumber(redis.pcall('ZSCORE', KEYS[19], id)) -- of an error, nil
   local length = redis.pcall('LLEN', ARGV[9] .. id)
   local whole = type(length) == 'number'
   if not place or place < PUT_ASIDE and whole and length > 0 then
     return
   end
   if mend and whole and length > 0 then
-    redis.call('ZADD', KEYS[17], 0, id)
+    redis.call('ZADD', KEYS[19], 0, id)
   elseif mend and whole then
-    redis.call('ZREM', KEYS[17], id)
+    redis.call('ZREM', KEYS[19], id)
   end
   flaw('batch', id, mend and whole)
 end
@@ -470,6 +527,12 @@ function judges.queue(name)
   local length, locks = redis.pcall('LLEN', q.waiting), redis.call('HLEN', q.unique)
   if type(length) ~= 'number' then
     return
+  end
+  if not adding and redis.call('EXISTS', q.added) == 1 then
+    if mend then
+      redis.call('DEL', q.added)
+    end
+    flaw('leftover', 'added', mend)
   end
   if locks == 1 and offset then -- it goes with the last lines below
     flaw('leftover', 'unique', mend)
@@ -490,8 +553,14 @@ function judges.queue(name)
     end
     flaw('crash-counts', name, mend)
   end
-  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now)
-  for _, batch in ipairs(first_batches(KEYS[17], ARGV[9])) do
+  if not alive and (length == 0 or not have_left()) and redis.call('EXISTS', q.ages) == 1 then
+    if mend then
+      redis.call('UNLINK', q.ages)
+    end
+    flaw('stale', 'ages', mend)
+  end
+  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0)
+  for _, batch in ipairs(first_batches(KEYS[19], ARGV[9])) do
     ready = ready + batch.length
   end
   if ready > 0 and paused then
@@ -509,6 +578,7 @@ while at + judged <= #ARGV and math.max(carried, digests.hashed) < BYTES do
 end
 if mend then
   keep_offset()
+  keep_drift()
   if ended then
     trim_log()
   end

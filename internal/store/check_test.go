@@ -192,7 +192,7 @@ func TestCheckLocks(t *testing.T) {
 			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // to read it would take too long
 		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale-lock #a", nil, w)},
+		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale #a", nil, w)},
 		{name: "another place of the list", seed: w.with("queues", "[b a]", "unique", "{#a=w:3 offset=3}"), steps: []when{{call: checks(true, CheckLocks, "#a")}}},
 		{name: "no lock", seed: w.with("unique", "{offset=3}"), steps: repair(CheckQueue, []string{"q"}, "leftover unique", nil, w)},
 		{name: "no offset", seed: w.with("queues", "[a]", "unique", "{#a=w:0}"), steps: repair(CheckQueue, []string{"q"}, "lock offset", nil, w.with("queues", "[a]", "unique", "{#a=w:0 offset=0}"))},

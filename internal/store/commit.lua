@@ -1,6 +1,6 @@
--- commit: from now on all pages of a large enqueue are accepted, in one step. haul moves
--- them to the queue. It may be repeated, and does nothing when another call with the same
--- nonce has enqueued.
+-- commit: accept all pages of a large enqueue in one step. haul moves them to the queue
+-- afterwards. It may be repeated, and does nothing if another call with the same nonce has
+-- enqueued.
 --
 -- KEYS[1] batch    list    the pages
 -- KEYS[2] batches  zset    ids of batches that are committed, in their order
@@ -11,8 +11,8 @@
 -- ARGV[4] window   ms
 -- Uses lib_batch.
 --
--- Returns 1, or 0 when it has been done before by another call. Fails with BATCH when
--- pages are missing, and when the mark is no string: then nobody knows who has set it.
+-- Returns 1, or 0 when another call has done it before. Fails with BATCH when pages are
+-- missing, and when the mark is not a string: then nobody knows who set it.
 if redis.call('EXISTS', KEYS[3]) == 1 then
   -- Others may have set it, to a value of any size: a byte more than the id tells enough.
   local mark = redis.call('GETRANGE', KEYS[3], 0, #ARGV[2])

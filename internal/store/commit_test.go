@@ -38,8 +38,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// Whatever others have written as its number, a batch is behind those that are to be moved,
-// and is to be moved.
+// Whatever number others have written, a batch is committed behind those that wait to be moved,
+// and waits, too.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
 	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)

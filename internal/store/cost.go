@@ -2,30 +2,34 @@ package store
 
 import "time"
 
-// RoundBudget is how much of Redis's time one round is to take. Redis does nothing else
-// meanwhile, so it is what every other caller may have to wait.
+// RoundBudget is how much of Redis's time one round may take. Redis does nothing else
+// meanwhile, so every other caller may have to wait that long.
 const RoundBudget = 2 * time.Millisecond
 
-// FarBudget is how much it may take where Redis is far away, since fewer rounds are made.
+// FarBudget is how much it may take if Redis is far away, since fewer rounds are made.
 const FarBudget = 5 * time.Millisecond
 
-// costs are what the end of one process takes of Redis's time, in μs as measured: of a
-// task of the list, of one of the schedule, and for how many bytes of the payload it
-// takes one more. What starts cost is in step.lua, which sees the payloads first.
+// costs are how long Redis takes to end one process, in μs as measured: for a
+// task of the list, for one of the schedule, and the bytes of payload that
+// take one more. The costs of starts are in step.lua, which sees the payloads first.
 var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Finish: {4, 12, 20_000},
 	Drop:   {4, 12, 20_000},
 	Stop:   {9, 24, 600},
 	Retry:  {12, 29, 400},
+	Snooze: {12, 29, 400},
 	Fail:   {36, 51, 400},
 }
 
-// Cost is what the outcome takes of Redis's time, about, in μs. Heard tells that there are
-// observers: for them, payloads and results are encoded. Watched tells that there are locks,
-// crashes or cancels: for them, the payload of an end is read and hashed, unless it is large,
-// so that its digest is said.
+// Cost estimates how much of Redis's time the outcome takes, in μs. Heard says that there are
+// observers: for them, payloads and results are encoded. Watched says that there are locks,
+// crashes or cancels: for them, the payload of an end is read and hashed. For a large one, the
+// caller sends the digest instead.
 func (o *Outcome) Cost(heard, watched bool) int {
 	cost := 2 + o.Size/20_000
+	if o.Added {
+		cost += tied
+	}
 	if !o.simple() {
 		c := costs[o.Verb]
 		cost = c.entry
@@ -51,14 +55,17 @@ func (o *Outcome) Cost(heard, watched bool) int {
 	return cost + len(o.Result)/1000
 }
 
-// What it takes to see to locks, crashes and cancels: for each end, and how many bytes of
-// payload take one more.
+// tied is what an added task costs more than one of the list: its card and its name go, too.
+const tied = 3
+
+// What locks, crashes and cancels cost: for each end, and the bytes of
+// payload that take one more.
 const (
 	looking     = 6
 	bytesHashed = 400
 )
 
-// What it takes to tell observers: for each message, and how many bytes take one more.
+// What events cost: for each one, and the bytes that take one more.
 const (
 	encoding     = 4
 	bytesEncoded = 40

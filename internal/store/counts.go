@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
+	"strconv"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -11,20 +14,27 @@ import (
 
 // Counts are those of one queue.
 type Counts struct {
-	Waiting     int // on the list, and in batches on the way there
+	Waiting     int // on the list, in batches on the way there, and added tasks
 	Scheduled   int
 	Running     int
 	Failed      int
 	Workers     int
 	IdleWorkers int
 	Paused      bool
+	Oldest      time.Duration // how long the task at the front of the list has waited; 0 if nobody knows
+	Tokens      int64         // given so far; 0 if the counter isn't a number
 }
 
-// Count counts what is there of a queue, all at once but what workers hold.
+// Count counts the tasks of a queue, all in one step except those that workers hold.
 func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCARD", q.Failed().Contents()),
-		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()))
+		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
+		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()))
+	added, err := redis.Int(replies[9].Value, replies[9].Err)
+	if err != nil {
+		return Counts{}, err
+	}
 	paused := 0
 	for i, count := range []*int{&c.Scheduled, &c.Failed, &c.Workers, &c.IdleWorkers, &paused} {
 		if *count, err = redis.Int(replies[2+i].Value, replies[2+i].Err); err != nil {
@@ -32,35 +42,55 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		}
 	}
 	c.Paused = paused == 1
+	c.Tokens, _ = redis.Int64(replies[7].Value, replies[7].Err)
 	if c.Waiting, err = onList(ctx, r, q, replies[0], replies[1]); err != nil {
 		return Counts{}, err
 	}
-	for worker, err := range rows(ctx, func() pager[string] { return holders(r, q) }) {
-		if err != nil {
+	if n, ok := replies[0].Value.(int64); ok && n > 0 {
+		if c.Oldest, err = oldest(ctx, r, q, replies[7], replies[8]); err != nil {
 			return Counts{}, err
 		}
-		held, err := redis.Int(r.One(ctx, redisconn.Command("ZCARD", q.Working(worker))))
-		if err != nil {
-			return Counts{}, err
-		}
-		c.Running += held
 	}
-	return c, nil
+	c.Waiting += added
+	c.Running, err = countHeld(ctx, r, q)
+	return c, err
 }
 
-// Len is how many tasks wait, on the list and in the schedule.
+// countHeld is how many tasks workers hold.
+func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
+	return sum(ctx, holders(r, q), func(workers []string) (n int, err error) {
+		calls := make([]redisconn.Call, len(workers))
+		for i, worker := range workers {
+			calls[i] = redisconn.Command("ZCARD", q.Working(worker))
+		}
+		for _, reply := range r.Do(ctx, calls...) {
+			held, err := redis.Int(reply.Value, reply.Err)
+			if err != nil {
+				return n, err
+			}
+			n += held
+		}
+		return n, nil
+	})
+}
+
+// Len is how many tasks wait: on the list, added ones, and those in the schedule.
 func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
-	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q))
+	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q), redisconn.Command("XLEN", q.Added()))
 	scheduled, err := redis.Int(replies[0].Value, replies[0].Err)
 	if err != nil {
 		return 0, err
 	}
+	added, err := redis.Int(replies[3].Value, replies[3].Err)
+	if err != nil {
+		return 0, err
+	}
 	listed, err := onList(ctx, r, q, replies[1], replies[2])
-	return scheduled + listed, err
+	return scheduled + added + listed, err
 }
 
-// onList counts the tasks on the list, with those of batches on the way there. It is given
-// what was answered about both before.
+// onList counts the tasks on the list, with those of batches on the way there. Its arguments
+// are earlier answers about both.
 func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn.Reply) (int, error) {
 	sum, err := redis.Int(list.Value, list.Err)
 	if err != nil {
@@ -84,4 +114,33 @@ func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn
 		sum += n
 	}
 	return sum, nil
+}
+
+// What lib_ages.lua calls the member that isn't a note, and what it has in front.
+const (
+	ageDrift = "drift"
+	ageBase  = 1 << 52
+)
+
+// oldest returns how long the task at the front of the list has waited. Its arguments are earlier
+// answers: the token, and the drift. What it can't read, and what no heartbeat has seen yet, is 0.
+func oldest(ctx context.Context, r Runner, q keys.Queue, token, drift redisconn.Reply) (time.Duration, error) {
+	given, err := redis.Int64(token.Value, token.Err)
+	known, bad := redis.Float64(drift.Value, drift.Err)
+	if err != nil && !errors.Is(err, redis.ErrNil) || bad != nil {
+		return 0, nil
+	}
+	left := given - int64(known) - ageBase
+	first := redisconn.Command("ZRANGEBYSCORE", q.Ages(), "("+strconv.FormatInt(left, 10), "+inf", "LIMIT", 0, 1)
+	notes, err := redis.Int64s(r.One(ctx, first))
+	if err == nil && len(notes) == 1 {
+		var now int64
+		if now, err = NowAt(ctx, r, q); err == nil {
+			return max(0, time.Duration(now-notes[0])*time.Millisecond), nil
+		}
+	}
+	if IsRefusal(err) {
+		err = nil
+	}
+	return 0, err
 }

@@ -1,18 +1,18 @@
--- delete: drop what waits, in both lanes and in committed batches, and the locks on it.
--- What runs and what has failed is not touched. The first call (cursor 0) does all that
--- takes one command; then one page of locks, one of batches, and one of entries a call:
--- 100, or 1 MiB of payloads. Of a batch the key goes, whatever somebody has put there. As
--- long as batches are left, others may move them to the list, so the next call drops that
--- again, and begins with the locks anew.
+-- delete: drop what waits, in all lanes and in committed batches, and its locks. Running
+-- and failed tasks stay. The first call (cursor 0) does all that
+-- takes one command; then one page of locks, one of batches, one of added tasks and one of
+-- entries a call: 50, or 1 MiB of payloads. A batch's key is deleted whatever it holds. As
+-- long as batches are left, others may move them to the list, so the next call deletes that
+-- again, and starts over with the locks.
 --
--- KEYS[17] batches zset    ids of batches that are committed, in their order
+-- KEYS[19] batches zset    ids of batches that are committed, in their order
 -- ARGV[6] delete   channel  told that the queue was deleted
 -- ARGV[7] cursor   of the page of locks
 -- ARGV[8] list     1 on the first call; 2 if the one before left batches; else 0: the list stays
 -- ARGV[9] batch    key prefix of a batch, with its id appended
--- Uses lib_queue, lib_wake, lib_entry.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
--- Returns {cursor, left, batches}: the next cursor, how many entries and batches are left,
+-- Returns {cursor, left, batches}: the next cursor, how many tasks and batches are left,
 -- and how many of these are batches; "0", 0 and 0 after the last page.
 local RUNNING = 16777216 -- more tasks than run at one time
 if broken then
@@ -20,10 +20,10 @@ if broken then
 end
 if ARGV[8] ~= '0' then
   local length = redis.call('LLEN', q.waiting)
-  redis.call('UNLINK', q.waiting, q.ledger)
+  redis.call('UNLINK', q.waiting, q.ledger, q.ages)
   if offset then
-    -- So every lock on a place in the list is stale, and stays it while what runs comes
-    -- back to the front, which takes the places below.
+    -- So every lock on a place in the list is stale, and remains stale while running tasks
+    -- return to the front, which take the places below.
     offset = offset + length + redis.call('ZCARD', q.gaps) + RUNNING
     redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)
@@ -32,32 +32,50 @@ end
 if ARGV[8] == '1' then
   redis.pcall('PUBLISH', ARGV[6], '')
 end
-local batches = redis.pcall('ZRANGE', KEYS[17], 0, 99)
+local batches = redis.pcall('ZRANGE', KEYS[19], 0, 99)
 if batches.err then
-  redis.call('UNLINK', KEYS[17])
+  redis.call('UNLINK', KEYS[19])
 end
 for _, id in ipairs(batches) do
   redis.call('UNLINK', ARGV[9] .. id)
-  redis.call('ZREM', KEYS[17], id)
+  redis.call('ZREM', KEYS[19], id)
 end
-local bytes = 0
-for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 99)) do
+local bytes, waits = 0, 0
+if adding then
+  local ids = {}
+  for i, item in ipairs(redis.call('XRANGE', q.added, '-', '+', 'COUNT', 50)) do --! page constant
+    local ms, seq, salt, card = cards.item(item[1], item[2])
+    ids[i], bytes = item[1], bytes + #item[2][2]
+    if ms and cards.keeps(card) > 0 then
+      cards.tell_end(cards.entry(ms, seq, salt))
+    end
+    if ms and cards.has(card, cards.apart) then
+      redis.call('UNLINK', q.keyed .. cards.entry(ms, seq, salt))
+    end
+  end
+  waits = added.drop(ids)
+end
+for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
   if bytes >= 1048576 then
     break
   end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
-  bytes = bytes + #(unwait(q, entry, digest) or '')
+  local payload, card = unwait(q, entry, digest)
+  if card and cards.keeps(card) > 0 then
+    cards.tell_end(entry)
+  end
+  bytes = bytes + #(payload or '')
   redis.call('ZREM', q.contents, member)
   if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then --! look operand.1
     redis.call('HDEL', q.unique, digest)
   end
 end
-local others = redis.call('ZCARD', KEYS[17])
-local left = redis.call('ZCARD', q.contents) + others
+local others = redis.call('ZCARD', KEYS[19])
+local left = redis.call('ZCARD', q.contents) + others + waits
 if not offset then --! look false
   return { '0', left, others }
 end
-local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 500) --! page constant
+local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 100) --! page constant
 local locks = page[2]
 for i = 1, #locks, 2 do
   local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))

@@ -44,14 +44,14 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// A call deletes 100 entries, or as many as have a mebibyte of payloads.
+// A call deletes 50 entries, or as many as have a mebibyte of payloads.
 func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, size int
 		left          int64
 	}{
-		"entries": {450, 1, 350},
+		"entries": {450, 1, 400},
 		"bytes":   {10, 300 << 10, 6},
 		"exactly": {10, 256<<10 - 1, 6}, // and a digit each
 		"almost":  {10, 349524, 6},
@@ -120,7 +120,7 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 }
 
 // Batches go a hundred a call, and the list with each page of them: between two calls,
-// others may move what is left of them there, and lock what they enqueue behind it.
+// others may move the rest of them there, and lock what they enqueue behind it.
 func TestDeleteOfManyBatches(t *testing.T) {
 	t.Parallel()
 	const batches = 350

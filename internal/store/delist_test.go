@@ -25,6 +25,16 @@ var _ = probed("delist",
 // at that moment does not: it would never notice, since its registration is there.
 func TestDelist(t *testing.T) {
 	t.Parallel()
+	for where, in := range places {
+		t.Run("delist"+where, func(t *testing.T) {
+			t.Parallel()
+			testDelist(t, in)
+		})
+	}
+}
+
+func testDelist(t *testing.T, in func(keys.Space) keys.Space) {
+	t.Helper()
 	chosen(t)
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
@@ -33,7 +43,7 @@ func TestDelist(t *testing.T) {
 	one, other := redisconn.NewLine(dial, 0), redisconn.NewLine(dial, 0)
 	defer one.Close()
 	defer other.Close()
-	c, s := redistest.Conn(t), keys.NewSpace(prefix)
+	c, s := redistest.Conn(t), in(keys.NewSpace(prefix))
 	listed := func() int { return sure(redis.Int(c.Do("SISMEMBER", s.Workers(), "w")))(t) }
 	is.NoErr(Register(t.Context(), one, s, "other", time.Hour, Registration{})) // else Redis may know one script of the two
 	for range 500 {

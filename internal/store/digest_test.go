@@ -63,7 +63,7 @@ func (e *env) contents() string {
 	return strings.Join(slices.Sorted(maps.Keys(sure(redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES")))(e.t))), " ")
 }
 
-// Whoever sends a large payload says its digest, and an entry keeps it as long as the task
+// The sender of a large payload names its digest, and an entry keeps it as long as the task
 // is in the schedule: no script computes it.
 func TestDigestsAreKnown(t *testing.T) {
 	count(t)
@@ -139,7 +139,7 @@ func TestDigestsAreKnown(t *testing.T) {
 // it: Redis copies a mebibyte in milliseconds.
 func TestLargePayloadsAreNotRead(t *testing.T) {
 	count(t)
-	a := strings.Repeat("a", 2<<20)
+	a := strings.Repeat("a", 1<<20+1)
 	w := member.with("token", "=9")
 	waiting := w.with("keyed:k:x", h("payload="+a+" due=1 retries=0 crashes=0 digest="+digest(a)), "schedule", "(k:x=1)", "contents", "(#"+a+":k:x=0)")
 	retried := w.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0 digest="+digest(a)), "schedule", "(r:p0=1)", "contents", "(#"+a+":r:p0=0)", "ledger", "{#"+a+"=2}")
@@ -305,9 +305,9 @@ func TestHashingIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever writes an entry with a wrong digest, and into contents too, is believed, and harms
-// that entry only: not those that have its payload, nor those that have its digest. Once it
-// has ended nothing of it is left.
+// If another program writes an entry with a wrong digest, and into contents too, it's believed,
+// and harms only that entry: not those that have its payload, nor those that have its digest.
+// Once it has ended nothing of it is left.
 func TestWrongDigestHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	a, b := large("a"), large("b")

@@ -11,7 +11,7 @@
 -- Uses lib_wake, lib_push, lib_batch.
 --
 -- Returns how many waited before; -1 where nothing did and nobody serves the queue. Fails
--- with UNMOVED when a batch is to be moved first.
+-- with UNMOVED while a batch waits to be moved first.
 local refusal = behind(KEYS[3])
 if refusal then
   return refusal

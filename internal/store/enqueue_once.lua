@@ -13,7 +13,7 @@
 -- Uses lib_wake, lib_push, lib_batch.
 --
 -- Returns 1, or 2 where nothing waited and nobody serves the queue; 0 when it has been
--- done before. Fails with UNMOVED when a batch is to be moved first.
+-- done before. Fails with UNMOVED while a batch waits to be moved first.
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return 0
 end

@@ -7,6 +7,7 @@ import (
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 var _ = probed("enqueue",
@@ -25,7 +26,7 @@ func enqueues(p ...string) func(*env) string {
 		if e.back == nil {
 			e.back = NewBack(e.q)
 		}
-		if _, err := e.back.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(p...))); err != nil {
+		if _, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...))); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -67,7 +68,7 @@ func TestAlone(t *testing.T) {
 	t.Parallel()
 	one := redisconn.Copy(payloads("a"))
 	for verb, add := range map[string]func(*env) (bool, error){
-		"enqueue":        func(e *env) (bool, error) { return NewBack(e.q).Enqueue(e.ctx, e.line, one) },
+		"enqueue":        func(e *env) (bool, error) { return NewBack(e.q).Enqueue(e.ctx, topology.Over(e.line), one) },
 		"enqueue unique": func(e *env) (bool, error) { return EnqueueUnique(e.ctx, e.line, e.q, []byte("a")) },
 		"enqueue once": func(e *env) (bool, error) {
 			_, alone, err := EnqueueOnce(e.ctx, e.line, e.q, "n", time.Minute, one)
@@ -102,10 +103,10 @@ func TestAlone(t *testing.T) {
 		e := newEnv(t, redistest.URL(), nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
-			is.Equal(e.must(b.Enqueue(e.ctx, e.line, redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
+			is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
 		}
-		is.Equal(e.must(b.Enqueue(e.ctx, e.line, one)), false)
+		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))
-		is.Equal(e.must(b.Enqueue(e.ctx, e.line, one)), true)
+		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), true)
 	})
 }

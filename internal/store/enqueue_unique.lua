@@ -14,7 +14,7 @@
 -- Uses lib_place, lib_wake, lib_push, lib_batch.
 --
 -- Returns 1, or 2 where nothing waited and nobody serves the queue. Fails with DUPLICATE,
--- and with UNMOVED when a batch is to be moved first.
+-- and with UNMOVED while a batch waits to be moved first.
 local refusal = behind(KEYS[5])
 if refusal then
   return refusal

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// What those need who examine keys: their names, and what they are.
+// For packages that examine keys: their names and meanings.
 type (
 	Space = keys.Space // the keys of a fleet
 	Keys  = keys.Queue // of a queue
@@ -24,7 +24,15 @@ type (
 // SpaceOf returns the keys with a prefix.
 func SpaceOf(prefix string) Space { return keys.NewSpace(prefix) }
 
-// DefaultPrefix is that of a fleet that has chosen none.
+// SpaceAt returns the keys with a prefix at a place.
+func SpaceAt(place *Servers, prefix string) Space {
+	if place.IsCluster() {
+		return SpaceOf(prefix).InCluster()
+	}
+	return SpaceOf(prefix)
+}
+
+// DefaultPrefix is the prefix of a fleet that hasn't chosen one.
 const DefaultPrefix = keys.DefaultPrefix
 
 // pages yields what the pages hold, page by page, and ends at the first error.
@@ -58,10 +66,10 @@ type Found struct {
 	Is   string
 }
 
-// Keyspace yields the keys under the prefix, page by page, without those of a fleet with a
-// longer prefix.
-func Keyspace(ctx context.Context, r Runner, s Space) iter.Seq2[[]Found, error] {
-	all := byCursor(r, 1, func(cursor string) redisconn.Call {
+// Keyspace yields the keys of a server under the prefix, page by page, without those of a fleet with
+// a longer prefix. It asks for types where the keys are now: they may move meanwhile.
+func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, error] {
+	all := byCursor(at, 1, func(cursor string) redisconn.Call {
 		return redisconn.Command("SCAN", cursor, "MATCH", s.Keys(), "COUNT", 10*perPage)
 	})
 	return pages(ctx, each(all, func(ctx context.Context, some []item) (found []Found, err error) {
@@ -95,7 +103,7 @@ func Keyspace(ctx context.Context, r Runner, s Space) iter.Seq2[[]Found, error] 
 	}))
 }
 
-// Endless returns those of the marks of nonces that would stay forever; with mend they get
+// Endless returns the marks of nonces that would stay forever; with mend it gives them
 // the TTL.
 func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
 	calls := make([]redisconn.Call, len(marks))
@@ -126,6 +134,8 @@ func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Dur
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
 	command, key := "ZSCAN", ""
 	switch what {
+	case CheckAdded:
+		return pages(ctx, untyped(doubtful(r, q)))
 	case CheckMembers:
 		key = q.Workers()
 	case CheckSuspects:
@@ -180,7 +190,7 @@ type Health struct {
 	Token   int64
 }
 
-// ReadHealth counts; where a key is of another type there is nothing.
+// ReadHealth reads the counts. A key of another type counts as empty.
 func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Health, err error) {
 	n, err := asks(ctx, r,
 		redisconn.Command("LLEN", q.Waiting()), redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now),
@@ -193,7 +203,7 @@ func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Heal
 	return Health{int(n[0]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
 }
 
-// FirstDue is the time of the first task that is due, in ms; there is false if none is.
+// FirstDue returns the time of the first due task, in ms; false if none is due.
 func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, there bool, err error) {
 	first, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Schedule(), "-inf", now, "WITHSCORES", "LIMIT", 0, 1)))
 	if IsWrongType(err) {
@@ -206,7 +216,7 @@ func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, the
 	return ms, true, nil
 }
 
-// asks makes plain calls that answer with numbers; where a key is of another type, it is 0.
+// asks makes plain calls that answer with numbers; for a key of another type, it returns 0.
 func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, reply := range r.Do(ctx, calls...) {
@@ -218,7 +228,7 @@ func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, erro
 	return all, nil
 }
 
-// Leases reads those of workers; 0 is not known.
+// Leases reads the leases of workers; 0 is not known.
 func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Duration, error) {
 	calls := make([]redisconn.Call, len(ids))
 	for i, id := range ids {
@@ -270,7 +280,7 @@ func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bo
 	return err == nil && n[0] == 0 && n[1] > 0, err
 }
 
-// Listing reports whether a worker is on the list of peers, and whether it is registered.
+// Listing reports whether a worker is on the list of peers, and whether it's registered.
 func Listing(ctx context.Context, r Runner, s Space, worker string) (listed, there bool, err error) {
 	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Workers(), worker), redisconn.Command("EXISTS", s.Worker(worker)))
 	if err != nil {
@@ -285,13 +295,17 @@ func Relist(ctx context.Context, r Runner, s Space, worker string) error {
 	return err
 }
 
-// Serves reports of how many queues a worker is a member, or being returned.
+// Serves returns on how many queues a worker is a member, or being returned. It asks in this order,
+// since a member that is evicted is a suspect from then on.
 func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (queues int, err error) {
-	var calls []redisconn.Call
+	var members, suspects []redisconn.Call
+	scattered := false
 	for q := range of {
-		calls = append(calls, redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker))
+		members = append(members, redisconn.Command("ZSCORE", q.Workers(), worker))
+		suspects = append(suspects, redisconn.Command("ZSCORE", q.Suspects(), worker))
+		scattered = scattered || q.Scattered()
 	}
-	for _, reply := range r.Do(ctx, calls...) {
+	for _, reply := range inOrder(ctx, r, scattered, members, suspects) {
 		if reply.Err != nil && !IsWrongType(reply.Err) {
 			return 0, reply.Err
 		}
@@ -302,7 +316,7 @@ func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (qu
 	return queues, nil
 }
 
-// Deadline is until when the lease of a worker holds on a queue; 0 if it is no member.
+// Deadline returns when the lease of a worker on a queue expires; 0 if it is no member.
 func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
 	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
 	if err != nil {
@@ -311,8 +325,8 @@ func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, erro
 	return n[0], nil
 }
 
-// RegisteredFor reads the queues for which a worker is registered, and whether its
-// registration has no end; none if it is gone or cannot be read.
+// RegisteredFor reads the queues in a worker's registration, and whether that
+// has no TTL; none if it is gone or can't be read.
 func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names []string, endless bool, err error) {
 	text, err := redis.String(r.One(ctx, redisconn.Command("HGET", s.Worker(worker), "queues")))
 	if err != nil && !errors.Is(err, redis.ErrNil) && !IsWrongType(err) {
@@ -328,7 +342,7 @@ func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names
 	return names, ttl[0] == -1, nil
 }
 
-// A Holder is what is known of a worker that holds something of a queue.
+// A Holder is what is known about a worker that holds something of a queue.
 type Holder struct {
 	Name, Host string
 	PID        int
@@ -338,10 +352,11 @@ type Holder struct {
 	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was
 }
 
-// ReadHolder reads it.
+// ReadHolder reads it, the member first: one that is evicted is a suspect from then on.
 func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (h Holder, err error) {
-	replies := r.Do(ctx, redisconn.Command("HMGET", s.Worker(worker), "name", "host", "pid"),
-		redisconn.Command("ZSCORE", q.Workers(), worker), redisconn.Command("ZSCORE", q.Suspects(), worker))
+	replies := inOrder(ctx, r, q.Scattered(),
+		[]redisconn.Call{redisconn.Command("HMGET", s.Worker(worker), "name", "host", "pid"), redisconn.Command("ZSCORE", q.Workers(), worker)},
+		[]redisconn.Call{redisconn.Command("ZSCORE", q.Suspects(), worker)})
 	for i, reply := range replies {
 		if IsWrongType(reply.Err) {
 			replies[i] = redisconn.Reply{}
@@ -366,7 +381,7 @@ func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (
 	return h, nil
 }
 
-// Setting reads one of the settings of Redis; ok is false if it has none of the name.
+// Setting reads one of Redis's settings; ok is false if it has none with that name.
 func Setting(ctx context.Context, r Runner, name string) (value string, ok bool, err error) {
 	pair, err := redis.Strings(r.One(ctx, redisconn.Command("CONFIG", "GET", name)))
 	if err != nil || len(pair) != 2 {

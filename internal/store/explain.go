@@ -6,7 +6,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A Place is where the copies of a task are that wait or have failed, and how the
+// A Place says where the waiting and failed copies of a task are, and how the
 // queue stands.
 type Place struct {
 	Now     int64 // ms of Redis time
@@ -15,16 +15,26 @@ type Place struct {
 	Idle    int
 	Ready   int // entries that are due
 	Length  int // of the list, and of the batches behind it
+	Added   int // tasks that wait in the stream
 	Before  []int
+	Line    *Line // of the added task with the entry; nil if none waits
 	Entries []Entry
 	Graves  []Grave
 }
 
-// An Entry is one entry of the schedule.
+// A Line is the place of an added task that waits.
+type Line struct {
+	Before  int   // added tasks before it; negative: more than were counted
+	Since   int64 // ms
+	Card    string
+	Payload []byte
+}
+
+// An Entry is one entry of the schedule, or an added task that runs.
 type Entry struct {
 	Name    string
 	Due     int64 // of what waits; negative when nothing does
-	Planned int64 // likewise; negative while it is blocked
+	Planned int64 // ms; negative while it is blocked
 	Retries int
 	Crashes int
 	Before  int    // entries planned before it; negative while it is blocked
@@ -33,8 +43,8 @@ type Entry struct {
 	Token   int64
 }
 
-// Explain looks for the copies of a payload, or for an entry if one is given: for
-// most of each kind, and so deep into the list and the batches behind it.
+// Explain looks for the copies of a payload, or for an entry if one is given: at
+// most that many of each kind, and that deep into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
 	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail, "digest", named(payload))
@@ -42,7 +52,12 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 		Now: a.int("now"), Paused: a.int("paused") == 1, Workers: int(a.int("workers")), Idle: int(a.int("idle")),
 		Ready: int(a.int("ready")), Length: int(a.int("length")),
 	}
+	p.Added = int(a.int("added"))
 	a.each("places", func(d *decoder) { p.Before = append(p.Before, int(d.int())) })
+	if line := a.list("line"); len(line.rest) > 0 {
+		p.Line = &Line{int(line.int()), line.int(), line.string(), line.bytes()}
+		a.join(line)
+	}
 	a.each("entries", func(d *decoder) {
 		e := d.list()
 		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int()})
@@ -50,7 +65,7 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 	})
 	a.each("graves", func(d *decoder) {
 		g := d.list()
-		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string()})
+		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), g.string()})
 		d.join(g)
 	})
 	return p, a.err

@@ -1,23 +1,24 @@
--- explain: where the copies of a task are that wait or have failed, at one moment,
--- and how the queue stands. It changes nothing.
+-- explain: find the waiting and failed copies of a task at one moment, and describe the
+-- queue. It changes nothing.
 --
--- KEYS[17] batches zset  ids of batches that are committed, in their order
+-- KEYS[19] batches zset  ids of batches that are committed, in their order
 -- ARGV[6] entry    of the schedule; "": by the payload
 -- ARGV[7] payload
 -- ARGV[8] most     copies of each kind
 -- ARGV[9] depth    how far to look into the list
 -- ARGV[10] head    of the keys of the failed queue
--- ARGV[11] tail    likewise
+-- ARGV[11] tail    the rest of these keys
 -- ARGV[12] batch   key prefix of a batch, with its id appended
 -- ARGV[13] digest  of a large payload; "", or left out: it is computed
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
--- Returns {now, paused, workers, idle, ready, length, places, entries, graves}: how many
--- workers serve the queue and have been heard of; how many are idle; how many
--- entries are due; how many tasks are on the list, and behind it in batches; per copy
--- there how many are before it; per entry {entry, due, planned or -1, retries, crashes,
+-- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, graves}: how many
+-- workers with an unexpired lease serve the queue; how many are idle; how many
+-- entries are due; how many tasks are on the list, and behind it in batches; how many added
+-- ones wait; per copy on the list how many are before it; of the added task of an entry, if it waits, {how many are
+-- before it or -1, ms since it waits, card, payload}, else {}; per entry {entry, due, planned or -1, retries, crashes,
 -- before, process or "", its worker or "", its token}; per failed copy {entry,
--- kind, reason, tries, deaths, worker, at, from}.
+-- kind, reason, tries, deaths, worker, at, from, card}.
 local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 if broken then
   return broken
@@ -26,7 +27,7 @@ local failed = failed_queue(ARGV[10], ARGV[11])
 digests.name(payload, ARGV[13])
 local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
 local idlers = redis.pcall('ZCARD', q.idle)
-local lists = first_batches(KEYS[17], ARGV[12])
+local lists = first_batches(KEYS[19], ARGV[12])
 local length = redis.pcall('LLEN', q.waiting)
 table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and length or 0 })
 
@@ -40,8 +41,8 @@ local function entries_of(lane)
   return names
 end
 
--- How often the task of an entry that is no key has crashed. Its payload may be large, so it
--- is read only if nobody has named its digest.
+-- How often the task of an entry that isn't a key has crashed. Its payload may be large, so
+-- it's read only if its digest isn't known.
 local function crashes_in(entry, named)
   if by == '' then
     named = digest_of(payload)
@@ -62,8 +63,28 @@ for _, list in ipairs(lists) do
   total = total + list.length
 end
 
+-- The added task of an entry, in the stream.
+local LOOKED = 1048576 -- bytes of tasks before it --! page constant
+local line = {}
+if by ~= '' then
+  local id, card, waiting = added.waits(by)
+  if id then
+    local before, bytes, from, page = 0, 0, '-', nil
+    repeat
+      page = redis.call('XRANGE', q.added, from, '(' .. id, 'COUNT', 100) --! page constant
+      for _, item in ipairs(page) do
+        before, bytes, from = before + 1, bytes + #item[2][2], '(' .. item[1]
+      end
+    until #page < 100 or before >= depth or bytes >= LOOKED --! page constant
+    if #page == 100 then --! page constant
+      before = -1
+    end
+    line = { before, tonumber((string.match(id, '^%d+'))), card, waiting }
+  end
+end
+
 local entries = {}
-for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
+for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}) do
   local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'digest')
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
   if waits or fields[4] then -- an error has no elements
@@ -80,14 +101,23 @@ for _, entry in ipairs(by == '' and entries_of(q) or { by }) do
   end
 end
 
+if by ~= '' then
+  local process, holder = added.runs(by)
+  local token = process and redis.pcall('ZSCORE', q.working .. holder, process)
+  if process then
+    local held = type(token) == 'string'
+    entries[#entries + 1] = { by, -1, -1, 0, 0, -1, process, held and holder or '', held and tonumber(token) or 0 }
+  end
+end
+
 local graves = {}
 for _, grave in ipairs(by == '' and entries_of(failed) or {}) do
-  local f = redis.pcall('HMGET', failed.keyed .. grave, 'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from')
+  local f = redis.pcall('HMGET', failed.keyed .. grave, 'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'card')
   if not f.err then
-    graves[#graves + 1] = { grave, f[1] or '', f[2] or '', f[3] or '0', f[4] or '0', f[5] or '', f[6] or '0', f[7] or '' }
+    graves[#graves + 1] = { grave, f[1] or '', f[2] or '', f[3] or '0', f[4] or '0', f[5] or '', f[6] or '0', f[7] or '', f[8] or '' }
   end
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), total, places, entries, graves,
+  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, graves,
 }

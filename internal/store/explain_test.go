@@ -12,7 +12,7 @@ var _ = probed("explain",
 // explains looks for a payload, or for what is under a key.
 func explains(entry, payload string) func(*env) string {
 	return func(e *env) string {
-		p, err := Explain(e.ctx, e.line, e.q, entry, []byte(payload), 2, 4)
+		p, err := Explain(e.ctx, e.line, e.q, spelled(entry), []byte(payload), 2, 4)
 		if err != nil {
 			return refused(err)
 		}
@@ -22,6 +22,10 @@ func explains(entry, payload string) func(*env) string {
 		w.num("idle", int64(p.Idle), 0)
 		w.num("ready", int64(p.Ready), 0)
 		w.num("length", int64(p.Length), 0)
+		w.num("added", int64(p.Added), 0)
+		if l := p.Line; l != nil {
+			w.add("line", fmt.Sprintf("%d@%s/%s=%s", l.Before, score(fmt.Sprint(l.Since), p.Now), l.Card, word(string(l.Payload))))
+		}
 		for _, n := range p.Before {
 			w.add("before", fmt.Sprint(n))
 		}
@@ -35,9 +39,9 @@ func explains(entry, payload string) func(*env) string {
 			w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token))
 		}
 		for _, g := range p.Graves {
-			w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)))
+			w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
 		}
-		return w.String()
+		return e.short(w.String())
 	}
 }
 
@@ -75,7 +79,6 @@ func TestGuardExplain(t *testing.T) {
 		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
 		{name: "what its worker holds is of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
-		{name: "an entry into which others have written", seed: keyX.with("keyed:k:x", "{crashes=-1 payload=a retries=x}"), steps: []when{{call: explains("k:x", ""), want: "workers=1 ready=1 entries=k:x@0/-1m~0!0#0<  0>"}}},
 		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
 			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !3 w1 "k:x" -9m`}}},

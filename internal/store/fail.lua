@@ -1,13 +1,13 @@
--- fail: fence a worker, whether its lease has lapsed or not, and return its
--- tasks to the front. To be repeated until nothing is left.
+-- fail: fence a worker, whether its lease has expired or not, and return its
+-- tasks to the front. Repeat it until nothing is left.
 --
 -- ARGV[6] worker  id
 -- ARGV[7] begin   0: only go on with what has begun, since it may be a member again
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
--- Returns {known, returned, handled, left}: handled are those returned and those
--- that had been canceled; known is 0 when the worker does not serve
--- the queue and nothing of it is being returned.
+-- Returns {known, returned, handled, left}: handled counts returned tasks and
+-- canceled ones; known is 0 when the worker doesn't serve
+-- the queue and none of its tasks are being returned.
 local worker = ARGV[6]
 if broken then
   return broken
@@ -22,5 +22,6 @@ end
 local returned, handled, left = take_back({ worker })
 keep_offset()
 trim_log()
+end_ages()
 alert(q, returned)
 return { 1, returned, handled, left }

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// FailedTasks yields what is in the failed queue of q, newest first.
+// FailedTasks yields the failed queue of q, newest first.
 func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
 	return rows(ctx, func() pager[Grave] {
 		return each(sizedFailed(r, q, allFailed(r, q)), func(ctx context.Context, entries []string) (graves []Grave, err error) {
@@ -42,7 +42,7 @@ func failedTask(entry string, f map[string]string) Grave {
 	}
 	return Grave{
 		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
-		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"],
+		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Card: f["card"],
 	}
 }
 
@@ -58,7 +58,7 @@ func allFailed(r Runner, q keys.Queue) pager[string] {
 	})
 }
 
-// failedEntries are those of failed tasks with these ids.
+// failedEntries returns the entries of failed tasks with these ids.
 func failedEntries(ids []string) pager[string] {
 	entries := make([]string, len(ids))
 	for i, id := range ids {
@@ -67,18 +67,18 @@ func failedEntries(ids []string) pager[string] {
 	return given(entries)
 }
 
-// sizedFailed makes pages so small that their tasks may be read or removed at once.
+// sizedFailed makes pages small enough to read or remove their tasks in one call.
 func sizedFailed(r Runner, q keys.Queue, of pager[string]) pager[string] {
 	return sized(r, of, q.Failed().Keyed)
 }
 
-// RequeueFailed puts failed tasks back to where they came from, and tells how many it
+// RequeueFailed puts failed tasks back where they came from, and returns how many it
 // could.
 func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
 	return requeueEach(ctx, r, q, failedEntries(ids))
 }
 
-// RequeueAllFailed does so for all. Tasks fail with the present time and it goes back in
+// RequeueAllFailed does so for all. It goes back in time, and tasks fail at the present
 // time, so it ends.
 func RequeueAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return requeueEach(ctx, r, q, allFailed(r, q))
@@ -88,7 +88,7 @@ func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) 
 	return sum(ctx, of, func(entries []string) (int, error) { return Requeue(ctx, r, q, entries) })
 }
 
-// DeleteFailed drops failed tasks, and tells how many.
+// DeleteFailed drops failed tasks, and returns how many.
 func DeleteFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
 	return deleteEach(ctx, r, q, failedEntries(ids))
 }
@@ -113,7 +113,7 @@ func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (
 	})
 }
 
-// sum does something with each page, and counts how often that did something.
+// sum calls a function for each page, and adds up its results.
 func sum[T any](ctx context.Context, of pager[T], do func([]T) (int, error)) (n int, err error) {
 	for {
 		some, err := of(ctx)

@@ -179,8 +179,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// Tasks whose next death would be their last are left to whoever may start one,
-// however many there are: nobody else is woken for them again and again, and the
+// Tasks that one more death would bury are left to a worker that may start one,
+// however many there are: no other worker is woken for them again and again, and the
 // list goes on.
 func TestRisky(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestLost(t *testing.T) {
 		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
 	}
-	for _, v := range []Ending{Stop, Retry, Fail, Drop} {
+	for _, v := range []Ending{Stop, Retry, Snooze, Fail, Drop} {
 		want := "settled=canceled"
 		if v == Drop {
 			want = "settled=ok"
@@ -289,7 +289,7 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 // at most: the oldest, and none for which there is room. It tells how many.
 func TestTrimOfManyFailures(t *testing.T) {
 	t.Parallel()
-	const before, fails = 100_000, 60
+	const before, fails = 20_000, 60
 	e := newEnv(t, redistest.Start(t).URL(), nil)
 	e.seed(member)
 	e.fill(before, "redis.call('HSET', KEYS[3] .. 'k:g' .. i, 'payload', 't' .. i, 'kind', 'failed', 'at', i) "+

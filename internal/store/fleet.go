@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -10,47 +12,78 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Jitter is a random time from half of d to d.
+// Jitter returns a random time from half of d to d.
 func Jitter(d time.Duration) time.Duration { return redisconn.Jitter(d) }
 
-// A Beat is what a worker says with a heartbeat, on all its queues at once.
+// A Beat is one heartbeat of a worker, on all its queues at once.
 type Beat struct {
 	Worker string
-	TTL    time.Duration // of the registration; 0 has none
+
+	Registers bool          // the registration is renewed, too
+	TTL       time.Duration // of it; 0 has none
+
 	Lease  time.Duration // 0 is forever
 	Grace  time.Duration // between two looks at one whose lease has expired
 	Judge  int64         // ms of Redis time until which others may be evicted; 0: they may not
 	Queues []Keys
+	Spare  []bool // by queue: nobody is evicted there, whatever Judge says; nil is none
 }
 
-// A Beaten is the answer to one.
+// A Beaten is the answer to a Beat.
 type Beaten struct {
 	Registered bool
+	Again      bool  // the connection was cut, so it was said twice, and judged nobody
 	Err        error // about the registration
 	Pulses     []*Pulse
 	Errs       []error // by queue
 }
 
-// Beat beats, in one exchange.
+// cut reports whether a reply was lost because the connection was cut, not because Redis is silent.
+func cut(r redisconn.Reply) bool {
+	return errors.Is(r.Err, ErrUnknown) && !errors.Is(r.Err, os.ErrDeadlineExceeded)
+}
+
+// Beat sends the heartbeat in one exchange. If the connection is cut, it repeats the heartbeat
+// once, immediately: renewing a lease twice does no harm, and servers cut connections whose login
+// has expired. The repeated heartbeat evicts nobody, because its connection is new.
 func (b Beat) Beat(ctx context.Context, r Runner, s Space) (of Beaten) {
-	calls := []redisconn.Call{redisconn.Command("EXISTS", s.Worker(b.Worker))}
-	if b.TTL > 0 {
-		calls[0] = redisconn.Command("PEXPIRE", s.Worker(b.Worker), b.TTL.Milliseconds())
+	replies := r.Do(ctx, b.calls(s)...)
+	if ctx.Err() == nil && slices.ContainsFunc(replies, cut) {
+		of.Again, b.Judge = true, 0
+		replies = r.Do(ctx, b.calls(s)...)
 	}
-	for _, q := range b.Queues {
-		calls = append(calls, BeatCall(q, b.Worker, b.Lease, b.Grace, b.Judge))
+	if b.Registers {
+		of.Registered, of.Err = redis.Bool(replies[0].Value, replies[0].Err)
+		replies = replies[1:]
 	}
-	replies := r.Do(ctx, calls...)
-	of.Registered, of.Err = redis.Bool(replies[0].Value, replies[0].Err)
 	of.Pulses, of.Errs = make([]*Pulse, len(b.Queues)), make([]error, len(b.Queues))
-	for i, reply := range replies[1:] {
+	for i, reply := range replies {
 		of.Pulses[i], of.Errs[i] = ReadBeat(reply)
 	}
 	return of
 }
 
+func (b Beat) calls(s Space) []redisconn.Call {
+	calls := make([]redisconn.Call, 0, 1+len(b.Queues))
+	switch {
+	case !b.Registers:
+	case b.TTL > 0:
+		calls = append(calls, redisconn.Command("PEXPIRE", s.Worker(b.Worker), b.TTL.Milliseconds()))
+	default:
+		calls = append(calls, redisconn.Command("EXISTS", s.Worker(b.Worker)))
+	}
+	for i, q := range b.Queues {
+		judge := b.Judge
+		if b.Spare != nil && b.Spare[i] {
+			judge = 0
+		}
+		calls = append(calls, BeatCall(q, b.Worker, b.Lease, b.Grace, judge))
+	}
+	return calls
+}
+
 // Tokens reads the last tokens of queues, which joins have to name. Of is the index of the
-// queue of the error.
+// queue that the error is about.
 func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of int, err error) {
 	tokens = make([]int64, len(queues))
 	for i, reply := range askTokens(ctx, r, queues) {
@@ -69,7 +102,7 @@ func askTokens(ctx context.Context, r Runner, queues []Keys) []redisconn.Reply {
 	return r.Do(ctx, calls...)
 }
 
-// Known returns the last tokens of queues as far as Redis says: 0 where none was given, and
+// Known returns the last tokens of queues as far as Redis answers: 0 where none was issued, and
 // -1 where nobody knows.
 func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	if len(queues) == 0 {
@@ -90,14 +123,14 @@ func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	return tokens
 }
 
-// A Join is the wish to become a member of a queue.
+// A Join is a request to become a member of a queue.
 type Join struct {
 	Queue Keys
 	Asked int64 // the token that the queue had before
 	Round int64 // the rounds of the membership begin behind it
 }
 
-// A Joined is the answer to one, as ReadJoin has it.
+// A Joined is the answer to a Join; see ReadJoin.
 type Joined struct {
 	Joined bool
 	Err    error
@@ -116,7 +149,7 @@ func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, 
 	return all
 }
 
-// Some returns two members of each queue, as far as Redis says: those whose leases end
+// Some returns two members of each queue, as far as Redis answers: those whose leases end
 // first and last.
 func Some(ctx context.Context, r Runner, queues []Keys) [][]string {
 	var calls []redisconn.Call

@@ -11,9 +11,10 @@ type Grave struct {
 	Worker  string // that had it last
 	At      int64  // ms of Redis time
 	From    string // the entry of its key; "" for the list
+	Card    string // "" if it has none
 }
 
 // grave decodes what is known of a failed task.
 func (d *decoder) grave() Grave {
-	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string()}
+	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string(), ""}
 }

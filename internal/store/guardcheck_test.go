@@ -158,7 +158,7 @@ func TestGuardLook(t *testing.T) {
 	}}, nil)
 }
 
-// Who may not look whether somebody serves the queue adds to it all the same.
+// A user who may not look whether the queue has members can add to it anyway.
 func TestGuardAlone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)

@@ -26,7 +26,7 @@ func dueEntries(n int, crashes func(i int) int) state {
 	return s
 }
 
-// riskyEntries is n entries that are due and would be buried by one more death, but for
+// riskyEntries is n due entries that one more death would bury, except for
 // the safe ones.
 func riskyEntries(n int, safe ...int) state {
 	return dueEntries(n, func(i int) int {

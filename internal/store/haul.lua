@@ -9,7 +9,7 @@
 -- ARGV[2] batch    key prefix of a batch, with its id appended
 -- Uses lib_wake, lib_batch.
 --
--- Returns {left, damaged}: how many batches are to be moved, and the ids of those put aside.
+-- Returns {left, damaged}: how many batches are still to move, and the ids of those set aside.
 local PAGE, BYTES, DAMAGED = 2000, 1048576, 100
 redis.call('ZREM', KEYS[3], '') -- needs no memory, so what follows may, on a full Redis too
 local batch, damaged = nil, {}

@@ -37,7 +37,7 @@ func NewIDs(n int) []string {
 	return ids
 }
 
-// StartedAt is the time of a process by its id, zero if that tells none.
+// StartedAt returns the start time in a process's id, or zero if it has none.
 func StartedAt(process string) time.Time {
 	id, err := uuid.Parse(process)
 	if err != nil {

@@ -145,12 +145,12 @@ func TestInstant(t *testing.T) {
 	}
 }
 
-// A story that is told of a failed task has all that is known, and nothing where
+// The history of a failed task has all that is known, and nothing where
 // that has been lost.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]Grave{
-		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y"},
+		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y", ""},
 		"payload=a": {Entry: "k:x", Payload: []byte("a")},
 	} {
 		t.Run(fields, func(t *testing.T) {

@@ -1,6 +1,6 @@
--- join: become a member of a queue. The request names the token that the queue
--- had before it was made: when a worker went since, failed or by itself, it is
--- to be made anew. So no late copy brings back who was failed.
+-- join: become a member of a queue. The request names the token that the queue had before
+-- the request was made. If a worker has left or was evicted since, the join is refused and
+-- must be asked for again. So no late copy brings back an evicted worker.
 --
 -- KEYS[1] workers   zset    worker → lease deadline, ms
 -- KEYS[2] suspects  zset    lapsed worker → when to fail it; 0 or less: being returned
@@ -11,8 +11,8 @@
 -- ARGV[3] asked     the token before the request was made
 -- ARGV[4] round     the first of the membership; older requests come too late
 --
--- Returns 1, or 0 when a worker went since.
--- Fails with EVICTED when the worker was failed or is leaving.
+-- Returns 1, or 0 when a worker has left since.
+-- Fails with EVICTED when the worker was evicted or is leaving.
 local workers, suspects, rounds, worker, lease = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
 local NEVER = 9007199254740991 -- the deadline of a lease that does not end; no token is as high
 local time = redis.call('TIME')

@@ -109,6 +109,8 @@ func TestKeyed(t *testing.T) {
 			{call: ends(2, "p1", 9, Retry, Outcome{}), want: "settled=gone", state: runX.with("rounds", "{w1=2}")},
 			{call: ends(3, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("rounds", "{w1=3}", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 3, 1))}}},
+		{name: "snooze", seed: runX, steps: []when{{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
+			state: backX.with("schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))}}},
 		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with(grave("malformed")...)}}},
 		{name: "leave", seed: runX, steps: []when{{call: leaves("w1"), want: "returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1))}}},
 		{name: "its worker is failed", seed: runX, steps: []when{{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
@@ -147,6 +149,9 @@ func TestRetriedRaw(t *testing.T) {
 		{name: "retry and retry", seed: locked(rawP, "p:p1"), steps: []when{
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok", state: locked(retryR, "e:r:p1")},
 			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
+		{name: "snooze", seed: locked(rawP, "p:p1"), steps: []when{
+			{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok", state: locked(retryR, "e:r:p1").with("keyed:r:p1", waits("a", "+60m", 0, 0))},
+			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
 		{name: "start, finish", seed: first, steps: []when{
 			{call: begins(3, "p2"), want: "started=a/2@r:p1~1", state: locked(running, "p:p2")},
 			{call: begins(3, "p2"), want: "started=a/2@r:p1~1"},
@@ -154,6 +159,8 @@ func TestRetriedRaw(t *testing.T) {
 			{call: ends(4, "p2", 2, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: over}}},
 		{name: "retry again", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "keyed:r:p1", waits("a", "+60m", 2, 0))}}},
+		{name: "snooze after a retry", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
+			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2")}}},
 		{name: "stop", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Stop, Outcome{}), want: "settled=ok",
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
 		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: buried(over)}}},

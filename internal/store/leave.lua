@@ -1,13 +1,13 @@
--- leave: stop being a member. All that the worker holds goes to the front.
--- To be repeated until nothing is left.
+-- leave: stop being a member. All tasks that the worker holds return to the front.
+-- Repeat it until nothing is left.
 --
 -- ARGV[6] worker  id
 -- ARGV[7] round   the last; when a later one has been answered, this comes too late
 -- ARGV[8] asked   the token that its join named
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
--- Returns {returned, left}. From then on that join has no effect any more.
--- Fails with EVICTED when the worker is no member, and was or may have been failed.
+-- Returns {returned, left}. From then on that join has no effect.
+-- Fails with EVICTED when the worker is no member, and was or may have been evicted.
 local worker = ARGV[6]
 if broken then
   return broken
@@ -20,8 +20,8 @@ local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above c
 if redis.call('ZSCORE', q.workers, worker) then
   fence({ worker }, -1)
 elseif mark >= 0 then -- else it goes on with what an earlier call began
-  -- Whose mark is 0 was failed. Others go on with its return: were it told that it has
-  -- left, it would join again under the same id.
+  -- A worker with mark 0 was evicted, and others go on with its return. If it were told that
+  -- it has left, it would join again under the same id.
   if mark == 0 or last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
     return redis.error_reply('EVICTED the worker is no member of the queue')
   end
@@ -31,5 +31,6 @@ end
 local returned, _, left = take_back({ worker })
 keep_offset()
 trim_log()
+end_ages()
 alert(q, returned)
 return { returned, left }

@@ -1,17 +1,17 @@
--- lib_batch: the batches of a queue that are committed and not yet in it. Their ids are
--- in a zset, in the order of their commits. One whose tasks are gone, or overwritten by
--- another type, is put aside: it stays to be looked at, and holds up nobody.
+-- lib_batch: the committed batches of a queue that haul hasn't moved to it yet. Their ids
+-- are in a zset, in the order of their commits. A batch whose tasks are gone, or overwritten
+-- by another type, is set aside: it stays for inspection and blocks nothing.
 local PUT_ASIDE = 4503599627370496
-local UNMOVED = '(4503599627370496' -- the end of the scores of those that are to be moved
+local UNMOVED = '(4503599627370496' -- above the scores of batches that wait to be moved
 
--- How many are to be moved. A key of another type has none.
+-- How many batches haul has yet to move. A key of another type has none.
 local function unmoved(batches)
   local n = redis.pcall('ZCOUNT', batches, '-inf', UNMOVED)
   return type(n) == 'number' and n or 0
 end
 
--- What is enqueued goes behind what was committed before: the refusal, if that is still
--- to be moved.
+-- Tasks are enqueued behind those committed before: the refusal, while a batch waits to be
+-- moved.
 local function behind(batches)
   return unmoved(batches) > 0 and redis.error_reply('UNMOVED a batch that was committed before is to be moved first') --! guard behind-batches constant
 end

@@ -1,40 +1,44 @@
 -- lib_entry: the schedule. An entry is called "k:" and the user's key, or
--- "r:" and the process whose task is to be tried again. It is a hash:
+-- "r:" and the process whose task waits for its retry. It is a hash:
 --
---   payload, due, retries, crashes  what waits
+--   payload, due, retries, crashes  what waits; and its card, if it has one (lib_card)
 --   digest                          of that, if it is large
---   process, tried, died, holder    what runs; its retries and crashes, and its worker
+--   process, tried, died, holder    what runs; its retries and crashes, and its worker; and
+--                                   as held, its card
 --   sum                             if that is large, process:digest
+--   error                           the error of the last attempt
 --   keep, counts, low, high         what the waiting part does to the running one
---                                   should that come back (put)
+--                                   if that comes back (put)
+--   turn, took                      times of the occurrences that wait and run
+--   withheld                        nobody asserts its schedule: see lib_recur
 --
--- What waits is in contents, and in schedule unless something runs: then it is
--- blocked until that ends. A lane is q, or the failed queue (lib_failed).
+-- A waiting entry is in contents. It's also in schedule unless it's blocked: something
+-- runs under it. A lane is q, or the failed queue (lib_failed).
 -- Crashes of an r: entry are in the ledger, under its content.
 
--- Beyond every time that can be asked for. What is planned from here on was
--- given up and stays to be looked at.
+-- Beyond every time that can be asked for. An entry planned for here or later
+-- was set aside and stays for inspection.
 local ASIDE = 4503599627370496
 
--- Idle workers with a score from here on keep the time: the last one to be
--- woken for other work, who was told when the next entry is due.
+-- Idle workers with a score from here on keep the time. They are the last to be
+-- woken for other work, and know when the next entry is due.
 local CLOCK = 8796093022208
 
--- Whether an entry is the key of a user, and so its own identity.
+-- Whether an entry is a user's key, and so has its own identity.
 local function is_key(entry)
   return entry and string.sub(entry, 1, 2) == 'k:'
 end
 
--- A count or a time as it is stored. What others have written there is 0: an error
--- after the first write would leave a task in no place.
+-- A stored count or time. Anything else that others have written there counts as 0: an
+-- error after the first write would leave a task in no place.
 local function number(stored)
   local n = tonumber(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0 --! rounded bound.1 constant.1
 end
 
--- Digests of payloads. To compute one takes 2.5 ms for each MiB, so that of a large payload
--- is named by whoever sends it, and by its entry. What is named of one task says nothing
--- of another one with that payload: whoever names a wrong one harms the own task only.
+-- Digests of payloads. Computing one takes 2.5 ms for each MiB, so the sender of a large
+-- payload names its digest, and its entry keeps it. A digest named for one task says nothing
+-- about another task with that payload: a wrong one harms only its own task.
 local digests = {
   large = 65536, -- bytes of a payload above which it is
   hashed = 0, -- bytes of which a digest was computed --! page constant
@@ -57,22 +61,22 @@ local function digest_of(payload)
   return digest
 end
 
--- The next task is looked at.
+-- Go on to the next task.
 function digests.forget()
   if next(digests.named) then --! empty true
     digests.named = {}
   end
 end
 
--- Somebody names the digest of a payload, if it is one: the first who does is believed.
+-- Notes a named digest of a payload, if it is one. The first one named is believed.
 function digests.name(payload, digest)
   if payload and is_digest(digest) then
     digests.named[payload] = digests.named[payload] or digest --! liar operand.1
   end
 end
 
--- Whether an entry has what waits there under the digest that it names. Somebody who does
--- not know of that changes the payload alone; so contents must have it, too.
+-- Whether an entry's waiting payload has the digest that the entry names. A program that
+-- doesn't know about digests changes the payload alone, so contents must have it, too.
 function digests.is_kept(lane, entry, digest)
   return is_digest(digest) and redis.call('ZSCORE', lane.contents, digest .. ':' .. entry)
 end
@@ -83,14 +87,20 @@ function digests.of_entry(lane, entry, payload, digest)
   end
 end
 
--- Has an entry name the digest of what waits, if it is large.
-function digests.keep(key, payload)
-  if #payload > digests.large then
-    redis.call('HSET', key, 'digest', digest_of(payload))
+-- Whether an entry names the digest of its payload: it is large, or the entry stands for
+-- it, so that other tasks with this payload are others.
+function digests.are_kept(entry, payload)
+  return #payload > digests.large or is_key(entry) and digests.named[payload]
+end
+
+-- Makes an entry name the digest of its waiting payload.
+function digests.keep(lane, entry, payload)
+  if digests.are_kept(entry, payload) then
+    redis.call('HSET', lane.keyed .. entry, 'digest', digest_of(payload))
   end
 end
 
--- What waits is to start when it is due.
+-- Plans a waiting task for its time.
 local function plan(lane, entry, due)
   redis.call('ZADD', lane.schedule, due, entry)
   scheduled = scheduled or lane == q
@@ -101,21 +111,72 @@ local function plan(lane, entry, due)
   end
 end
 
--- An entry gets a waiting part.
-local function await(lane, entry, payload, due, retries, crashes)
+-- Adds a waiting part to an entry.
+local function await(lane, entry, payload, due, retries, crashes, card)
   local key = lane.keyed .. entry
   redis.call('HSET', key, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
-  digests.keep(key, payload)
+  if card then
+    redis.call('HSET', key, 'card', card)
+  end
+  digests.keep(lane, entry, payload)
   redis.call('ZADD', lane.contents, 0, digest_of(payload) .. ':' .. entry)
 end
 
--- The waiting part of an entry goes, and with it the entry unless it runs. Returns
--- the payload, or nil if there is none. The digest is given if contents has told it, and a
--- payload if the entry stays where something else waits.
+-- Recurring tasks. A schedule is a hash beside the entry of its key:
+--
+--   print, since      what is asserted, and since when, in μs
+--   before            prints that were replaced, and their since: "print:since …"
+--   times, more       the next ones, in ms; when peers are to add some
+--   passed            occurrences up to this time have started or were dropped
+--   late              an occurrence later than so many ms is skipped; 0: none
+--   payload, card     of every occurrence
+--   last              what became of one: "outcome:its time:now"
+--
+-- In recurring is until when each is asserted. An occurrence waits and runs under the key
+-- as any task there. When it starts, the next one is put behind it, and waits until it has
+-- ended for good. If it comes back instead, that one goes, until it starts again.
+
+local courses = {}
+
+-- The key of a schedule. Names of queues have no braces.
+function courses.key(entry)
+  return string.gsub(q.keyed, ':keyed:{', ':recurrence:{', 1) .. entry
+end
+
+-- What is known of a schedule; nil if there is none.
+function courses.of(entry)
+  local known = redis.pcall('HMGET', courses.key(entry), 'passed', 'times', 'payload', 'late', 'card')
+  if known.err or not known[1] then
+    return nil
+  end
+  return { passed = number(known[1]), times = known[2] or '', payload = known[3] or '', late = number(known[4]),
+    card = known[5] and known[5] ~= '' and known[5] or nil }
+end
+
+-- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
+-- those missed by now don't occur.
+function courses.pass(entry, turn)
+  local course = courses.of(entry)
+  if course and turn > course.passed then
+    redis.call('HSET', courses.key(entry), 'passed', math.max(turn, now))
+  end
+end
+
+-- What became of an occurrence, for listings.
+function courses.tell(entry, outcome, turn)
+  if redis.pcall('HEXISTS', courses.key(entry), 'passed') == 1 then
+    redis.call('HSET', courses.key(entry), 'last', outcome .. ':' .. turn .. ':' .. now)
+  end
+end
+
+-- Removes the waiting part of an entry, and the entry unless it runs. Returns
+-- the payload, or nil if there is none; and its card if nothing runs, so that's the end. The
+-- digest is given if contents has told it, and a payload if the entry stays where something
+-- else waits.
 local function unwait(lane, entry, told, only)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest')) -- of another type: it is lost
+  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest', 'card', 'turn')) -- of another type: it is lost
   if only and payload ~= only then
     return nil
   end
@@ -130,51 +191,79 @@ local function unwait(lane, entry, told, only)
   end
   redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   if process then
-    redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'keep', 'counts', 'low', 'high')
+    redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn', 'keep', 'counts', 'low', 'high')
   else
     redis.call('DEL', key)
   end
-  return payload
+  if turn and lane == q then --! look operand.2
+    courses.pass(entry, number(turn))
+  end
+  return payload, not process and card or nil
 end
 
--- What waits, and is not blocked, runs from now on.
-local function entry_started(entry, id, payload, retries, crashes, worker)
+-- A task that waits and isn't blocked begins to run.
+local function entry_started(entry, id, payload, retries, crashes, worker, card, turn)
   local key = q.keyed .. entry
   redis.call('ZREM', q.schedule, entry)
   redis.call('ZREM', q.contents, digest_of(payload) .. ':' .. entry)
-  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest')
+  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn')
+  if turn then
+    redis.call('HSET', key, 'took', turn)
+  end
   redis.call('HSET', key, 'process', id, 'tried', retries, 'died', crashes, 'holder', worker)
-  if #payload > digests.large then
+  if card then
+    redis.call('HSET', key, 'held', card)
+  end
+  if digests.are_kept(entry, payload) then
     redis.call('HSET', key, 'sum', id .. ':' .. digest_of(payload))
   end
   redis.call('HSET', q.entries, id, entry)
   redis.call('LPUSH', q.process .. id, payload)
 end
 
--- The running part of an entry goes; what was blocked by it no longer is.
-local function entry_ended(entry, id)
+-- The added tasks that were looked at and run, by process: their names, and what entries has.
+q.running = {}
+
+-- Removes what entries has of a process.
+function q.untie(id)
+  if q.running[id] then
+    redis.call('HDEL', q.entries, id, q.running[id].name)
+  else
+    redis.call('HDEL', q.entries, id)
+  end
+end
+
+-- Removes the running part of an entry, and unblocks the waiting part.
+local function entry_ended(entry, id, outcome)
   local key = q.keyed .. entry
-  redis.call('HDEL', q.entries, id)
-  local due = redis.call('HGET', key, 'due')
+  q.untie(id)
+  local due, took
+  if not q.running[id] then --! look true
+    due, took = unpack(redis.call('HMGET', key, 'due', 'took'))
+  end
+  if took then
+    courses.tell(entry, outcome or 'lost', took)
+  end
   if due then
-    redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'keep', 'counts', 'low', 'high')
+    redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took', 'error', 'keep', 'counts', 'low', 'high')
     plan(q, entry, number(due)) --! guard blocked-released omitted
   else
     redis.call('DEL', key)
   end
 end
 
--- What runs is to wait again. If something newer waits, that says what becomes
--- of it, as it would have said of something that waits.
-local function entry_returned(entry, id, payload, due, retries, crashes)
+-- A running task waits again. If something newer waits under its entry, that decides
+-- which of them stays, as it would for a waiting task. The card is that of what runs.
+-- Returns whether its counts stay.
+local function entry_returned(entry, id, payload, due, retries, crashes, card)
   local key = q.keyed .. entry
-  local newer, planned, keep, counts, low, high, digest
-  if is_key(entry) then -- nobody puts anything under the others --! look true
-    newer, planned, keep, counts, low, high, digest = unpack(redis.call('HMGET', key,
-      'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest'))
+  local newer, planned, keep, counts, low, high, digest, took
+  if is_key(entry) and not q.running[id] then -- nobody puts anything under the others --! look true
+    newer, planned, keep, counts, low, high, digest, took = unpack(redis.call('HMGET', key,
+      'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took'))
   end
-  redis.call('HDEL', q.entries, id)
-  redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum')
+  q.untie(id)
+  redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took')
   if newer then
     digests.of_entry(q, entry, newer, digest)
     redis.call('HDEL', key, 'digest', 'keep', 'counts', 'low', 'high')
@@ -182,19 +271,27 @@ local function entry_returned(entry, id, payload, due, retries, crashes)
     due = math.min(math.max(due, number(low or planned)), number(high or planned))
     if counts ~= '1' then
       retries, crashes = 0, 0
+      redis.call('HDEL', key, 'error')
     end
     if keep ~= '1' then
-      payload = newer
-    elseif newer ~= payload then --! look true
-      redis.call('ZREM', q.contents, digest_of(newer) .. ':' .. entry)
+      payload, card = newer, nil -- it has its own
+    else
+      redis.call('HDEL', key, 'card')
+      if newer ~= payload then --! look true
+        redis.call('ZREM', q.contents, digest_of(newer) .. ':' .. entry)
+      end
     end
   end
-  await(q, entry, payload, due, retries, crashes)
+  await(q, entry, payload, due, retries, crashes, card)
+  if took then
+    redis.call('HSET', key, 'turn', took)
+  end
   plan(q, entry, due)
+  return not newer or counts == '1'
 end
 
--- Whether somebody idle keeps the time, and whether somebody is idle; whether this
--- worker keeps it.
+-- Whether an idle worker keeps the time, whether any worker is idle, and whether this
+-- worker keeps the time.
 local function kept()
   local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
   local someone = not last.err and #last > 0 --! error operand.1; pair constant
@@ -206,7 +303,7 @@ local function keeps_time(worker)
   return type(score) == 'string' and tonumber(score) >= CLOCK --! epoch bound.2
 end
 
--- Whoever keeps the time hears that it has changed, or somebody idle begins to
+-- Tells the worker that keeps the time that it has changed, or makes an idle one
 -- keep it.
 local function ring(lane)
   for _ = 1, WAKE_AT_MOST do
@@ -221,7 +318,7 @@ local function ring(lane)
   end
 end
 
--- Whether whoever keeps the time is to hear of something planned, or of having to.
+-- Whether to tell the worker that keeps the time about a new plan, or find one to keep it.
 local function earlier(lane)
   if lane.first and not lane.earlier then
     local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
@@ -230,8 +327,8 @@ local function earlier(lane)
   return lane.earlier
 end
 
--- Every script that plans ends with this, with the number of tasks that it put
--- to the front of the list.
+-- Every script that plans ends with this, and passes the number of tasks that it put
+-- at the front of the list.
 local function alert(lane, returned)
   wake(lane.idle, lane.wake, math.max(returned, lane.ready or 0))
   if earlier(lane) then

@@ -1,10 +1,10 @@
 -- lib_failed: the failed queue. A failed task is an entry of the schedule of
--- a queue of its own, called "k:" and the process that failed last. Besides what
--- waits, its hash tells of the failure: kind, reason, tries, deaths, worker, at,
--- and under which entry the task was ("" for the list). Workers that serve the
--- failed queue take it from there; otherwise it stays to be looked at.
+-- a separate queue, called "k:" and the process that failed last. Besides the waiting
+-- part, its hash describes the failure: kind, reason, tries, deaths, worker, at,
+-- and from, the entry that the task had ("" for the list). Its card is its own, too. Workers that serve the
+-- failed queue take it from there; otherwise it stays for inspection.
 
--- The failed queue, by what stands around the kind in the names of its keys.
+-- The failed queue, from the parts of its keys' names before and after the kind.
 local function failed_queue(head, tail, wake_channel)
   return {
     schedule = head .. 'schedule' .. tail, contents = head .. 'contents' .. tail,
@@ -12,11 +12,11 @@ local function failed_queue(head, tail, wake_channel)
   }
 end
 
--- Where there are more than keep, of those with a score from low on, the oldest go:
--- as many as one call may drop, in elements and, but for the first, in bytes. What was
--- given up has ASIDE added to its time. Returns how many went.
-local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
+-- If there are more than keep with a score of low or above, drops the oldest: as many as
+-- one call may drop, limited in elements and, except for the first, in bytes. Tasks set
+-- aside have ASIDE added to their time. Returns how many it dropped.
 local function trim(lane, low, keep)
+  local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
   local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
   if excess <= 0 then
     return 0
@@ -46,15 +46,20 @@ local function buries(failed)
     and type(redis.pcall('ZCARD', failed.contents)) == 'number'
 end
 
+-- What has occurred by a schedule fails under a key of its own, so that its requeue finds
+-- that free.
 local function bury(failed, worker, id, task)
-  local grave = 'k:' .. id
-  await(failed, grave, task.payload, now, 0, 0)
+  local grave, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
+  if task.turn then
+    from = from .. '@' .. task.turn
+  end
+  await(failed, grave, task.payload, now, 0, 0, task.card)
   redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
-    'deaths', task.crashes, 'worker', worker, 'at', now, 'from', is_key(task.entry) and task.entry or '')
+    'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
   plan(failed, grave, now)
 end
 
--- What ends a script that buries, with how many to keep.
+-- Every script that buries ends with this, and passes how many tasks to keep.
 local function keep_failed(failed, keep)
   if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
     return trim(failed, -math.huge, keep)

@@ -1,18 +1,17 @@
--- lib_place: positions of payloads in the list, for content locks. In front of a
--- position are
+-- lib_place: positions of payloads in the list, for content locks. A position has
 --
 --   position - offset - gaps below it
 --
--- payloads. So a change at one place touches nothing behind it. Gaps is the key, or nil
--- while there are none.
+-- payloads in front of it. So a change at one place affects nothing behind it. Gaps is the
+-- key, or nil if there are none.
 
--- How many are in front of a position; 0 or less: it is the front, or was.
+-- How many payloads are in front of a position; 0 or less: it's the front, or was.
 local function ahead_of(gaps, offset, position)
   return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0) --! stale score
 end
 
--- The position that has so many in front of it; and, where there are gaps, how many of
--- them are below it, which are as many as known or more.
+-- The position with that many payloads in front of it; and, if there are gaps, how many of
+-- them are below it: known, or more.
 local function position_of(gaps, offset, ahead, known)
   if not gaps then
     return offset + ahead

@@ -10,12 +10,14 @@
 -- KEYS[8]  token     string         the last token given
 -- KEYS[9]  schedule  zset           entry → due, ms
 -- KEYS[10] contents  zset           "digest:entry" of what waits in entries
--- KEYS[11] entries   hash           process → entry
+-- KEYS[11] entries   hash           process → entry, or name and card of an added task; its name → process:worker
 -- KEYS[12] ledger    hash           digest → workers that died holding it
--- KEYS[13] paused    string         present while nothing is to be started
+-- KEYS[13] paused    string         present while the queue is paused
 -- KEYS[14] gaps      zset           positions from which a cancel removed a payload, while there are locks
 -- KEYS[15] holders   zset           worker that holds something → token up to which it has said what cancels cover of that
 -- KEYS[16] stopping  zset           "name:token:process" of what runs and a cancel covers
+-- KEYS[17] ages      zset           ms → how many tasks had come onto the list; drift → see lib_ages
+-- KEYS[18] added     stream         added tasks that wait, in their order
 -- ARGV[1]  process   key prefix     a processing list, with its id appended
 -- ARGV[2]  working   key prefix     what a worker runs: zset process → token
 -- ARGV[3]  cancel    key prefix     what became of the tasks that a cancel covers, with its name appended
@@ -25,7 +27,7 @@ local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
   canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
   schedule = KEYS[9], contents = KEYS[10], entries = KEYS[11], ledger = KEYS[12], paused = KEYS[13],
-  gaps = KEYS[14], holders = KEYS[15], stopping = KEYS[16],
+  gaps = KEYS[14], holders = KEYS[15], stopping = KEYS[16], ages = KEYS[17], added = KEYS[18],
   process = ARGV[1], working = ARGV[2], cancel = ARGV[3], wake = ARGV[4], keyed = ARGV[5],
 }
 
@@ -57,13 +59,13 @@ local function deadline_after(lease)
   return NEVER
 end
 
--- What the queue has at present besides its list. Most have nothing, or only a
--- second lane, so these are asked for together.
+-- What the queue has now besides its list. Most have nothing, or only a
+-- second lane, so one command asks for both.
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
-local canceling, suspecting, scheduled, keyed, counting, paused = false, false, false, false, false, false --! look constant.4
--- The error, where a key of the schedule is of another type: then every
--- script refuses before it changes anything, but for beats, which go on.
+local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false --! look constant.4
+-- The error if a key of the schedule is of another type: then every
+-- script refuses before it changes anything. Only beats go on.
 local broken
 local function size(command, key)
   local n = redis.pcall(command, key)
@@ -73,10 +75,11 @@ local function size(command, key)
   broken = n
   return 0
 end
-if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
+if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused, q.added) > 0 then
   scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the schedule
   size('ZCARD', q.contents)
-  keyed = size('HLEN', q.entries) > 0 -- something runs out of it
+  keyed = size('HLEN', q.entries) > 0 -- something runs out of it, or was added
+  adding = size('XLEN', q.added) > 0 -- added tasks wait
   if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then --! look true bound
     offset = tonumber(redis.call('HGET', q.unique, 'offset'))
     gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps --! look operand.1 bound

@@ -1,7 +1,6 @@
 -- lib_return: take a worker's tasks away from it.
 
--- Joins that name a lower token come too late. Where nobody is any more, that is
--- the last token.
+-- Joins that name a lower token come too late. Without members, that is the last token.
 local function last_fence()
   local token = last_token() or 0
   if redis.call('EXISTS', q.rounds) == 1 then
@@ -10,7 +9,7 @@ local function last_fence()
   return token
 end
 
--- From here on all joins that were asked for before come too late. Where the token
+-- From now on all joins that were asked for before come too late. If the token
 -- or the rounds are of another type, there are none.
 local function end_joins()
   local token, n = last_token(), redis.pcall('HLEN', q.rounds)
@@ -18,6 +17,7 @@ local function end_joins()
     return
   end
   redis.call('SET', q.token, token + 1)
+  q.drift = q.drift + 1
   if n > redis.call('HEXISTS', q.rounds, 'fence') then
     redis.call('HSET', q.rounds, 'fence', token + 1)
   else
@@ -25,8 +25,8 @@ local function end_joins()
   end
 end
 
--- From here on these workers change nothing any more. They stay in suspects with
--- mark (0 failed, -1 left) until all they held is returned, so that any peer can
+-- From now on these workers can't change anything. They stay in suspects with their
+-- mark (0 evicted, -1 left) until all their tasks are returned, so that any peer can
 -- go on where this call stops.
 local function fence(workers, mark)
   local marks = {}
@@ -48,7 +48,7 @@ local RETURNS = 500 -- workers whose tasks it compares --! page constant
 local SUSPECTS = 1000 -- workers noted as lapsed
 local FENCES = 200 -- workers failed
 
--- The newest tasks of some workers, at most limit, the newest first. Also the
+-- The newest tasks of some workers, at most limit, newest first; and the
 -- workers that hold nothing.
 local function newest(workers, limit)
   local heads, none, found = {}, {}, {}
@@ -90,9 +90,9 @@ local function newest(workers, limit)
   return found, none
 end
 
--- Give back tasks of fenced workers, the newest first: so the oldest ends
--- foremost. Returns how many went to the front, how many were handled and how many
--- are left: exactly, if it is one worker.
+-- Returns tasks of fenced workers, newest first, so that the oldest ends up
+-- in front. Returns how many went to the front, how many were handled and how many
+-- are left: exactly, if it's one worker.
 local function take_back(workers)
   local held, over = newest(workers, AT_ONCE)
   local returned, handled, left = 0, 0, #workers - #over
@@ -128,13 +128,13 @@ local function take_back(workers)
   return returned, handled, left
 end
 
--- Whose return is under way; a page of them.
+-- A page of workers whose tasks are being returned.
 local function returning()
   return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
 end
 
--- Go on with the returns that somebody began. Returns whether others may start,
--- because none is left, or because what is left cannot be read; and whether to
+-- Goes on with returns already begun. Returns whether others may start, because
+-- none of these is left or the rest can't be read; and whether to
 -- try again at once.
 local function resume_return()
   local workers = returning()
@@ -147,10 +147,10 @@ local function resume_return()
   return not more, more
 end
 
--- Note those whose lease has lapsed, in pages. They are the first of the members,
--- and what was noted is the first of them; whoever comes later lapses later. Where
--- the numbers do not fit, since somebody wrote to suspects, the first few are noted
--- in every case. Returns how many have lapsed, and whether more are left to note.
+-- Suspects workers whose lease has expired, in pages. They are the first members by
+-- deadline, and earlier suspects are the first of these. If the numbers don't match,
+-- since another program wrote to suspects, at least the first few are suspected.
+-- Returns how many leases have expired, and whether more workers are left to suspect.
 local function suspect(grace)
   local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
   if lapsed == 0 then
@@ -170,11 +170,11 @@ local function suspect(grace)
   return lapsed, lapsed > math.max(noted, from + most)
 end
 
--- Look for workers whose lease has lapsed. One that is seen lapsed for the
--- first time becomes a suspect; one that was suspected grace ms ago and has
--- not been heard of since is failed, if the caller may judge. Tasks go back once
--- all who are to be failed are, so that they keep their order. Returns the workers
--- failed, each with the number of its tasks; the number of tasks put back; whether
+-- Looks for workers whose lease has expired. One that is found so for the first
+-- time becomes a suspect. One that was suspected grace ms ago and has sent no heartbeat
+-- since is evicted, if the caller may judge. Tasks return once all these workers
+-- are fenced, so that they keep their order. Returns the workers evicted,
+-- each with the number of its tasks; the number of tasks returned; whether
 -- there is more to do at once; and the ms until the next suspect is due (-1 if there
 -- is none).
 local function look(grace, judge)

@@ -1,12 +1,21 @@
--- lib_settle: how a process ends, whoever ends it.
+-- lib_settle: how a process ends, in every script that ends one.
 --
--- Content locks follow their payload through the list by position (lib_place). What
--- is pushed gets a position beyond all others, and keeps it: taking the front adds
--- one to offset, returning to the front takes one off, and a cancel leaves a gap where
--- it removes a payload. While no lock exists, there is no offset and nothing of this
+-- Content locks follow their payload through the list by position (lib_place). A pushed
+-- payload gets a position beyond all others, and keeps it: taking the front adds
+-- one to offset, returning to the front subtracts one, and a cancel leaves a gap where
+-- it removes a payload. While no lock exists, there is no offset, and none of this
 -- is done.
 
 local front -- position of the front, where it was asked for
+
+-- By how much this script raises the token without taking tasks from the list, or puts them back
+-- to its front (see lib_ages). Where only tasks of the list start and end, that is 0.
+q.drift = 0
+local function keep_drift()
+  if q.drift ~= 0 then --! look true
+    redis.pcall('ZADD', q.ages, 'XX', 'INCR', q.drift, 'drift')
+  end
+end
 
 -- A payload was taken from the front into a process, while there are locks.
 local function lock_taken(payload, id)
@@ -18,7 +27,7 @@ local function lock_taken(payload, id)
   offset, front = offset + 1, nil
 end
 
--- A payload was put back to the front: its position. A gap there is one no more.
+-- A payload returned to the front: its position. A gap there is closed.
 local function position_returned()
   if not gaps then --! look false
     offset = offset - 1
@@ -31,7 +40,7 @@ local function position_returned()
   return front
 end
 
--- The lock at one place goes to another, or goes.
+-- Moves the lock at one place to another, or removes it.
 local function lock_moved(payload, from, to)
   if offset then --! look true
     local digest = digest_of(payload)
@@ -45,7 +54,7 @@ local function lock_moved(payload, from, to)
   end
 end
 
--- Gaps in front of the front are part of the offset from now on; a page of them.
+-- Adds gaps in front of the front to the offset; a page of them.
 local function close_gaps()
   local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2] --! first constant.2
   if not lowest or tonumber(lowest) > offset then
@@ -59,7 +68,7 @@ local function close_gaps()
   offset = offset + #passed
 end
 
--- Every script that takes, gives back or removes ends with this.
+-- Every script that takes, returns or removes payloads ends with this.
 local function keep_offset()
   if offset then
     if redis.call('HLEN', q.unique) == 1 then
@@ -73,16 +82,21 @@ local function keep_offset()
   end
 end
 
--- The entry that a process runs, if it runs one, with its retries, its crashes and the
--- digest that it names; false when it cannot be read, and then nothing may happen to the
--- process.
+-- The entry that a process runs, if any, with its retries, its crashes, the digest that
+-- it names and its card; false when it can't be read, and then nothing may happen to the
+-- process. An added task is known by its key: that is its digest.
 local function entry_of(id)
   digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
   if not entry then
     return nil, 0, 0 --! keyed constant.2
   end
-  local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died', 'sum')
+  local name, of, card = cards.read(entry)
+  if name then
+    q.running[id] = { name = name, value = entry }
+    return of, 0, 0, redis.sha1hex(of), card --! keyed constant.2
+  end
+  local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died', 'sum', 'held')
   if runs.err then
     return false
   end
@@ -90,11 +104,11 @@ local function entry_of(id)
     redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
     return nil, 0, 0 --! keyed constant.2
   end
-  local of, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
-  return entry, number(runs[2]), number(runs[3]), of == id and digest
+  local summed, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
+  return entry, number(runs[2]), number(runs[3]), summed == id and digest, runs[5] or nil
 end
 
--- How many workers died holding what is not under a key; nil where nobody did.
+-- How many workers died holding a payload that isn't under a key; nil if none did.
 local function died_of(digest)
   return tonumber(redis.call('HGET', q.ledger, digest))
 end
@@ -109,8 +123,8 @@ local function forget_crashes(payload)
   end
 end
 
--- A name as it begins the members of stopping: all have the same length, so no name
--- begins with another.
+-- The start of a name's members in stopping. All starts have the same length, so none
+-- is a prefix of another.
 local function name_of(name)
   if is_key(name) then
     return 'k' .. redis.sha1hex(name)
@@ -123,8 +137,8 @@ local function stopping_as(name, token, id)
 end
 
 -- Counts the end of a process that a cancel of its payload or its key covers;
--- false if none does. One with a token that was never given covers nothing: it would drop
--- for ever what comes back.
+-- false if none does. A cancel with a token that was never issued covers nothing: it would
+-- drop tasks forever.
 local function count_canceled(payload, entry, id, token, field)
   if not canceling then --! look false
     return false
@@ -151,15 +165,15 @@ local function count_canceled(payload, entry, id, token, field)
   return covered
 end
 
--- A worker that holds nothing any more has nothing to say of cancels.
+-- A worker that no longer holds anything has nothing to say about cancels.
 local function holds_nothing(worker)
   redis.pcall('ZREM', q.holders, worker)
 end
 
--- A cancel is over when all who hold something have said what it covers of that, and
--- none of it runs any more; that of a key when what runs under it has ended. Its record stays a minute for those who wait for it. Every
--- script that ends processes ends with this; it looks at a page of the log, and
--- where what does not stop fills that, at another one each time.
+-- A cancel is over when all holders have said which of their tasks it covers, and none of
+-- those runs any more; one of a key, when the task under it has ended. Its record stays a
+-- minute for callers that wait for it. Every script that ends processes ends with this. It
+-- looks at a page of the log; if unfinished cancels fill that, at another one each time.
 local function trim_log()
   local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES') --! first constant.2
   if not lowest or lowest.err then
@@ -193,51 +207,52 @@ local function pop(id)
   return payload
 end
 
--- Takes out of a process what it runs: the payload as pop does, the entry, its
--- retries and its crashes. The digest is given where it is known.
+-- Takes the task out of a process: the payload as pop does, the entry, its
+-- retries, its crashes and its card. The digest is passed if it's known.
 local function take_out(id, digest)
-  local entry, tried, crashes, named = entry_of(id)
+  local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
     return nil
   end
   local payload = pop(id)
-  digests.name(payload, digest or named) --! computed operand.2
-  return payload, entry, tried, crashes
+  digests.name(payload, named or payload and #payload > digests.large and digest) --! computed operand.2
+  return payload, entry, tried, crashes, card
 end
 
--- What is left of a process without its payload ends for good.
-local function remove(working, id, payload, entry)
+-- Ends what remains of a process without its payload.
+local function remove(working, id, payload, entry, outcome)
   redis.call('ZREM', working, id)
   if offset and payload then --! lost true operand.2; look operand.1
     lock_moved(payload, 'p:' .. id, nil) --! guard lock-ends omitted
   end
   if entry then
-    entry_ended(entry, id)
+    entry_ended(entry, id, outcome)
   end
 end
 
--- As take_out, of a large payload of which the digest is known: it is not read. What
--- comes in its place has the digest.
+-- Like take_out, for a large payload whose digest is known: it isn't read. Its replacement
+-- has the digest.
 local function throw_out(id, digest)
-  local entry, n = entry_of(id), redis.pcall('LLEN', q.process .. id)
+  local entry, tried, crashes, named, card = entry_of(id)
+  local n = redis.pcall('LLEN', q.process .. id)
   if entry == false or type(n) ~= 'number' then
     return nil
   end
   redis.call('UNLINK', q.process .. id)
   local payload = n > 0 and {} --! unread operand.2
-  digests.name(payload, digest)
-  return payload, entry
+  digests.name(payload, named or digest)
+  return payload, entry, tried, crashes, card
 end
 
--- The process ends for good: it has done its work, or is dropped. Returns its
--- payload, or nil when nothing can happen. Of a large one the digest is given, and
--- something else returned.
-local function finish(working, id, token, field, digest)
-  local payload, entry
+-- Ends a process for good: its task is done, or dropped. Returns its
+-- payload, or nil when nothing can happen. For a large payload the digest is passed, and
+-- something else returned. The result is as the worker has sent it.
+local function finish(working, id, token, field, digest, result)
+  local payload, entry, _, card
   if digest then --! look false
-    payload, entry = throw_out(id, digest)
+    payload, entry, _, _, card = throw_out(id, digest)
   else
-    payload, entry = take_out(id)
+    payload, entry, _, _, card = take_out(id)
   end
   if payload == nil then
     return nil
@@ -249,7 +264,8 @@ local function finish(working, id, token, field, digest)
     forget_crashes(payload)
   end
   if offset or entry then --! look true
-    remove(working, id, payload, entry)
+    remove(working, id, payload, entry, payload and (field == 'finished' and field or 'canceled')) --! lost operand
+    cards.ended(entry, card, field == 'finished' and field or 'canceled', '', result)
   else
     redis.call('ZREM', working, id)
   end
@@ -258,11 +274,11 @@ end
 
 local carried = 0 -- bytes of the payloads that were given back --! page constant
 
--- The process goes back to the front (true), or ends if a cancel covers it
+-- Returns a process to the front (true), or ends it if a cancel covers it
 -- (false). When a key is of another type, nothing happens (nil). If its worker
--- died (1), that is counted. The digest is given where it is known.
+-- died (1), that is counted. The digest is passed if it's known.
 local function give_back(working, id, token, died, later, digest)
-  local entry, tried, crashes, named = entry_of(id)
+  local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
     return nil
   end
@@ -279,7 +295,7 @@ local function give_back(working, id, token, died, later, digest)
     if type(payload) == 'table' then
       return nil
     end
-    digests.name(payload, digest or named) --! computed operand.1
+    digests.name(payload, named or payload and #payload > digests.large and digest) --! computed operand.1
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false
@@ -287,7 +303,8 @@ local function give_back(working, id, token, died, later, digest)
     if count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-return false
       carried = carried + #payload
       redis.call('DEL', q.process .. id)
-      remove(working, id, payload, entry)
+      remove(working, id, payload, entry, 'canceled')
+      cards.ended(entry, card, 'canceled', '', '')
       return false
     end
   end
@@ -295,8 +312,8 @@ local function give_back(working, id, token, died, later, digest)
     untrack()
     redis.call('DEL', q.process .. id)
     lock_moved(payload, 'p:' .. id, 'e:' .. entry)
-    -- Before all that has a time, in the order of the starts.
-    entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0))
+    -- Before everything with a time, in the order of the starts.
+    entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
     -- One command that checks both keys before it changes either.
     local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT') --! single side.1; guard returns-front side.2
@@ -307,7 +324,7 @@ local function give_back(working, id, token, died, later, digest)
     if not moved then
       return false -- Redis has lost it
     end
-    payload = moved
+    payload, q.drift = moved, q.drift + 1
     digests.name(payload, digest) --! computed omitted
     if offset then
       lock_moved(payload, 'p:' .. id, 'w:' .. position_returned()) --! guard lock-follows omitted
@@ -321,24 +338,30 @@ local function give_back(working, id, token, died, later, digest)
   return true
 end
 
--- The process is to be tried again in delay ms (true); or false and nil as in
--- give_back.
-local function put_off(working, id, token, delay, digest)
-  local payload, entry, tried, crashes = take_out(id, digest)
+-- Starts the task of a process again in delay ms, with so many retries more (true); or false
+-- and nil as in give_back. The text is the error of this attempt; without one, that before stays.
+local function put_off(working, id, token, delay, text, failures, digest)
+  local payload, entry, tried, crashes, card = take_out(id, digest)
   if payload == nil then
     return nil
   end
   if not payload or count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-retry operand.2
-    remove(working, id, payload, entry)
+    remove(working, id, payload, entry, payload and 'canceled')
+    cards.ended(entry, payload and card, 'canceled', '', '')
     return false
   end
   redis.call('ZREM', working, id)
   lock_moved(payload, 'p:' .. id, 'e:' .. (entry or 'r:' .. id))
+  local counts = true
   if entry then
-    entry_returned(entry, id, payload, now + delay, tried + 1, crashes)
+    counts = entry_returned(entry, id, payload, now + delay, tried + failures, crashes, card)
   else
-    await(q, 'r:' .. id, payload, now + delay, 1, 0)
-    plan(q, 'r:' .. id, now + delay)
+    entry = 'r:' .. id
+    await(q, entry, payload, now + delay, failures, 0)
+    plan(q, entry, now + delay)
+  end
+  if text ~= '' and counts then
+    redis.call('HSET', q.keyed .. entry, 'error', text)
   end
   return true
 end

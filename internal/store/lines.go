@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
 	"slices"
 	"sync"
 	"time"
@@ -12,47 +11,66 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 // ErrClosed is the error of calls after the connections were closed.
 var ErrClosed = redisconn.ErrClosed
 
-// DefaultTimeout is that of calls where none is given.
+// DefaultTimeout is the default timeout of calls.
 const DefaultTimeout = redisconn.DefaultTimeout
 
 // MaxName is the longest allowed name of a queue, or prefix, in bytes.
 const MaxName = keys.MaxName
 
-// CheckName reports why name cannot be the name of a queue.
+// CheckName returns why name can't be the name of a queue, or nil.
 func CheckName(name string) error { return keys.CheckName(name) }
 
-// CheckPrefix reports why prefix cannot be a namespace.
+// MaxParts limits the parts of a spread queue, and MaxWhole the length of its name, in
+// bytes.
+const (
+	MaxParts = keys.MaxParts
+	MaxWhole = keys.MaxWhole
+)
+
+// Part returns the name of part i of n of a queue.
+func Part(whole string, i, n int) string { return keys.Part(whole, i, n) }
+
+// Whole returns the name of the queue that a part belongs to. Other names it returns unchanged.
+func Whole(name string) string { return keys.Whole(name) }
+
+// CheckPrefix returns why prefix can't be a prefix, or nil.
 func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
 
 // A Dial makes a connection.
 type Dial = redisconn.Dial
 
-// DialURL returns a Dial for the Redis at a URL, with TLS as configured.
-func DialURL(url string, config *tls.Config) (Dial, error) {
-	return redisconn.FromURLWithTLS(url, config)
-}
+// Servers are where the tasks are, and Access says how to get there.
+type (
+	Servers = topology.Place
+	Access  = topology.Options
+)
 
-// Address is where the Redis at a URL is, for people.
-func Address(url string) string { return redisconn.Address(url) }
+// Open returns the place at a URL.
+func Open(url string, access Access) (*Servers, error) { return topology.Open(url, access) }
 
-// DialPool returns one for the connections of a pool, and for how many of them there may be
-// rounds.
+// Single returns the place to which dial leads: one server.
+func Single(dial Dial) *Servers { return topology.Of(dial) }
+
+// DialPool returns the place to which the connections of a pool lead, and how many of them
+// rounds may use.
 func DialPool(pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
-}) (dial Dial, lanes int) {
+}) (place *Servers, lanes int) {
+	place = Single(redisconn.FromPool(pool))
 	if _, dials := pool.(*redis.Pool); dials {
-		return redisconn.FromPool(pool), Lanes
+		return place, Lanes
 	}
-	return redisconn.FromPool(pool), pooledLanes
+	return place, pooledLanes
 }
 
-// How many rounds of a queue may be under way at once where Redis is far away, each on a
-// connection of its own. Those of a Pool may be few, and others wait for them.
+// How many rounds of a queue may be in flight at once if Redis is far away, each on a
+// connection of its own. A Pool may have few connections, and other callers wait for them.
 const (
 	Lanes       = 4
 	pooledLanes = 2
@@ -60,49 +78,66 @@ const (
 
 // Lines are the connections of a peer.
 type Lines struct {
-	Calls   *redisconn.Line        // what producers and read-outs send
-	Work    [Lanes]*redisconn.Line // rounds: the others, while one is under way on the first
-	Control *redisconn.Line        // beats, joins, leaves: never behind payloads
-	Sub     *redisconn.Subscriber
+	Calls   *topology.Router        // what producers and read-outs send
+	Work    [Lanes]*topology.Router // rounds: the others, while one is under way on the first
+	Control *topology.Router        // beats, joins, leaves: never behind payloads
+	Sub     *topology.Subscribers
 	Lanes   int // of Work, that may be used
 }
 
-// Lane is the connection for a round beside which no other of the queue is under way: the
-// one on which it does not have to wait for those of other queues.
-func (l *Lines) Lane() int {
-	if !l.Work[0].Free() && l.Work[1].Ready() && l.Work[1].Free() {
-		return 1
+// Lane returns the connection for a round if no other round of the queue is in flight: one on which
+// it doesn't have to wait for rounds of other queues.
+func (s *Served) Lane() int {
+	if !s.Work[0].Line(s.Keys).Free() {
+		if second := s.Work[1].Line(s.Keys); second.Ready() && second.Free() {
+			return 1
+		}
 	}
 	return 0
 }
 
-// Ready reports whether the connection for rounds is there. If it isn't, it is made in the
+// Ready reports whether the connection for rounds exists. If not, it makes one in the
 // background.
-func (l *Lines) Ready(lane int) bool { return l.Work[lane].Ready() }
+func (s *Served) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
 
-// Silent reports whether Redis has given no sign of life on the connections for rounds.
-func (l *Lines) Silent() bool {
-	return !slices.ContainsFunc(l.Work[:], func(w *redisconn.Line) bool { return !w.Silent() })
+// Silent reports whether the connections for rounds have had no sign of life from the queue's
+// server.
+func (s *Served) Silent() bool {
+	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }
 
-// NewLines returns the connections, which are made when they are first used. Calls wait
-// for timeout, and those of control for a heartbeat. From then on the log knows by an error
-// that Redis is away.
-func NewLines(dial Dial, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
-	log.Away, log.Answered, dial = redisconn.Away, redisconn.Answered, redisconn.Marked(dial)
-	l := &Lines{
-		Calls:   redisconn.NewLine(dial, timeout).Verified(),
-		Control: redisconn.NewLine(dial, beat),
-		Sub:     redisconn.NewSubscriber(dial, log),
-		Lanes:   lanes,
+// NewLines returns the connections, which are made when first used. Calls time out after timeout,
+// those of Control after a heartbeat. Calls repeats what the server has put off; on Work and
+// Control the caller does, and logs it. NewLines also teaches the log which errors mean that
+// Redis is down.
+func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
+	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, place.Address()
+	router := func(timeout time.Duration, verified bool) *topology.Router {
+		return topology.NewRouter(place, timeout, func(dial redisconn.Dial) *redisconn.Line {
+			line := redisconn.NewLine(redisconn.Marked(dial), timeout).Renewed(place.Renew())
+			if verified {
+				line.Verified()
+			}
+			return line
+		})
 	}
+	l := &Lines{Calls: router(timeout, true).Patient(), Control: router(beat, false), Lanes: lanes}
 	for lane := range l.Work {
-		l.Work[lane] = redisconn.NewLine(dial, timeout)
+		l.Work[lane] = router(timeout, false)
 	}
+	l.Sub = topology.NewSubscribers(place, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
+		return redisconn.NewSubscriber(redisconn.Marked(dial), log)
+	})
 	return l
 }
 
-// Abort ends what is under way for who serves queues.
+// Somewhere is the home of a queue where there is one server, or where it isn't known.
+const Somewhere = ""
+
+// InCluster reports whether queues may be on several nodes.
+func (l *Lines) InCluster() bool { return l.Control.InCluster() }
+
+// Abort ends calls in flight on Work and Control.
 func (l *Lines) Abort() {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -112,7 +147,7 @@ func (l *Lines) Abort() {
 	all.Go(l.Control.Abort)
 }
 
-// Close closes the connections. It waits until what is under way has ended.
+// Close closes the connections. It waits until calls in flight have ended.
 func (l *Lines) Close() {
 	l.Sub.Close()
 	var all sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// ErrEmpty is why there is nothing to peek at.
-var ErrEmpty = errors.New("nothing waits that may start")
+// ErrEmpty says that there is nothing to peek at.
+var ErrEmpty = errors.New("no task is ready to start")
 
 // keyMark begins the entry of a key; others are of tasks that wait for a retry.
 const keyMark = "k:"
@@ -40,32 +40,36 @@ type ScheduledTask struct {
 	Due     int64 // ms of Redis time; the time of the listing if it went back to the front
 	Retries int
 	Crashes int
+	Card    string // "" without properties
+	Error   string // of the last attempt
 }
 
 // Scheduled yields what waits in the schedule and isn't blocked, earliest first.
 func Scheduled(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[ScheduledTask, error] {
 	return rows(ctx, func() pager[ScheduledTask] {
-		return atNow(r, func(now int64) pager[ScheduledTask] { return scheduled(r, q, now, math.Inf(-1), math.Inf(1)) })
+		return atNow(r, q, func(now int64) pager[ScheduledTask] { return scheduled(r, q, now, math.Inf(-1), math.Inf(1)) })
 	})
 }
 
-// Tasks yields the payloads that wait, front first: what is due in the schedule, the list
-// with the batches behind it, then what is not yet due.
+// Tasks yields the waiting payloads, front first: due tasks of the schedule, the list
+// with the batches behind it, added tasks, which take turns with these, then tasks that aren't
+// due yet.
 func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error] {
 	return rows(ctx, func() pager[[]byte] {
-		return atNow(r, func(now int64) pager[[]byte] {
+		return atNow(r, q, func(now int64) pager[[]byte] {
 			due := float64(now)
-			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), due)), byIndex(r, q.Waiting()), batched(r, q),
-				payloadsOf(scheduled(r, q, now, due, math.Inf(1))))
+			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), due), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
+				payloadsOf(added(r, q), addedPayload), payloadsOf(scheduled(r, q, now, due, math.Inf(1)), scheduledPayload))
 		})
 	})
 }
 
-// Peek returns the payload that is to start next, or ErrEmpty.
+// Peek returns the payload that starts next, or ErrEmpty.
 func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
 	first := rows(ctx, func() pager[[]byte] {
-		return atNow(r, func(now int64) pager[[]byte] {
-			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now))), byIndex(r, q.Waiting()), batched(r, q))
+		return atNow(r, q, func(now int64) pager[[]byte] {
+			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
+				payloadsOf(added(r, q), addedPayload))
 		})
 	})
 	for payload, err := range first {
@@ -74,12 +78,12 @@ func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
 	return nil, ErrEmpty
 }
 
-// atNow begins with the time of Redis.
-func atNow[T any](r Runner, begin func(now int64) pager[T]) pager[T] {
+// atNow first asks for the time of the queue's Redis.
+func atNow[T any](r Runner, q keys.Queue, begin func(now int64) pager[T]) pager[T] {
 	var next pager[T]
 	return func(ctx context.Context) ([]T, error) {
 		if next == nil {
-			now, err := Now(ctx, r)
+			now, err := NowAt(ctx, r, q)
 			if err != nil {
 				return nil, err
 			}
@@ -89,20 +93,22 @@ func atNow[T any](r Runner, begin func(now int64) pager[T]) pager[T] {
 	}
 }
 
-func payloadsOf(of pager[ScheduledTask]) pager[[]byte] {
-	return each(of, func(_ context.Context, some []ScheduledTask) ([][]byte, error) {
+func payloadsOf[T any](of pager[T], payload func(T) []byte) pager[[]byte] {
+	return each(of, func(_ context.Context, some []T) ([][]byte, error) {
 		all := make([][]byte, len(some))
 		for i, t := range some {
-			all[i] = t.Payload
+			all[i] = payload(t)
 		}
 		return all, nil
 	})
 }
 
-// lastName is behind the name of every entry, which begins with a letter.
+func scheduledPayload(t ScheduledTask) []byte { return t.Payload }
+
+// lastName sorts behind the name of every entry, which begins with a letter.
 const lastName = "\xff"
 
-// scheduled reads the tasks whose time is after one score, up to and with another.
+// scheduled reads the tasks with scores above one, up to and including another.
 func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[ScheduledTask] {
 	from := &ranking{by: r, key: q.Schedule()}
 	if !math.IsInf(after, -1) {
@@ -112,11 +118,11 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 	return each(entries, func(ctx context.Context, some []ranked) (tasks []ScheduledTask, err error) {
 		calls := make([]redisconn.Call, len(some))
 		for i, e := range some {
-			calls[i] = redisconn.Command("HMGET", q.Keyed(e.name), "payload", "retries", "crashes")
+			calls[i] = redisconn.Command("HMGET", q.Keyed(e.name), "payload", "retries", "crashes", "card", "error")
 		}
 		for i, reply := range r.Do(ctx, calls...) {
 			fields, err := redis.ByteSlices(reply.Value, reply.Err)
-			if err == nil && len(fields) != 3 {
+			if err == nil && len(fields) != 5 {
 				err = errReply
 			}
 			if err != nil {
@@ -125,7 +131,7 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 			if fields[0] == nil {
 				continue // taken meanwhile
 			}
-			t := ScheduledTask{Key: KeyOf(some[i].name), Payload: fields[0], Due: Due(int64(some[i].score), now)}
+			t := ScheduledTask{Key: KeyOf(some[i].name), Payload: fields[0], Due: Due(int64(some[i].score), now), Card: string(fields[3]), Error: string(fields[4])}
 			t.Retries, _ = strconv.Atoi(string(fields[1]))
 			t.Crashes, _ = strconv.Atoi(string(fields[2]))
 			tasks = append(tasks, t)
@@ -149,11 +155,11 @@ func upTo(of pager[ranked], most float64) pager[ranked] {
 	}
 }
 
-// ancient is a time, in ms, before which a score is the place of a task that went back
+// ancient is a time, in ms. A lower score is the place of a task that went back
 // to the front: the token of its start.
 const ancient = 1_000_000_000_000
 
-// Due is when an entry starts, by its score: what is at the front, now.
+// Due returns when an entry with that score starts. An entry at the front starts now.
 func Due(score, now int64) int64 {
 	if score < ancient {
 		return now
@@ -161,7 +167,7 @@ func Due(score, now int64) int64 {
 	return score
 }
 
-// batched reads what waits in batches, front first.
+// batched reads the payloads in batches, front first.
 func batched(r Runner, q keys.Queue) pager[[]byte] {
 	asked := false
 	ids := func(ctx context.Context) ([]string, error) {
@@ -183,7 +189,7 @@ func batched(r Runner, q keys.Queue) pager[[]byte] {
 	})
 }
 
-// unmoved are the batches that are still to be moved to the queue, in their order.
+// unmoved returns the batches that haven't been moved to the queue yet, in their order.
 func unmoved(reply redisconn.Reply) ([]string, error) {
 	ids, err := redis.Strings(reply.Value, reply.Err)
 	if IsWrongType(err) {
@@ -199,16 +205,20 @@ type RunningTask struct {
 	Payload []byte
 	Key     string // "" for a task from the list
 	Token   int64
+	Card    string // "" without properties
+	Error   string // of the attempt before
+
+	entry string // of the schedule
 }
 
-// Running yields what workers hold, worker by worker, oldest first.
+// Running yields the tasks that workers hold, worker by worker, oldest first.
 func Running(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RunningTask, error] {
 	return rows(ctx, func() pager[RunningTask] {
 		return within(holders(r, q), func(worker string) pager[RunningTask] { return held(r, q, worker) })
 	})
 }
 
-// holders reads the workers that may hold tasks: members, and those whose tasks are being
+// holders reads the workers that may hold tasks: members, and workers whose tasks are being
 // returned. Beats change their order all the time, so they are not read by rank.
 func holders(r Runner, q keys.Queue) pager[string] {
 	found := sieve{}
@@ -238,14 +248,47 @@ func held(r Runner, q keys.Queue, worker string) pager[RunningTask] {
 				return tasks, err
 			}
 			pace.saw(len(payload))
-			tasks = append(tasks, RunningTask{Attempt: p.name, Worker: worker, Payload: payload, Key: KeyOf(entry), Token: int64(p.score)})
+			t := RunningTask{Attempt: p.name, Worker: worker, Payload: payload, Token: int64(p.score)}
+			if key, card, ok := keys.SplitAdded(entry); ok {
+				t.Key, t.Card = key, card
+			} else {
+				t.Key, t.entry = KeyOf(entry), entry
+			}
+			tasks = append(tasks, t)
 		}
-		return tasks, nil
+		return tasks, withCards(ctx, r, q, tasks)
 	})
 }
 
-// Held is what Redis believes a worker to hold: process → token. What it holds all the
-// time is there: tokens only rise, so nothing moves from page to page.
+// withCards reads the cards of running tasks that come from the schedule.
+func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask) error {
+	var calls []redisconn.Call
+	var of []*RunningTask
+	for i := range tasks {
+		if t := &tasks[i]; t.entry != "" {
+			calls, of = append(calls, redisconn.Command("HMGET", q.Keyed(t.entry), "process", "held", "error")), append(of, t)
+		}
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	for i, reply := range r.Do(ctx, calls...) {
+		fields, err := redis.ByteSlices(reply.Value, reply.Err)
+		if err == nil && len(fields) != 3 {
+			err = errReply
+		}
+		if err != nil {
+			return err
+		}
+		if string(fields[0]) == of[i].Attempt { // it may have ended
+			of[i].Card, of[i].Error = string(fields[1]), string(fields[2])
+		}
+	}
+	return nil
+}
+
+// Held is what a worker holds, according to Redis: process → token. It misses nothing that the
+// worker holds throughout: tokens only rise, so nothing moves from page to page.
 func Held(ctx context.Context, r Runner, q keys.Queue, worker string) (map[string]int64, error) {
 	const most = 10_000 // far less than one reply may bring
 	all := map[string]int64{}

@@ -16,8 +16,8 @@ import (
 // TokenCall asks for the last token of a queue, which a join has to name.
 func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
 
-// ReadToken reads the answer to a TokenCall. Where Redis answers with no number it is
-// 0, and the join then says why.
+// ReadToken reads the answer to a TokenCall. If Redis doesn't answer with a number it
+// returns 0, and the join then says why.
 func ReadToken(reply redisconn.Reply) (int64, error) {
 	text, err := redis.String(reply.Value, reply.Err)
 	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
@@ -28,15 +28,15 @@ func ReadToken(reply redisconn.Reply) (int64, error) {
 }
 
 // JoinCall is the call that makes the worker a member for the lease (0: forever).
-// Several travel together. Asked is the token that the queue had before; the rounds
-// of the membership begin behind the given number.
+// Several travel together. Asked is the token that the queue had before; the membership's
+// rounds begin after the given number.
 func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
 	return join.call(q, "worker", worker, "lease", lease.Milliseconds(), "asked", asked, "round", round)
 }
 
-// ReadJoin reads the answer to a JoinCall. Joined is false when a worker went since
-// the token was asked for, so that it is to be asked for again. It fails with
-// ErrEvicted when the worker was failed or is leaving.
+// ReadJoin reads the answer to a JoinCall. Joined is false if a worker has left since
+// the token was read: then read it again, and repeat the join. It fails with
+// ErrEvicted when the worker was evicted or is leaving.
 func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
 	a := join.read(reply.Value, reply.Err)
 	return a.int("joined") == 1, a.err
@@ -44,9 +44,9 @@ func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
 
 // Leave returns all that the worker holds to the front and ends its membership,
 // unless a round after the given one has been answered. Asked is the token that the
-// join of the membership named; that join has no effect any more, should it still
-// be under way. It fails with ErrEvicted when the worker is no member, and may have
-// been failed since.
+// membership's join named; from then on that join has no effect, even if it's still
+// in flight. It fails with ErrEvicted when the worker is no member, and may have
+// been evicted since.
 func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, round int64) (returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
 		a := leave.ask(ctx, r, q, "worker", worker, "round", round, "asked", asked)
@@ -64,23 +64,23 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, ro
 	}
 }
 
-// OfQueue reports whether an error is of one queue or key alone: Redis has answered.
+// OfQueue reports whether an error concerns one queue or key alone: Redis has answered.
 func OfQueue(err error) bool {
 	return redisconn.Answered(err) || errors.Is(err, errStuck)
 }
 
-// errStuck is why a return makes no progress. The scripts pass over what they cannot
-// move, and do not tell why. Any peer goes on with it once it can be moved.
-var errStuck = errors.New("not all tasks can be returned: Redis refuses to move what is left, " +
-	"since a key of the queue is of another type (WRONGTYPE), or since this user may not use a command of the scripts, such as LMOVE")
+// errStuck is the error of a return that makes no progress. The scripts pass over tasks that
+// they can't move, and don't say why. Any peer goes on once they can be moved.
+var errStuck = errors.New("some tasks cannot be returned: Redis refuses to move them, " +
+	"because a key of the queue has the wrong type (WRONGTYPE), or because this user may not run a command of the scripts, such as LMOVE")
 
-// FailWorker fences the worker and returns its tasks. Known tells whether it
-// served the queue. Others may help: what they handle meanwhile counts as returned.
+// FailWorker fences the worker and returns its tasks. Known says whether it
+// served the queue. Others may help: the tasks that they return meanwhile count, too.
 func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
 	return takeBack(ctx, r, q, worker, true)
 }
 
-// GoOn goes on with the return of a worker that was failed or has left, and may have
+// GoOn continues the return of a worker that was evicted or has left, and may have
 // come back since.
 func GoOn(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
 	_, returned, err = takeBack(ctx, r, q, worker, false)

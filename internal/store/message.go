@@ -22,8 +22,8 @@ const (
 	Deleted   = string(keys.KindDelete)
 )
 
-// A Message is what was published about a queue. Of what is large it has the size, and the
-// digest if that is known: that of Done may lack it where one step has ended much, or nobody
+// A Message is what was published about a queue. For a large payload or result it has the size,
+// and the digest if that is known: Done may lack it if one step has ended many tasks, or nobody
 // listened at the server.
 type Message struct {
 	Kind     string
@@ -37,8 +37,8 @@ type Message struct {
 	PayloadDigest, ResultDigest string
 }
 
-// ReadMessage reads a message. Producers in other languages publish too, so what
-// cannot be read is passed over.
+// ReadMessage reads a message. Producers in other languages publish too, so it skips what it
+// can't read.
 func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
 	queue, kind, ok := s.ParseChannel(channel)
 	m := Message{Queue: queue, Kind: string(kind)}
@@ -62,7 +62,7 @@ func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
 }
 
 // readDone reads the message of a finished task. Redis writes the bytes of a
-// payload into it as they are, so where they are not UTF-8, neither is the
+// payload into it unchanged. If they aren't UTF-8, neither is the
 // message: then each byte is read as the character of the same number.
 func (m *Message) readDone(data []byte) error {
 	var of struct {
@@ -105,7 +105,8 @@ func (m *Message) readDone(data []byte) error {
 	return nil
 }
 
-// An Observer is told of messages, on one goroutine. None of its functions may block.
+// An Observer receives messages, on one goroutine for each node of a cluster. None of its
+// functions may block.
 type Observer struct {
 	Message func(m Message)
 	Synced  func()                       // subscribed, at first and after every gap
@@ -113,10 +114,30 @@ type Observer struct {
 	Closed  func()                       // there will be nothing more
 }
 
-// Observe has an observer be told of all messages about some queues, or about all if none
+// observed are the kinds of messages that observers receive.
+var observed = []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete}
+
+// Observe passes all messages about some queues to an observer, or about all if none
 // is given, until stop is called.
 func (l *Lines) Observe(s Space, queues []Keys, o Observer) (stop func(), err error) {
-	of := &redisconn.Subscription{
+	if s.Scattered() {
+		return l.watch(s, queues, o)
+	}
+	of := observing(s, o)
+	for _, k := range observed {
+		if len(queues) == 0 {
+			of.Topics = append(of.Topics, redisconn.Topic{Name: s.Pattern(k), Pattern: true})
+		}
+		for _, q := range queues {
+			of.Topics = append(of.Topics, redisconn.Topic{Name: q.Channel(k)})
+		}
+	}
+	return func() { l.Sub.Remove(of) }, l.Sub.AddAll(of)
+}
+
+// observing returns a subscription for an observer, without its topics.
+func observing(s Space, o Observer) *redisconn.Subscription {
+	return &redisconn.Subscription{
 		Synced: o.Synced, Closed: o.Closed,
 		Failed: func(err error) {
 			gist := logs.Gist(err)
@@ -131,16 +152,4 @@ func (l *Lines) Observe(s Space, queues []Keys, o Observer) (stop func(), err er
 			}
 		},
 	}
-	for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
-		for _, q := range queues {
-			of.Topics = append(of.Topics, redisconn.Topic{Name: q.Channel(k)})
-		}
-		if len(queues) == 0 {
-			of.Topics = append(of.Topics, redisconn.Topic{Name: s.Pattern(k), Pattern: true})
-		}
-	}
-	if err := l.Sub.Add(of); err != nil {
-		return nil, err
-	}
-	return func() { l.Sub.Remove(of) }, nil
 }

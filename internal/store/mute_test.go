@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Messages are hints: a user who may not publish any does all the same, and so it
-// is where nobody is known to be idle.
+// Messages are hints: everything works for a user who may not publish any, and
+// if no worker is known to be idle.
 func TestHintsOnly(t *testing.T) {
 	t.Parallel()
 	for _, p := range probes {
@@ -92,14 +92,15 @@ func TestAnswers(t *testing.T) {
 		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
 		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
-		{"put, new", member, putCall, "1"},
-		{"put, alone", nil, putCall, "2"},
-		{"put, changed", keyX, putCall, "0"},
+		{"put, new", member, putCall, "[1 ]"},
+		{"put, alone", nil, putCall, "[2 ]"},
+		{"put, changed", keyX, putCall, "[0 ]"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
 		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.call(e.q, "entry", "k:x") }, "[1 0 0 0]"},
 		{"register", nil, func(e *env) redisconn.Call {
-			return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
+			return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0, "protocol", 1)
 		}, "1"},
+		{"agree", nil, func(e *env) redisconn.Call { return agree.call(e.q, "newest", 2, "oldest", 1) }, "2:1"},
 		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
 			return enqueueOnce.call(e.q, "once", "n", "window", 1000, "payload", "a")
 		}, "2"},
@@ -150,7 +151,7 @@ func text(v any) string {
 }
 
 func putCall(e *env) redisconn.Call {
-	return put.without("digest", e.q, "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0)
+	return put.without("digest", e.q, "once", "", "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0, "card", "", "by_key", 0, "window", 0)
 }
 
 func leaveCall(round int) func(e *env) redisconn.Call {

@@ -11,51 +11,57 @@ import (
 type Ending string
 
 // The endings: Finish for good; Drop for good, as canceled and without the event;
-// Stop returns the task to the front; Retry has it tried again later; Fail puts
-// it into the failed queue.
+// Stop returns the task to the front; Retry schedules a retry; Snooze a start that
+// doesn't count as one; Fail moves it to the failed queue.
 const (
 	Finish Ending = "finish"
 	Drop   Ending = "drop"
 	Stop   Ending = "stop"
 	Retry  Ending = "retry"
+	Snooze Ending = "snooze"
 	Fail   Ending = "fail"
 )
 
 // A Kind says why a task is in the failed queue.
 type Kind string
 
-// The kinds of failure: its handler gave up; its payload cannot be read; too
-// many workers died holding it.
+// The kinds of failure: its handler failed for good; its payload can't be read; too
+// many workers died holding it; its time was over before it started.
 const (
 	Failed    Kind = "failed"
 	Malformed Kind = "malformed"
 	Crashed   Kind = "crashed"
+	Expired   Kind = "expired"
 )
+
+// MaxError is how much of an error the next attempt sees, in bytes.
+const MaxError = 1 << 10
 
 // An Outcome ends one process.
 type Outcome struct {
 	Process string
 	Token   int64
 	Plain   bool   // it is certain to be of the list; in a round these come last
+	Added   bool   // it was started as an added task, and not as an entry
 	Size    int    // bytes of the payload
 	Digest  string // of the payload; of a large one it is said to the script
 	Verb    Ending
 	Result  []byte        // of Finish; nil: none
-	Delay   time.Duration // of Retry
+	Delay   time.Duration // of Retry and Snooze
 	Kind    Kind          // of Fail
-	Reason  string        // of Fail
+	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; "": it sees those before
 
 	large *largeResult // once Encode has been called
 }
 
-// A largeResult is what is said of one that is large.
+// A largeResult describes a large result.
 type largeResult struct {
 	about   string // its length and digest
-	encoded []byte // as it is sent; nil above the limit
+	encoded []byte // as sent; nil above the limit
 }
 
-// Encode does beforehand, without a lock and beside the rounds, what takes long of sending
-// a large result. Most is how long one may be to be sent whole.
+// Encode encodes a large result beforehand, without a lock and beside the rounds, since that
+// takes long. Most is the longest result to send whole.
 func (o *Outcome) Encode(most int) {
 	if o.Verb != Finish || len(o.Result) <= Large {
 		return
@@ -66,10 +72,12 @@ func (o *Outcome) Encode(most int) {
 	}
 }
 
-// word is what the verb needs besides the process, in a round.
+// word is the argument of the verb in a round, besides the process.
 func (o *Outcome) word(r *Round) any {
 	switch {
-	case o.Verb == Retry:
+	case o.Verb == Retry && o.Reason != "":
+		return strconv.FormatInt(max(o.Delay, 0).Milliseconds(), 10) + ":" + o.Reason
+	case o.Verb == Retry || o.Verb == Snooze:
 		return max(o.Delay, 0).Milliseconds()
 	case o.Verb == Fail:
 		return string(o.Kind) + ":" + o.Reason
@@ -87,7 +95,7 @@ func (o *Outcome) word(r *Round) any {
 	return ""
 }
 
-// quoted appends a string to a head as JSON writes it, whatever its bytes are. Redis
+// quoted appends a string to head as JSON, whatever its bytes are. Redis
 // would take 30 ms for each MiB.
 func quoted(head string, s []byte) []byte {
 	const hex = "0123456789abcdef"
@@ -106,12 +114,12 @@ func quoted(head string, s []byte) []byte {
 	return append(b, '"')
 }
 
-// Large is from how many bytes on Redis would take long to encode a payload or a result.
-// Observers get the length and the digest of such a payload; a result is encoded by
-// the worker.
+// Large is the size in bytes from which Redis takes long to encode a payload or a result.
+// Observers get the length and the digest of such a payload; the worker encodes such a
+// result.
 const Large = 64 << 10
 
-// hint is what there is to say of a large payload. A script that knows its digest
+// hint describes a large payload. A script that knows its digest
 // need not read it.
 func (o *Outcome) hint() string {
 	if o.Size <= Large {
@@ -122,20 +130,22 @@ func (o *Outcome) hint() string {
 
 func about(size int, digest string) string { return strconv.Itoa(size) + ":" + digest }
 
-// simple reports whether all there is to say of an outcome is that it finishes
-// a process of the list. In a round these come last, each process once.
+// simple reports whether an outcome only finishes a process of the list, or of an
+// added task. In a round these come last, each process once.
 func (o *Outcome) simple() bool {
-	return o.Plain && o.Verb == Finish && o.Result == nil && o.Size <= Large
+	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.Size <= Large
 }
 
-// Rank is the place of an outcome in a round: what may be of the schedule
-// comes first, what is simple last.
+// Rank is the place of an outcome in a round: those of the schedule
+// come first, simple ones last, and of these the added ones first.
 func (o *Outcome) Rank() int {
 	switch {
-	case !o.Plain:
-		return 0
-	case !o.simple():
+	case o.simple() && o.Plain:
+		return 3
+	case o.simple():
+		return 2
+	case o.Plain:
 		return 1
 	}
-	return 2
+	return 0
 }

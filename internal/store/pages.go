@@ -30,8 +30,8 @@ func IsWrongType(err error) bool {
 // more than a page.
 type pager[T any] func(ctx context.Context) ([]T, error)
 
-// rows yields what the pages hold, one by one, and ends at the first error. Each use
-// begins anew.
+// rows yields the rows of the pages, one by one, and ends at the first error. Each use
+// starts over.
 func rows[T any](ctx context.Context, begin func() pager[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		next := begin()
@@ -54,8 +54,8 @@ func rows[T any](ctx context.Context, begin func() pager[T]) iter.Seq2[T, error]
 	}
 }
 
-// each makes rows of another kind of each page. What fetch returns with an error is
-// yielded before it.
+// each turns the rows of each page into rows of another kind. If fetch returns rows with an
+// error, they are yielded before it.
 func each[T, U any](of pager[T], fetch func(context.Context, []T) ([]U, error)) pager[U] {
 	var failed error
 	return func(ctx context.Context) ([]U, error) {
@@ -93,7 +93,7 @@ func chain[T any](all ...pager[T]) pager[T] {
 	}
 }
 
-// within reads what belongs to each row.
+// within reads the rows that belong to each row.
 func within[T, U any](of pager[T], inner func(T) pager[U]) pager[U] {
 	var left []T
 	var now pager[U]
@@ -115,7 +115,7 @@ func within[T, U any](of pager[T], inner func(T) pager[U]) pager[U] {
 	}
 }
 
-// split makes smaller pages: of at most as many rows as next says each time.
+// split makes smaller pages: next returns how many rows each may have.
 func split[T any](of pager[T], next func() int) pager[T] {
 	var left []T
 	return func(ctx context.Context) ([]T, error) {
@@ -131,10 +131,10 @@ func split[T any](of pager[T], next func() int) pager[T] {
 	}
 }
 
-// sized makes pages so small that their payloads, in the hash that key names for a row,
-// have listBytes together, or are one.
+// sized makes pages whose payloads, in the hash that key names for a row,
+// have listBytes together at most, or are one.
 func sized[T any](r Runner, of pager[T], key func(T) string) pager[T] {
-	var sizes []int // of what is left of the page
+	var sizes []int // of the rest of the page
 	next := func() int {
 		n, bytes := 1, sizes[0]
 		for n < len(sizes) && bytes+sizes[n] <= listBytes {
@@ -160,7 +160,7 @@ func sized[T any](r Runner, of pager[T], key func(T) string) pager[T] {
 	}), next)
 }
 
-// given pages through what is there already.
+// given pages through rows that are known already.
 func given[T any](all []T) pager[T] {
 	return func(context.Context) (some []T, _ error) {
 		some = all[:min(perPage, len(all))]
@@ -198,8 +198,8 @@ func byIndex(r Runner, key string) pager[[]byte] {
 // of a hash with its value, or a name alone.
 type item struct{ name, value string }
 
-// byCursor reads what such a command yields, which answers with so many words for each.
-// All that is there throughout comes at least once.
+// byCursor reads what such a command yields. Each item takes n words of the reply.
+// Everything that exists throughout comes at least once.
 func byCursor(r Runner, words int, call func(cursor string) redisconn.Call) pager[item] {
 	cursor, over := "0", false
 	return func(ctx context.Context) ([]item, error) {
@@ -237,7 +237,7 @@ func scan(r Runner, command, key string) pager[item] {
 	return byCursor(r, words, func(cursor string) redisconn.Call { return redisconn.Command(command, key, cursor, "COUNT", perPage) })
 }
 
-// members reads the members of a set, each once; where there are more than a sieve
+// members reads the members of a set, each once. If there are more than a sieve
 // remembers, one may come twice while the set shrinks.
 func members(r Runner, key string) pager[string] {
 	found := sieve{}
@@ -255,7 +255,7 @@ func names(of pager[item]) pager[string] {
 	})
 }
 
-// A pacer says how many payloads to ask for where Redis does not tell their size
+// A pacer says how many payloads to ask for if Redis doesn't tell their size
 // beforehand: more and more while they are small.
 type pacer struct{ n, largest int }
 
@@ -270,7 +270,7 @@ func (p *pacer) next() int {
 	return p.n
 }
 
-// saw takes in the size of one that was read.
+// saw notes the size of one that was read.
 func (p *pacer) saw(size int) { p.largest = max(p.largest, size) }
 
 // A sieve lets each name pass once. It remembers a bounded number of them.

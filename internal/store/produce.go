@@ -13,6 +13,7 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 // A Back is the back of a queue, where payloads are added. It remembers whether
@@ -21,10 +22,12 @@ type Back struct {
 	q       keys.Queue
 	enqueue *redisconn.Head
 	push    redisconn.Call
-	long    atomic.Bool // so many waited that nobody is idle
+	long    atomic.Bool // enough tasks waited that no worker can be idle
+
+	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
 }
 
-// long is how many tasks wait where nobody is idle. Were somebody, he would have
+// long is how many tasks wait only if no worker is idle. An idle one would have
 // been woken for the first of them, and would have woken the next.
 const long = 100
 
@@ -33,14 +36,14 @@ func NewBack(q keys.Queue) *Back {
 	return &Back{q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(), push: redisconn.Command("LPUSH", q.Waiting())}
 }
 
-// Enqueue adds payloads to the back of the queue, all or none. The call may
-// become one with those of others. While the queue is long it does what a
-// producer in any language would: nobody needs to be woken. It fails with ErrUnmoved
-// where a batch is to be moved to the queue first, if the script looks for one. Alone
-// tells, here and below, that nothing waited and nobody serves the queue: it may have been
+// Enqueue adds payloads to the back of the queue, all or none. The call may be
+// combined with others. While the queue is long it does what a
+// producer in any language would: no worker needs to be woken. It fails with ErrUnmoved
+// if a batch has to be moved to the queue first, and the script looks for one. Alone
+// says, here and below, that nothing waited and nobody serves the queue: it may have been
 // deleted, and its name taken off the list of queues.
-func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) (alone bool, err error) {
-	if !b.long.Load() || !l.Free() {
+func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) (alone bool, err error) {
+	if !b.long.Load() || !l.Line(b.q).Free() {
 		a := enqueue.read(l.One(ctx, b.enqueue.Call(payloads)))
 		before := a.int("before")
 		if a.err == nil {
@@ -49,7 +52,7 @@ func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) (
 		return before < 0, a.err
 	}
 	count := len(payloads)
-	size, err := redis.Int(first(l.Do(ctx, b.push.With(payloads), redisconn.Command("PUBLISH", b.q.Channel(keys.KindEnqueue), count))))
+	size, err := b.pushed(ctx, l, payloads)
 	if err != nil {
 		b.long.Store(false) // observers are not told again of what was refused
 		return false, err
@@ -60,11 +63,26 @@ func (b *Back) Enqueue(ctx context.Context, l *redisconn.Line, payloads []any) (
 	return alone, nil
 }
 
-// first is the first of replies; the others are of no importance.
+// pushed adds payloads, and tells observers. In a cluster it does so as scripts do there.
+func (b *Back) pushed(ctx context.Context, l *topology.Router, payloads []any) (size int, err error) {
+	channel, count := b.q.Channel(keys.KindEnqueue), len(payloads)
+	publish := redisconn.Command("PUBLISH", channel, count)
+	if !b.q.Scattered() || b.unsharded.Load() {
+		return redis.Int(first(l.Do(ctx, b.push.With(payloads), publish)))
+	}
+	replies := l.Do(ctx, b.push.With(payloads), redisconn.Command("SPUBLISH", channel, count))
+	if err := replies[1].Err; redisconn.UnknownCommand(err) || redisconn.Denied(err) {
+		b.unsharded.Store(true)
+		_, _ = l.One(ctx, publish) // only a hint
+	}
+	return redis.Int(first(replies))
+}
+
+// first returns the first of replies; the others don't matter.
 func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Refusal(replies[0].Err) }
 
-// EnqueueOnce is Enqueue unless it has been done with this nonce within the
-// window; fresh tells. It always looks for a batch.
+// EnqueueOnce is Enqueue unless a call with this nonce has enqueued within the
+// window; fresh says whether it did. It always looks for a batch.
 func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh, alone bool, err error) {
 	a := enqueueOnce.ask(ctx, r, q, "once", nonce, "window", window.Milliseconds(), "payload", payloads)
 	n := a.int("fresh")
@@ -78,8 +96,8 @@ func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) 
 	return a.int("fresh") == 2, a.err
 }
 
-// named is the digest of a large payload, to be said to a script, which would take long to
-// compute it. That of a small one would cost more to say.
+// named returns the digest of a large payload, which a script would take long to
+// compute. Sending that of a small one would cost more.
 func named(payload []byte) string {
 	if len(payload) <= Large {
 		return ""
@@ -98,12 +116,12 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 	return resume.ask(ctx, r, q).err
 }
 
-// stalls is how many calls in a row may fail to leave less than any before them. Then others
-// put as fast as these delete.
+// stalls is how many calls in a row may make no progress. Then others
+// add tasks as fast as these delete.
 const stalls = 100
 
-// Delete drops what waits, in batches, too, and the locks on it. What others put meanwhile
-// may go as well. If they put so fast that something of before may be left, it fails.
+// Delete drops all waiting tasks, in batches, too, and their locks. It may drop tasks added
+// meanwhile. If they arrive so fast that earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
 	for {
@@ -128,7 +146,7 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	}
 }
 
-// When says whether the time of what waits under a key changes.
+// When says whether a Put changes the time of the task that waits under its key.
 type When string
 
 // The rules: always; never; only to a later time; only to an earlier time.
@@ -139,20 +157,32 @@ const (
 	Earlier When = "earlier"
 )
 
-// A Change is what is put under a key.
+// A Change is what Put puts under a key.
 type Change struct {
 	Payload     []byte
 	At          int64 // ms of Redis time; 0 is now
 	When        When
 	KeepPayload bool
 	KeepCounts  bool
+	Card        []byte // nil: none
+	ByKey       bool   // other tasks with this payload are others: cancels of it don't concern this one
 }
 
-// Put gives the entry something to do, or changes what waits there.
+// Put schedules a task under the entry, or changes the one that waits there.
 func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (alone bool, err error) {
-	a := put.ask(ctx, r, q, "entry", entry, "payload", c.Payload, "at", c.At, "when", string(c.When),
-		"keep", flag(c.KeepPayload), "counts", flag(c.KeepCounts), "digest", named(c.Payload))
-	return a.int("fresh") == 2, a.err
+	_, alone, err = PutOnce(ctx, r, q, entry, "", 0, c)
+	return alone, err
+}
+
+// PutOnce puts unless the nonce was used within the window. Then first is what was put or added
+// with it, an entry or the name of an added task; else "". Without a window it puts.
+func PutOnce(ctx context.Context, r Runner, q keys.Queue, entry, nonce string, window time.Duration, c Change) (first string, alone bool, err error) {
+	a := put.ask(ctx, r, q, "once", nonce, "entry", entry, "payload", c.Payload, "at", c.At, "when", string(c.When),
+		"keep", flag(c.KeepPayload), "counts", flag(c.KeepCounts), "card", c.Card, "by_key", flag(c.ByKey),
+		"window", window.Milliseconds(), "digest", named(c.Payload))
+	fresh := a.int("fresh")
+	first = a.string("first")
+	return first, fresh == 2, a.err
 }
 
 func flag(on bool) int {
@@ -163,7 +193,7 @@ func flag(on bool) int {
 }
 
 // RemoveCall is the call of one removal; several travel together. Its reply
-// tells whether something waited.
+// says whether something waited.
 func RemoveCall(q keys.Queue, entry string) redisconn.Call {
 	return removeEntry.call(q, "entry", entry)
 }
@@ -173,8 +203,8 @@ func Remove(ctx context.Context, r Runner, q keys.Queue, entry string) (bool, er
 	return redis.Bool(r.One(ctx, RemoveCall(q, entry)))
 }
 
-// Requeue puts the named entries of the failed queue back to where they came
-// from, and tells how many could be.
+// Requeue puts the named entries of the failed queue back where they came
+// from, and returns how many it could.
 func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (requeued int, err error) {
 	head, tail := q.Failed().Around()
 	for len(entries) > 0 {

@@ -8,14 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 // A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues
 // are listed, and that batches that were accepted before are moved to them first.
 type Producer struct {
-	calls  *redisconn.Line
+	calls  *topology.Router
 	space  Space
 	log    *logs.Log
 	damage logs.Limiter // about batches
@@ -24,18 +26,18 @@ type Producer struct {
 	all map[string]*known // by the queue's id; protected by mu
 }
 
-// mostKnown is for how many queues a producer remembers what it knows of them.
+// mostKnown is how many queues a producer remembers.
 const mostKnown = 1000
 
-// A known is what a producer knows of a queue.
+// A known holds what a producer knows about a queue.
 type known struct {
 	*Back
 	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
 	denied  atomic.Bool   // this user may not do that
-	foreign atomic.Int64  // when something else was in the place of the registry, in ns; 0 is never
+	foreign atomic.Int64  // when another type of key was in the registry's place, in ns; 0 is never
 	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
 	hauls   logs.Outage   // about moving them
-	turn    chan struct{} // holds one: who moves them
+	turn    chan struct{} // holds one: the caller that moves them
 }
 
 // A Target is a queue to which tasks are added.
@@ -56,18 +58,18 @@ func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 	}
 }
 
-// Flush logs what limits have left out so far.
+// Flush logs the counts of lines that limits have held back so far.
 func (p *Producer) Flush() { p.damage.Flush() }
 
-// of is what is known of a queue. It may be forgotten during a call: what comes of that is
-// noted with what is known then.
+// of returns what is known about a queue. That may be forgotten during a call; the result of the
+// call is then recorded in a new entry.
 func (p *Producer) of(q Target) *known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ofLocked(q)
 }
 
-// accepted notes that a batch may be there that is not moved, and returns what is known now.
+// accepted records that there may be a batch to move, and returns what is known about the queue.
 func (p *Producer) accepted(q Target) *known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +83,7 @@ func (p *Producer) ofLocked(q Target) *known {
 	if k == nil {
 		k = &known{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
 		if len(p.all) >= mostKnown {
-			for id := range p.all { // any: what it knew is found out again
+			for id := range p.all { // any one; it can be found out again
 				delete(p.all, id)
 				break
 			}
@@ -91,15 +93,15 @@ func (p *Producer) ofLocked(q Target) *known {
 	return k
 }
 
-// Forget forgets what is known of queues: Redis may have lost everything.
+// Forget forgets everything about all queues, since Redis may have lost everything.
 func (p *Producer) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.all)
 }
 
-// What is sent must be copies: the connection may read the bytes after a call that was cut
-// short has returned, when they are the caller's again.
+// Payloads must be copied before they are sent: after a call was cut short, the connection may
+// still read the bytes when they belong to the caller again.
 
 // Enqueue adds payloads to the back of the queue.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
@@ -113,7 +115,7 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 	return p.behind(ctx, q, func(k *known) (bool, error) { return k.Enqueue(ctx, p.calls, copied) })
 }
 
-// EnqueueOnce does so once for a nonce within a time. Fresh is true for the call that did.
+// EnqueueOnce enqueues once for each nonce within the window. fresh is true for the call that did.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
 	if Spans(payloads) {
 		err = p.add(ctx, q, func() (bool, error) {
@@ -130,27 +132,61 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 	return fresh, err
 }
 
-// EnqueueUnique adds a payload to the back of the queue, unless ErrDuplicate.
+// EnqueueUnique adds a payload to the back of the queue, or fails with ErrDuplicate.
 func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) error {
 	copied := bytes.Clone(payload)
 	return p.behind(ctx, q, func(*known) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
-// Put puts a task under an entry.
-func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change) error {
+// Put puts a task under an entry, once where that says so. It returns the key of the task that is
+// there: another one, if a call with the mark has put or added that before.
+func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, err error) {
 	c.Payload = bytes.Clone(c.Payload)
-	return p.add(ctx, q, func() (bool, error) { return Put(ctx, p.calls, q.Keys, entry, c) })
+	first := ""
+	err = p.add(ctx, q, func() (alone bool, err error) {
+		first, alone, err = PutOnce(ctx, p.calls, q.Keys, entry, once.mark(), once.Window, c)
+		return alone, err
+	})
+	if err != nil || first == "" {
+		return KeyOf(entry), err
+	}
+	return markedKey(first)
 }
 
-// add has something sent, and makes sure that the queue is listed; send tells whether
-// nothing else is there of it.
+// Add adds tasks with cards, in one call, and returns their keys. If it did so before with this
+// mark, the keys are those of then, and nothing is fresh.
+func (p *Producer) Add(ctx context.Context, q Target, salt string, tasks []Added, once Once) (all []string, fresh bool, err error) {
+	copied := make([]Added, len(tasks))
+	for i, t := range tasks {
+		copied[i] = Added{Card: t.Card, Payload: bytes.Clone(t.Payload)}
+	}
+	first := ""
+	err = p.add(ctx, q, func() (alone bool, err error) {
+		first, fresh, alone, err = Add(ctx, p.calls, q.Keys, salt, once.mark(), once.Window, copied)
+		return alone, err
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case !fresh:
+		key, err := markedKey(first)
+		return []string{key}, false, err
+	}
+	all, ok := keys.AddedKeys(first, len(tasks))
+	if !ok {
+		return nil, false, errReply
+	}
+	return all, true, nil
+}
+
+// add calls send, and makes sure that the queue is listed. send reports whether the queue was empty
+// and unserved.
 func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, err error)) error {
 	alone, err := send()
 	return p.added(ctx, q, alone, err)
 }
 
-// behind has something sent to the back of the queue. Batches that were accepted before are
-// moved there first.
+// behind calls send to add to the back of the queue, after it has moved accepted batches there.
 func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
 	for k := p.of(q); ; k = p.accepted(q) {
 		if err := p.catchUp(ctx, q, k); err != nil {
@@ -163,11 +199,11 @@ func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alon
 	}
 }
 
-// added takes in what came of it.
+// added handles the result of send.
 func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) error {
 	k := p.of(q)
 	if errors.Is(err, ErrUnknown) {
-		k.listed.Store(0) // nobody knows whether it was alone
+		k.listed.Store(0) // it's unknown whether the queue was alone
 	}
 	if err == nil {
 		p.list(ctx, q, k, alone)
@@ -175,9 +211,9 @@ func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) e
 	return err
 }
 
-// batch enqueues more payloads than one call takes. When it returns they are
-// accepted, or none is. If they can't be moved to the queue now, whoever serves the queue
-// or enqueues to it moves them.
+// batch enqueues more payloads than one call takes. When it returns they are all
+// accepted, or none is. If they can't be moved to the queue now, any worker of the queue
+// or the next producer moves them.
 func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = b.Enqueue(ctx, p.calls, q.Keys, payloads)
 	unknown := errors.Is(err, ErrUnknown)
@@ -191,8 +227,8 @@ func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]by
 	return fresh, err
 }
 
-// catchUp moves the batches of which the peer knows. One caller does, and the others wait:
-// pages that travel together would keep Redis busy with all of them at once.
+// catchUp moves the batches that the peer knows about. One caller moves them and the others wait,
+// since pages sent together would keep Redis busy for too long.
 func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 	if k.unmoved.Load() == 0 {
 		return nil
@@ -214,8 +250,7 @@ func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 	return nil
 }
 
-// Haul moves accepted batches to the queue, and logs when that fails, and when the tasks
-// of a batch are gone.
+// Haul moves accepted batches to the queue. It logs failures, and batches whose tasks are gone.
 func (p *Producer) Haul(ctx context.Context, q Target) error {
 	damage, err := Haul(ctx, p.calls, q.Keys)
 	if damage.Batches > 0 && p.damage.Allow(q.ID) {
@@ -223,29 +258,28 @@ func (p *Producer) Haul(ctx context.Context, q Target) error {
 			"queue", q.ID, "batches", damage.Batches, "key", damage.Key)
 	}
 	if err != nil && ctx.Err() != nil {
-		return err // the caller's time is over, which says nothing of Redis; who is next goes on
+		return err // the caller's time is over, which says nothing about Redis; the next caller goes on
 	}
 	p.of(q).hauls.Note(p.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.ID)
 	return err
 }
 
-// relist is how often a queue is listed to which tasks are added, should its name have been
-// lost.
+// relist is how often a producer lists the queue again, in case its name was lost.
 const relist = time.Minute
 
-// List has the queue be listed, unless it was of late.
+// List lists the queue, unless that was done recently.
 func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q), false) }
 
-// list puts the queue's name into the registry: where the queue is alone, since a Delete may
-// just have taken it off, and else once a minute for each peer. Whoever serves the queue
-// lists it, too, so nothing is lost when this fails or ctx ends. A user who may not is
-// not denied it again, and where something else is in the registry's place, it is tried again
+// list puts the queue's name into the registry: when the queue is alone, since a Delete may
+// just have taken it off, and otherwise once a minute for each peer. A worker of the queue
+// lists it, too, so nothing is lost when this fails or ctx ends. It doesn't ask again if the user
+// isn't allowed to, and if something else is in the registry's place, it tries again
 // in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *known, alone bool) {
 	now := time.Now().UnixNano()
 	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
 	last := k.listed.Load()
-	first := !recent(last) && k.listed.CompareAndSwap(last, now) // of those who find it late
+	first := !recent(last) && k.listed.CompareAndSwap(last, now) // only the first of the callers that find it late
 	if k.denied.Load() || recent(k.foreign.Load()) || !alone && !first {
 		return
 	}
@@ -262,8 +296,8 @@ func (p *Producer) list(ctx context.Context, q Target, k *known, alone bool) {
 	}
 }
 
-// Unlist takes the queue off the registry if nothing of it is left, as far as the user may:
-// who can't list can't unlist.
+// Unlist removes the queue from the registry if no key of it is left. A user who may not list
+// queues can't unlist them either.
 func (p *Producer) Unlist(ctx context.Context, q Target) error {
 	p.of(q).listed.Store(0)
 	err := Unlist(ctx, p.calls, p.space, q.Keys, q.Name)

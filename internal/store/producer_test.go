@@ -19,9 +19,9 @@ import (
 // and kept in order as well, and found again.
 func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
-	dial := sure(DialURL(redistest.Start(t).URL(), nil))(t) // the tables run on what is no whole Redis, too
+	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tables run on what is no whole Redis, too
 	log := logs.New(slog.New(slog.DiscardHandler))
-	l := NewLines(dial, Lanes, log, DefaultTimeout, time.Second)
+	l := NewLines(Single(dial), Lanes, log, DefaultTimeout, time.Second)
 	t.Cleanup(l.Close)
 	s := SpaceOf(redistest.Prefix(t))
 	p := NewProducer(l, s, log)
@@ -54,18 +54,18 @@ func TestManyQueueNames(t *testing.T) {
 func TestForgottenDuringBatch(t *testing.T) {
 	is := redistest.Parallel(t)
 	link := redistest.NewLink(t, redistest.Start(t).Addr())
-	dial := sure(DialURL(link.URL(), nil))(t)
+	dial := sure(Open(link.URL(), Access{}))(t).Dial()
 	log := logs.New(slog.New(slog.DiscardHandler))
 	var p *Producer
 	forget := make(chan bool, 1)
-	l := NewLines(func(ctx context.Context) (redis.Conn, error) {
+	l := NewLines(Single(func(ctx context.Context) (redis.Conn, error) {
 		select {
 		case <-forget:
 			p.Forget()
 		default:
 		}
 		return dial(ctx)
-	}, Lanes, log, DefaultTimeout, time.Second)
+	}), Lanes, log, DefaultTimeout, time.Second)
 	t.Cleanup(l.Close)
 	s := SpaceOf(redistest.Prefix(t))
 	p = NewProducer(l, s, log)

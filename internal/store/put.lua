@@ -1,6 +1,7 @@
--- put: give a key something to do, or change what waits under it. While the key
--- runs, what is put is blocked until that ends.
+-- put: schedule a task under a key, or change the one that waits there. While the key
+-- runs, the new task is blocked until that run ends.
 --
+-- KEYS[19] once    string  the mark of the nonce, with a TTL: the entry, or the name of an added task
 -- ARGV[6]  entry
 -- ARGV[7]  payload
 -- ARGV[8]  at      ms; 0 now
@@ -8,32 +9,49 @@
 -- ARGV[10] keep    1: the payload of what waits stays
 -- ARGV[11] counts  1: its counts stay
 -- ARGV[12] enqueue channel told the count, for observers
--- ARGV[13] digest  of a large payload; "", or left out: it is computed
--- Uses lib_queue, lib_wake, lib_entry.
+-- ARGV[13] card    "": none. The time of the put is added to one
+-- ARGV[14] by_key  1: the task is known by its key only, so that a cancel of the payload is
+--                  about others
+-- ARGV[15] window  ms of the mark; 0: there is none
+-- ARGV[16] digest  of a large payload; "", or left out: it is computed
+-- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added.
 --
--- Returns 1 when there is something new to do, or 2 where nothing else waits and nobody
--- serves the queue; 0 when what waited was changed.
+-- Returns {fresh, first}: 1 when there is a new task, or 2 where nothing else waits and nobody
+-- serves the queue; 0 when the waiting task was changed; and what the mark had, if it was
+-- there and nothing is done, else "".
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
-local keep, counts = ARGV[10] == '1', ARGV[11] == '1'
+local keep, counts, card, window = ARGV[10] == '1', ARGV[11] == '1', ARGV[13], tonumber(ARGV[15])
 local key = q.keyed .. entry
-local process, waiting, due, retries, crashes, kept, counted, low, high, digest = unpack(redis.call('HMGET', key,
-  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest'))
+if window > 0 then
+  local mark = redis.call('GET', KEYS[19])
+  if mark then
+    return { 0, mark }
+  end
+end
 if broken then
   return broken
 end
+if adding or keyed then --! look true
+  added.lift(entry)
+end
+local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure = unpack(redis.call('HMGET', key,
+  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest', 'error'))
 if at == 0 then
   at = now
 end
 digests.of_entry(q, entry, waiting, digest)
-digests.name(payload, ARGV[13])
+local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
+if payload ~= waiting then
+  digests.name(payload, named)
+end
 
--- A rule bounds the time of what waits; two in a row are one such rule again.
+-- A rule bounds the time of the waiting task; two in a row are again one rule.
 local bounds = { always = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
 end
 
-local moves, stay = true, keep or counts
+local moves, stay, same = true, keep or counts, keep and waiting
 if not waiting then
   due, retries, crashes = at, 0, 0
   low, high = bounds[when][1], bounds[when][2]
@@ -56,8 +74,17 @@ if payload ~= waiting then --! look true
     redis.call('ZREM', q.contents, digest_of(waiting) .. ':' .. entry)
     redis.call('HDEL', key, 'digest')
   end
-  digests.keep(key, payload)
+  digests.keep(q, entry, payload)
   redis.call('ZADD', q.contents, 0, digest_of(payload) .. ':' .. entry)
+end
+if card ~= '' and not same then
+  local since = string.format('%d', now)
+  redis.call('HSET', key, 'card', card .. 's' .. #since .. ':' .. since)
+elseif waiting and not same then
+  redis.call('HDEL', key, 'card')
+end
+if failure and waiting and not process and not stay then
+  redis.call('HDEL', key, 'error')
 end
 if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
@@ -70,7 +97,11 @@ end
 if not waiting then
   redis.pcall('PUBLISH', ARGV[12], 1)
 end
-if waiting then
-  return 0
+if window > 0 then
+  redis.call('SET', KEYS[19], entry, 'PX', window)
 end
-return redis.call('EXISTS', q.waiting, q.workers) == 0 and redis.call('ZCARD', q.contents) == 1 and 2 or 1
+if waiting then
+  return { 0, '' }
+end
+local alone = redis.call('EXISTS', q.waiting, q.workers, q.added) == 0 and redis.call('ZCARD', q.contents) == 1
+return { alone and 2 or 1, '' }

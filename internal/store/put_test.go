@@ -33,7 +33,7 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 				c.When = When(h)
 			}
 		}
-		if _, err := Put(e.ctx, e.line, e.q, "k:"+key, c); err != nil {
+		if _, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c); err != nil {
 			return refused(err)
 		}
 		return "ok"
@@ -166,6 +166,7 @@ func TestRules(t *testing.T) {
 			"failed:keyed:k:p1": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x")}},
 		{"retry", ends(2, "p1", 1, Retry, Outcome{Delay: 25 * time.Minute}), back(25, 3, 1), nil},
 		{"retry late", ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), back(60, 3, 1), nil},
+		{"snooze", ends(2, "p1", 1, Snooze, Outcome{Delay: 25 * time.Minute}), back(25, 2, 1), nil},
 		{"stop", ends(2, "p1", 1, Stop, Outcome{}), back(-1, ran.retries, ran.crashes), nil},
 		{"leave", leaves("w1"), back(-1, ran.retries, ran.crashes), gone},
 		{"death", fails("w1"), back(-1, ran.retries, ran.crashes+1), gone},

@@ -24,10 +24,10 @@ func (r ranked) compare(to ranked) int {
 	return cmp.Or(cmp.Compare(r.score, to.score), strings.Compare(r.name, to.name))
 }
 
-// A ranking reads a sorted set page by page, in its order or in reverse. It keeps its
-// place by the last member it has read, so it yields each member that stays where it is
+// A ranking reads a sorted set page by page, in its order or in reverse. It remembers
+// the last member it has read, so it yields each member that stays where it is
 // exactly once, whatever is added, removed or moved around it. It goes on from the score
-// of that member. Where more than a page have the same score, it goes by their rank:
+// of that member. If more than a page have the same score, it goes by their rank:
 // either takes Redis as long at the end of the set as at its beginning.
 type ranking struct {
 	by      Runner
@@ -81,7 +81,7 @@ func bound(m *ranked) string {
 	return strconv.FormatFloat(m.score, 'f', -1, 64)
 }
 
-// reached moves on behind what was read.
+// reached moves on behind the members that were read.
 func (r *ranking) reached(left []ranked, next int) []ranked {
 	if len(left) > perPage {
 		left, next = left[:perPage], next-len(left)+perPage
@@ -97,7 +97,7 @@ func (r *ranking) reached(left []ranked, next int) []ranked {
 	return left
 }
 
-// unread are those of a page that are still to be read.
+// unread returns the members of a page that weren't read before.
 func (r *ranking) unread(all []ranked) []ranked {
 	for i := range all {
 		if r.behind(all[i]) {
@@ -107,7 +107,7 @@ func (r *ranking) unread(all []ranked) []ranked {
 	return nil
 }
 
-// behind reports whether a member is still to be read.
+// behind reports whether a member comes after those that were read.
 func (r *ranking) behind(m ranked) bool {
 	if r.last == nil {
 		return true
@@ -116,7 +116,7 @@ func (r *ranking) behind(m ranked) bool {
 	return !r.reverse && by > 0 || r.reverse && by < 0
 }
 
-// seek finds the rank of the first member that is still to be read, or one a little
+// seek finds the rank of the first unread member, or one a little
 // before it. Most sets have changed by less than two pages.
 func (r *ranking) seek(ctx context.Context) error {
 	low := 0
@@ -147,7 +147,7 @@ func (r *ranking) seek(ctx context.Context) error {
 	return nil
 }
 
-// read reads some members, at most so many.
+// read reads up to n members.
 func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, error) {
 	args := append([]any{r.key}, bounds...)
 	if r.reverse {

@@ -1,7 +1,7 @@
--- register: write a peer's registration, which is there for people and tools
--- to see.
+-- register: write a peer's registration, for people and tools to see.
 --
--- KEYS[1] worker   hash  name, host, pid, started, version, queues, lease, stuck
+-- KEYS[1] worker   hash  name, host, pid, started, version, queues, lease, stuck,
+--                        protocol
 -- ARGV[1] ttl      ms; 0 never ends
 -- ARGV[2] name     for people
 -- ARGV[3] host     of the process
@@ -11,9 +11,11 @@
 -- ARGV[7] queues   JSON array of names
 -- ARGV[8] lease    ms; less than 0 never lapses
 -- ARGV[9] stuck    handlers that ignore that their context has ended
+-- ARGV[10] protocol that the peer speaks
 redis.call('DEL', KEYS[1]) -- needs no memory, so what follows may, on a full Redis too
 redis.call('HSET', KEYS[1], 'name', ARGV[2], 'host', ARGV[3], 'pid', ARGV[4],
-  'started', ARGV[5], 'version', ARGV[6], 'queues', ARGV[7], 'lease', ARGV[8], 'stuck', ARGV[9])
+  'started', ARGV[5], 'version', ARGV[6], 'queues', ARGV[7], 'lease', ARGV[8], 'stuck', ARGV[9],
+  'protocol', ARGV[10])
 if tonumber(ARGV[1]) > 0 then --! lease constant
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
 end

@@ -14,7 +14,7 @@ import (
 
 var _ = probed("register",
 	probe{call: raw(func(e *env) redisconn.Call {
-		return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0)
+		return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0, "protocol", 0)
 	})},
 )
 
@@ -35,12 +35,12 @@ func TestRegister(t *testing.T) {
 	for _, full := range []string{"0", "1"} {
 		redistest.Do(t, c, "CONFIG", "SET", "maxmemory", full)
 		redistest.Do(t, c, "HDEL", s.Worker("w"), "name") // replaced below
-		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`, Lease: 3 * time.Second, Stuck: 2}
+		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`, Lease: 3 * time.Second, Stuck: 2, Protocol: 4}
 		is.NoErr(Register(t.Context(), line, s, "w", time.Hour, reg))
 		is.NoErr(List(t.Context(), line, s, "q"))
 		is.Equal(redistest.Keys(t, c, "p"), []string{"p:registry", "p:worker:w", "p:workers"})
 		fields := sure(redis.StringMap(c.Do("HGETALL", s.Worker("w"))))(t)
-		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`, "lease": "3000", "stuck": "2"})
+		is.Equal(fields, map[string]string{"name": "n", "host": "h", "version": "v", "pid": "7", "started": "1700000000000", "queues": `["q"]`, "lease": "3000", "stuck": "2", "protocol": "4"})
 		ttl := sure(redis.Int(c.Do("TTL", s.Worker("w"))))(t)
 		is.True(ttl > 3000 && ttl <= 3600)
 		for _, set := range []string{s.Workers(), s.Registry()} {

@@ -1,8 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -23,16 +28,41 @@ func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 }
 
 // Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
-// failed, somebody serves it, or it is paused. It may be repeated.
+// failed, a worker serves it, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
 	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
 		used = append(used, of.Waiting(), of.Contents(), of.Batches(), of.Entries(), of.Workers(), of.Suspects(), of.Paused())
 	}
+	if s.Scattered() {
+		return unlistApart(ctx, r, s, used, name)
+	}
 	return unlist.ask(ctx, r, q, "used", used, "name", name).err
 }
 
-// A Registration is what a peer says of itself.
+// unlistApart is Unlist if the registry is on another node than the queue. It looks again
+// afterwards, and lists a queue that came into use meanwhile. If it dies before that, the next
+// worker or producer of the queue lists it.
+func unlistApart(ctx context.Context, r Runner, s keys.Space, used []string, name string) error {
+	look := redisconn.Command("EXISTS", redis.Args{}.AddFlat(used)...)
+	if n, err := redis.Int(r.One(ctx, look)); err != nil || n > 0 {
+		return err
+	}
+	removed, err := redis.Int(r.One(ctx, redisconn.Command("SREM", s.Registry(), name)))
+	if err == nil && removed == 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	n, again := redis.Int(r.One(ctx, look))
+	if again != nil || n > 0 {
+		again = errors.Join(again, List(ctx, r, s, name))
+	}
+	return cmp.Or(err, again)
+}
+
+// A Registration describes a peer.
 type Registration struct {
 	Name, Host, Version string
 	PID                 int
@@ -40,14 +70,15 @@ type Registration struct {
 	Queues              string // JSON array
 	Lease               time.Duration
 	Stuck               int64
+	Protocol            int
 }
 
-// Register writes the registration and lists the worker. A ttl of 0 never
-// ends.
+// Register writes the registration and lists the worker. A ttl of 0 is
+// forever.
 func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
 	for _, reply := range r.Do(ctx,
 		register.call(s.Queue(""), "worker", worker, "ttl", ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
-			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(), "stuck", reg.Stuck),
+			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(), "stuck", reg.Stuck, "protocol", reg.Protocol),
 		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)) {
 		if reply.Err != nil {
 			return reply.Err
@@ -56,8 +87,11 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 	return nil
 }
 
-// Delist takes workers off the list of peers whose registration has ended.
+// Delist takes workers off the list of peers if their registration has expired.
 func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
+	if s.Scattered() {
+		return delistApart(ctx, r, s, workers)
+	}
 	calls := make([]redisconn.Call, len(workers))
 	for i, w := range workers {
 		calls[i] = delist.call(s.Queue(""), "worker", w, "id", w)
@@ -70,9 +104,102 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	return nil
 }
 
+// delistApart is Delist if the list is on another node than the registrations. It looks again
+// afterwards, and lists workers that came back meanwhile. A living worker does that itself, too.
+func delistApart(ctx context.Context, r Runner, s keys.Space, workers []string) error {
+	some, err := unregistered(ctx, r, s, workers)
+	if err != nil || len(some) == 0 {
+		return err
+	}
+	_, err = r.One(ctx, redisconn.Command("SREM", redis.Args{s.Workers()}.AddFlat(some)...))
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	gone, again := unregistered(ctx, r, s, some)
+	for _, w := range some {
+		if again != nil || !slices.Contains(gone, w) {
+			again = errors.Join(again, enlist.ask(ctx, r, s.Queue(""), "names", s.Workers(), "name", w).err)
+		}
+	}
+	return cmp.Or(err, again)
+}
+
+// unregistered returns the workers that have no registration.
+func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string) (some []string, err error) {
+	calls := make([]redisconn.Call, len(workers))
+	for i, w := range workers {
+		calls[i] = redisconn.Command("EXISTS", s.Worker(w))
+	}
+	for i, reply := range r.Do(ctx, calls...) {
+		n, err := redis.Int(reply.Value, reply.Err)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			some = append(some, workers[i])
+		}
+	}
+	return some, nil
+}
+
 // AddName puts a queue's name into the registry by a plain command, so that a user can be
 // allowed it and nothing else.
 func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
 	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
 	return err
+}
+
+// SpreadOver returns over how many parts a queue is spread; 0 if it isn't known.
+func SpreadOver(ctx context.Context, r Runner, s keys.Space, queue string) (int, error) {
+	said, err := spreadOver(ctx, r, s, queue)
+	if isUntold(err) {
+		return 0, nil
+	}
+	return said, err
+}
+
+// Spread returns over how many parts a queue is spread, and records the given number if none
+// is known. A peer that serves the queue raises it, so that a queue can grow.
+func Spread(ctx context.Context, r Runner, s keys.Space, queue string, parts int, serves bool) (int, error) {
+	said, err := raise(ctx, r, s, queue, parts, serves)
+	if isUntold(err) {
+		return parts, nil
+	}
+	return said, err
+}
+
+// isUntold reports whether the number of parts can't be known: the user may not read or write it,
+// or the key has another type.
+func isUntold(err error) bool { return IsDenied(err) || IsWrongType(err) }
+
+// raise writes the number, and raises it for a worker of the queue.
+//
+// Two peers may raise it to different numbers at the same time, and the lower one may
+// come last. So each reads what it has written, and workers look again once in a while.
+func raise(ctx context.Context, r Runner, s keys.Space, queue string, parts int, serves bool) (int, error) {
+	for range raises {
+		said, err := spreadOver(ctx, r, s, queue)
+		command := "HSETNX"
+		switch {
+		case err != nil, said >= parts, said > 0 && !serves:
+			return said, err
+		case said > 0:
+			command = "HSET"
+		}
+		if _, err := r.One(ctx, redisconn.Command(command, s.Spreads(), queue, parts)); err != nil {
+			return said, err
+		}
+	}
+	return spreadOver(ctx, r, s, queue)
+}
+
+// raises is how often a peer tries to raise the number, while others lower it.
+const raises = 5
+
+func spreadOver(ctx context.Context, r Runner, s keys.Space, queue string) (int, error) {
+	n, err := redis.Int(r.One(ctx, redisconn.Command("HGET", s.Spreads(), queue)))
+	if errors.Is(err, redis.ErrNil) {
+		return 0, nil
+	}
+	return n, err
 }

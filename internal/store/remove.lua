@@ -1,15 +1,16 @@
--- remove: what waits under an entry goes. What runs is not touched.
+-- remove: drop the task that waits under an entry, not one that runs.
 --
 -- ARGV[6] entry
--- Uses lib_queue, lib_wake, lib_entry.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns 1, or 0 when nothing waited.
 local entry = ARGV[6]
-if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 then
+if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then --! look operand.2
   return 0
 end
 if broken then
   return broken
 end
-unwait(q, entry)
-return 1
+local removed, card = courses.take_away(entry, 'removed')
+cards.ended(entry, card, 'removed', '', '')
+return removed and 1 or 0

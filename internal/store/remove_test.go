@@ -13,7 +13,7 @@ var _ = probed("remove",
 
 func removes(entry string) func(*env) string {
 	return func(e *env) string {
-		r := e.line.Do(e.ctx, RemoveCall(e.q, entry))[0]
+		r := e.line.Do(e.ctx, RemoveCall(e.q, spelled(entry)))[0]
 		removed, err := redis.Bool(r.Value, r.Err)
 		if err != nil {
 			return refused(err)

@@ -1,16 +1,16 @@
--- requeue: failed tasks are to be done after all, with counts that begin anew:
--- at the back of the queue, or under their key at once, unless something waits or
--- runs there.
+-- requeue: put failed tasks back to work, with their counts at zero:
+-- at the back of the queue, or under their key at once, unless a task waits or
+-- runs there. A time at which a task expires is forgotten once it is over.
 --
 -- ARGV[6] head     of the keys of the failed queue
--- ARGV[7] tail     likewise
+-- ARGV[7] tail     the rest of these keys
 -- ARGV[8] enqueue  channel told the count, for observers
 -- ARGV[9] entry    in the failed queue, the first of one or more
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
 --
--- A call ends early when it has moved a mebibyte: the caller names the rest again.
+-- A call ends early when it has moved a mebibyte: the caller names the others again.
 --
--- Returns {requeued, looked}: how many it was, and how many of the names were looked at.
+-- Returns {requeued, looked}: how many it requeued, and how many of the names it looked at.
 local failed = failed_queue(ARGV[6], ARGV[7])
 local channel = ARGV[8]
 local at = 9
@@ -25,7 +25,7 @@ local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
   local grave = ARGV[i]
   local key = failed.keyed .. grave
-  local from, process = unpack(redis.pcall('HMGET', key, 'from', 'process'))
+  local from, process, card = unpack(redis.pcall('HMGET', key, 'from', 'process', 'card'))
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
   if bytes > 0 and bytes + size > PAGE then --! page constant
@@ -43,7 +43,10 @@ for i = at, #ARGV do
     if from == '' then
       redis.call('LPUSH', q.waiting, payload)
     else
-      await(q, from, payload, now, 0, 0)
+      await(q, from, payload, now, 0, 0, cards.again(card or nil, now))
+      if card and cards.keeps(card) > 0 then
+        redis.pcall('DEL', cards.record_of(from))
+      end
       plan(q, from, now)
     end
     requeued = requeued + 1

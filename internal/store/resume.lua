@@ -7,9 +7,12 @@ end
 redis.call('DEL', q.paused)
 local waiting = redis.pcall('LLEN', q.waiting)
 waiting = type(waiting) == 'number' and waiting or 0
+if adding then
+  waiting = waiting + redis.call('XLEN', q.added)
+end
 if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
-  q.earlier = true -- whoever keeps the time was not told it during the pause
+  q.earlier = true -- no worker learned the time during the pause
 end
 alert(q, waiting)
 return 1

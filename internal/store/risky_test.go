@@ -26,8 +26,8 @@ func TestRiskyBytes(t *testing.T) {
 		// One payload is read and hashed where the budget ends.
 		most := budget*400 + 2*(size+1024)
 		round := Round{Worker: "w1", Lease: time.Hour, Crashes: 3, Keep: 10, Budget: budget}
-		// rounds makes rounds until nothing is left to look at, each of which reads so many bytes
-		// at most.
+		// rounds makes rounds until none finds more to look at. Each reads at most that many
+		// bytes.
 		rounds := func(what string, most int) {
 			t.Helper()
 			for again := true; again; {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,7 @@ type Worker struct {
 	Queues        []string
 	Lease         time.Duration
 	StuckHandlers int // that ignore that their context has ended
+	Protocol      int
 }
 
 // mostRegistered is how many bytes of a registration are read. Anybody who may write
@@ -32,16 +35,44 @@ type Worker struct {
 const mostRegistered = 1 << 20
 
 // registered are the fields of a registration.
-var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck"}
+var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"}
 
-// Workers yields the registered peers, without entries that are malformed or too long.
+// Workers yields the registered peers, without entries that are malformed or too long. If nodes
+// of a cluster are down, it leaves out the peers registered there, and ends with an
+// error.
 func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, error] {
 	return rows(ctx, func() pager[Worker] {
 		ids := filter(members(r, s.Workers()), keys.IsWorker)
-		return each(split(ids, func() int { return perPage }), func(ctx context.Context, some []string) ([]Worker, error) {
-			return Registrations(ctx, r, s, some)
-		})
+		away := absence{of: r}
+		return ending(each(split(ids, func() int { return perPage }), func(ctx context.Context, some []string) ([]Worker, error) {
+			some = slices.DeleteFunc(slices.Clone(some), func(id string) bool { return away.has(s.Worker(id)) })
+			workers, err := Registrations(ctx, r, s, some)
+			if !s.Scattered() || ctx.Err() != nil || !IsAway(err) {
+				return workers, err
+			}
+			groups := away.groups(some, s.Worker)
+			for _, home := range slices.Sorted(maps.Keys(groups)) { // each node has its say
+				of, err := Registrations(ctx, r, s, groups[home])
+				if err != nil && (ctx.Err() != nil || !IsAway(err)) {
+					return workers, err
+				}
+				away.note(home, err)
+				workers = append(workers, of...)
+			}
+			return workers, nil
+		}), func() error { return away.err })
 	})
+}
+
+// ending adds an error after the last row, if there is one then.
+func ending[T any](of pager[T], last func() error) pager[T] {
+	return func(ctx context.Context) ([]T, error) {
+		some, err := of(ctx)
+		if err == nil && len(some) == 0 {
+			err = last()
+		}
+		return some, err
+	}
 }
 
 // Registrations reads those of some workers: first how long they are, then those that
@@ -85,7 +116,7 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 	return workers, nil
 }
 
-// registration is what is there of one: what people wrote is shown as far as it can be read.
+// registration reads one registration: values that others wrote are shown as far as possible.
 func registration(id string, values []string) Worker {
 	w := Worker{ID: id, Name: values[0], Host: values[1], Version: values[4]}
 	w.PID, _ = strconv.Atoi(values[2])
@@ -97,6 +128,7 @@ func registration(id string, values []string) Worker {
 		w.Lease = time.Duration(ms) * time.Millisecond
 	}
 	w.StuckHandlers, _ = strconv.Atoi(values[7])
+	w.Protocol, _ = strconv.Atoi(values[8])
 	return w
 }
 
@@ -107,7 +139,7 @@ func Queues(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error
 	})
 }
 
-// Unregister removes registrations. It may be repeated, and repeats itself once where
+// Unregister removes registrations. It may be repeated, and repeats itself once if
 // the reply was lost.
 func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) error {
 	calls := make([]redisconn.Call, 0, 2*len(ids))
@@ -124,15 +156,15 @@ func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) erro
 	})
 }
 
-// Prune takes peers off the list whose registration has ended. One that lives puts
+// Prune takes peers off the list whose registration has expired. A living one puts
 // itself back with its next beat.
 func Prune(ctx context.Context, r Runner, s keys.Space) error {
 	_, err := sum(ctx, split(members(r, s.Workers()), func() int { return perPage }), func(ids []string) (int, error) { return 0, Delist(ctx, r, s, ids) })
 	return err
 }
 
-// PruneSome is Prune for as many as one look takes, so that what it costs does not
-// grow with the fleet. Which ones is left to chance.
+// PruneSome is Prune for a random few, so that its cost does not
+// grow with the fleet.
 func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 	some, err := redis.Strings(r.One(ctx, redisconn.Command("SRANDMEMBER", s.Workers(), perPage)))
 	if err != nil {
@@ -141,13 +173,13 @@ func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 	return Delist(ctx, r, s, some)
 }
 
-// Roster yields who is on the list of peers, registered or not.
+// Roster yields the peers on the list, registered or not.
 func Roster(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
 	return rows(ctx, func() pager[string] { return members(r, s.Workers()) })
 }
 
-// Unknown reports whether neither a key of the queue is there nor its name in the
-// registry, as far as that may be read.
+// Unknown reports whether the queue has neither keys nor a name in the
+// registry, as far as the user may read that.
 func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
 	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
 		q.Paused(), q.Canceled(), q.Unique(), q.Batches(), q.Failed().Contents())))

@@ -23,7 +23,7 @@ type Stopping struct {
 	Process string
 }
 
-// A Round is one request of a worker to a queue.
+// A Round is a worker's request on a queue.
 type Round struct {
 	Worker   string
 	Number   int64 // rises by one; the same again repeats the last
@@ -35,8 +35,8 @@ type Round struct {
 	Keep     int   // failed tasks
 	Outcomes []*Outcome
 	Stopping []Stopping // what runs of the cancels up to Said
-	Said     int64      // the last cancel of which Stopping has told all
-	Heard    []string   // digests of which a cancel message came
+	Said     int64      // the last cancel for which Stopping has all
+	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
 	Ahead    int        // how many of these, the last ones, are more than can begin at once
 	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
@@ -46,8 +46,8 @@ type Round struct {
 	Passed   Passed     // what the last answer told
 }
 
-// results is how long a result may be to be sent whole. One that is large may be what a
-// lost answer is due to.
+// results is the longest result to send whole. A large one may be why an
+// answer was lost.
 func (r *Round) results() int {
 	switch {
 	case r.Results == 0 || r.Brief && r.Results > Large:
@@ -64,7 +64,7 @@ type Passed struct {
 	First string // the time of the first
 }
 
-// ends is how many outcomes, the last ones, are simple.
+// ends returns how many outcomes, the last ones, are simple.
 func (r *Round) ends() (n int) {
 	for n < len(r.Outcomes) && r.Outcomes[len(r.Outcomes)-1-n].simple() {
 		n++
@@ -72,22 +72,22 @@ func (r *Round) ends() (n int) {
 	return n
 }
 
-// entries is how many outcomes may be of the schedule.
-func (r *Round) entries() int {
-	for i := len(r.Outcomes); i > 0; i-- {
-		if !r.Outcomes[i-1].Plain {
+// unplain returns how many outcomes there are up to the last one that may not be of the list.
+func unplain(outcomes []*Outcome) int {
+	for i := len(outcomes); i > 0; i-- {
+		if !outcomes[i-1].Plain {
 			return i
 		}
 	}
 	return 0
 }
 
-// Settled is what became of an outcome.
+// Settled says what happened to an outcome.
 type Settled string
 
-// What becomes of an outcome: it was applied; the task was to go back and a
-// cancel had come; the worker had settled the process before; the queue's key is not a
-// list, nothing was done.
+// What happens to an outcome: it was applied; the task should have gone back and a
+// cancel had come; the worker had settled the process before; the queue's key isn't a
+// list, and nothing was done.
 const (
 	OK       Settled = "ok"
 	Canceled Settled = "canceled"
@@ -99,20 +99,26 @@ const (
 type Start struct {
 	Payload []byte
 	Token   int64
-	Entry   string // of the schedule; "" for the list
+	Entry   string // of the schedule, or of an added task; "" for the list
+	Added   bool   // it was added, and waited in the stream; its outcome says so, too
+	ByKey   bool   // it's known by its key only: no cancel of its payload is about it
+	Card    string // of a task with properties; "" without
+	Error   string // of the attempt before, if that was retried and said why
+	Due     int64  // ms of Redis time when it was due, or was added; 0: unknown
 	Retries int
 	Crashes int
 	Failure *Grave // in a failed queue
 	Bytes   int    // of the payload, if it was left out of a brief answer
 }
 
-// An Answer is what a round was answered.
+// An Answer is the answer to a round.
 type Answer struct {
 	Settled []Settled
 	Started []Start
 	Cancels []Cancellation
 	Seen    int64
-	Hungry  int           // others who are idle though nothing is left for them
+	Hungry  int           // other idle workers, with nothing to start
+	More    bool          // something is left that could start, also where the round asked for nothing
 	Rank    int           // place among the idle workers; -1 when not among them
 	Again   bool          // there is more to do at once
 	Trouble string        // why nothing could be started
@@ -139,7 +145,7 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	all := step.line(q, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
 		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "idle", flag(round.Idle),
 		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", head, "tail", tail, "bury", bury,
-		"outcomes", len(outcomes), "entries", round.entries(), "ends", ends, "stopping", len(round.Stopping), "heard", len(round.Heard),
+		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
 		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
 	})
@@ -159,18 +165,18 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	for _, id := range round.Start {
 		all = append(all, id)
 	}
-	return step.script.CallOf(all)
+	return step.begun(q, all)
 }
 
 // outcomeSize is how many arguments StepCall sends for an outcome.
 const outcomeSize = 5
 
-// A RoundView is what there is to read in the call of a round.
+// A RoundView is what the call of a round says.
 type RoundView struct {
 	Worker   string
 	Number   int64
 	Lease    time.Duration
-	Outcomes []Outcome // but for results and what is said of large payloads
+	Outcomes []Outcome // without results and the digests of large payloads
 	Said     int64
 	Stopping []Stopping
 	Heard    []string
@@ -195,8 +201,9 @@ func RoundOf(c Call) RoundView {
 		if len(o) == outcomeSize {
 			end := Outcome{Process: o[0], Token: number(o[1]), Verb: Ending(o[2])}
 			switch end.Verb {
-			case Retry:
-				end.Delay = time.Duration(number(o[3])) * time.Millisecond
+			case Retry, Snooze:
+				delay, reason, _ := strings.Cut(o[3], ":")
+				end.Delay, end.Reason = time.Duration(number(delay))*time.Millisecond, reason
 			case Fail:
 				kind, reason, _ := strings.Cut(o[3], ":")
 				end.Kind, end.Reason = Kind(kind), reason
@@ -204,9 +211,11 @@ func RoundOf(c Call) RoundView {
 			v.Outcomes = append(v.Outcomes, end)
 		}
 	}
+	adds := c.Int("adds")
 	for o := range slices.Chunk(take(2*c.Int("ends")), 2) {
 		if len(o) == 2 {
-			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Finish, Plain: true})
+			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Finish, Plain: adds <= 0, Added: adds > 0})
+			adds--
 		}
 	}
 	if said := take(1); len(said) == 1 {
@@ -254,6 +263,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	}
 	in.each("cancels", func(d *decoder) { a.Cancels = append(a.Cancels, Cancellation{d.string(), d.int()}) })
 	a.Seen, a.Rank, a.Hungry, a.Again = in.int("seen"), int(in.int("rank")), int(in.int("hungry")), in.int("again") == 1
+	a.Hungry, a.More = max(a.Hungry, 0), a.Hungry < 0
 	a.Trouble = in.string("trouble")
 	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
 	a.Due, a.Buried, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("buried")), in.int("last")
@@ -273,10 +283,12 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 func (d *decoder) start() Start {
 	s := Start{Payload: d.bytes(), Token: d.int()}
 	switch more := d.next().(type) {
-	case []byte: // a plain task
+	case []byte: // a plain task, or what entries has of an added one
+		s.from(string(more))
 	case []any:
 		in := &decoder{rest: more}
-		s.Entry, s.Retries, s.Crashes = in.string(), int(in.int()), int(in.int())
+		s.from(in.string())
+		s.Retries, s.Crashes = int(in.int()), int(in.int())
 		if story, ok := in.next().([]any); ok {
 			of := &decoder{rest: story}
 			g := of.grave()
@@ -284,9 +296,31 @@ func (d *decoder) start() Start {
 			in.join(of)
 		}
 		s.Bytes = int(in.int())
+		due, card, failure, byKey := in.int(), in.string(), in.string(), in.int()
+		if !s.Added {
+			s.ByKey = byKey == 1
+			s.Card, s.Error = card, failure
+			if due >= ancient { // else it is the place of one that went back to the front
+				s.Due = due
+			}
+		}
+		if s.Failure != nil {
+			s.Failure.Card = s.Card
+		}
 		d.join(in)
 	default:
 		d.fail(more, "what there is to tell of a task")
 	}
 	return s
+}
+
+// from reads what a task was started from: an entry, or the name and card of an added task.
+func (s *Start) from(origin string) {
+	s.Entry = origin
+	if key, card, ok := keys.SplitAdded(origin); ok {
+		s.Entry, s.Added, s.ByKey, s.Card = EntryOf(key), true, true, card
+		if at, ok := keys.AddedAt(key); ok {
+			s.Due = at.UnixMilli()
+		}
+	}
 }

@@ -1,5 +1,5 @@
-// Package store is the door to Redis. It holds the Lua scripts that move tasks, one file
-// for each verb and one Go function for each file. Nobody else runs Lua.
+// Package store reads and changes the tasks in Redis. It holds the Lua scripts, one file for each
+// verb, and a Go function for each file. No other package runs Lua.
 //
 // Every script makes its checks before its first write, since Redis does not
 // roll back; takes time from Redis; and refuses with an error reply whose first
@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,10 +36,34 @@ var refusals = map[string]error{
 	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate, "BATCH": ErrBatch, "UNMOVED": ErrUnmoved,
 }
 
-// A Runner makes calls, one reply for each. *redisconn.Line is one.
+// A Runner makes calls, one reply for each. *redisconn.Line is one. In a cluster, those of one Do
+// are carried out in no order: see inOrder.
 type Runner interface {
 	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
 	One(ctx context.Context, c redisconn.Call) (any, error)
+}
+
+// inOrder makes calls step by step, where an answer means something only because it was given
+// after another one. One server carries out all in their order, in one exchange. In a cluster a
+// call may be sent on to another node while those behind it are answered, so each step waits for
+// the one before it.
+func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn.Call) (replies []redisconn.Reply) {
+	all := slices.Concat(steps...)
+	if !scattered {
+		return r.Do(ctx, all...)
+	}
+	for _, calls := range steps {
+		if len(calls) == 0 {
+			continue
+		}
+		replies = append(replies, r.Do(ctx, calls...)...)
+		for _, reply := range replies[len(replies)-len(calls):] {
+			if reply.Err != nil && !IsRefusal(reply.Err) { // nor would the others be answered
+				return append(replies, slices.Repeat([]redisconn.Reply{{Err: reply.Err}}, len(all)-len(replies))...)
+			}
+		}
+	}
+	return replies
 }
 
 //go:embed *.lua
@@ -46,9 +71,7 @@ var files embed.FS
 
 var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 
-// load returns the script of a verb, its fragments first.
-func load(verb string) *redisconn.Script { return redisconn.NewScript(source(verb)) }
-
+// source is the script of a verb, its fragments first.
 func source(verb string) string {
 	body, err := files.ReadFile(verb + ".lua")
 	if err != nil {
@@ -67,6 +90,22 @@ func source(verb string) string {
 	all.Write(body)
 	return marks.ReplaceAllString(all.String(), "")
 }
+
+// apart is the script for a cluster, where messages don't go to all nodes. On a single server
+// nothing is different.
+func apart(source string) string {
+	changed := tells.Replace(source)
+	if changed == source {
+		return source
+	}
+	part, err := files.ReadFile("lib_tell.lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(part) + changed
+}
+
+var tells = strings.NewReplacer("redis.pcall('PUBLISH', ", "publish(", "redis.pcall('PUBSUB', 'NUMSUB', ", "listeners(")
 
 // marks name guards of the protocol, and excuse changes that no test notices: they are for
 // integration/mutation.
@@ -91,8 +130,8 @@ func Refusal(err error) error {
 	return cmp.Or(refusals[word], err)
 }
 
-// A decoder takes apart an array inside of an answer, one element after the other. The
-// first thing that is not as expected is its error; from there on it yields zeros.
+// A decoder takes apart an array inside an answer, one element after the other. The
+// first unexpected element is its error; from there on it yields zeros.
 type decoder struct {
 	rest []any
 	err  error
@@ -134,7 +173,7 @@ func (d *decoder) bytes() []byte {
 	return b
 }
 
-// number decodes a number that is stored as text; what people have written there
+// number decodes a number that is stored as text; anything else
 // is 0.
 func (d *decoder) number() int64 {
 	n, _ := strconv.ParseInt(d.string(), 10, 64)
@@ -167,9 +206,18 @@ func (d *decoder) join(nested *decoder) {
 	}
 }
 
-// Now is the time of Redis, in ms.
+// Now returns the time of a server, in ms.
 func Now(ctx context.Context, r Runner) (int64, error) {
-	v, err := redis.Int64s(r.One(ctx, redisconn.Command("TIME")))
+	return timeOf(ctx, r, redisconn.Command("TIME"))
+}
+
+// NowAt returns the time of the queue's Redis.
+func NowAt(ctx context.Context, r Runner, q keys.Queue) (int64, error) {
+	return timeOf(ctx, r, redisconn.Command("TIME").At(q.Waiting()))
+}
+
+func timeOf(ctx context.Context, r Runner, call redisconn.Call) (int64, error) {
+	v, err := redis.Int64s(r.One(ctx, call))
 	if err != nil || len(v) != 2 {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -57,9 +59,11 @@ type env struct {
 	doctor func() *redisconn.Line // of who checks
 	conn   redis.Conn             // for looking
 	ear    redis.PubSubConn
-	still  int64 // the time, where it stands still
+	still  int64    // the time, where it stands still
+	ends   []string // entries of which the ends are heard
 	way    way
 	back   *Back
+	firsts map[string]int // by ms: the first sequence seen of added tasks
 }
 
 func newEnv(t testing.TB, url string, alive []string) *env {
@@ -69,7 +73,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	dial := sure(redisconn.FromURL(redistest.Worker(t, url, prefix)))(t)
 	e := &env{
 		t: t, ctx: t.Context(), prefix: prefix,
-		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url),
+		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url), firsts: map[string]int{},
 	}
 	t.Cleanup(e.line.Close)
 	watched(t, url, e.prefix)
@@ -81,36 +85,106 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	})
 	e.q = keys.NewSpace(e.prefix).Queue("q")
 	e.ear = redis.PubSubConn{Conn: redistest.Dial(t, url)}
+	e.listen(alive, "SUBSCRIBE")
+	return e
+}
+
+// listen has all be heard that is published from now on.
+func (e *env) listen(alive []string, command string) {
+	e.t.Helper()
 	channels := []any{e.prefix + "_end"}
 	for _, k := range []keys.Kind{keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete, keys.KindWork} {
 		channels = append(channels, e.q.Channel(k))
 	}
 	for _, w := range alive {
 		q := e.q
+		if entry, ends := strings.CutPrefix(w, "end:"); ends {
+			channels = append(channels, q.End(entry))
+			e.ends = append(e.ends, entry)
+			continue
+		}
 		if of, ok := strings.CutPrefix(w, "failed:"); ok {
 			q, w = e.q.Failed(), of
 		}
 		channels = append(channels, q.Wake(w))
 	}
-	if err := e.ear.Subscribe(channels...); err != nil {
-		t.Fatal(err)
-	}
-	for range channels {
-		if _, ok := e.ear.Receive().(redis.Subscription); !ok {
-			t.Fatal("the subscription was not confirmed")
+	for _, c := range channels {
+		if err := e.ear.Conn.Send(command, c); err != nil {
+			e.t.Fatal(err)
 		}
 	}
-	return e
+	if err := e.ear.Conn.Flush(); err != nil {
+		e.t.Fatal(err)
+	}
+	for range channels {
+		if s, ok := e.ear.Receive().(redis.Subscription); !ok {
+			e.t.Fatal("the subscription was not confirmed: ", s)
+		}
+	}
+}
+
+// sharded is a connection whose sharded channels are as others.
+type sharded struct{ redis.Conn }
+
+func (c sharded) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
+	return redis.DoWithTimeout(c.Conn, d, command, args...)
+}
+
+func (c sharded) Receive() (any, error) { return c.ReceiveWithTimeout(time.Minute) }
+
+func (c sharded) ReceiveWithTimeout(d time.Duration) (any, error) {
+	reply, err := redis.ReceiveWithTimeout(c.Conn, d)
+	if words, ok := reply.([]any); ok && err == nil {
+		if kind, ok := words[0].([]byte); ok {
+			words[0] = bytes.TrimPrefix(kind, []byte("s"))
+			if string(kind) == "subscribe" {
+				words[0] = kind
+			}
+		}
+	}
+	return reply, err
+}
+
+// shards reports whether the server knows sharded channels. Redis 6.2 doesn't, nor do the servers
+// of integration/spec.
+var shards = sync.OnceValue(func() bool {
+	c, err := redis.DialURL(redistest.URL())
+	if err != nil {
+		return true // the tests tell
+	}
+	defer c.Close() //nolint:errcheck // it was only to ask
+	_, err = c.Do("SSUBSCRIBE", "shards")
+	return !redisconn.UnknownCommand(err)
+})
+
+// scatter has the queue be one in a cluster. A single server runs the same scripts.
+func (e *env) scatter(url string, alive []string) {
+	e.t.Helper()
+	if _, err := e.conn.Do("SPUBLISH", e.prefix+"_end", ""); err != nil {
+		e.t.Skip("the server has no sharded messages: ", err)
+	}
+	e.q = keys.NewSpace(e.prefix).InCluster().Queue("q")
+	e.line = redisconn.NewLine(sure(redisconn.FromURL(url))(e.t), time.Minute) // who may publish so
+	e.t.Cleanup(e.line.Close)
+	e.doctor = func() *redisconn.Line { return e.line }
+	e.ear = redis.PubSubConn{Conn: sharded{redistest.Dial(e.t, url)}}
+	e.listen(alive, "SSUBSCRIBE")
 }
 
 func run(t *testing.T, scenarios []scenario) {
 	t.Helper()
 	for _, s := range scenarios {
-		for _, way := range []way{wordy, brief, unheard} {
+		for _, way := range ways {
+			if way == scattered && !shards() {
+				continue
+			}
 			t.Run(s.name+string(way), func(t *testing.T) {
 				t.Parallel()
 				e, s := newEnv(t, redistest.URL(), s.alive), s
-				if e.way = way; way == unheard {
+				if e.way = way; way == scattered {
+					e.scatter(redistest.URL(), s.alive)
+				}
+				if way == unheard {
 					if err := e.ear.Unsubscribe(e.q.Channel(keys.KindDone)); err != nil {
 						t.Fatal(err)
 					}
@@ -127,14 +201,26 @@ func run(t *testing.T, scenarios []scenario) {
 }
 
 // A way is how rounds end processes: each in full; those of the list that finish
-// in brief; the same, and nobody hears of it, so that few commands do for all.
+// in brief; the same without observers, so that few commands do for all; in brief, by the
+// scripts for a cluster.
 type way string
 
 const (
 	wordy   way = ""
 	brief   way = ", in brief"
 	unheard way = ", unheard"
+
+	scattered way = ", in a cluster"
 )
+
+// ways are those that are tried: no mutation is in the scripts for a cluster.
+var ways = func() []way {
+	all := []way{wordy, brief, unheard}
+	if mutation == "" {
+		all = append(all, scattered)
+	}
+	return all
+}()
 
 // abridge says in brief what can be said so, and returns where the outcomes are.
 func (e *env) abridge(r *Round) (places []int) {
@@ -144,8 +230,9 @@ func (e *env) abridge(r *Round) (places []int) {
 		r.Outcomes[i] = &o
 		places = append(places, i)
 		if e.way != wordy {
-			entry, err := redis.Bool(e.conn.Do("HEXISTS", e.q.Entries(), o.Process))
-			o.Plain = !entry && err == nil
+			entry, err := redis.String(e.conn.Do("HGET", e.q.Entries(), o.Process))
+			o.Plain = errors.Is(err, redis.ErrNil)
+			o.Added = strings.HasPrefix(entry, "a:")
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(r.Outcomes[a].Rank(), r.Outcomes[b].Rank()) })
@@ -207,7 +294,11 @@ func short(s string) string {
 // arrive in order, so all came before the one that ends them.
 func (e *env) heard() (all []string) {
 	e.t.Helper()
-	if _, err := e.conn.Do("PUBLISH", e.prefix+"_end", ""); err != nil {
+	publish := "PUBLISH"
+	if e.q.Scattered() {
+		publish = "SPUBLISH"
+	}
+	if _, err := e.conn.Do(publish, e.prefix+"_end", ""); err != nil {
 		e.t.Fatal(err)
 	}
 	for {
@@ -218,6 +309,11 @@ func (e *env) heard() (all []string) {
 				return all
 			}
 			kind = strings.TrimPrefix(of+":"+kind, ":")
+			for _, entry := range e.ends {
+				if m.Channel == e.q.End(entry) {
+					kind = "end:" + entry
+				}
+			}
 			if kind == string(keys.KindDone) {
 				all = append(all, "done "+done(m.Data))
 				continue
@@ -376,3 +472,28 @@ func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*
 }
 
 func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
+
+// In a cluster no script publishes to all nodes, unless the server has nothing else; on one
+// server the text is that of the files. Both are known by their digests.
+func TestScatteredScripts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	tell := sure(files.ReadFile("lib_tell.lua"))(t)
+	others := 0
+	for _, v := range Verbs() {
+		plain, apart := source(v.Name), apart(source(v.Name))
+		is.True(!strings.Contains(plain, "SPUBLISH"))
+		is.Equal(NameOf(redisconn.NewScript(plain).SHA()), v.Name)
+		is.Equal(NameOf(redisconn.NewScript(apart).SHA()), v.Name)
+		if strings.Contains(plain, "PUBLISH") || strings.Contains(plain, "NUMSUB") {
+			body, uses := strings.CutPrefix(apart, string(tell))
+			is.True(uses)
+			is.True(!strings.Contains(body, "PUBLISH"))
+			is.True(!strings.Contains(body, "NUMSUB"))
+			others++
+		} else {
+			is.Equal(apart, plain)
+		}
+	}
+	is.True(others > 5)
+}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
 )
 
 // ErrUnknown is the error of a call that was sent and whose reply was lost: it may have
 // been carried out.
 var ErrUnknown = redisconn.ErrUnknown
 
-// ErrGone is the error of who asks for what is not there.
+// ErrGone says that something doesn't exist.
 var ErrGone = errors.New("not found")
 
 // A Backoff is the time between tries.
@@ -34,7 +35,7 @@ func Twice(call func() error) error {
 	return err
 }
 
-// A Served is a queue for who serves it.
+// A Served is a queue as a worker sees it.
 type Served struct {
 	*Lines
 	Name string
@@ -44,11 +45,11 @@ type Served struct {
 
 // A Sent is a round that was sent.
 type Sent struct {
-	pending *redisconn.Pending
+	pending topology.Pending
 	round   *Round
 }
 
-// Send sends a round by one of the connections for rounds.
+// Send sends a round on one of the connections for rounds.
 func (s *Served) Send(lane int, r *Round) Sent {
 	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
 }
@@ -62,12 +63,12 @@ func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 	return ReadStep(s.pending.Wait(ctx)[0], s.round)
 }
 
-// Took is the time from when the round was sent until it was answered, without what it
-// waited before. It means something only after Wait has returned an answer.
+// Took returns the time from sending the round until it was answered. It's valid only after Wait
+// has returned an answer.
 func (s *Sent) Took() time.Duration { return s.pending.Took() }
 
-// Payload reads the payload of a process. It fails with ErrGone when Redis has none to
-// give.
+// Payload reads the payload of a process. It fails with ErrGone when Redis has
+// none.
 func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
 	payload, err := redis.Bytes(s.Work[lane].One(ctx, redisconn.Command("LINDEX", s.Keys.Process(process), 0)))
 	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
@@ -76,13 +77,13 @@ func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte,
 	return payload, err
 }
 
-// Held is what Redis believes a worker to hold: process → token.
+// Held returns what a worker holds, according to Redis: process → token.
 func (s *Served) Held(ctx context.Context, worker string) (map[string]int64, error) {
 	return Held(ctx, s.Calls, s.Keys, worker)
 }
 
 // Leave returns all that the worker holds to the front and ends its membership, as Leave
-// does. It is repeated where the reply was lost.
+// does. It's repeated if the reply was lost.
 func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (returned int, err error) {
 	err = Twice(func() error {
 		n, err := Leave(ctx, s.Control, s.Keys, worker, asked, round)
@@ -92,10 +93,10 @@ func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (
 	return returned, err
 }
 
-// A Notice says what a message tells a worker.
+// A Notice is a message to a worker.
 type Notice string
 
-// The notices: it is woken; there is work, as a producer has it that only pushes and
+// The notices: the worker is woken; there is work, from a producer that only pushes and
 // publishes; something was canceled.
 const (
 	Woken      Notice = "wake"
@@ -103,12 +104,12 @@ const (
 	IsCanceled Notice = Notice(keys.KindCancel)
 )
 
-// Listen has a worker be told of what happens on the queue, until stop is called. Synced
-// follows each gap. Both are called on one goroutine, and must not block.
+// Listen notifies a worker of what happens on the queue, until stop is called. It calls synced
+// after each gap. Both functions are called on one goroutine, and must not block.
 func (s *Served) Listen(worker string, told func(n Notice, message []byte), synced func()) (stop func()) {
 	wake, work, cancel := s.Keys.Wake(worker), s.Keys.Channel(keys.KindWork), s.Keys.Channel(keys.KindCancel)
 	l := &redisconn.Subscription{
-		Topics: []redisconn.Topic{{Name: work}, {Name: cancel}, {Name: wake}},
+		Topics: topics(s.Keys, work, cancel, wake),
 		Synced: synced,
 		Message: func(channel string, data []byte) {
 			if i := slices.Index([]string{wake, work, cancel}, channel); i >= 0 {
@@ -116,6 +117,19 @@ func (s *Served) Listen(worker string, told func(n Notice, message []byte), sync
 			}
 		},
 	}
-	_ = s.Sub.Add(l) // a closed peer has no worker
+	_ = s.Sub.Add(s.Keys, l) // a closed peer has no worker
 	return func() { s.Sub.Remove(l) }
+}
+
+// topics returns the channels of a queue. In a cluster, scripts publish sharded messages, and so
+// may producers in other languages. But those may publish ordinary ones, too, and scripts do if
+// the server has no others.
+func topics(q Keys, channels ...string) (all []redisconn.Topic) {
+	for _, c := range channels {
+		if q.Scattered() {
+			all = append(all, redisconn.Topic{Name: c, Sharded: true})
+		}
+		all = append(all, redisconn.Topic{Name: c})
+	}
+	return all
 }

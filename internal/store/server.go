@@ -12,10 +12,10 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Oldest is the version of Redis that has all commands that are used here.
+// Oldest is the oldest version of Redis that has all commands used here.
 const Oldest = "6.2"
 
-// Told is what Redis tells of itself by INFO.
+// Told is what Redis reports about itself in INFO.
 type Told map[string]string
 
 // Tell reads a section of it.
@@ -35,8 +35,8 @@ func (t Told) read(reply redisconn.Reply) error {
 	return err
 }
 
-// TellAll reads several sections in one exchange, each with an error of its own: in one
-// command, Redis takes several since 7.0.
+// TellAll reads several sections in one exchange, each with an error of its own: a single
+// command takes several only since Redis 7.0.
 func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
 	calls := make([]redisconn.Call, len(sections))
 	for i, s := range sections {
@@ -87,20 +87,20 @@ func IsOlder(v, than string) bool {
 	return false
 }
 
-// IsRefusal reports whether Redis has answered with an error, so that it works.
+// IsRefusal reports whether Redis has answered with an error, so it works.
 func IsRefusal(err error) bool {
 	_, refused := errors.AsType[redis.Error](err)
 	return refused
 }
 
-// IsFull reports whether Redis has no memory left for what was asked for.
+// IsFull reports whether Redis has no memory left for a command.
 func IsFull(err error) bool { return redisconn.Full(err) }
 
-// IsDenied reports whether Redis does not allow the user what was asked for.
+// IsDenied reports whether Redis denied the user a permission.
 func IsDenied(err error) bool { return redisconn.Denied(err) }
 
-// DeniedCommand reports whether Redis does not allow the user what was asked for, and the
-// command that it does not, if it says so.
+// DeniedCommand reports whether Redis denied the user a permission, and for which
+// command, if it says so.
 func DeniedCommand(err error) (command string, denied bool) {
 	if !redisconn.Denied(err) {
 		return "", false

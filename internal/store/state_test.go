@@ -15,6 +15,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -26,12 +27,16 @@ import (
 //	{w1=3 #a=w:0}    hash, by field
 //	=5               string
 //	<a b>            set
+//	|1-7-a/0=x|      stream of added tasks: id 1-7, salt a, card 0, payload x. An id of the
+//	                 time of Redis is told as such, and its sequence from the first one seen
 //
 // followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the
 // payload a. Times are relative to the time of Redis and in whole minutes, so
 // that they can be compared exactly however slow a test is; "clock:" is before
 // the score of an idle worker that keeps the time, "aside:" before that of a task
-// that was given up. The keys of the failed queue begin with "failed:".
+// that was given up, "drift:" before the drift. Members of ages are times. The keys of the failed
+// queue begin with "failed:". The key of an added task is "@" and its id and salt, and "#@" stands
+// for the digest of its entry.
 type state map[string]string
 
 // none is the value of a key that is not there though a test could derive it: holders.
@@ -66,6 +71,9 @@ func digest(payload string) string {
 }
 
 func name(s string) string {
+	if len(s) > 43 && s[40] == ':' && s[:40] == digest(s[41:]) {
+		return "#@:" + word(s[41:])
+	}
 	if len(s) > 41 && s[40] == ':' && digests[s[:40]] != "" { // a digest and an entry
 		return digests[s[:40]] + ":" + word(s[41:])
 	}
@@ -74,6 +82,9 @@ func name(s string) string {
 
 // undigest is the full form of a name that begins with a digest.
 func undigest(s string) string {
+	if entry, ok := strings.CutPrefix(s, "#@:"); ok {
+		return digest(entry) + ":" + entry
+	}
 	d, ok := strings.CutPrefix(s, "#")
 	if !ok {
 		return s
@@ -105,10 +116,10 @@ func (e *env) key(k string) string {
 	if !ok {
 		return kind
 	}
-	return kind + ":" + undigest(rest)
+	return kind + ":" + undigest(spelled(rest))
 }
 
-// The scores of a lease that does not end, of what was given up, and of who
+// The scores of a lease that never expires, of a task set aside, and of the worker that
 // keeps the time.
 const (
 	never = 9007199254740991
@@ -128,7 +139,7 @@ func (e *env) look() state {
 		}
 		all[kind] = e.value(k, now)
 	}
-	return all
+	return e.shortened(all)
 }
 
 func (e *env) value(k string, now int64) (v string) {
@@ -145,7 +156,11 @@ func (e *env) value(k string, now int64) (v string) {
 		v = "[" + strings.Join(words, " ") + "]"
 	case "zset":
 		for pair := range slices.Chunk(list("ZRANGE", 0, -1, "WITHSCORES"), 2) {
-			words = append(words, name(pair[0])+"="+score(pair[1], now))
+			member := name(pair[0])
+			if k == e.q.Ages() && member != ageDrift {
+				member = score(member, now)
+			}
+			words = append(words, member+"="+score(pair[1], now))
 		}
 		// Times that read the same differ by milliseconds: those go by name.
 		slices.SortStableFunc(words, func(a, b string) int {
@@ -165,9 +180,19 @@ func (e *env) value(k string, now int64) (v string) {
 		v = "{" + strings.Join(words, " ") + "}"
 	case "set":
 		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
+	case "stream":
+		for _, item := range sure(redis.Values(e.conn.Do("XRANGE", k, "-", "+")))(e.t) {
+			pair := item.([]any)
+			field := sure(redis.Strings(pair[1], nil))(e.t)
+			salt, card, _ := keys.SplitField(field[0])
+			words = append(words, fmt.Sprintf("%s-%s/%s=%s", pair[0], salt, card, word(field[1])))
+		}
+		v = "|" + strings.Join(words, " ") + "|"
 	case "string":
-		s := sure(redis.String(e.conn.Do("GET", k)))(e.t)
-		v = "=" + s
+		v = "=" + sure(redis.String(e.conn.Do("GET", k)))(e.t)
+		if m := recorded.FindStringSubmatch(v); m != nil {
+			v = m[1] + score(m[2], now) + m[3]
+		}
 	}
 	ttl := sure(redis.Int64(e.conn.Do("PTTL", k)))(e.t)
 	if ttl > 0 {
@@ -176,18 +201,31 @@ func (e *env) value(k string, now int64) (v string) {
 	return v
 }
 
+// recorded is a record of the end of a task, with its time up to the milliseconds.
+var recorded = regexp.MustCompile(`(?s)^(=[a-z]+:)(\d{13})\d{3}(:\d+:.*)$`)
+
 // timed are the fields of a hash whose values are times.
-var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true}
+var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true, "turn": true, "took": true, "passed": true, "more": true, "since": true, "times": true, "last": true, "before": true}
+
+// since is when a task was put, in its card.
+var since = regexp.MustCompile(`s13:\d{13}`)
 
 func field(name, value string, now int64) string {
 	switch {
+	case name == "times" || name == "last" || name == "before" || name == "since" || name == "from":
+		return clocks.ReplaceAllStringFunc(strings.ReplaceAll(value, " ", ","), func(ms string) string { return score(ms[:13], now) })
 	case timed[name]:
 		return score(value, now)
 	case value == "":
 		return ""
+	case name == "card":
+		value = since.ReplaceAllString(value, "s13:now")
 	}
 	return word(value)
 }
+
+// clocks are times in a text: ms or μs of this age.
+var clocks = regexp.MustCompile(`\d{13,16}`)
 
 // score renders tokens and marks as they are, times as relative to now.
 func score(s string, now int64) string {
@@ -197,6 +235,8 @@ func score(s string, now int64) string {
 		return s
 	case f == never:
 		return "never"
+	case f < -1e12:
+		return fmt.Sprint("drift:", int64(f)+ageBase)
 	case f < 1e12:
 		return strconv.FormatInt(int64(f), 10)
 	case f == aside:
@@ -257,8 +297,11 @@ func queueOf(k string) string {
 
 // runs reports whether a key is an entry that runs, and by whom.
 func (s state) runs(k string) (worker string, ok bool) {
+	if !strings.HasPrefix(k, queueOf(k)+"keyed:") {
+		return "", false
+	}
 	m := running.FindStringSubmatch(s[k])
-	if m == nil || !strings.HasPrefix(k, queueOf(k)+"keyed:") {
+	if m == nil {
 		return "", false
 	}
 	worker = s.holder(queueOf(k), m[1])
@@ -311,6 +354,9 @@ func (s state) unheld(t testing.TB, want state) {
 		}
 		delete(s, queue+"holders")
 	}
+	if _, said := want["ages"]; !said {
+		delete(s, "ages") // which every beat writes that finds something on the list
+	}
 	for k, v := range s {
 		if worker, ok := s.runs(k); ok && !strings.Contains(want[k], "holder=") {
 			s[k] = strings.Replace(v, "holder="+worker+" ", "", 1)
@@ -326,6 +372,17 @@ func (e *env) put(k, v string, now int64) {
 		e.must(e.conn.Do("SET", k, rest))
 		return
 	}
+	v = spelled(v)
+	if v[0] == '|' {
+		e.must(e.conn.Do("DEL", k))
+		for _, item := range strings.Fields(strings.Trim(v, "|")) {
+			place, rest, _ := strings.Cut(item, "/")
+			card, payload, _ := strings.Cut(rest, "=")
+			i := strings.LastIndexByte(place, '-')
+			e.must(e.conn.Do("XADD", k, place[:i], place[i+1:]+card, payload))
+		}
+		return
+	}
 	command := map[byte]string{'[': "LPUSH", '(': "ZADD", '{': "HSET", '<': "SADD"}[v[0]]
 	end := strings.LastIndexAny(v, "])}>")
 	args := []any{k}
@@ -336,9 +393,20 @@ func (e *env) put(k, v string, now int64) {
 		switch {
 		case !pair:
 			args = append(args, field)
+		case field == "times" || field == "last" || field == "before" || field == "since":
+			unit := ""
+			if field == "before" || field == "since" {
+				unit = "000" // μs
+			}
+			args = append(args, field, strings.ReplaceAll(relative.ReplaceAllStringFunc(value, func(s string) string {
+				return fmt.Sprint(at(s, now)) + unit
+			}), ",", " "))
 		case timed:
 			args = append(args, field, at(value, now))
 		case v[0] == '(':
+			if k == e.q.Ages() && field != ageDrift {
+				field = fmt.Sprint(at(field, now))
+			}
 			args = append(args, at(value, now), field)
 		default:
 			args = append(args, field, value)
@@ -351,6 +419,9 @@ func (e *env) put(k, v string, now int64) {
 		e.must(e.conn.Do("PEXPIRE", k, at(ttl, 0)))
 	}
 }
+
+// relative are times in a text, in short notation.
+var relative = regexp.MustCompile(`\bnow\b|[+-]\d+m\b`)
 
 // at is the score that a notation stands for.
 func at(s string, now int64) int64 {
@@ -365,6 +436,9 @@ func at(s string, now int64) int64 {
 	}
 	if rest, ok := strings.CutPrefix(s, "clock:"); ok {
 		return at(rest, now) + clock
+	}
+	if rest, ok := strings.CutPrefix(s, "drift:"); ok {
+		return at(rest, now) - ageBase
 	}
 	if m, ok := strings.CutSuffix(s, "m"); ok {
 		n, err := strconv.ParseInt(m, 10, 64)

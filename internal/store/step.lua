@@ -4,73 +4,79 @@
 -- ARGV[6]  worker    id
 -- ARGV[7]  round     rises by one; the same again tells of the last, and so does the one
 --                    before it, which may be under way beside it; an older one is refused
--- ARGV[8]  lease     ms until it lapses; 0 never
--- ARGV[9]  seen      token of the last cancel that the worker has been told of
+-- ARGV[8]  lease     ms until it expires; 0 never
+-- ARGV[9]  seen      token of the last cancel that the worker knows
 -- ARGV[10] idle      1: when it comes back short, the worker waits to be woken
 -- ARGV[11] crashes   as many dead workers, and a task fails instead of starting; 0: never
 -- ARGV[12] solo      1: may start one task whose next death would be its last
--- ARGV[13] keep      how many failed tasks; 0: all, since somebody works on them. In a
---                    failed queue, how many that were given up
+-- ARGV[13] keep      how many failed tasks; 0: all, since OnFailed works on them. In a
+--                    failed queue, how many that were set aside
 -- ARGV[14] head      of the keys of the failed queue; "": this is one
--- ARGV[15] tail      likewise
+-- ARGV[15] tail      the rest of these keys
 -- ARGV[16] bury      channel prefix to wake its workers
--- ARGV[17] done      channel told of each finished task
--- ARGV[18] outcomes  how many; each: process, token, verb, a word of its own and, of a
+-- ARGV[17] done      channel for the events of finished tasks
+-- ARGV[18] outcomes  how many; each: process, token, verb, an argument of that and, for a
 --                    large payload, bytes:digest, else ""
 --                    finish: "=" and the result; "+", bytes:digest: and a large result
---                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: in so many
---                    ms; fail: kind:reason
+--                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: delay in
+--                    ms, or that, ":" and the error; snooze: ms, and no retry; fail: kind:reason
 -- ARGV[19] entries   how many of them, the first ones, may be of the schedule
--- ARGV[20] ends      how many of the list that finish without a result; each: process, token
--- ARGV[21] stopping  how many; each: name of a cancel, process that it covers and that runs.
---                    Before them the token of the last cancel of which these are all
--- ARGV[22] heard     how many; each: digest of which a cancel message came
--- ARGV[23] ahead     how many of the starts, the last ones, are more than the worker can begin
+-- ARGV[20] ends      how many of the list, and added ones, that finish without a result; each: process, token
+-- ARGV[21] adds      how many of these, the first ones, are added
+-- ARGV[22] stopping  how many; each: name of a cancel, process that it covers and that runs.
+--                    Before them the token of the last cancel for which these are all
+-- ARGV[23] heard     how many; each: digest from a cancel message
+-- ARGV[24] ahead     how many of the starts, the last ones, are more than the worker can begin
 --                    at once: for these, nobody else may be idle
--- ARGV[24] budget    what the starts may cost, in µs; 0: anything. At least one starts
--- ARGV[25] room      bytes of payload that may be started ahead; 0: any number
--- ARGV[26] brief     1: an answer to this round was lost often. Of a payload of more than
---                    256 KiB only the length is told, and nothing new is started
--- ARGV[27] passed    how many entries at the head of the schedule the worker has passed
--- ARGV[28] last      over before, as the last answer told; the last of them
--- ARGV[29] first     and the time of the first
--- ARGV[30] lists     the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
--- Uses lib_queue, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_failed.
+-- ARGV[25] budget    what the starts may cost, in µs; 0: anything. At least one starts
+-- ARGV[26] room      bytes of payload that may be started ahead; 0: any number
+-- ARGV[27] brief     1: an answer to this round was lost often. A payload of more than
+--                    256 KiB comes as its length only, and nothing new is started
+-- ARGV[28] passed    how many entries at the head of the schedule the worker has passed
+-- ARGV[29] last      over before, as the last answer told; the last of them
+-- ARGV[30] first     and the time of the first
+-- ARGV[31] lists     the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
 -- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched}: per
--- outcome ok, canceled (it was to go
--- back, and a cancel had come), gone (it was settled before) or refused (a key is
+-- outcome ok, canceled (it should have returned,
+-- and a cancel had come), gone (it was settled before) or refused (a key is
 -- of another type); place and the same word of each end that was not ok; per
--- started task of which there may be more to tell payload, token and {entry or
--- "", retries, crashes, what the failed queue knows, bytes where only these are told or
--- 0} or ""; the payloads of those
+-- started task that may need more than its payload: payload, token and {entry or
+-- "", retries, crashes, what the failed queue knows, bytes if only these are told or
+-- 0, ms when it was due (of one that recurs: the time of its occurrence) or 0, card, error of the last attempt, 1 if it's known by its key
+-- only}, or name and card of an
+-- added one, which stand for the entry, too, or ""; the payloads of tasks
 -- started after them, and the token of the last; per new cancel name and token;
--- the last cancel told of; the place among the idle workers or -1; how many others
--- are idle though nothing is left for them; 1 when the next round should follow at once; why nothing could be
--- started; per digest heard the token of its cancel; μs until the worker is to
--- look, an hour at most, or -1; how many tasks failed because workers had died
--- holding them; the round before, which is older than the worker knows if Redis
--- has lost writes; 1 when the budget ended the starts though more could start; and how
--- many failed tasks were dropped, since there were more than to be kept; how many entries
+-- the last cancel told; the place among the idle workers or -1; how many others
+-- are idle with nothing to start, or -1 when something could start, also
+-- when the worker asked for nothing; 1 when the next round should follow at once; why nothing could be
+-- started; per digest heard the token of its cancel; μs until the worker should
+-- look again, an hour at most, or -1; how many tasks failed because workers had died
+-- holding them, or because their time was over; the round before, which is older than the worker knows if Redis
+-- has lost writes; 1 when the budget ended the starts though more could start; how
+-- many failed tasks were dropped because there were more than keep; how many entries
 -- at the head of the schedule were passed over by now, the last and the time of the
--- first, or nothing when it was not looked; 1 when observers heard of a finished task; and 1
+-- first, or nothing when it did not look; 1 when observers got the event of a finished task; and 1
 -- when there were locks, crashes or cancels, for which the payload of each end is hashed.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
 local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
-local runs, heard, ahead = tonumber(ARGV[21]), tonumber(ARGV[22]), tonumber(ARGV[23])
+added.ends = tonumber(ARGV[21])
+added.stuck = 0 -- whose time is over, and which can't fail
+local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
 local function bound(n)
   return n > 0 and n or math.huge
 end
-local budget, room = bound(tonumber(ARGV[24])), bound(tonumber(ARGV[25]))
+local budget, room = bound(tonumber(ARGV[25])), bound(tonumber(ARGV[26]))
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
-local brief = ARGV[26] == '1'
-local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0 --! passed operand.2 constant
-local at = 30
+local brief = ARGV[27] == '1'
+local passed, passed_last, passed_first = tonumber(ARGV[28]), ARGV[29], tonumber(ARGV[30]) or 0 --! passed operand.2 constant
+local at = 31
 
 -- All checks first: Redis does not roll back.
 if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
@@ -100,9 +106,9 @@ local function ends_from(place, count)
   return ids, redis.call('ZMSCORE', working, unpack(ids))
 end
 
--- What the worker holds is the last check, by a command that is needed anyway: what
--- is settled first is looked up.
--- Whether it holds anything, where that tells; false means that it may not.
+-- What the worker holds is the last check, by a command that is needed anyway: it looks up
+-- what is settled first.
+-- Whether it holds anything, if that tells; false means that it may not.
 local score, page, held
 local holds = false --! reset constant
 if outcomes > 0 then
@@ -129,8 +135,8 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 local idlers = redis.pcall('ZCARD', q.idle)
 idlers = type(idlers) == 'number' and idlers or 0
 
--- Whether observers are connected to this server, as far as it says. It is asked once,
--- and only where the message takes time: for a short one it is as well to send it.
+-- Whether observers are connected to this server, as far as it says. It asks once,
+-- and only if publishing takes time: a short message is as cheap to send.
 local present
 local function listened()
   if present == nil then --! look true
@@ -140,12 +146,12 @@ local function listened()
   return present
 end
 
--- Tell observers of a finished task, or, where nobody hears of the first one, not
--- of the others either. Of a large payload the message has the length and the digest:
--- to encode it takes long, and much memory. Large is these two, as bytes:digest.
+-- Publishes a finished task to observers. If nobody receives the first event, the others
+-- aren't published. The event of a large payload has its length and digest: encoding it
+-- takes long, and much memory. Large is these two, as bytes:digest.
 -- One step encodes as much as the longest round of a worker that knows of observers. One
--- that doesn't yet may end a thousand large tasks; of the others the message has the
--- length, and the digest where that takes no time.
+-- that doesn't know yet may end a thousand large tasks; the events of the others have the
+-- length, and the digest if that takes no time.
 local heeded, observed = true, false
 digests.encoded = 0 --! page constant
 local function announce(payload, large, word)
@@ -182,7 +188,7 @@ local function announce(payload, large, word)
   observed = heeded
 end
 
--- What has failed in a failed queue is put aside there, as an entry that is
+-- A task that fails in a failed queue is set aside there, as an entry that is
 -- never due.
 local function put_aside(entry, payload, retries, crashes)
   await(q, entry, payload, ASIDE + now, retries, crashes)
@@ -191,18 +197,19 @@ end
 
 local gave_up = false -- something went to the failed queue, or aside
 
--- The task of a process goes to the failed queue, or aside. True, or false and
+-- Moves the task of a process to the failed queue, or sets it aside. True, or false and
 -- nil as in give_back.
 local function give_up(id, started, kind, reason, digest)
   if failed and not buries(failed) then
     return nil
   end
-  local payload, entry, tried, died = take_out(id, digest)
+  local payload, entry, tried, died, card = take_out(id, digest)
   if payload == nil then
     return nil
   end
   if not payload or count_canceled(payload, entry, id, started, 'stopped') then
-    remove(working, id, payload, entry)
+    remove(working, id, payload, entry, payload and 'canceled')
+    cards.ended(entry, payload and card, 'canceled', '', '')
     return false
   end
   gave_up = true
@@ -212,11 +219,13 @@ local function give_up(id, started, kind, reason, digest)
   end
   if failed then
     bury(failed, worker, id,
-      { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason })
-    remove(working, id, payload, entry)
+      { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
+        turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
+    remove(working, id, payload, entry, 'failed')
+    cards.ended(entry, card, 'failed', reason, '')
   elseif entry then
     redis.call('ZREM', working, id)
-    entry_returned(entry, id, payload, ASIDE + now, tried, died)
+    entry_returned(entry, id, payload, ASIDE + now, tried, died, card)
   else
     remove(working, id, payload, nil)
     put_aside('r:' .. id, payload, tried, died)
@@ -238,7 +247,7 @@ for i = 1, outcomes do
   if tonumber(score) ~= started then --! guard ends-held false; guard ends-token false
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
-    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest)
+    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest, word)
     settled[i] = payload and 'ok' or 'refused'
     if payload and verb == 'finish' then
       announce(payload, digest and large, word)
@@ -247,8 +256,9 @@ for i = 1, outcomes do
     local moved
     if verb == 'stop' then
       moved = give_back(working, id, started, 0, nil, digest)
-    elseif verb == 'retry' then
-      moved = put_off(working, id, started, tonumber(word), digest)
+    elseif verb == 'retry' or verb == 'snooze' then
+      local delay, text = string.match(word, '^(%d+):?(.*)$')
+      moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0, digest)
     else
       local kind, reason = string.match(word, '^(%a+):(.*)$')
       moved = give_up(id, started, kind, reason, digest)
@@ -260,21 +270,29 @@ for i = 1, outcomes do
   end
 end
 
--- The ends: most of what a busy worker has to say. They are no entries, and where
--- there is nothing else to see to, few commands do for all.
-keyed = false
+-- The ends: most of what a busy worker reports. They are no entries, and if
+-- nothing else needs attention, few commands do for all. Of an added one, two fields of
+-- entries go, unless its result is to be kept.
 local odd = {}
 for i = 1, ends, PAGE do
-  local over, lists = {}, {}
+  local over, lists, ties, known = {}, {}, {}, {}
   if not page then
     page, held = ends_from(at, ends - i + 1)
   end
+  if i <= added.ends then --! look true
+    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1)))
+  end
   for j, started in ipairs(held) do
-    local id, what = page[j], nil
+    local id, what, name, card = page[j], nil, nil, nil
+    keyed = any and i + j - 1 <= added.ends --! look operand.1
+    if known[j] then
+      local _
+      name, _, card = cards.read(known[j])
+    end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif canceling or counting or offset or heeded then
-      local payload = finish(working, id, tonumber(started), 'finished')
+    elseif canceling or counting or offset or heeded or keyed and (not name or cards.has(card, cards.keep)) then
+      local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
       else
@@ -282,6 +300,9 @@ for i = 1, ends, PAGE do
       end
     else
       over[#over + 1], lists[#lists + 1] = id, q.process .. id
+      if name then
+        ties[#ties + 1], ties[#ties + 2] = id, name
+      end
     end
     if what then
       odd[#odd + 1], odd[#odd + 2] = i + j - 2, what
@@ -291,12 +312,15 @@ for i = 1, ends, PAGE do
     redis.call('DEL', unpack(lists))
     redis.call('ZREM', working, unpack(over))
   end
+  if #ties > 0 then
+    redis.call('HDEL', q.entries, unpack(ties))
+  end
   at, page = at + 2 * #page, nil
 end
 keyed = any
 
--- What the worker says of the cancels that it was told of: first what runs of them,
--- then that this is all.
+-- What the worker says about the cancels that it knows: first which of their tasks run,
+-- then that these are all.
 local said = tonumber(ARGV[at])
 at = at + 1
 for _ = 1, runs do
@@ -311,8 +335,8 @@ if canceling and said > 0 and said <= token then --! look operand.2 bound.1
   redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
 end
 
--- Who heard of a cancel is told its token; 0 when it is not on record, because it
--- comes from somebody who keeps none.
+-- A worker that received a cancel message learns its token; 0 when it isn't on record,
+-- because its sender keeps none.
 local recorded = {}
 for i = 1, heard do
   local known = redis.pcall('HGET', q.cancel .. ARGV[at], 'token')
@@ -328,31 +352,33 @@ if suspecting then --! guard returns-first false
 end
 open = open and not paused
 local told = 0
-local BRIEF = 262144
-local function tell(payload, given, entry, retries, crashes)
-  local more, bytes = '', 0
+local function tell(payload, given, entry, retries, crashes, due, card, text, value)
+  local BRIEF = 262144
+  local more, bytes = value or '', 0
+  local named = entry and digests.named[payload]
   if brief and #payload > BRIEF then
     bytes = #payload
     payload = ''
   end
-  if entry or crashes > 0 or bytes > 0 then --! reply true bound; length constant.2
+  if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound; length constant.2
     local story = ''
-    if entry and not failed then -- what the failure was
+    if entry and not failed and not value then -- what the failure was
       local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
         'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from'))
       story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '' }
     end
-    more = { entry or '', retries, crashes, story, bytes }
+    more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '',
+      named == redis.sha1hex(entry or '') and 1 or 0 }
   end
   started[told + 1], started[told + 2], started[told + 3] = payload, given, more
   told = told + 3
 end
 
 local empty, buried, moved, scores, prefix = false, 0, false, {}, {}
--- The ids are for starts, so that the worker knows which is which. All else gets
--- ids made of the last one, which then no process has: in its order, as ids are.
--- Nothing is started ahead while somebody else could begin it, nor while workers
--- die: all that one holds is suspected.
+-- The ids are for starts, so that the worker knows which is which. Other processes get
+-- ids made of the last one, which no process has: in its order, as ids are.
+-- Nothing starts ahead while another worker could begin it, nor while workers
+-- die: everything that a dead worker held is suspected.
 local first, final, others = at, #ARGV, 0
 local needed = wanted - ahead
 if counting or idlers > 0 then
@@ -367,12 +393,12 @@ local function other_id()
 end
 
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
--- list, the same where locks or deaths have to be seen to, an entry, an entry that is
+-- list, the same with locks or deaths to check, an added one, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload for each µs.
-local PLAIN, WATCHED, ENTRY, PASSED, BURIED, BYTES = 5, 10, 25, 4, 50, 400 --! cost constant.1 constant.2 constant.3 constant.5
+local COST = { plain = 5, watched = 10, added = 10, entry = 25, passed = 4, buried = 50, bytes = 400 } --! cost constant.1 constant.2 constant.3 constant.4 constant.6
 local spent = 0
 local function spend(cost, payload)
-  spent = spent + cost + math.floor(#payload / BYTES)
+  spent = spent + cost + math.floor(#payload / COST.bytes)
   if first > #ARGV - ahead then
     room = room - #payload
   end
@@ -384,12 +410,16 @@ local function goes_on()
   return first <= final and spent < budget and room > 0
 end
 
--- A task that one more death would bury starts only where no other such task
--- runs: so what merely ran beside one that kills its worker is told from it.
--- Whether this one is to be left to others. Of those, payloads that were read take as long
--- as others, and as long again to be hashed.
+-- A task that one more death would bury starts only while no other such task
+-- runs: so it's told apart from a task that kills its worker beside it.
+-- Whether to leave this one to others. Reading the payload of such a task takes as long
+-- as for others, and hashing it as long again.
 local PASS_AT_MOST = 200
 local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took --! cost constant.3
+local function pass(cost)
+  skipped, spent, passing = skipped + 1, spent + cost, passing + cost
+end
+
 local function risky(crashes, payload)
   if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
     return false
@@ -398,14 +428,13 @@ local function risky(crashes, payload)
     solo = false
     return false
   end
-  local cost = PASSED + math.floor(2 * #(payload or '') / BYTES) --! cost constant
-  skipped, spent, passing = skipped + 1, spent + cost, passing + cost
+  pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes)) --! cost constant
   return true
 end
 
--- Whether too many workers have died holding it: then it goes to the failed
+-- Whether too many workers have died holding a task: then it goes to the failed
 -- queue instead.
-local function deadly(payload, entry, retries, crashes)
+local function deadly(payload, entry, retries, crashes, card, turn)
   if most == 0 or crashes < most then
     return false
   end
@@ -416,35 +445,126 @@ local function deadly(payload, entry, retries, crashes)
   local id, reason = other_id(), crashes .. ' workers died holding it'
   if failed then
     bury(failed, worker, id,
-      { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason })
+      { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
+        turn = turn })
+    cards.ended(entry, card, 'failed', reason, '')
   else -- of the list: entries of a failed queue are put aside under their names
     put_aside('r:' .. id, payload, retries, crashes)
   end
   buried, gave_up = buried + 1, true
-  spent = spent + BURIED + math.floor(#payload / BYTES)
+  spent = spent + COST.buried + math.floor(#payload / COST.bytes)
   return true
 end
 
-local function start(payload, entry, retries, crashes)
-  spend(entry and ENTRY or WATCHED, payload)
+-- A task whose time is over fails instead of starting. False if it can't, and waits on.
+local function expire(payload, entry, retries, crashes, card)
+  if not buries(failed) then
+    trouble = 'WRONGTYPE a key of the failed queue is of another type'
+    return false
+  end
+  bury(failed, worker, other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
+    kind = 'expired', reason = cards.too_late, card = card })
+  cards.ended(entry, card, 'expired', cards.too_late, '')
+  buried, gave_up = buried + 1, true
+  spent = spent + COST.buried + math.floor(#payload / COST.bytes)
+  return true
+end
+
+local function start(payload, entry, retries, crashes, due, card, text, value)
+  spend(value and COST.added or entry and COST.entry or COST.watched, payload)
   if crashes > 0 then
     final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
   end
   token = token + 1
   scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
   first = first + 1
-  tell(payload, token, entry, retries, crashes)
+  tell(payload, token, entry, retries, crashes, due, card, text, value)
+end
+
+-- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
+-- each gets half of the ids.
+function added.start()
+  local LOOKED, PAGE_BYTES, PAGE_ITEMS = 1000, 262144, 250 -- of the items that one round looks at --! page constant.1 constant.2 constant.3
+  local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
+  listed = type(listed) == 'number' and listed or 0
+  local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
+  local taken, ties, page, next_one, count, from, looked = {}, {}, nil, 1, 8, '-', 0 --! page constant.2
+  while goes_on() and first < stop and others < 999 and looked < LOOKED do
+    if not page or next_one > #page then --! pair bound
+      if page and #page < count then --! look true
+        break
+      end
+      if page then
+        local bytes = 1
+        for _, item in ipairs(page) do
+          bytes = bytes + #item[2][2]
+        end
+        count = math.max(math.min(math.floor(PAGE_BYTES * #page / bytes), PAGE_ITEMS), 1) --! page clamp.1 clamp.2 constant
+      end
+      count = math.min(count, stop - first) --! page clamp
+      page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
+      if #page == 0 then --! look false
+        break
+      end
+    end
+    local id, pair = page[next_one][1], page[next_one][2]
+    next_one, looked, from = next_one + 1, looked + 1, '(' .. id
+    local payload, process = pair[2], ARGV[first]
+    local ms, seq, salt, card = cards.item(id, pair)
+    local entry = ms and cards.entry(ms, seq, salt)
+    local apart = entry and cards.has(card, cards.apart)
+    if entry then
+      digests.forget()
+    end
+    if apart then
+      payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
+    end
+    if type(payload) ~= 'string' then -- Redis has lost it
+      taken[#taken + 1], spent = id, spent + COST.passed
+    elseif entry and failed and cards.over(card, now) then
+      digests.name(payload, redis.sha1hex(entry))
+      if expire(payload, entry, 0, 0, card) then
+        taken[#taken + 1] = id
+        if apart then
+          redis.call('DEL', q.keyed .. entry)
+        end
+      else
+        added.stuck = added.stuck + 1
+      end
+      spent = spent + COST.passed
+    elseif apart then
+      digests.name(payload, redis.sha1hex(entry))
+      taken[#taken + 1] = id
+      entry_started(entry, process, payload, 0, 0, worker, card)
+      start(payload, entry, 0, 0, ms, card)
+    else
+      redis.call('LPUSH', q.process .. process, payload)
+      taken[#taken + 1] = id
+      if entry then
+        local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
+        ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
+        start(payload, entry, 0, 0, ms, card, nil, value)
+      else
+        start(payload, nil, 0, 0) -- others have put it there
+      end
+    end
+  end
+  for i = 1, #ties, 4 * PAGE_ITEMS do
+    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + 4 * PAGE_ITEMS - 1, #ties)))
+  end
+  added.left = #taken == 0 and redis.call('XLEN', q.added) or added.drop(taken)
+  again = again or looked >= LOOKED and added.stuck < looked or others >= 999
 end
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
-  -- A copy of the last round, or the one that the last has overtaken: it may come
+  -- A copy of the last round, or a round that the last has overtaken: it may come
   -- late, when nobody waits for its answer any more, so it tells what was started
   -- and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then --! ids true
       local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
-      local entry, tried, died, digest = entry_of(ARGV[i])
+      local entry, tried, died, digest, card = entry_of(ARGV[i])
       if type(payload) ~= 'string' or entry == false then
         break -- it is lost, and the others would not be in their places
       end
@@ -452,14 +572,19 @@ if round <= last then --! guard repeat-starts bound; guard overtaken-starts fals
       if not is_key(entry) then
         died = crashes_of(payload)
       end
-      tell(payload, tonumber(before), entry, tried, died)
+      local is = q.running[ARGV[i]]
+      local text, took
+      if entry and not is then
+        text, took = unpack(redis.call('HMGET', q.keyed .. entry, 'error', 'took'))
+      end
+      tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
     end
   end
 elseif open and wanted > 0 and not brief then
-  -- What is left to others stays at the head, so the next page begins behind it. Where
-  -- earlier rounds have passed over some, this one goes on behind these if nothing came
-  -- before it: its last is no further back, and its first no earlier.
-  -- That is not looked at again, but for the first when such a task may start.
+  -- Entries left to others stay at the head, so the next page begins behind them. If
+  -- earlier rounds have passed over some, this one goes on behind them if nothing came
+  -- before: its last is no further back, and its first no earlier.
+  -- These aren't looked at again, except the first when such a task may start.
   if passed > 0 then --! look constant
     local place = redis.call('ZRANK', q.schedule, passed_last)
     local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES') --! first constant.2
@@ -482,18 +607,18 @@ elseif open and wanted > 0 and not brief then
       end
       due, next_one = redis.call('ZRANGE', q.schedule, from, from + read - 1, 'WITHSCORES'), 1
     end
-    local entry = due[next_one]
-    if not entry or tonumber(due[next_one + 1]) > now then
+    local entry, planned = due[next_one], tonumber(due[next_one + 1])
+    if not entry or planned > now then
       break
     end
     next_one = next_one + 2
     local key = q.keyed .. entry
-    local about = redis.pcall('HMGET', key, 'retries', 'crashes', 'digest')
+    local about = redis.pcall('HMGET', key, 'retries', 'crashes', 'digest', 'card', 'error', 'turn')
     local legible = not about.err
     if not legible then
       trouble, about = about.err, {}
     end
-    local retries, crashes = number(about[1]), number(about[2])
+    local retries, crashes, card, text, turn = number(about[1]), number(about[2]), about[4] or nil, about[5], about[6] or nil
     local digest = digests.is_kept(q, entry, about[3]) and about[3]
     local payload
     local function read()
@@ -516,40 +641,56 @@ elseif open and wanted > 0 and not brief then
     end
     if not payload and (crashes == 0 or redis.call('HEXISTS', key, 'payload') == 0) then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
-      cleared, spent = cleared + 1, spent + PASSED
+      cleared, spent = cleared + 1, spent + COST.passed
+    elseif failed and card and cards.over(card, now) then
+      read()
+      if expire(payload, entry, retries, crashes, card) then
+        courses.drop(entry, turn, 'expired')
+      else
+        pass(COST.passed)
+      end
+    elseif turn and courses.stays(entry, number(turn)) then
+      cleared, spent = cleared + 1, spent + COST.entry
     elseif not failed and most > 0 and crashes >= most then
       read()
       put_aside(entry, payload, retries, crashes)
       gave_up = true
-      cleared, spent = cleared + 1, spent + BURIED + math.floor(#payload / BYTES)
+      cleared, spent = cleared + 1, spent + COST.buried + math.floor(#payload / COST.bytes)
     elseif crashes > 0 and first > #ARGV - ahead then
       final = first - 1 -- nor does it wait beside others --! reset constant
     elseif not risky(crashes, payload) then
       read()
-      if deadly(payload, entry, retries, crashes) then
-        unwait(q, entry)
+      if deadly(payload, entry, retries, crashes, card, turn) then
+        courses.drop(entry, turn, 'crashed')
         if not is_key(entry) then
           forget_crashes(payload)
           lock_moved(payload, 'e:' .. entry, nil)
         end
       else
         local id = ARGV[first]
-        entry_started(entry, id, payload, retries, crashes, worker)
+        entry_started(entry, id, payload, retries, crashes, worker, card, turn)
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
-        start(payload, entry, retries, crashes)
+        start(payload, entry, retries, crashes, turn and number(turn) or planned, card, text)
+        if turn then
+          courses.pass(entry, number(turn))
+          courses.follow(entry, true)
+        end
       end
     end
   end
   -- Few that take no time are looked at again: some of them may start by then.
   if looked then
     prefix = { 0, '', '0' }
-    if before_it > 0 or passing >= 50 * PASSED or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
+    if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
       prefix[1] = before_it + skipped
     end
     if prefix[1] > 0 then --! look constant
       prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
       prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] --! first constant.2
     end
+  end
+  if adding then
+    added.start()
   end
   if not counting and not offset then
     -- Nothing to see to but the payloads.
@@ -562,12 +703,13 @@ elseif open and wanted > 0 and not brief then
         trouble = payload and payload.err or trouble
         break
       end
-      spend(PLAIN, payload)
+      spend(COST.plain, payload)
       token = token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id
       first, last_score = first + 1, last_score + 2
     end
+    q.drift = q.drift - #plain
   else
     while goes_on() and others < 999 do
       local id = ARGV[first]
@@ -581,6 +723,7 @@ elseif open and wanted > 0 and not brief then
         break
       end
       digests.forget()
+      q.drift = q.drift - 1
       local crashes = crashes_of(payload)
       if offset then
         lock_taken(payload, id)
@@ -593,7 +736,7 @@ elseif open and wanted > 0 and not brief then
         await(q, entry, payload, now, 0, 0)
         redis.call('HSET', q.keyed .. entry, 'digest', digest) -- whoever passes over it need not read it
         plan(q, entry, now)
-        moved, spent = true, spent + ENTRY
+        moved, spent = true, spent + COST.entry
       elseif deadly(payload, nil, 0, crashes) then
         redis.call('DEL', q.process .. id)
         forget_crashes(payload)
@@ -620,13 +763,15 @@ elseif open and wanted > 0 and not brief then
   end
 end
 keep_offset()
+q.drift = q.drift + #scores / 2
+keep_drift()
 local dropped = 0
 if gave_up then
   dropped = failed and keep_failed(failed, keep) or trim(q, ASIDE, keep)
 end
 
--- Who begins to hold something has nothing that a cancel before this one's starts
--- covers.
+-- No cancel before this one's starts covers anything of a worker that begins to hold
+-- something.
 if #scores > 0 then --! pair constant
   if not holds then
     redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker) --! guard begins-holding omitted
@@ -640,11 +785,14 @@ else
 end
 trim_log()
 
--- Come back short: wait to be woken, or keep the time if nobody does. Otherwise
--- there may be more: let another one have it, which does the same.
+-- Too little to start: wait to be woken, or keep the time if nobody does. Otherwise
+-- there may be more: wake another worker, which does the same.
 local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
+if adding and open and not more then --! look operand.1
+  more = (added.left or redis.call('XLEN', q.added)) > added.stuck
+end
 if scheduled and open and not more then --! look operand.1
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
   if more and skipped >= PASS_AT_MOST then
@@ -686,9 +834,9 @@ local cancels = {}
 if seen > token then
   seen = 0 -- Redis has lost writes
 end
--- A round that was overtaken tells of none: the worker takes in its answer before that
--- of the round that overtook it, and would say that it has nothing left to stop while
--- it does not know yet what that one has started.
+-- A round that was overtaken tells no cancels: the worker takes in its answer before that
+-- of the round that overtook it, and would say that it has nothing to stop while
+-- it doesn't know yet what that one has started.
 -- Nor is there anything to tell a worker that holds nothing.
 if canceling and not overtaken and not holds then
   seen = token
@@ -705,5 +853,5 @@ elseif canceling and not overtaken then --! guard overtaken-tells operand.2
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and 0 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7
+return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7; reply constant.1
   prefix, observed and 1 or 0, watched and 1 or 0 } --! one operand.3

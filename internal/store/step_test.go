@@ -39,7 +39,7 @@ func steps(r Round) func(*env) string {
 			w.add("settled", string(s))
 		}
 		for _, s := range a.Started {
-			w.add("started", start(s))
+			w.add("started", e.start(s))
 		}
 		for _, c := range a.Cancels {
 			w.add("cancels", fmt.Sprintf("%s/%d", name(c.Name), c.Token))
@@ -59,14 +59,17 @@ func steps(r Round) func(*env) string {
 		if a.Trouble != "" {
 			w.add("trouble", strings.Fields(a.Trouble)[0])
 		}
-		return w.String()
+		return e.short(w.String())
 	}
 }
 
-// start renders a started task: payload/token@entry~retries!crashes, and the
-// failure in braces.
-func start(s Start) string {
+// start renders a started task: payload/token@entry~retries!crashes, the card and
+// the time in brackets, the last error and the failure in braces; * is an added one.
+func (e *env) start(s Start) string {
 	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
+	if s.Added {
+		all += "*"
+	}
 	if s.Entry != "" {
 		all += "@" + word(s.Entry)
 	}
@@ -78,6 +81,15 @@ func start(s Start) string {
 	}
 	if s.Bytes > 0 {
 		all += fmt.Sprint("^", s.Bytes)
+	}
+	if s.Card != "" {
+		all += "[" + s.Card + "]"
+	}
+	if s.Card != "" && s.Due > 0 {
+		all += "[" + score(fmt.Sprint(s.Due), e.now()) + "]"
+	}
+	if s.Error != "" {
+		all += "{" + s.Error + "}"
 	}
 	if g := s.Failure; g != nil {
 		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)

@@ -35,8 +35,8 @@ const telling = `local redis, cjson = (function(plain, json)
 end)(redis, cjson)
 `
 
-// Where nobody hears of finished tasks, nothing of their payloads and results is encoded
-// for observers, and nothing hashed. Up to 1,024 bytes it is as well to encode one.
+// If no observer gets the events of finished tasks, nothing of their payloads and results is
+// encoded, and nothing hashed. Up to 1,024 bytes encoding is as cheap as asking.
 func TestNothingIsToldToNobody(t *testing.T) {
 	server := redistest.Start(t) // which runs scripts as they are
 	rewrite(t, func(source string) string { return telling + source })

@@ -1,12 +1,14 @@
 package store
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -19,8 +21,8 @@ var _ = probed("unlist",
 	}},
 )
 
-// A queue of which nothing is there goes off the list of queues, and one of which
-// something is there stays.
+// A queue without keys goes off the list of queues, and one with a
+// key stays.
 func TestUnlist(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,22 +41,52 @@ func TestUnlist(t *testing.T) {
 		"a task has failed":               {state{"failed:contents": "(#a:k:p1=0)"}, true},
 		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
-			s := keys.NewSpace(e.prefix)
-			listed := func(name string) bool { return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t) }
-			for range 2 {
-				is.NoErr(List(e.ctx, e.line, s, "q", "other"))
-				e.seed(c.seed)
-				is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-				is.Equal(listed("q"), c.listed)
-				is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-				is.Equal(listed("q"), c.listed)
-				is.True(listed("other"))
-			}
-		})
+		for where, in := range places {
+			t.Run(name+where, func(t *testing.T) {
+				is := redistest.Parallel(t)
+				e := newEnv(t, redistest.URL(), nil)
+				s := in(keys.NewSpace(e.prefix))
+				listed := func(name string) bool { return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t) }
+				for range 2 {
+					is.NoErr(List(e.ctx, e.line, s, "q", "other"))
+					e.seed(c.seed)
+					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					is.Equal(listed("q"), c.listed)
+					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					is.Equal(listed("q"), c.listed)
+					is.True(listed("other"))
+				}
+			})
+		}
 	}
+}
+
+// places are where keys may be: at one server; or at several nodes, though a test has one.
+var places = map[string]func(keys.Space) keys.Space{"": func(s keys.Space) keys.Space { return s }, ", scattered": keys.Space.InCluster}
+
+// A betweener does something before the second call.
+type betweener struct {
+	Runner
+	do    func()
+	calls int
+}
+
+func (b *betweener) One(ctx context.Context, c redisconn.Call) (any, error) {
+	if b.calls++; b.calls == 2 {
+		b.do()
+	}
+	return b.Runner.One(ctx, c)
+}
+
+// Where the registry is not where the queue is, a queue that comes into use between two looks is
+// on the list in the end.
+func TestUnlistApart(t *testing.T) {
+	is := redistest.Parallel(t)
+	e := newEnv(t, redistest.URL(), nil)
+	s := keys.NewSpace(e.prefix).InCluster()
+	is.NoErr(List(e.ctx, e.line, s, "q"))
+	is.NoErr(Unlist(e.ctx, &betweener{Runner: e.line, do: func() { e.seed(state{"queues": "[a]"}) }}, s, e.q, "q"))
+	is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
 }
 
 // The answer tells whether the name was there. A list of another type is nobody's.

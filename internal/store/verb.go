@@ -32,6 +32,7 @@ type Verb struct {
 	Tells string // kinds of channels
 
 	script            *redisconn.Script
+	apart             *redisconn.Script // in a cluster
 	keys, args, reply []string
 	keyed             []*keys.Row               // of keys; nil: the caller gives it
 	filled            []func(keys.Queue) string // of args; nil: the caller gives it
@@ -39,7 +40,7 @@ type Verb struct {
 	fixed             int                       // arguments before those that repeat
 }
 
-// A Role is one of docs/security.md.
+// A Role is one of the roles in docs/security.md.
 type Role string
 
 // The roles: a producer adds payloads to the list; a worker may do everything else, too.
@@ -50,14 +51,14 @@ const (
 
 // What lib_queue.lua names.
 const (
-	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping"
+	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 	sharedArgs = "process working cancel wake keyed"
 )
 
-// filled are the arguments that depend on the queue alone: what keys and channels begin with.
+// filled are the arguments that depend on the queue alone: prefixes of keys and channels.
 var filled = map[string]func(keys.Queue) string{
 	"process": beginning("process"), "working": beginning("working"), "cancel": beginning("cancel"),
-	"keyed": beginning("keyed"), "batch": beginning("batch"),
+	"keyed": beginning("keyed"), "batch": beginning("batch"), "result": beginning("result"),
 	"wake":    func(q keys.Queue) string { return q.Wake("") },
 	"enqueue": func(q keys.Queue) string { return q.Channel(keys.KindEnqueue) },
 	"done":    func(q keys.Queue) string { return q.Channel(keys.KindDone) },
@@ -80,7 +81,7 @@ func verb(v Verb) *Verb {
 	words := func(list, shared string) []string {
 		return strings.Fields(strings.Replace(list, "shared", shared, 1))
 	}
-	v.script = load(v.Name)
+	v.script, v.apart = redisconn.NewScript(source(v.Name)), redisconn.NewScript(apart(source(v.Name)))
 	v.keys, v.args, v.reply = words(v.Keys, sharedKeys), words(v.Args, sharedArgs), strings.Fields(v.Reply)
 	v.fixed = len(v.args)
 	for i, k := range v.keys {
@@ -106,11 +107,22 @@ func verb(v Verb) *Verb {
 	return &v
 }
 
-// call returns the call of the verb on a queue. Given are names and values in turn, in the
-// order of the table: the keys, or the parts of keys, that the caller has to give, and then
-// the arguments. What repeats is one value: a []string or []any.
+// call returns the call of the verb on a queue. Given alternates names and values, in the
+// order of the table: the keys, or the parts of keys, that the caller must give, and then
+// the arguments. An argument that repeats is one value: a []string or []any.
 func (v *Verb) call(q keys.Queue, given ...any) redisconn.Call {
-	return v.script.CallOf(v.line(q, 0, given))
+	return v.begun(q, v.line(q, 0, given))
+}
+
+// begun is the call that line has begun.
+func (v *Verb) begun(q keys.Queue, all []any) redisconn.Call { return v.text(q).CallOf(all) }
+
+// text returns the script that calls the verb on a queue.
+func (v *Verb) text(q keys.Queue) *redisconn.Script {
+	if q.Scattered() {
+		return v.apart
+	}
+	return v.script
 }
 
 // line returns what a call sends, with room for further arguments.
@@ -126,7 +138,7 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 		next++
 		return given[2*next-1]
 	}
-	all := v.script.Begin(len(v.keys), len(v.args)+room)
+	all := v.text(q).Begin(len(v.keys), len(v.args)+room)
 	for _, row := range v.keyed {
 		switch {
 		case row == nil:
@@ -136,6 +148,9 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 		default:
 			all = append(all, row.Of(q, value().(string)))
 		}
+	}
+	if absent, ok := q.Absent(); ok && v.ofQueue() {
+		all = append(all, absent)
 	}
 	all[1] = len(all) - 2 // keys
 	for _, fill := range v.filled {
@@ -147,6 +162,10 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 	}
 	return all
 }
+
+// ofQueue reports whether the keys of the verb are those of one queue. A verb of the fleet has
+// only one key, or may not be called in a cluster.
+func (v *Verb) ofQueue() bool { return v.keyed[0] != nil && !v.keyed[0].Fleet }
 
 // with appends a value, or each of several.
 func with(all []any, value any) []any {
@@ -162,8 +181,8 @@ func with(all []any, value any) []any {
 	return append(all, value)
 }
 
-// An answer is the reply of a verb, taken apart by the names in the table. The first thing
-// that is not as expected is its error; from there on it yields zeros.
+// An answer is the reply of a verb, taken apart by the names in the table. The first
+// unexpected element is its error; from there on it yields zeros.
 type answer struct {
 	verb   *Verb
 	single any   // of a verb that answers one
@@ -181,7 +200,7 @@ func (v *Verb) read(reply any, err error) answer {
 	return a
 }
 
-// value returns the value of that name. They are mostly read in their order.
+// value returns the value with that name. They are mostly read in order.
 func (a *answer) value(name string) any {
 	i := a.next
 	if i >= len(a.verb.reply) || a.verb.reply[i] != name {
@@ -228,7 +247,7 @@ func (a *answer) string(name string) string {
 	return string(b)
 }
 
-// list reads an array, whose errors join takes in.
+// list reads an array; join takes over its errors.
 func (a *answer) list(name string) *decoder {
 	v := a.value(name)
 	rest, ok := v.([]any)
@@ -260,13 +279,15 @@ type Call struct {
 // byName and byDigest find verbs.
 var (
 	byName   = sync.OnceValue(func() map[string]*Verb { return index((*Verb).name) })
-	byDigest = sync.OnceValue(func() map[string]*Verb { return index((*Verb).Digest) })
+	byDigest = sync.OnceValue(func() map[string]*Verb { return index((*Verb).Digest, (*Verb).digestApart) })
 )
 
-func index(by func(*Verb) string) map[string]*Verb {
+func index(by ...func(*Verb) string) map[string]*Verb {
 	all := map[string]*Verb{}
 	for _, v := range table {
-		all[by(v)] = v
+		for _, of := range by {
+			all[of(v)] = v
+		}
 	}
 	return all
 }
@@ -276,7 +297,10 @@ func (v *Verb) name() string { return v.Name }
 // Digest is the SHA-1 of the script, which is what Redis calls it in its slow log.
 func (v *Verb) Digest() string { return v.script.SHA() }
 
-// Source is the script as it is sent.
+// digestApart is that of the script in a cluster.
+func (v *Verb) digestApart() string { return v.apart.SHA() }
+
+// Source returns the script for a single server.
 func (v *Verb) Source() string { return source(v.Name) }
 
 // VerbOf returns the verb with that name, and nil if there is none.
@@ -290,8 +314,8 @@ func NameOf(digest string) string {
 	return ""
 }
 
-// Parse takes a command apart: EVALSHA or EVAL, and its arguments. It reports false if that
-// is no call of a verb.
+// Parse takes a command apart: EVALSHA or EVAL, and its arguments. It returns false if that
+// doesn't call a verb.
 func Parse(command []string) (c Call, ok bool) {
 	if len(command) < 3 {
 		return Call{}, false
@@ -317,7 +341,7 @@ func (c Call) Key(name string) string { return valueOf(c.Verb, c.Verb.keys, c.Ke
 // Arg returns the argument of that name in the table; "" if it was left out.
 func (c Call) Arg(name string) string { return valueOf(c.Verb, c.Verb.args, c.Args, name) }
 
-// Int returns an argument that is a number; 0 if it is none.
+// Int returns an argument that is a number; 0 if it isn't one.
 func (c Call) Int(name string) int64 {
 	n, _ := strconv.ParseInt(c.Arg(name), 10, 64)
 	return n

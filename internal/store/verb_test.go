@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Whoever changes touch.lua finds its tests in touch_test.go: a probe, and a function
+// The tests of touch.lua are in touch_test.go: a probe, and a function
 // TestTouch… or TestGuardTouch…. What several verbs do together is tested elsewhere.
 func TestVerbFiles(t *testing.T) {
 	t.Parallel()
@@ -38,5 +38,5 @@ func (v *Verb) without(last string, q keys.Queue, given ...any) redisconn.Call {
 		panic(v.Name + " doesn't end with " + last)
 	}
 	all := v.line(q, 0, append(given, last, ""))
-	return v.script.CallOf(all[:len(all)-1])
+	return v.begun(q, all[:len(all)-1])
 }

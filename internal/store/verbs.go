@@ -1,6 +1,6 @@
 package store
 
-// The verbs. What is not said here is in the header of the script.
+// The verbs. The header of each script says the rest.
 var (
 	enqueue = verb(Verb{Name: "enqueue", By: asProducer, Does: "adds payloads at the back, in order, all or none, and wakes an idle worker for each",
 		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})
@@ -16,43 +16,52 @@ var (
 		Keys: "waiting idle batches", Args: "wake batch", Reply: "left damaged", Tells: "wake"})
 	enqueueUnique = verb(Verb{Name: "enqueue_unique", By: asWorker, Does: "enqueues unless an equal unique task waits or runs",
 		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
+	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
+		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task under a key, or changes the one that waits there",
-		Keys: "shared", Args: "shared entry payload at when keep counts enqueue digest", Reply: "fresh", Tells: "wake enqueue"})
+		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue"})
+	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans what is missing of them",
+		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended", Tells: "wake"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
-		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake"})
+		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake end"})
 
 	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
-		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail bury done outcomes entries ends stopping heard ahead budget room brief passed last first lists…",
+		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail bury done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
 		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched",
-		Fails: "EVICTED STALE", Tells: "wake done"})
+		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
 		Keys: "shared batches", Args: "shared worker lease grace judge batch",
-		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch", Fails: "EVICTED", Tells: "wake"})
+		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch", Fails: "EVICTED", Tells: "wake end"})
 	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has lapsed",
-		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake"})
+		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake end"})
 	fail = verb(Verb{Name: "fail", By: asWorker, Does: "evicts a worker and returns its tasks",
-		Keys: "shared", Args: "shared worker begin", Reply: "known returned handled left", Tells: "wake"})
+		Keys: "shared", Args: "shared worker begin", Reply: "known returned handled left", Tells: "wake end"})
 	leave = verb(Verb{Name: "leave", By: asWorker, Does: "ends a membership and returns what the worker holds",
-		Keys: "shared", Args: "shared worker round asked", Reply: "returned left", Fails: "EVICTED", Tells: "wake"})
+		Keys: "shared", Args: "shared worker round asked", Reply: "returned left", Fails: "EVICTED", Tells: "wake end"})
 
 	cancel = verb(Verb{Name: "cancel", By: asWorker, Does: "removes a page of a payload's waiting copies, and has the running ones stopped",
 		Keys: "shared", Args: "shared channel payload left since after until digest",
-		Reply: "removed token stopped finished left since after until", Tells: "wake cancel"})
+		Reply: "removed token stopped finished left since after until", Tells: "wake cancel end"})
 	cancelKey = verb(Verb{Name: "cancel_key", By: asWorker, Does: "removes what waits under a key, and has what runs of it stopped",
-		Keys: "shared", Args: "shared entry", Reply: "removed token stopped finished", Tells: "wake"})
+		Keys: "shared", Args: "shared entry", Reply: "removed token stopped finished", Tells: "wake end"})
 	pause = verb(Verb{Name: "pause", By: asWorker, Does: "keeps workers from starting tasks",
 		Keys: "paused"})
 	resume = verb(Verb{Name: "resume", By: asWorker, Does: "ends a pause and wakes idle workers",
 		Keys: "shared", Args: "shared", Tells: "wake"})
 	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "drops a page of what waits, and of the locks on it",
-		Keys: "shared batches", Args: "shared delete cursor list batch", Reply: "cursor left batches", Tells: "wake delete"})
+		Keys: "shared batches", Args: "shared delete cursor list batch", Reply: "cursor left batches", Tells: "wake delete end"})
 	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back to where they came from",
 		Keys: "shared", Args: "shared head tail enqueue entry…", Reply: "requeued looked", Tells: "wake enqueue"})
 
+	outcome = verb(Verb{Name: "outcome", By: asWorker, Does: "says how the tasks of some entries ended, or that they haven't",
+		Keys: "entries added", Args: "keyed result entry…", Reply: "ends"})
+
 	register = verb(Verb{Name: "register", By: asWorker, Does: "writes a peer's registration",
-		Keys: "worker", Args: "ttl name host pid started version queues lease stuck"})
+		Keys: "worker", Args: "ttl name host pid started version queues lease stuck protocol"})
+	agree = verb(Verb{Name: "agree", By: asWorker, Does: "raises what the fleet speaks",
+		Keys: "protocol", Args: "newest oldest", Reply: "spoken"})
 	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "puts a name into a set, on a full Redis too",
 		Keys: "names", Args: "name"})
 	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "takes a queue off the list of queues if it isn't in use",
@@ -63,5 +72,5 @@ var (
 		Keys: "shared batches", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
 	explain = verb(Verb{Name: "explain", By: asWorker, Does: "says where the copies of a task are, and what state the queue is in",
 		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
-		Reply: "now paused workers idle ready length places entries graves"})
+		Reply: "now paused workers idle ready length added places line entries graves"})
 )

@@ -1,7 +1,7 @@
-// Package walls checks what docs/architecture.md says of the code: which package may know
-// which, what may not happen under a lock, and how large things get.
+// Package walls enforces the rules in docs/architecture.md: which package may import which, what
+// must not happen under a lock, and how large files and functions may get.
 //
-// A rule that is not kept everywhere yet has a number of breaches, which may only fall.
+// If a rule isn't kept everywhere yet, its number of breaches may only fall.
 package walls
 
 import (
@@ -24,26 +24,31 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/store"},
+	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/recur", "internal/store"},
+	"dash":                 {""},
+	"internal/await":       {"internal/store"},
+	"internal/batch":       {},
 	"internal/capacity":    {},
 	"internal/child":       {"internal/redisserver"},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store"},
+	"internal/recur":       {"internal/logs", "internal/store"},
 	"internal/keys":        {},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "internal/redistest", "internal/store"},
 	"internal/program":     {},
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
-	"internal/redistest":   {"internal/redisserver"},
-	"internal/store":       {"internal/keys", "internal/logs", "internal/redisconn"},
+	"internal/redistest":   {"internal/keys", "internal/redisserver"},
+	"internal/store":       {"internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
+	"internal/topology":    {"internal/keys", "internal/logs", "internal/redisconn"},
 }
 
 // knowRedis are the packages that may name commands, keys and the driver.
-var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest"}
+var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
 
-// breaches is how many there are of each rule. When you mend one, lower its number.
+// breaches is the number of breaches of each rule. When you fix one, lower the number.
 var breaches = map[string]int{
 	"Redis":     1, // the public Pool hands out connections of the driver
 	"file":      0,
@@ -55,8 +60,8 @@ var breaches = map[string]int{
 
 // How large the root may be.
 const (
-	rootFiles = 30
-	rootLines = 4_000
+	rootFiles = 41
+	rootLines = 5_200
 )
 
 // A source is a Go file.
@@ -70,7 +75,7 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.name, "_test.go") }
 
 var fset = token.NewFileSet()
 
-// sources are those of the root module, but for the examples.
+// sources returns the sources of the root module, without the examples.
 func sources(t *testing.T) []*source { return walk(t, false) }
 
 // walk reads the sources of the root module or, everywhere, of all modules.
@@ -331,7 +336,7 @@ func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
 	t.Parallel()
 	looked := 0
 	for _, s := range sources(t) {
-		if s.isTest() || s.dir == "internal/logs" || s.dir == "internal/peertest" {
+		if s.isTest() || s.dir == "internal/logs" || s.dir == "internal/peertest" || s.dir == "dash" { // dash has no locks of peers
 			continue
 		}
 		looked++
@@ -344,7 +349,7 @@ func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
 	}
 }
 
-// The check above finds what it is to find.
+// The check above finds what it should.
 func TestUsesOfLogger(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

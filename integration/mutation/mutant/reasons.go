@@ -25,6 +25,7 @@ var Reasons = map[string]string{
 	"empty":    "It only saves a table, which is as empty.",
 	"liar":     "Two digests of one payload differ only where somebody has named a wrong one, which harms the own task.",
 	"error":    "An error reply is a table with its text and nothing else, so it has no elements.",
+	"excess":   "What is longer than that is garbage, however much of it is read.",
 	"epoch":    "Only if Redis believed it was 1970 would a score be the mark itself.",
 	"stale":    "At the place of a lock stands its own payload, unless the lock is stale; no gap.",
 	"leap":     "It is how far the search leaps. It ends at the same place.",

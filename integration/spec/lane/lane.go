@@ -1,5 +1,5 @@
-// Package lane is what is in Redis of one queue, as a typed view: the judges of
-// simulation, chaos and random tests look at it.
+// Package lane is a typed view of one queue in Redis, for the judges of simulation, chaos and
+// random tests.
 package lane
 
 import (
@@ -266,13 +266,15 @@ func atoi(s string) int {
 	return n
 }
 
-// What a key holds: a Text, a []string whose last is in front, a Hash, a ZSet, a Set, or
-// nil.
+// What a key holds: a Text, a []string whose last is in front, a Hash, a ZSet, a Set, a
+// Stream, or nil.
 type (
 	Text string
 	Hash map[string]string
 	ZSet map[string]int64 // all scores here are whole numbers
 	Set  map[string]bool
+
+	Stream [][]string // items, the oldest first: id, name, value and so on
 )
 
 // TokenOf is the token of a process.
@@ -293,6 +295,8 @@ func Value(held any) any {
 		return z
 	case map[string]bool:
 		return Set(maps.Clone(v))
+	case [][]string:
+		return Stream(slices.Clone(v))
 	}
 	return held
 }

@@ -1,6 +1,6 @@
-// Package rules is what must be true of a queue between any two requests, whatever they
-// are: the judges of simulation, chaos and random tests hold what is in Redis against it.
-// What a request may change is for them to say, since they know who has sent what.
+// Package rules has the invariants of a queue between any two requests. The judges of simulation,
+// chaos and random tests check Redis against them. The judges decide what a request may change,
+// since they know who has sent what.
 package rules
 
 import (

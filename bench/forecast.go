@@ -1,0 +1,73 @@
+package main
+
+import "math"
+
+// A model tells what Redis does in all for a queue that is spread: so much for each task, and
+// so much in a second for each part of each peer.
+type model struct {
+	task, part float64 // µs
+	off        float64 // the largest difference from a point, as a part of that
+}
+
+// A point is what was measured: µs of processor time in a second.
+type point struct{ tasks, parts, took float64 }
+
+// fitted returns the model with the least squares of relative differences, or false if the
+// points don't determine one.
+func fitted(points []point) (m model, ok bool) {
+	var aa, ab, bb, a, b float64
+	for _, p := range points {
+		x, y := p.tasks/p.took, p.parts/p.took
+		aa, ab, bb, a, b = aa+x*x, ab+x*y, bb+y*y, a+x, b+y
+	}
+	d := aa*bb - ab*ab
+	if !(d > 1e-12*aa*bb) {
+		return m, false
+	}
+	m = model{task: (a*bb - b*ab) / d, part: (b*aa - a*ab) / d}
+	for _, p := range points {
+		m.off = max(m.off, math.Abs(m.task*p.tasks+m.part*p.parts-p.took)/p.took)
+	}
+	return m, true
+}
+
+// rate is how many tasks so many nodes process in a second, each with a core of its own.
+func (m model) rate(nodes, parts, peers int) float64 {
+	return max(1e6*float64(nodes)-m.part*float64(parts*peers), 0) / m.task
+}
+
+// points are what was measured of spread queues in a cluster.
+func (r *report) points() (all []point) {
+	for _, p := range r.plan {
+		for _, s := range p.steps {
+			took, ok := r.of(s.cell, "server/s")
+			if !ok || s.job.Parts == 0 || s.job.Uneven {
+				continue
+			}
+			tasks, _ := r.of(s.cell, "tasks/s") // none where there was nothing to do
+			all = append(all, point{tasks.median, float64(s.job.Parts * max(s.job.Peers, 1)), took.median})
+		}
+	}
+	return all
+}
+
+// forecast writes what larger clusters would do.
+func (r *report) forecast() {
+	points := r.points()
+	m, ok := fitted(points)
+	if !ok {
+		return
+	}
+	t := table{head: []string{"nodes", "parts", "peers", "tasks/s"}}
+	for _, of := range []struct{ nodes, parts, peers int }{
+		{1, 4, 1}, {2, 8, 2}, {3, 12, 3}, {10, 40, 10}, {10, 40, 100}, {100, 256, 100}, {100, 256, 1000},
+	} {
+		t.row(figure(float64(of.nodes)), figure(float64(of.parts)), figure(float64(of.peers)), figure(m.rate(of.nodes, of.parts, of.peers)))
+	}
+	r.say("Nodes with a core each would do, as a model has it:\n")
+	r.say("%s", t)
+	r.say("It has nodes / (c + b · parts · peers / λ) tasks/s, where λ is that rate, c = %s µs is what a task", figure(m.task))
+	r.say("takes, and b = %s µs/s what a part takes of each peer. It is fitted to the %d points above, and", figure(m.part), len(points))
+	r.say("the largest of their differences from it is %s %%. It is a model: nothing larger was measured, and", figure(100*m.off))
+	r.say("there have to be peers enough, and a network.\n")
+}

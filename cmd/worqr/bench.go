@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type benchCommand struct {
+	Redis string `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to measure; the default is redis://localhost:6379. The command has its own prefix, and removes its keys at the end. The user needs all keys and SCAN."`
+	form
+	Tasks       int `default:"50000" help:"How many tasks; the default is 50000."`
+	Size        int `default:"100" help:"Size of a payload in bytes; the default is 100."`
+	Batch       int `default:"100" help:"How many tasks one call enqueues; the default is 100."`
+	Concurrency int `short:"c" default:"64" help:"How many handlers run at once; the default is 64."`
+}
+
+// Help is called by kong.
+func (benchCommand) Help() string {
+	return "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast handlers that do nothing work them off, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds; think before you use it beside a fleet that works."
+}
+
+// Validate is called by kong.
+func (c *benchCommand) Validate() error {
+	switch {
+	case c.Tasks < 1 || c.Tasks > 10_000_000:
+		return usage("--tasks must be from 1 to 10000000")
+	case c.Size < 0 || c.Size > 1<<20:
+		return usage("--size must be from 0 to 1048576")
+	case c.Batch < 1 || c.Batch > 10_000:
+		return usage("--batch must be from 1 to 10000")
+	case c.Concurrency < 1 || c.Concurrency > 10_000:
+		return usage("--concurrency must be from 1 to 10000")
+	}
+	return nil
+}
+
+// A benchRow is what was measured.
+type benchRow struct {
+	RoundTrip seconds `json:"round_trip_seconds"`
+	Tasks     int     `json:"tasks"`
+	Enqueued  int     `json:"enqueued_per_second"`
+	Finished  int     `json:"finished_per_second"`
+	Latency   seconds `json:"latency_seconds"`
+}
+
+// Run measures, and tidies up.
+func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
+	b, err := openBroker(c.Redis)
+	if err != nil {
+		return err
+	}
+	if err := b.sweeps(ctx); err != nil {
+		return fmt.Errorf("the keys could not be removed at the end: %w", err)
+	}
+	p, err := worqr.Open(c.Redis, &worqr.Options{Prefix: b.prefix, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = p.Close() // Run has left
+		if cleaned := b.clean(); err == nil {
+			err = cleaned
+		}
+	}()
+	row, err := c.measure(ctx, con, p)
+	if err != nil {
+		return err
+	}
+	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nwork off     %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
+		micro(row.RoundTrip), grouped(row.Enqueued), c.Batch, grouped(row.Finished), c.Concurrency, micro(row.Latency))
+}
+
+// micro is a short time.
+func micro(s seconds) string { return timeOf(s).Round(time.Microsecond).String() }
+
+// rounds is how often something short is measured.
+const rounds = 200
+
+func (c *benchCommand) measure(ctx context.Context, con *console, p *worqr.Peer) (row benchRow, err error) {
+	row.Tasks = c.Tasks
+	began := time.Now()
+	for range rounds {
+		if err := p.Ping(ctx); err != nil {
+			return row, err
+		}
+	}
+	row.RoundTrip = seconds(time.Since(began) / rounds)
+
+	q, batch := p.Queue("bench"), make([][]byte, c.Batch)
+	for i := range batch {
+		batch[i] = make([]byte, c.Size)
+	}
+	pr := con.progress("enqueue", c.Tasks)
+	began = time.Now()
+	for left := c.Tasks; left > 0; left -= len(batch) {
+		batch = batch[:min(len(batch), left)]
+		if err := q.Enqueue(ctx, batch...); err != nil {
+			pr.end()
+			return row, err
+		}
+		pr.add(len(batch))
+	}
+	pr.end()
+	row.Enqueued = perSecond(c.Tasks, began)
+	row.Finished, row.Latency, err = c.workOff(ctx, p, q)
+	return row, err
+}
+
+func perSecond(n int, began time.Time) int {
+	return int(float64(n) / max(time.Since(began).Seconds(), 1e-6))
+}
+
+// workOff works off the queue, and then measures single tasks.
+func (c *benchCommand) workOff(ctx context.Context, p *worqr.Peer, q *worqr.Queue) (rate int, latency seconds, err error) {
+	var started atomic.Int64
+	all, one := make(chan time.Time, 1), make(chan time.Time, 1)
+	q.Handle(func(context.Context, *worqr.Task) error {
+		switch n := started.Add(1); {
+		case n == int64(c.Tasks):
+			all <- time.Now()
+		case n > int64(c.Tasks):
+			one <- time.Now()
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: c.Concurrency})
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- p.Run(running) }()
+	defer func() {
+		stop()
+		if left := <-ended; err == nil {
+			err = left
+		}
+	}()
+	wait := func(on <-chan time.Time) (time.Time, error) {
+		select {
+		case at := <-on:
+			return at, nil
+		case left := <-ended:
+			ended <- nil
+			return time.Time{}, fmt.Errorf("the worker ended: %w", left)
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
+	}
+	if _, err := wait(all); err != nil {
+		return 0, 0, err
+	}
+	rate = perSecond(c.Tasks, began)
+	var sum time.Duration
+	for range rounds {
+		at := time.Now()
+		if err := q.Enqueue(ctx, make([]byte, c.Size)); err != nil {
+			return 0, 0, err
+		}
+		handled, err := wait(one)
+		if err != nil {
+			return 0, 0, err
+		}
+		sum += handled.Sub(at)
+	}
+	return rate, seconds(sum / rounds), nil
+}

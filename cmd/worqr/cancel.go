@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type cancelCommand struct {
+	target
+	form
+	Queue   queueName     `arg:"" help:"Name of the queue."`
+	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies are canceled. Without it or --key, it's read from standard input, byte for byte."`
+	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload."`
+	Wait    time.Duration `default:"30s" help:"How long to wait until running copies have stopped; the default is 30s, 0s is not at all."`
+}
+
+// Help is called by kong.
+func (cancelCommand) Help() string {
+	return "Waiting copies are removed; those that run are stopped, in any process, and never run again. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running."
+}
+
+// Validate is called by kong.
+func (c *cancelCommand) Validate() error {
+	if c.Payload != nil && c.Key != nil {
+		return usage("expected a payload or --key, not both")
+	}
+	return nil
+}
+
+// Run cancels a task.
+func (c *cancelCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var report *worqr.CancelReport
+	if c.Key != nil {
+		report, err = q.CancelKey(ctx, *c.Key)
+	} else {
+		var payload []byte
+		if payload, err = con.payload(c.Payload); err != nil {
+			return err
+		}
+		report, err = q.Cancel(ctx, payload)
+	}
+	if err != nil {
+		return err
+	}
+	waiting, done := context.WithTimeout(ctx, max(c.Wait, time.Nanosecond))
+	defer done()
+	waited := report.Wait(waiting)
+	late := errors.Is(waited, context.DeadlineExceeded) && ctx.Err() == nil
+	if waited != nil && !late {
+		return waited
+	}
+	row := struct {
+		Removed  int  `json:"removed"`
+		Stopped  int  `json:"stopped"`
+		Finished int  `json:"finished"`
+		Running  bool `json:"still_running"`
+	}{report.Removed, report.Stopped, report.Finished, late}
+	if err := c.tell(con.out, row, "%d removed, %d stopped, %d finished before they were stopped", row.Removed, row.Stopped, row.Finished); err != nil {
+		return err
+	}
+	if late && c.Wait > 0 {
+		con.say("a copy is still running after %s; look for its worker: worqr explain", age(c.Wait))
+	}
+	if late && c.Wait > 0 || !late && row.Removed+row.Stopped+row.Finished == 0 {
+		return errTold
+	}
+	return nil
+}
+
+type removeCommand struct {
+	target
+	form
+	Queue queueName `arg:"" help:"Name of the queue."`
+	Keys  []string  `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
+}
+
+// Help is called by kong.
+func (removeCommand) Help() string {
+	return "Only the task that waits under a key is removed, not one that runs; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."
+}
+
+// Run removes waiting tasks.
+func (c *removeCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	removed := 0
+	for _, key := range c.Keys {
+		was, err := q.RemoveKey(ctx, key)
+		if err != nil {
+			return fmt.Errorf("after %s: %w", number(removed, "task"), err)
+		}
+		if was {
+			removed++
+		}
+	}
+	if err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", number(removed, "task")); err != nil {
+		return err
+	}
+	if removed < len(c.Keys) {
+		return errTold
+	}
+	return nil
+}
+
+type drainCommand struct {
+	target
+	Queues  queueNames    `arg:"" name:"queue" help:"Queues to drain."`
+	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+}
+
+// Help is called by kong.
+func (drainCommand) Help() string {
+	return "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout."
+}
+
+// Run pauses queues and waits.
+func (c *drainCommand) Run(ctx context.Context, con *console) error {
+	if err := c.forEach(ctx, c.Queues, (*worqr.Queue).Pause); err != nil {
+		return err
+	}
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if c.Timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.Timeout)
+		defer stop()
+	}
+	last := -1
+	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
+		running := 0
+		for row, err := range f.counts(ctx, c.Queues) {
+			if err != nil {
+				return false, err
+			}
+			running += row.Running
+		}
+		if running != last && running > 0 {
+			con.say("%s still running", number(running, "task"))
+		}
+		last = running
+		return running == 0, nil
+	})
+	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
+		return errTold
+	}
+	return err
+}
+
+func shellQuotedAll(all queueNames) (quoted []string) {
+	for _, q := range all {
+		quoted = append(quoted, shellQuoted(string(q)))
+	}
+	return quoted
+}
+
+type deleteCommand struct {
+	target
+	form
+	confirmation
+	Queue  queueName `arg:"" help:"Name of the queue."`
+	Failed bool      `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
+}
+
+// Help is called by kong.
+func (deleteCommand) Help() string {
+	return "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue."
+}
+
+// Validate is called by kong.
+func (c *deleteCommand) Validate() error { return c.given(string(c.Queue)) }
+
+// Run deletes tasks.
+func (c *deleteCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	s, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	n, what := s.Waiting+s.Scheduled, "waiting task"
+	if c.Failed {
+		n, what = s.Failed, "failed task"
+	}
+	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", number(n, what), c.Queue)); err != nil {
+		return err
+	}
+	if c.Failed {
+		n, err = q.DeleteAllFailed(ctx)
+	} else {
+		err = q.Delete(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", number(n, what))
+}

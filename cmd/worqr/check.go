@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type checkCommand struct {
+	target
+	form
+	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
+	MaxRun      time.Duration `help:"Report tasks that have run for longer; the default is 1h."`
+	MaxAge      time.Duration `help:"Report due tasks that have waited for longer, and queues with waiting tasks that have started none for longer; the default is 10m."`
+	MaxWaiting  *int          `placeholder:"N" help:"Report queues with more due tasks; by default, there is no limit."`
+	MaxRetrying *int          `placeholder:"N" help:"Report queues with more tasks that wait for a retry; the default is 10."`
+	MaxFailed   *int          `placeholder:"N" help:"Report queues with more failed tasks; the default is 0."`
+	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of these kinds, such as persistence. May be repeated."`
+}
+
+// options are what the flags say.
+func (c *checkCommand) options() *worqr.CheckOptions {
+	o := &worqr.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
+	for _, kind := range c.Ignore {
+		o.Ignore = append(o.Ignore, worqr.FindingKind(kind))
+	}
+	return o
+}
+
+// most converts a limit for the library, where 0 means the default.
+func most(limit *int) int {
+	switch {
+	case limit == nil:
+		return 0
+	case *limit <= 0:
+		return -1
+	}
+	return *limit
+}
+
+// Help is called by kong.
+func (checkCommand) Help() string {
+	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
+		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet is under the prefix. " +
+		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding is the command that fixes it or shows more."
+}
+
+// Validate is called by kong.
+func (c *checkCommand) Validate() error {
+	if c.Repair && c.Lease == 0 {
+		return usage("--repair needs --lease, the lease of the fleet's peers: a worker that is silent for longer is evicted")
+	}
+	if c.MaxRun < 0 || c.MaxAge < 0 {
+		return usage("neither --max-run nor --max-age may be negative")
+	}
+	for _, kind := range c.Ignore {
+		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(kind)) {
+			return usage("the value of --ignore is not valid; the kinds are " + strings.Trim(fmt.Sprint(worqr.FindingKinds()), "[]"))
+		}
+	}
+	return nil
+}
+
+// Run prints what is wrong.
+func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
+	p, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }() // it is not started, so there is nothing to leave
+	examine := p.Check
+	if c.Repair {
+		examine = p.Repair
+	}
+	report, err := examine(ctx, c.options())
+	if err != nil {
+		return err
+	}
+	if err := c.print(out, report); err != nil {
+		return err
+	}
+	if report.Keys == 0 && report.OK() { // an alert that looks in the wrong place must not say that all is well
+		return errors.New("nothing was checked: there is no key of a fleet under the prefix")
+	}
+	if !isWell(report) {
+		return errTold
+	}
+	return nil
+}
+
+// isWell reports whether nothing is wrong or endangered.
+func isWell(r *worqr.CheckReport) bool {
+	endangered := func(f worqr.Finding) bool { return f.Severity == worqr.SeverityWarning && !f.Repaired }
+	return r.OK() && r.Omitted == 0 && !slices.ContainsFunc(r.Findings, endangered)
+}
+
+// A checkRow is a report.
+type checkRow struct {
+	OK       bool         `json:"ok"`
+	Queues   int          `json:"queues"`
+	Keys     int          `json:"keys"`
+	Omitted  int          `json:"omitted"`
+	Findings []findingRow `json:"findings"`
+}
+
+// A findingRow is what was found, and the command that fixes it or shows more.
+type findingRow struct {
+	Kind     string `json:"kind"`
+	Severity string `json:"severity"`
+	Queue    string `json:"queue,omitempty"`
+	Key      string `json:"key,omitempty"`
+	Subject  string `json:"subject,omitempty"`
+	Text     string `json:"text"`
+	Repaired bool   `json:"repaired"`
+	Fix      string `json:"fix,omitempty"`
+}
+
+// print prints the report, and behind each finding the command that fixes it or shows more.
+func (c *checkCommand) print(out io.Writer, r *worqr.CheckReport) error {
+	row := checkRow{OK: isWell(r) && r.Keys > 0, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
+	text := r.String()
+	var b strings.Builder
+	last := ""
+	for _, f := range r.Findings {
+		fix := c.fixOf(f)
+		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), f.Queue, f.Key, f.Subject, f.Text, f.Repaired, fix})
+		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && fix != "" && fix != last { // it's said once for many
+			b.WriteString(before + f.String() + "\n  try: " + fix + "\n")
+			text, last = after, fix
+		}
+	}
+	if c.JSON {
+		return printJSON(out, row)
+	}
+	_, err := fmt.Fprint(out, b.String()+text)
+	return err
+}

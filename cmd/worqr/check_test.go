@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// canary is in every payload, key and password, and in nothing that is printed.
+const canary = "canary"
+
+// command runs the command as main does, and returns what it printed and its exit
+// status.
+func command(t *testing.T, in string, args ...string) (out string, status int) {
+	t.Helper()
+	var said bytes.Buffer
+	status = run(args, strings.NewReader(in), &said, &said)
+	if strings.Contains(said.String(), canary) {
+		t.Errorf("%q prints what is secret:\n%s", args, said.String())
+	}
+	return said.String(), status
+}
+
+// The server endangers nothing, so that only what is planted is found.
+func TestCheck(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	conn := redistest.Dial(t, server.URL())
+	check := func(want int, says string, more ...string) {
+		t.Helper()
+		args := []string{"check", "--redis", redistest.Doctor(t, server.URL(), "p"), "--prefix", "p", "--lease", "150ms"}
+		out, status := command(t, "", append(args, more...)...)
+		if status != want || !strings.Contains(out, says) {
+			t.Errorf("exit status %d, want %d and %q:\n%s", status, want, says, out)
+		}
+	}
+	const nothing = "nothing of worqr is under the prefix \"p\""
+	check(exitFailed, "0 errors, 0 warnings")
+	check(exitFailed, nothing)
+	check(exitFailed, "nothing was checked", "--repair")
+	redistest.Do(t, conn, "SET", "p:somebody", "else's")
+	check(exitFailed, nothing)
+	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
+	check(exitFailed, "warning (persistence)") // that isn't what matters here
+	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "yes")
+	redistest.Do(t, conn, "DEL", "p:somebody")
+	redistest.Do(t, conn, "SADD", "p:registry", "q") // a fleet that has drained its queues
+	check(exitWell, "no queues found under the prefix \"p\"")
+	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
+		redistest.Do(t, conn, "LPUSH", key, canary)
+	}
+	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
+	check(exitUnwell, "error (orphan)")
+	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and no worker serves the queue
+	check(exitUnwell, "warning (no-worker)")
+	is.Equal(redistest.Sure(redis.Int(conn.Do("LLEN", "p:queues:{q}")))(t), 2)
+	redistest.Do(t, conn, "DEL", "p:queues:{q}")
+	check(exitWell, "0 errors, 0 warnings")
+
+	// As an alert.
+	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
+	redistest.Do(t, conn, "ZADD", "p:workers:{q}", 9007199254740991, "w1")
+	check(exitWell, "0 warnings")
+	check(exitWell, "0 warnings", "--max-waiting", "3")
+	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
+	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
+	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
+	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
+	check(exitUnwell, "warning (persistence)")
+	check(exitWell, "0 warnings", "--ignore", "persistence")
+	check(exitFailed, "the kinds are", "--ignore", "perisstence")
+	check(exitFailed, "--max-failed", "--max-failed", "x")
+}
+
+// Each flag is that option of the library, and no other.
+func TestCheckFlags(t *testing.T) {
+	is := redistest.Parallel(t)
+	parse := func(args ...string) *checkCommand {
+		t.Helper()
+		var c cli
+		redistest.Sure(kong.Must(&c).Parse(append([]string{"check"}, args...)))(t)
+		return &c.Check
+	}
+	c := parse(
+		"--redis", "redis://other:1",
+		"--prefix", "p",
+		"--lease", "4s",
+		"--repair",
+		"--max-run", "5m",
+		"--max-age", "6m",
+		"--max-waiting", "7",
+		"--max-retrying", "8",
+		"--max-failed", "9",
+		"--ignore", "memory,clock",
+	)
+	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: 4 * time.Second})
+	is.True(c.Repair)
+	is.Equal(c.options(), &worqr.CheckOptions{
+		MaxRunTime:  5 * time.Minute,
+		MaxWaitTime: 6 * time.Minute,
+		MaxBacklog:  7,
+		MaxRetrying: 8,
+		MaxFailed:   9,
+		Ignore:      []worqr.FindingKind{"memory", "clock"},
+	})
+	c = parse()
+	is.True(!c.Repair)
+	is.Equal(c.options(), &worqr.CheckOptions{})
+	is.Equal(parse("--max-waiting", "0").options(), &worqr.CheckOptions{MaxBacklog: -1}) // 0 means none, and to the library the default
+	is.Equal(parse("--max-retrying", "0").options(), &worqr.CheckOptions{MaxRetrying: -1})
+	is.Equal(parse("--max-failed", "0").options(), &worqr.CheckOptions{MaxFailed: -1})
+}
+
+// The payload is an argument or the input, to the byte.
+func TestExplain(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)
+	defer p.Close()
+	q := p.Queue("q")
+	is.NoErr(q.Enqueue(t.Context(), []byte(canary)))
+	is.NoErr(q.Put(t.Context(), canary, []byte("other"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	is.NoErr(q.Enqueue(t.Context(), nil))
+	for _, c := range []struct {
+		name, in string
+		args     []string
+		status   int
+		says     string
+	}{
+		{"argument", "", []string{"q", canary}, exitWell, "Waiting on \"q\"."},
+		{"input", canary, []string{"q"}, exitWell, "Waiting on \"q\"."},
+		{"input with a newline", canary + "\n", []string{"q"}, exitUnwell, "No copy"},
+		{"empty argument", canary + "\n", []string{"q", ""}, exitWell, "Waiting on \"q\"."},
+		{"key", "", []string{"q", "--key", canary}, exitWell, "Scheduled on"},
+		{"no such key", "", []string{"q", "--key", "x"}, exitUnwell, "No copy"},
+		{"other queue", "", []string{"other", canary}, exitUnwell, "No queue \"other\" exists under the prefix"},
+		{"empty key", "", []string{"q", "--key", ""}, exitFailed, "explain on \"q\""},
+		{"bad name", "", []string{"q q", canary}, exitFailed, "not a valid queue name"},
+		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "not both"},
+		{"neither", "", nil, exitFailed, "<queue>"},
+		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass \"\""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)
+			if status != c.status || !strings.Contains(out, c.says) {
+				t.Errorf("exit status %d, want %d and %q:\n%s", status, c.status, c.says, out)
+			}
+		})
+	}
+}
+
+// A typist is a terminal at which somebody types.
+type typist struct {
+	io.Reader
+	terminal *os.File
+}
+
+func (t typist) Fd() uintptr { return t.terminal.Fd() }
+
+// Who is to type the payload is told so, and apart from the explanation; nobody else is.
+func TestExplainWaits(t *testing.T) {
+	t.Parallel()
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("needs a terminal of its own:", err)
+	}
+	defer terminal.Close() //nolint:errcheck // nothing was written to it
+	null := redistest.Sure(os.Open(os.DevNull))(t)
+	defer null.Close() //nolint:errcheck // it was only read
+	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	args := []string{"explain", "--redis", url, "--prefix", prefix, "q"}
+	for name, c := range map[string]struct {
+		in     io.Reader
+		args   []string
+		status int
+		waits  bool
+	}{
+		"typed":         {typist{strings.NewReader(canary), terminal}, nil, exitUnwell, true},
+		"nothing":       {typist{strings.NewReader(""), terminal}, nil, exitFailed, true},
+		"not asked":     {typist{strings.NewReader(canary), terminal}, []string{canary}, exitUnwell, false},
+		"key":           {typist{strings.NewReader(canary), terminal}, []string{"--key", canary}, exitUnwell, false},
+		"the null file": {null, nil, exitFailed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			status := run(append(args[:len(args):len(args)], c.args...), c.in, &out, &errs)
+			if status != c.status || strings.Contains(errs.String(), "reading the payload") != c.waits || strings.Contains(out.String(), "reading the payload") {
+				t.Errorf("exit status %d, want %d:\n%s\n%s", status, c.status, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// Neither a URL nor its password is in an error.
+func TestCommandsUnreachable(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://:" + canary + "@127.0.0.1:1", "http://:" + canary + "@host", "redis://:" + canary + "@%zz"} {
+		for _, args := range [][]string{{"check"}, {"check", "--repair", "--lease", "3s"}, {"explain", "q", "a"}, {"demo"}} {
+			if out, status := command(t, "", append(args, "--redis", url)...); status != exitFailed || !strings.HasPrefix(out, "worqr: ") {
+				t.Errorf("%s: exit status %d:\n%s", args, status, out)
+			}
+		}
+	}
+}
+
+// The commands work wherever a URL leads: over all nodes of a cluster, and at the master that
+// sentinels name.
+func TestFarURLs(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	s := redistest.StartSentinels(t, redistest.SentinelSetup{})
+	for name, url := range map[string]string{"cluster": c.URL(), "sentinel": s.URL()} {
+		t.Run(name, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: "p"}))(t)
+			defer p.Close()
+			at := []string{"--redis", url, "--prefix", "p", "--lease", "150ms"}
+			for _, q := range []string{"a", "b", "c"} { // in a cluster, on three nodes
+				is.NoErr(p.Queue(q).Enqueue(t.Context(), []byte(canary)))
+				out, status := command(t, "", append([]string{"explain", q, canary}, at...)...)
+				if status != exitWell || !strings.Contains(out, "Waiting on") {
+					t.Errorf("explain: exit status %d:\n%s", status, out)
+				}
+			}
+			out, status := command(t, "", append([]string{"check", "--repair"}, at...)...)
+			if status != exitUnwell || strings.Count(out, "warning (no-worker)") != 3 || !strings.Contains(out, "in 3 queues: 0 errors") {
+				t.Errorf("check: exit status %d:\n%s", status, out)
+			}
+			var shown bytes.Buffer
+			demo := demoCommand{Redis: url, Seconds: 6, Plain: true}
+			is.NoErr(demo.Run(t.Context(), &shown))
+			is.Equal(figures(t, shown.String())["lost"], 0)
+		})
+	}
+}

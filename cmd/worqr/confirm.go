@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+)
+
+// A confirmation is needed by what can't be undone.
+type confirmation struct {
+	Yes string `placeholder:"NAME" help:"Don't ask. Scripts repeat the name here, so that they don't hit another one by accident."`
+}
+
+// given fails early if the name in --yes is another one.
+func (c confirmation) given(name string) error {
+	if c.Yes != "" && c.Yes != name {
+		return usage("the value of --yes is not the name that the command is to act on")
+	}
+	return nil
+}
+
+// ask asks for the name, unless it was given.
+func (c confirmation) ask(con *console, name, what string) error {
+	if c.Yes == name {
+		return nil
+	}
+	if !isTerminal(con.in) {
+		con.say("this would %s", what)
+		return fmt.Errorf("nothing was changed: to go on, add --yes %s", shellQuoted(name))
+	}
+	fmt.Fprintf(con.errs, "This will %s.\nType %s to go on: ", printable(what), printable(name)) // whoever doesn't see it doesn't answer
+	answer, err := bufio.NewReader(con.in).ReadString('\n')
+	if strings.TrimSpace(answer) == name {
+		return nil
+	}
+	if err != nil {
+		fmt.Fprintln(con.errs)
+	}
+	return fmt.Errorf("nothing was changed: the answer wasn't %s", shellQuoted(name))
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type enqueueCommand struct {
+	target
+	form
+	Queue    queueName `arg:"" help:"Name of the queue."`
+	Payloads []string  `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
+	Whole    bool      `help:"All of standard input is one payload, byte for byte."`
+	Unique   bool      `help:"Leave out a payload if an equal one that was enqueued like this waits or runs."`
+
+	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
+	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
+	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
+
+	Header     map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
+	Expires    time.Duration     `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
+	Timeout    time.Duration     `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
+	MaxRetries *int              `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
+	Once       string            `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
+	OnceFor    time.Duration     `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
+}
+
+// Help is called by kong.
+func (enqueueCommand) Help() string {
+	return "Lines are enqueued as they come, so a program can write into this one for as long as it likes. " +
+		"Tasks with a time or a property get a key, which is printed, one a line. With --json, each key is an object, and the last line has the counts. " +
+		"If a reply of Redis is lost, plain tasks are sent again without being doubled. With --unique, the exit status is 1 if a task was left out."
+}
+
+// Validate is called by kong.
+func (c *enqueueCommand) Validate() error {
+	one := c.Key != "" || c.Once != ""
+	timed := c.In != 0 || !c.At.IsZero()
+	switch {
+	case c.In != 0 && !c.At.IsZero():
+		return usage("expected --in or --at, not both")
+	case c.In < 0 || c.Expires < 0 || c.Timeout < 0 || c.OnceFor < 0:
+		return usage("a duration may not be negative")
+	case c.Whole && len(c.Payloads) > 0:
+		return usage("expected payloads or --whole, not both")
+	case one && len(c.Payloads) != 1 && !c.Whole:
+		return usage("--key and --once need exactly one payload, or --whole")
+	case c.Unique && (one || timed || c.hasProperties()):
+		return usage("--unique goes with no property, key or time")
+	case c.OnceFor > 0 && c.Once == "":
+		return usage("--once-for needs --once")
+	}
+	return nil
+}
+
+func (c *enqueueCommand) hasProperties() bool {
+	return len(c.Header) > 0 || c.Expires > 0 || c.Timeout > 0 || c.MaxRetries != nil || c.Once != ""
+}
+
+func (c *enqueueCommand) properties() worqr.Properties {
+	p := worqr.Properties{Headers: c.Header, Timeout: c.Timeout, Once: c.Once, OnceFor: c.OnceFor}
+	if c.Expires > 0 {
+		p.Expires = time.Now().Add(c.Expires)
+	}
+	if c.MaxRetries != nil {
+		if p.MaxRetries = *c.MaxRetries; p.MaxRetries <= 0 {
+			p.MaxRetries = -1 // to the library, 0 is the default
+		}
+	}
+	return p
+}
+
+// Run enqueues what it's given.
+func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	p := con.progress("enqueue", len(c.Payloads))
+	enqueued, left := 0, 0
+	for batch, err := range c.batches(ctx, con) {
+		if err == nil {
+			var keys []string
+			var n int
+			n, keys, err = c.send(ctx, q, batch)
+			enqueued, left = enqueued+n, left+len(batch)-n
+			p.add(len(batch))
+			for _, key := range keys {
+				err = errors.Join(err, c.tell(con.out, map[string]blob{"key": blob(key)}, "%s", printable(key)))
+			}
+		}
+		if err != nil {
+			p.end()
+			return fmt.Errorf("after %s: %w", number(enqueued, "task"), err)
+		}
+	}
+	p.end()
+	if c.JSON {
+		err = printJSON(con.out, map[string]int{"enqueued": enqueued, "left_out": left})
+	} else {
+		con.say("%s enqueued", number(enqueued, "task"))
+	}
+	if err == nil && left > 0 {
+		if !c.JSON {
+			con.say("%s left out: an equal one waits or runs", number(left, "task"))
+		}
+		return errTold
+	}
+	return err
+}
+
+// send enqueues a batch, and returns how many tasks that were and the keys they got.
+func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byte) (n int, keys []string, err error) {
+	props, at := c.properties(), c.At
+	if c.In > 0 {
+		at = time.Now().Add(c.In)
+	}
+	switch {
+	case c.Unique:
+		for _, payload := range batch {
+			err := q.EnqueueUnique(ctx, payload)
+			if err != nil && !errors.Is(err, worqr.ErrDuplicate) {
+				return n, nil, err
+			}
+			if err == nil {
+				n++
+			}
+		}
+		return n, nil, nil
+	case c.Key != "":
+		return 1, nil, q.Put(ctx, c.Key, batch[0], &worqr.PutOptions{At: at, Properties: props})
+	case !at.IsZero():
+		for _, payload := range batch {
+			key, err := q.AddAt(ctx, at, payload, &props)
+			if err != nil {
+				return len(keys), keys, err
+			}
+			keys = append(keys, key)
+		}
+		return len(keys), keys, nil
+	case c.Once != "":
+		key, err := q.Add(ctx, batch[0], &props)
+		return 1, []string{key}, err
+	case c.hasProperties():
+		tasks := make([]worqr.TaskSpec, len(batch))
+		for i, payload := range batch {
+			tasks[i] = worqr.TaskSpec{Payload: payload, Properties: props}
+		}
+		keys, err := q.AddMany(ctx, tasks)
+		return len(keys), keys, err
+	}
+	return enqueueSurely(ctx, q, batch)
+}
+
+// tries is how often a batch is sent whose reply was lost.
+const tries = 5
+
+// enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which changes nothing
+// if it was carried out.
+func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (n int, keys []string, err error) {
+	nonce := rand.Text()
+	for range tries {
+		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) {
+			break
+		}
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return len(batch), nil, nil
+}
+
+// How much one call enqueues.
+const (
+	batchTasks = 1000
+	batchBytes = 512 << 10
+)
+
+// batches yields what is to be enqueued, in parts that are small enough for a call, as it comes.
+func (c *enqueueCommand) batches(ctx context.Context, con *console) func(yield func([][]byte, error) bool) {
+	return func(yield func([][]byte, error) bool) {
+		if c.Whole {
+			payload, err := io.ReadAll(con.in)
+			yield([][]byte{payload}, err)
+			return
+		}
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		lines, failed := make(chan []byte, batchTasks), make(chan error, 1)
+		go c.read(ctx, con, lines, failed)
+		for {
+			batch := take(ctx, lines)
+			if len(batch) > 0 && !yield(batch, nil) {
+				return
+			}
+			if len(batch) == 0 {
+				var err error
+				select {
+				case err = <-failed:
+				case <-ctx.Done(): // standard input may stay silent
+					err = ctx.Err()
+				}
+				if err != nil {
+					yield(nil, err)
+				}
+				return
+			}
+		}
+	}
+}
+
+// take waits for a payload, and takes those that are there.
+func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
+	size := 0
+	for len(batch) < batchTasks && size < batchBytes {
+		var line []byte
+		more := true
+		if len(batch) == 0 {
+			select {
+			case line, more = <-lines:
+			case <-ctx.Done():
+				more = false
+			}
+		} else {
+			select {
+			case line, more = <-lines:
+			default:
+				more = false
+			}
+		}
+		if !more {
+			return batch
+		}
+		batch, size = append(batch, line), size+len(line)
+	}
+	return batch
+}
+
+// read passes payloads on, and then says why it ends.
+func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []byte, failed chan<- error) {
+	defer close(lines)
+	pass := func(payload []byte) bool {
+		select {
+		case lines <- payload:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for _, payload := range c.Payloads {
+		if !pass([]byte(payload)) {
+			break
+		}
+	}
+	if len(c.Payloads) > 0 {
+		failed <- ctx.Err()
+		return
+	}
+	if isTerminal(con.in) {
+		con.say("reading lines from standard input, a payload each; press Ctrl-D to end")
+	}
+	scanner := bufio.NewScanner(con.in)
+	scanner.Buffer(nil, worqr.DefaultMaxPayload+1)
+	for scanner.Scan() {
+		if line := scanner.Bytes(); len(line) > 0 && !pass(bytes.Clone(line)) {
+			failed <- ctx.Err()
+			return
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		failed <- fmt.Errorf("read standard input: %w", err)
+		return
+	}
+	failed <- nil
+}

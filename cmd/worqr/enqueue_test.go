@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestEnqueue(t *testing.T) {
+	s := newShell(t)
+	q := s.peer.Queue("q")
+	payloads := func() (all []string) {
+		for p := range redistest.Each(t, q.Tasks(t.Context())) {
+			all = append(all, string(p))
+		}
+		s.is.NoErr(q.Delete(t.Context()))
+		return all
+	}
+	s.is.Equal(s.run(exitWell, "enqueue", "q", "a", "b c"), "worqr: 2 tasks enqueued\n")
+	s.is.Equal(payloads(), []string{"a", "b c"})
+	s.input("one\r\ntwo\n\n three", exitWell, "enqueue", "q")
+	s.is.Equal(payloads(), []string{"one", "two", " three"})
+	s.input("one\ntwo\n", exitWell, "enqueue", "q", "--whole")
+	s.is.Equal(payloads(), []string{"one\ntwo\n"})
+
+	s.run(exitWell, "enqueue", "q", "u", "--unique")
+	s.is.True(strings.Contains(s.run(exitUnwell, "enqueue", "q", "u", "v", "--unique"), "1 task left out"))
+	s.is.Equal(payloads(), []string{"u", "v"})
+
+	var many strings.Builder
+	for i := range 2500 {
+		fmt.Fprintln(&many, i)
+	}
+	s.is.True(strings.HasSuffix(s.input(many.String(), exitWell, "enqueue", "q"), "worqr: 2,500 tasks enqueued\n"))
+	all := payloads()
+	s.is.Equal([]any{len(all), all[0], all[2499]}, []any{2500, "0", "2499"})
+}
+
+// A property, a key or a time reaches the task, and its key is printed.
+func TestEnqueueProperties(t *testing.T) {
+	s := newShell(t)
+	rows := s.rows(exitWell, "enqueue", "q", "a", "b", "--header", "type=x;y", "--header", "n=1", "--expires", "1h")
+	s.is.Equal(len(rows), 3)
+	s.is.Equal(rows[2], map[string]any{"enqueued": 2., "left_out": 0.})
+	added := s.rows(exitWell, "waiting", "q", "--added")
+	s.is.Equal([]any{rows[0]["key"], rows[1]["key"]}, all(added, "key"))
+	s.is.Equal(added[0]["headers"], map[string]any{"type": "x;y", "n": "1"})
+	s.is.True(added[0]["expires"] != nil)
+
+	first := s.run(exitWell, "enqueue", "q", "c", "--once", "id")
+	s.is.Equal(s.run(exitWell, "enqueue", "q", "d", "--once", "id"), first)
+	s.run(exitWell, "enqueue", "q", "e", "--key", "k", "--in", "1h")
+	s.run(exitWell, "enqueue", "q", "f", "--at", "2100-01-01T00:00:00Z")
+	scheduled := s.rows(exitWell, "scheduled", "q")
+	s.is.Equal(all(scheduled, "payload"), []any{"e", "f"})
+	s.is.Equal(scheduled[0]["key"], "k")
+	s.is.Equal(scheduled[1]["due_at"], "2100-01-01T00:00:00Z")
+
+	for _, args := range [][]string{{"a", "b", "--key", "k"}, {"--once", "x"}, {"a", "--unique", "--in", "1s"}, {"a", "--whole"}, {"a", "--in", "1s", "--at", "2100-01-01T00:00:00Z"}, {"a", "--once-for", "1h"}} {
+		s.run(exitFailed, append([]string{"enqueue", "q"}, args...)...)
+	}
+}
+
+// A reply that is lost doubles nothing.
+func TestEnqueueSurely(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	s := shellAt(t, is, link.URL(), "p")
+	lost := link.LoseReplyTo("surely")
+	s.run(exitWell, "enqueue", "q", "surely")
+	<-lost
+	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 1)
+}
+
+func TestCancelAndRemove(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(q.Enqueue(ctx, []byte("a"), []byte("a"), []byte("b")))
+	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, 0 stopped, 0 finished before they were stopped\n")
+	s.run(exitUnwell, "cancel", "q", "a")
+	s.input("b", exitWell, "cancel", "q")
+	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
+	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
+	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
+	s.is.Equal(s.run(exitUnwell, "remove", "q", "k", "l"), "1 task removed\n")
+	s.run(exitFailed, "cancel", "q", "a", "--key", "k")
+}
+
+// A running task is stopped, and one that doesn't stop is told.
+func TestCancelRunning(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	s.is.NoErr(q.Enqueue(ctx, []byte("a")))
+	task := redistest.Sure(q.StartTask(ctx))(t)
+	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a", "--wait", "20ms"), "still running after 20ms"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "drain", "q", "--timeout", "20ms"), "1 task still running"))
+	s.is.NoErr(task.Finish(ctx))
+	s.run(exitWell, "drain", "q")
+	s.is.True(redistest.Sure(q.Stats(ctx))(t).Paused)
+}
+
+// Nothing is deleted unless its name was given.
+func TestDelete(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "q", "a", "b")
+	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to go on, add --yes q\n")
+	s.run(exitFailed, "delete", "q", "--yes", "p")
+	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
+	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")
+	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 0)
+}
+
+func TestFailWorkerAndSweep(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	s.is.NoErr(q.Enqueue(ctx, []byte("a")))
+	redistest.Sure(q.StartTask(ctx))(t)
+	id := s.peer.WorkerID()
+	s.is.True(strings.Contains(s.run(exitFailed, "fail-worker", id), "nothing was changed"))
+	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})
+	s.is.Equal(s.run(exitWell, "sweep"), "0 workers evicted\n")
+	s.run(exitFailed, "fail-worker", "redis://x")
+}
+
+func TestProgressText(t *testing.T) {
+	s := newShell(t)
+	now := time.Now()
+	p := &progress{doing: "requeue", total: 700_000, done: 350_000, began: now.Add(-10 * time.Second)}
+	s.is.Equal(p.text(now), "requeue [############............]  50 %  350,000 of 700,000 (35,000/s, 10.0s left)")
+	p.total = 0
+	s.is.Equal(p.text(now), "requeue: 350,000 tasks (35,000/s)")
+}

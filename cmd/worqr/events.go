@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// An eventRow is something that happened.
+type eventRow struct {
+	At            time.Time `json:"at"`
+	Event         string    `json:"event"`
+	Queue         string    `json:"queue,omitempty"`
+	Worker        string    `json:"worker,omitempty"`
+	Count         int       `json:"count,omitempty"`
+	Payload       *blob     `json:"payload,omitempty"`
+	PayloadSize   int       `json:"payload_bytes,omitempty"`
+	PayloadDigest string    `json:"payload_sha1,omitempty"`
+	Result        *blob     `json:"result,omitempty"`
+	ResultSize    int       `json:"result_bytes,omitempty"`
+	ResultDigest  string    `json:"result_sha1,omitempty"`
+	Sign          string    `json:"sign,omitempty"`
+}
+
+func eventRowOf(e worqr.Event) eventRow {
+	r := eventRow{
+		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: e.WorkerID, Count: e.Count, Sign: e.Sign,
+		PayloadSize: e.PayloadSize, PayloadDigest: e.PayloadDigest, ResultSize: e.ResultSize, ResultDigest: e.ResultDigest,
+	}
+	if e.Payload != nil {
+		r.Payload = new(blob(e.Payload))
+	}
+	if e.Result != nil {
+		r.Result = new(blob(e.Result))
+	}
+	return r
+}
+
+type watchCommand struct {
+	target
+	JSON   bool       `help:"Is the default, and the only form: one JSON object a line."`
+	Events int        `short:"n" placeholder:"N" help:"Stop after so many events; by default, go on until Ctrl-C."`
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, also those to come."`
+}
+
+// Help is called by kong.
+func (watchCommand) Help() string {
+	return "Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures tell nothing), cancel, delete and lost. " +
+		"While Redis can't be reached, it says so and tries again. Events are sent, not stored: while nobody watches, they cost nothing."
+}
+
+// Run prints events until ctx ends.
+func (c *watchCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	names := make([]string, len(c.Queues))
+	for i, q := range c.Queues {
+		names[i] = string(q)
+	}
+	n, synced := 0, false
+	for e, err := range f.Events(ctx, names...) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, worqr.ErrInvalid), errors.Is(err, worqr.ErrDenied) && !synced:
+			return err
+		case err != nil:
+			con.say("%v", err)
+			continue
+		}
+		synced = true
+		if err := printJSON(con.out, eventRowOf(e)); err != nil {
+			return err
+		}
+		if n++; n == c.Events {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+type failWorkerCommand struct {
+	target
+	form
+	confirmation
+	Worker string `arg:"" help:"Id or name of the worker, as \"worqr workers\" shows them."`
+}
+
+// Help is called by kong.
+func (failWorkerCommand) Help() string {
+	return "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks for what you have called the worker."
+}
+
+// Validate is called by kong.
+func (c *failWorkerCommand) Validate() error {
+	if c.Worker == "" || strings.Contains(c.Worker, "://") {
+		return usage("expected the id or the name of a worker")
+	}
+	return c.given(c.Worker)
+}
+
+// Run evicts a worker.
+func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	id, who := "", ""
+	for w, err := range f.Workers(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case w.ID != c.Worker && w.Name != c.Worker:
+		case id != "" && w.ID != c.Worker:
+			return fmt.Errorf("several workers have the name %q; give an id, as worqr workers shows them", c.Worker)
+		default:
+			id, who = w.ID, fmt.Sprintf(" (%s, pid %d on %s)", w.Name, w.PID, w.Host)
+		}
+	}
+	if id == "" {
+		id, who = c.Worker, ", which isn't registered" // its tasks may be left all the same
+	}
+	if err := c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks"); err != nil {
+		return err
+	}
+	n, err := f.FailWorker(ctx, id)
+	if err != nil {
+		return err
+	}
+	row := struct {
+		Worker   string `json:"worker"`
+		Returned int    `json:"returned"`
+	}{id, n}
+	return c.tell(con.out, row, "%s returned", number(n, "task"))
+}
+
+type sweepCommand struct {
+	target
+	form
+}
+
+// Help is called by kong.
+func (sweepCommand) Help() string {
+	return "Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so it's for a fleet of which nobody is left. It looks twice, a lease apart, so give --lease if it isn't 3s."
+}
+
+// Run sweeps twice: the first time, workers are only suspected.
+func (c *sweepCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	lease := c.Lease
+	if lease <= 0 {
+		lease = 3 * time.Second
+	}
+	evicted := []string{}
+	for i := range 2 {
+		if i > 0 {
+			if err := until(ctx, time.Now().Add(lease)); err != nil {
+				return err
+			}
+		}
+		some, err := f.Sweep(ctx)
+		evicted = append(evicted, some...)
+		if err != nil {
+			return err
+		}
+	}
+	text := number(len(evicted), "worker") + " evicted"
+	for _, id := range evicted {
+		text += "\n" + printable(id)
+	}
+	return c.tell(con.out, map[string][]string{"evicted": evicted}, "%s", text)
+}

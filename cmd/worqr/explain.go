@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type explainCommand struct {
+	target
+	form
+	Queue   queueName `arg:"" help:"Name of the queue."`
+	Payload *string   `arg:"" optional:"" help:"Payload of the task. Without it, --key or --header, the payload is read from standard input, byte for byte: use printf, since echo adds a newline. For an empty payload, pass \"\"."`
+	Key     *string   `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
+	Header  *string   `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
+}
+
+// Help is called by kong.
+func (explainCommand) Help() string {
+	return "The payload is not printed. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
+}
+
+// Validate is called by kong.
+func (c *explainCommand) Validate() error {
+	given := 0
+	for _, by := range []*string{c.Payload, c.Key, c.Header} {
+		if by != nil {
+			given++
+		}
+	}
+	switch {
+	case given > 1 && c.Header == nil:
+		return usage("expected a payload or --key, not both")
+	case given > 1:
+		return usage("expected one of a payload, --key and --header")
+	case c.Header != nil && !strings.Contains(*c.Header, "="):
+		return usage("the value of --header is not valid; write NAME=VALUE")
+	}
+	return nil
+}
+
+// An explanationRow is where a task is, and why it does not run.
+type explanationRow struct {
+	Queue       string    `json:"queue"`
+	At          time.Time `json:"at"`
+	NoSuchQueue bool      `json:"no_such_queue,omitempty"`
+	Paused      bool      `json:"paused"`
+	Workers     int       `json:"workers"`
+	Idle        int       `json:"idle_workers"`
+	NotSearched int       `json:"not_searched"`
+	Copies      []copyRow `json:"copies"`
+	Fixes       []string  `json:"fixes,omitempty"`
+}
+
+// A copyRow is one copy of a task.
+type copyRow struct {
+	State      string     `json:"state"`
+	Key        blob       `json:"key,omitempty"`
+	EnqueuedAt *time.Time `json:"enqueued_at,omitempty"`
+	Reasons    []string   `json:"reasons"`
+	Before     int        `json:"before,omitempty"`
+	DueAt      *time.Time `json:"due_at,omitempty"`
+	Retries    int        `json:"retries"`
+	Crashes    int        `json:"crashes"`
+	Attempt    string     `json:"attempt,omitempty"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	Worker     string     `json:"worker,omitempty"`
+	WorkerName string     `json:"worker_name,omitempty"`
+	Host       string     `json:"host,omitempty"`
+	PID        int        `json:"pid,omitempty"`
+	EvictAt    *time.Time `json:"evict_at,omitempty"`
+	Kind       string     `json:"kind,omitempty"`
+	Error      string     `json:"error,omitempty"`
+	FailedAt   *time.Time `json:"failed_at,omitempty"`
+}
+
+func explanationRowOf(e *worqr.Explanation, fixes []string) explanationRow {
+	row := explanationRow{
+		Queue: e.Queue, At: e.At.UTC(), NoSuchQueue: e.NoSuchQueue, Paused: e.Paused, Workers: e.Workers, Idle: e.IdleWorkers,
+		NotSearched: e.NotSearched, Copies: []copyRow{}, Fixes: fixes,
+	}
+	for _, c := range e.Copies {
+		reasons := []string{}
+		for _, why := range c.Reasons {
+			reasons = append(reasons, string(why))
+		}
+		row.Copies = append(row.Copies, copyRow{
+			string(c.State), blob(c.Key), moment(c.EnqueuedAt), reasons, c.Before, moment(c.DueAt), c.Retries, c.Crashes,
+			c.AttemptID, moment(c.StartedAt), c.WorkerID, c.WorkerName, c.Host, c.PID, moment(c.EvictAt), string(c.Kind), c.Error, moment(c.FailedAt),
+		})
+	}
+	return row
+}
+
+// Run prints where a task is, and why it does not run.
+func (c *explainCommand) Run(ctx context.Context, con *console) error {
+	p, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }() // it is not started, so there is nothing to leave
+	e, err := c.explain(ctx, p.Queue(string(c.Queue)), con)
+	if err != nil {
+		return err
+	}
+	fixes := c.fixesOf(e)
+	if err := c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes)); err != nil {
+		return err
+	}
+	switch {
+	case len(e.Copies) == 0 && e.NotSearched > 0:
+		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.NotSearched)
+	case len(e.Copies) == 0:
+		return errTold
+	}
+	return nil
+}
+
+// text is the explanation in sentences, with what to do, and with the keys if they tell copies apart.
+func (c *explainCommand) text(e *worqr.Explanation, fixes []string) string {
+	lines := strings.Split(e.String(), "\n")
+	if c.Header != nil && len(lines) == len(e.Copies) {
+		for i := range lines {
+			lines[i] = keyText(blob(e.Copies[i].Key)) + ": " + lines[i]
+		}
+	}
+	for _, fix := range fixes {
+		lines = append(lines, "  try: "+fix)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*worqr.Explanation, error) {
+	switch {
+	case c.Key != nil:
+		return q.ExplainKey(ctx, *c.Key)
+	case c.Header != nil:
+		name, value, _ := strings.Cut(*c.Header, "=")
+		return q.ExplainHeader(ctx, name, value)
+	}
+	payload, err := con.payload(c.Payload)
+	if err != nil {
+		return nil, err
+	}
+	return q.Explain(ctx, payload)
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A failedRow is a failed task.
+type failedRow struct {
+	ID         string          `json:"id"`
+	Kind       string          `json:"kind"`
+	FailedAt   *time.Time      `json:"failed_at,omitempty"`
+	Error      string          `json:"error"`
+	Retries    int             `json:"retries"`
+	Crashes    int             `json:"crashes"`
+	Key        blob            `json:"key,omitempty"`
+	Worker     string          `json:"worker,omitempty"`
+	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	Headers    map[string]blob `json:"headers,omitempty"`
+	Payload    blob            `json:"payload"`
+}
+
+func failedRowOf(t worqr.FailedTask) failedRow {
+	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), blobs(t.Headers), blob(t.Payload)}
+}
+
+type failedCommand struct {
+	target
+	form
+	some
+	confirmation
+	Queue   queueName         `arg:"" help:"Name of the queue."`
+	Kind    string            `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
+	Reason  *pattern          `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
+	Payload *pattern          `placeholder:"REGEX" help:"Only tasks whose payload matches."`
+	Header  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
+	Since   time.Duration     `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
+	Group   bool              `help:"Count the tasks by kind and error, instead of listing them."`
+	Requeue bool              `help:"Put the matching tasks back into the queue, after a question."`
+	Delete  bool              `help:"Delete the matching tasks, after a question."`
+	DryRun  bool              `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
+}
+
+// Help is called by kong.
+func (failedCommand) Help() string {
+	return "Lists failed tasks, newest first; what all filters match. Filters read one page after the other, so any number of tasks may have failed. " +
+		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
+		"Listing exits with 0; --requeue and --delete with 1 if nothing matched, or some of it stayed."
+}
+
+// Validate is called by kong.
+func (c *failedCommand) Validate() error {
+	acts := c.Requeue || c.Delete
+	switch {
+	case c.Requeue && c.Delete:
+		return usage("expected --requeue or --delete, not both")
+	case c.DryRun && !acts:
+		return usage("--dry-run needs --requeue or --delete")
+	case c.Group && acts:
+		return usage("--group goes with neither --requeue nor --delete")
+	case c.Limit > 0 && acts:
+		return usage("--limit is for listing; it goes with neither --requeue nor --delete")
+	}
+	return c.given(string(c.Queue))
+}
+
+// A pattern is a regular expression that was given.
+type pattern struct{ *regexp.Regexp }
+
+// UnmarshalText is called by kong.
+func (p *pattern) UnmarshalText(text []byte) (err error) {
+	if p.Regexp, err = regexp.Compile(string(text)); err != nil {
+		return errors.New("not a regular expression") // which says what was given
+	}
+	return nil
+}
+
+// matches reports whether a task is one of those that were asked for.
+func (c *failedCommand) matches(t worqr.FailedTask, from time.Time) bool {
+	for name, value := range c.Header {
+		if has, ok := t.Headers[name]; !ok || has != value {
+			return false
+		}
+	}
+	return (c.Kind == "" || string(t.Kind) == c.Kind) && (c.Since == 0 || !t.FailedAt.Before(from)) &&
+		(c.Reason == nil || c.Reason.MatchString(t.Error)) && (c.Payload == nil || c.Payload.Match(t.Payload))
+}
+
+// Run lists failed tasks, or acts on them.
+func (c *failedCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	from := time.Now().Add(-c.Since)
+	matching := func(p *progress) iter.Seq2[worqr.FailedTask, error] {
+		return kept(q.Failed(ctx), func(t worqr.FailedTask) bool {
+			p.add(1)
+			return c.matches(t, from)
+		})
+	}
+	switch {
+	case c.Requeue || c.Delete:
+		return c.act(ctx, con, q, matching)
+	case c.Group:
+		return c.group(con, matching(con.progress("read", 0)))
+	}
+	rows := turned(first(c.Limit, matching(&progress{})), failedRowOf)
+	_, err = printRows(con.out, c.form, "FAILED KIND RETRIES ID KEY ERROR PAYLOAD", rows, func(r failedRow) []string {
+		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), brief(r.ID, 40), keyText(r.Key), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
+	})
+	return err
+}
+
+// mostGroups is how many groups are counted; the tasks of others are counted together.
+const mostGroups = 1000
+
+// A groupRow is how often tasks failed in one way.
+type groupRow struct {
+	Tasks int    `json:"tasks"`
+	Kind  string `json:"kind"`
+	Error string `json:"error"`
+}
+
+// group counts tasks by the way they failed, the most frequent first.
+func (c *failedCommand) group(con *console, tasks iter.Seq2[worqr.FailedTask, error]) error {
+	counts := map[groupRow]int{}
+	for t, err := range tasks {
+		if err != nil {
+			return err
+		}
+		g := groupRow{Kind: string(t.Kind), Error: brief(t.Error, 200)}
+		if _, known := counts[g]; !known && len(counts) >= mostGroups {
+			g = groupRow{Error: "(others)"}
+		}
+		counts[g]++
+	}
+	var groups []groupRow
+	for g, n := range counts {
+		g.Tasks = n
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b groupRow) int {
+		if a.Tasks != b.Tasks {
+			return b.Tasks - a.Tasks
+		}
+		return strings.Compare(a.Kind+a.Error, b.Kind+b.Error)
+	})
+	rows := func(yield func(groupRow, error) bool) {
+		for _, g := range groups {
+			if !yield(g, nil) {
+				return
+			}
+		}
+	}
+	_, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
+		return []string{grouped(g.Tasks), printable(g.Kind), g.Error}
+	})
+	return err
+}
+
+// atATime is how many failed tasks one call acts on.
+const atATime = 1000
+
+// act counts what matches, asks, and acts on it.
+func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching func(*progress) iter.Seq2[worqr.FailedTask, error]) error {
+	s, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	var newest time.Time // those that fail later weren't asked about
+	found := 0
+	p := con.progress("count", s.Failed)
+	for t, err := range matching(p) {
+		if err != nil {
+			p.end()
+			return err
+		}
+		if found++; t.FailedAt.After(newest) {
+			newest = t.FailedAt
+		}
+	}
+	p.end()
+	verb, do := "requeue", q.RequeueFailed
+	if c.Delete {
+		verb, do = "delete", q.DeleteFailed
+	}
+	acted := 0
+	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, grouped(found), number(max(s.Failed, found), "failed task"), c.Queue)
+	switch {
+	case c.DryRun:
+		return c.report(con, verb, found, 0, "this would "+what)
+	case found == 0:
+	default:
+		if err := c.ask(con, string(c.Queue), what); err != nil {
+			return err
+		}
+		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t worqr.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
+			return fmt.Errorf("after %s: %w", number(acted, "task"), err)
+		}
+	}
+	if err := c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", number(found, "task"), grouped(acted), verb)); err != nil {
+		return err
+	}
+	if found == 0 || acted < found {
+		return errTold
+	}
+	return nil
+}
+
+func (c *failedCommand) report(con *console, verb string, matched, acted int, text string) error {
+	return c.tell(con.out, map[string]int{"matched": matched, verb + "d": acted}, "%s", text)
+}
+
+// each acts on tasks, as many at a time as one call takes.
+func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[worqr.FailedTask, error], verb string, total int, do func(context.Context, ...string) (int, error)) (acted int, err error) {
+	p := con.progress(verb, total)
+	defer p.end()
+	ids := make([]string, 0, atATime)
+	flush := func() error {
+		n, err := do(ctx, ids...)
+		acted += n
+		p.add(len(ids))
+		ids = ids[:0]
+		return err
+	}
+	for t, err := range tasks {
+		if err != nil {
+			return acted, err
+		}
+		if ids = append(ids, t.ID); len(ids) == atATime {
+			if err := flush(); err != nil {
+				return acted, err
+			}
+		}
+	}
+	if len(ids) > 0 {
+		err = flush()
+	}
+	return acted, err
+}
+
+type requeueCommand struct {
+	target
+	form
+	Queue queueName `arg:"" help:"Name of the queue."`
+	IDs   []string  `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
+	All   bool      `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
+}
+
+// Help is called by kong.
+func (requeueCommand) Help() string {
+	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there."
+}
+
+// Validate is called by kong.
+func (c *requeueCommand) Validate() error {
+	if c.All == (len(c.IDs) > 0) {
+		return usage("expected ids of failed tasks, or --all")
+	}
+	return nil
+}
+
+// Run requeues failed tasks.
+func (c *requeueCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toQueue(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var n int
+	if c.All {
+		n, err = q.RequeueAllFailed(ctx)
+	} else {
+		n, err = q.RequeueFailed(ctx, c.IDs...)
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", number(n, "task")); err != nil {
+		return err
+	}
+	if n < len(c.IDs) {
+		return errTold
+	}
+	return nil
+}

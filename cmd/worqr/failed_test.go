@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// fail has tasks fail, one after the other.
+func (s *shell) fail(q *worqr.Queue, payload, reason string, headers map[string]string) {
+	s.Helper()
+	ctx := s.Context()
+	redistest.Sure(q.Add(ctx, []byte(payload), &worqr.Properties{Headers: headers}))(s.T)
+	s.is.NoErr(redistest.Sure(q.StartTask(ctx))(s.T).Fail(ctx, errors.New(reason)))
+}
+
+func TestFailed(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	for i := range 12 {
+		s.fail(q, fmt.Sprintf("task %02d", i), []string{"timeout", "refused\x1b", "no such customer"}[i%3], map[string]string{"n": fmt.Sprint(i % 2)})
+	}
+	s.is.Equal(len(s.rows(exitWell, "failed", "q")), 12)
+	s.is.Equal(len(s.rows(exitWell, "failed", "q", "-n", "5")), 5)
+	s.is.Equal(len(s.rows(exitWell, "failed", "q", "--reason", "^(timeout|refused)")), 8)
+	s.is.Equal(len(s.rows(exitWell, "failed", "q", "--reason", "timeout", "--header", "n=0")), 2)
+	s.is.Equal(all(s.rows(exitWell, "failed", "q", "--payload", "0[12]$"), "payload"), []any{"task 02", "task 01"})
+	s.is.Equal(len(s.rows(exitWell, "failed", "q", "--kind", "crashed")), 0)
+	s.is.Equal(len(s.rows(exitWell, "failed", "q", "--since", "1h", "--kind", "failed")), 12)
+	s.is.True(strings.Contains(s.run(exitWell, "failed", "q"), `refused\x1b`))
+	s.is.Equal(s.run(exitWell, "failed", "q", "--group", "-n", "2"), "TASKS  KIND    ERROR\n4      failed  no such customer\n4      failed  refused\\x1b\n")
+
+	would := s.run(exitFailed, "failed", "q", "--reason", "timeout", "--requeue")
+	s.is.True(strings.Contains(would, `this would requeue 4 of 12 failed tasks of the queue "q"`))
+	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--dry-run")[0], map[string]any{"matched": 4., "requeued": 0.})
+	s.is.Equal(s.run(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--yes", "q"), "4 tasks matched, 4 requeued\n")
+	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")[0], map[string]any{"matched": 4., "deleted": 4.})
+	s.run(exitUnwell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")
+	stats := redistest.Sure(q.Stats(ctx))(t)
+	s.is.Equal([]int{stats.Failed, stats.Waiting + stats.Scheduled}, []int{4, 4})
+
+	ids := all(s.rows(exitWell, "failed", "q"), "id")
+	s.is.Equal(s.run(exitWell, "requeue", "q", ids[0].(string)), "1 task requeued\n")
+	s.is.Equal(s.run(exitUnwell, "requeue", "q", ids[0].(string)), "0 tasks requeued\n")
+	s.is.Equal(s.run(exitWell, "requeue", "q", "--all"), "3 tasks requeued\n")
+	s.run(exitFailed, "requeue", "q")
+	s.run(exitFailed, "failed", "q", "--requeue", "--delete")
+	out := s.run(exitFailed, "failed", "q", "--reason", "(")
+	s.is.True(strings.Contains(out, "--reason"))
+	s.run(exitFailed, "failed", "q", "--kind", "x")
+}
+
+// What fails after the count is left alone: nobody was asked about it.
+func TestFailedLater(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	s.fail(q, "before", "x", nil)
+	conn := redistest.Conn(t)
+	now := func() int64 {
+		at := redistest.Sure(redis.Int64s(conn.Do("TIME")))(t)
+		return at[0]*1000 + at[1]/1000
+	}
+	for began := now(); now() == began; { // failures have a time in milliseconds
+	}
+	c := failedCommand{Delete: true, Queue: "q", confirmation: confirmation{Yes: "q"}, form: form{JSON: true}}
+	var out strings.Builder
+	counted := false
+	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[worqr.FailedTask, error] {
+		if counted {
+			s.fail(q, "after", "x", nil)
+		}
+		counted = true
+		return q.Failed(ctx)
+	}))
+	s.is.Equal(out.String(), `{"deleted":1,"matched":1}`+"\n")
+	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"after"})
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/worqr/worqr"
+)
+
+// repair stands for the call of check that repairs.
+const repair = "check --repair --lease LEASE"
+
+// fixes are the commands that fix a finding, or show more of it. QUEUE is its queue. Those that
+// don't begin with a command of worqr's are for a shell as they are.
+var fixes = map[worqr.FindingKind]string{
+	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
+	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair,
+	"crash-counts": repair, "expired-worker": repair, "unfinished-return": repair,
+	"worker-list": repair, "queue-list": repair,
+
+	"no-worker":     "work QUEUE -- COMMAND",
+	"paused":        "resume QUEUE",
+	"long-run":      "running QUEUE --older 1h",
+	"stuck-handler": "workers",
+	"leases":        "workers",
+	"stalled":       "running QUEUE",
+	"overdue":       "scheduled QUEUE",
+	"retrying":      "scheduled QUEUE",
+	"backlog":       "queues QUEUE",
+	"failed":        "failed QUEUE",
+
+	"eviction-policy": "$ redis-cli CONFIG SET maxmemory-policy noeviction",
+	"persistence":     "$ redis-cli CONFIG SET appendonly yes",
+	"full-coverage":   "$ redis-cli CONFIG SET cluster-require-full-coverage no",
+	"open-slot":       "$ redis-cli --cluster fix HOST:PORT",
+	"cluster":         "$ redis-cli --cluster check HOST:PORT",
+	"memory":          "$ redis-cli INFO memory",
+}
+
+// fixOf is the command for a finding; "" if there is none.
+func (t *target) fixOf(f worqr.Finding) string {
+	if f.Repaired {
+		return ""
+	}
+	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
+}
+
+// reasons are the commands for what keeps a task from running.
+var reasons = map[worqr.Reason]string{
+	worqr.ReasonPaused:       "resume QUEUE",
+	worqr.ReasonNoWorker:     "work QUEUE -- COMMAND",
+	worqr.ReasonBusy:         "running QUEUE",
+	worqr.ReasonLeaseExpired: "workers",
+	worqr.ReasonFailed:       "failed QUEUE",
+}
+
+// fixesOf are the commands for a task that doesn't run.
+func (t *target) fixesOf(e *worqr.Explanation) (all []string) {
+	seen := map[string]bool{"": true}
+	for _, c := range e.Copies {
+		for _, why := range c.Reasons {
+			if fix := t.command(reasons[why], e.Queue); !seen[fix] {
+				seen[fix], all = true, append(all, fix)
+			}
+		}
+	}
+	return all
+}
+
+// command is a command of this program, as it's typed.
+func (t *target) command(text, queue string) string {
+	if after, ok := strings.CutPrefix(text, "$ "); ok || text == "" {
+		return after
+	}
+	if t.Lease > 0 {
+		text = strings.Replace(text, "LEASE", t.Lease.String(), 1)
+	}
+	text = "worqr " + strings.Replace(text, "QUEUE", shellQuoted(queue), 1)
+	if t.Prefix != "worqr" {
+		before, after, ok := strings.Cut(text, " -- ")
+		text = before + " --prefix " + shellQuoted(string(t.Prefix))
+		if ok {
+			text += " -- " + after
+		}
+	}
+	return text
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,][A-Za-z0-9_./:@%+,-]*$`)
+
+// shellQuoted is one word for a shell, if the terminal may show it.
+func shellQuoted(word string) string {
+	switch {
+	case plainWord.MatchString(word):
+		return word
+	case printable(word) != word:
+		return "QUEUE" // it can't be shown as it is
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

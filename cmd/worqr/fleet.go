@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// A target is the fleet that a command works with.
+type target struct {
+	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
+	Prefix prefixName    `default:"worqr" help:"Prefix of the fleet's keys."`
+	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
+}
+
+// open returns a peer that is not started, and so no member of the fleet.
+func (t *target) open() (*worqr.Peer, error) {
+	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: t.Lease})
+}
+
+// A fleet is what a target leads to.
+type fleet struct {
+	*worqr.Peer
+	space  keys.Space
+	router *topology.Router // for what the library doesn't tell; it connects when it's used
+}
+
+func (t *target) fleet() (*fleet, error) {
+	p, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	place, err := topology.Open(t.Redis, topology.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &fleet{
+		Peer: p, space: keys.NewSpace(string(t.Prefix)),
+		router: topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }),
+	}, nil
+}
+
+// toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
+func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
+	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })
+}
+
+// toQueues is the same for the names of several, or of all.
+func (t *target) toQueues(ctx context.Context, given queueNames) (*fleet, queueNames, error) {
+	return reach(t, func(f *fleet) (queueNames, error) { return f.names(ctx, given) })
+}
+
+func reach[T any](t *target, find func(*fleet) (T, error)) (f *fleet, found T, err error) {
+	if f, err = t.fleet(); err != nil {
+		return nil, found, err
+	}
+	if found, err = find(f); err != nil {
+		f.close()
+		return nil, found, err
+	}
+	return f, found, nil
+}
+
+func (f *fleet) close() {
+	_ = f.Close() // it is not started, so there is nothing to leave
+	f.router.Close()
+}
+
+// parts returns over how many parts a queue is spread; 0 or 1 if it isn't.
+func (f *fleet) parts(ctx context.Context, name queueName) (int, error) {
+	n, err := store.SpreadOver(ctx, f.router, f.space, string(name))
+	if err != nil {
+		return 0, fmt.Errorf("look up queue %q: %w", name, err)
+	}
+	if n < 2 || n > store.MaxParts {
+		return 1, nil
+	}
+	return n, nil
+}
+
+// queue returns the handle of a queue, spread as its peers have spread it.
+func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error) {
+	n, err := f.parts(ctx, name)
+	return f.Queue(string(name)).Spread(max(n, 1)), err
+}
+
+// names are the queues that were given, or else all, in the order of their names.
+func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
+	if len(given) > 0 {
+		return given, nil
+	}
+	var all queueNames
+	for name, err := range f.Queues(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, queueName(name))
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// A prefixName is a prefix that was given.
+type prefixName string
+
+// Validate is called by kong. It doesn't repeat what was given: in its place may stand something
+// else, such as a URL.
+func (p prefixName) Validate() error {
+	if keys.CheckPrefix(string(p)) != nil {
+		return usage("the value of --prefix is not valid: a prefix has at most 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't contain :worker")
+	}
+	return nil
+}
+
+// A queueName is the name of a queue that was given.
+type queueName string
+
+// UnmarshalText is called by kong. It doesn't repeat what was given.
+func (q *queueName) UnmarshalText(text []byte) error {
+	switch *q = queueName(text); {
+	case *q == "":
+		return usage("expected \"<queue>\", the name of a queue")
+	case strings.Contains(string(*q), "://"):
+		return usage("expected the name of a queue, not a URL; set REDIS_URL or --redis")
+	case keys.CheckName(string(*q)) != nil:
+		return usage("not a valid queue name: use 1 to 255 bytes of UTF-8 without braces, spaces or control bytes")
+	}
+	return nil
+}
+
+// queueNames are names that were given.
+type queueNames = []queueName

@@ -1,0 +1,231 @@
+// Package top shows a fleet on a terminal, as it changes.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// A Fleet is what is shown and acted on.
+type Fleet interface {
+	Look(ctx context.Context) (*Snapshot, error)
+	Pause(ctx context.Context, queue string) error
+	Resume(ctx context.Context, queue string) error
+	Requeue(ctx context.Context, queue string) (tasks int, err error)
+}
+
+// A Snapshot is a fleet at one moment.
+type Snapshot struct {
+	At      time.Time
+	Queues  []Queue
+	Workers []Worker
+}
+
+// A Queue is what there is of a queue.
+type Queue struct {
+	Name                                               string
+	Waiting, Scheduled, Running, Failed, Workers, Idle int
+	Oldest                                             time.Duration
+	Paused                                             bool
+	Tokens                                             int64 // rises with each start
+}
+
+// A Worker is a registered peer.
+type Worker struct {
+	ID, Name, Host string
+	PID            int
+	StartedAt      time.Time
+	Queues         []string
+	Stuck          int
+}
+
+// Options say how.
+type Options struct {
+	Every    time.Duration                      // how often to look
+	Where    string                             // where the fleet's Redis is
+	ReadOnly bool                               // keys don't act
+	Show     func(text string, most int) string // makes what others have written harmless
+	In       io.Reader
+	Out      io.Writer
+}
+
+// Run shows the fleet until the person or ctx ends it.
+func Run(ctx context.Context, f Fleet, o Options) error {
+	m := newModel(ctx, f, o)
+	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler()).Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// A model is what the terminal shows.
+type model struct {
+	ctx   context.Context
+	fleet Fleet
+	opts  Options
+
+	now     *Snapshot // nil before the first
+	err     error     // why the last look failed
+	past    map[string]*history
+	total   history
+	by      order
+	chosen  string // the name of a queue
+	first   int    // of the queues that are shown
+	help    bool
+	ask     string // the queue whose failed tasks are to be requeued, if the person says so
+	note    string // what the last key did
+	width   int
+	height  int
+	workers bool // the workers have most of the screen
+}
+
+func newModel(ctx context.Context, f Fleet, o Options) *model {
+	return &model{ctx: ctx, fleet: f, opts: o, past: map[string]*history{}, width: 80, height: 24}
+}
+
+// What the program tells the model, beside keys and sizes.
+type (
+	looked struct {
+		snapshot *Snapshot
+		err      error
+	}
+	lookAgain struct{}
+	acted     struct{ note string }
+)
+
+// patience is how long a look or an action may take.
+const patience = 10 * time.Second
+
+func (m *model) look() tea.Msg {
+	ctx, stop := context.WithTimeout(m.ctx, patience)
+	defer stop()
+	s, err := m.fleet.Look(ctx)
+	return looked{s, err}
+}
+
+func (m *model) Init() tea.Cmd { return m.look }
+
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = max(msg.Width, 1), max(msg.Height, 1)
+	case looked:
+		if m.err = msg.err; msg.err == nil {
+			m.take(msg.snapshot)
+		}
+		return m, tea.Tick(m.opts.Every, func(time.Time) tea.Msg { return lookAgain{} })
+	case lookAgain:
+		return m, m.look
+	case acted:
+		m.note = msg.note
+	case tea.KeyPressMsg:
+		return m, m.key(msg.String())
+	}
+	return m, nil
+}
+
+// take makes a snapshot the present one.
+func (m *model) take(s *Snapshot) {
+	var sum Queue
+	seen := map[string]bool{}
+	for _, q := range s.Queues {
+		if m.past[q.Name] == nil {
+			m.past[q.Name] = &history{}
+		}
+		m.past[q.Name].add(s.At, q)
+		seen[q.Name] = true
+		sum.Waiting, sum.Scheduled, sum.Tokens = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Tokens+q.Tokens
+	}
+	if m.now != nil && len(m.now.Queues) != len(s.Queues) { // the sums aren't those of the same queues
+		m.total.last = nil
+	}
+	m.total.add(s.At, sum)
+	for name := range m.past {
+		if !seen[name] {
+			delete(m.past, name)
+		}
+	}
+	m.now = s
+	m.sort()
+}
+
+// key does what a key asks for.
+func (m *model) key(key string) tea.Cmd {
+	if m.ask != "" {
+		queue := m.ask
+		m.ask = ""
+		if key != "y" {
+			m.note = "nothing was requeued"
+			return nil
+		}
+		return m.act(func(ctx context.Context) (string, error) {
+			n, err := m.fleet.Requeue(ctx, queue)
+			return fmt.Sprintf("requeued %d failed tasks of %s", n, m.opts.Show(queue, shownName)), err
+		})
+	}
+	m.note = ""
+	switch key {
+	case "q", "ctrl+c", "esc":
+		return tea.Quit
+	case "?", "h":
+		m.help = !m.help
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(+1)
+	case "pgup":
+		m.move(-m.room())
+	case "pgdown":
+		m.move(+m.room())
+	case "s":
+		m.by = (m.by + 1) % orders
+		m.sort()
+	case "w", "tab":
+		m.workers = !m.workers
+	case "p", "r":
+		return m.actOn(key)
+	}
+	return nil
+}
+
+// actOn does what a key asks for on the chosen queue.
+func (m *model) actOn(key string) tea.Cmd {
+	q := m.choice()
+	switch {
+	case q == nil:
+		m.note = "no queue is chosen"
+	case m.opts.ReadOnly:
+		m.note = "this is read-only"
+	case key == "r" && q.Failed == 0:
+		m.note = "no task of " + m.opts.Show(q.Name, shownName) + " has failed"
+	case key == "r":
+		m.ask = q.Name
+	case q.Paused:
+		return m.act(func(ctx context.Context) (string, error) {
+			return "resumed " + m.opts.Show(q.Name, shownName), m.fleet.Resume(ctx, q.Name)
+		})
+	default:
+		return m.act(func(ctx context.Context) (string, error) {
+			return "paused " + m.opts.Show(q.Name, shownName), m.fleet.Pause(ctx, q.Name)
+		})
+	}
+	return nil
+}
+
+func (m *model) act(do func(context.Context) (note string, err error)) tea.Cmd {
+	return func() tea.Msg {
+		ctx, stop := context.WithTimeout(m.ctx, patience)
+		defer stop()
+		note, err := do(ctx)
+		if err != nil {
+			note = m.opts.Show(err.Error(), 200)
+		}
+		return acted{note}
+	}
+}

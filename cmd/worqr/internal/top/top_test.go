@@ -1,0 +1,153 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/matryer/is"
+)
+
+// fake is a fleet that notes what is done to it.
+type fake struct {
+	now  *Snapshot
+	err  error
+	done []string
+}
+
+func (f *fake) Look(context.Context) (*Snapshot, error) { return f.now, f.err }
+func (f *fake) Pause(_ context.Context, q string) error {
+	f.done = append(f.done, "pause "+q)
+	return nil
+}
+func (f *fake) Resume(_ context.Context, q string) error {
+	f.done = append(f.done, "resume "+q)
+	return errors.New("it failed")
+}
+func (f *fake) Requeue(_ context.Context, q string) (int, error) {
+	f.done = append(f.done, "requeue "+q)
+	return 7, nil
+}
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func at(seconds int, queues ...Queue) *Snapshot {
+	return &Snapshot{At: began.Add(time.Duration(seconds) * time.Second), Queues: queues, Workers: []Worker{{ID: "w1", Name: "api", Host: "h", PID: 7, StartedAt: began, Queues: []string{"a"}, Stuck: 1}}}
+}
+
+func show(text string, most int) string { return strings.ToUpper(text[:min(len(text), most)]) }
+
+func showing(t *testing.T, f *fake) *model {
+	m := newModel(t.Context(), f, Options{Every: time.Hour, Where: "here", Show: show})
+	m.Update(tea.WindowSizeMsg{Width: 140, Height: 24})
+	return m
+}
+
+// press presses keys, and has their effects take place.
+func press(m *model, keys ...string) {
+	for _, key := range keys {
+		if cmd := m.key(key); cmd != nil {
+			m.Update(cmd())
+		}
+	}
+}
+
+func text(m *model) string { return strings.Join(m.lines(), "\n") }
+
+// Rates are of what started and came between two looks.
+func TestRates(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{})
+	m.Update(looked{at(0, Queue{Name: "a", Waiting: 10, Tokens: 100}), nil})
+	m.Update(looked{at(2, Queue{Name: "a", Waiting: 16, Tokens: 120}), nil})
+	is.Equal(m.past["a"].rate(), 10.0)
+	is.Equal(m.past["a"].arrived, 13.0)
+	is.Equal(m.total.rate(), 10.0)
+	m.Update(looked{at(3, Queue{Name: "a", Tokens: 125}), nil})
+	is.Equal(m.past["a"].spark(4), "  █▄")
+	m.Update(looked{at(4, Queue{Name: "a", Tokens: 5}), nil}) // Redis was flushed
+	is.Equal(m.past["a"].rate(), 0.0)
+	for i := range 3 * samples {
+		m.Update(looked{at(5+i, Queue{Name: "a", Tokens: int64(i)}), nil})
+	}
+	is.Equal(len(m.past["a"].started), samples)
+	m.Update(looked{at(500, Queue{Name: "b"}), nil})
+	is.Equal(len(m.past), 1)
+}
+
+func TestKeys(t *testing.T) {
+	is := is.New(t)
+	f := &fake{}
+	m := showing(t, f)
+	press(m, "p", "s", "j") // before anything is known
+	m.by = byName
+	m.Update(looked{at(0, Queue{Name: "b", Failed: 3, Paused: true}, Queue{Name: "a", Waiting: 1}, Queue{Name: "c", Waiting: 2}), nil})
+	is.Equal(m.chosen, "a")
+	press(m, "p", "j", "p", "r", "n")
+	is.Equal(m.note, "nothing was requeued")
+	press(m, "r")
+	is.True(strings.Contains(m.last(), "Requeue all failed tasks of B? y or n"))
+	press(m, "y")
+	is.Equal(m.note, "requeued 7 failed tasks of B")
+	is.Equal(f.done, []string{"pause a", "resume b", "requeue b"})
+	press(m, "k", "r")
+	is.Equal(m.note, "no task of A has failed")
+	press(m, "s") // by waiting; the choice stays
+	is.Equal([]string{m.now.Queues[0].Name, m.chosen}, []string{"c", "a"})
+	m.opts.ReadOnly = true
+	press(m, "p")
+	is.Equal(m.note, "this is read-only")
+	press(m, "?")
+	is.True(strings.Contains(text(m), "sort by name"))
+	is.Equal(m.key("q")(), tea.Quit())
+}
+
+// The screen is filled, and no line is longer than it: also when there is much to show.
+func TestSizes(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{})
+	var many []Queue
+	for i := range 100 {
+		many = append(many, Queue{Name: fmt.Sprintf("queue-%03d-%s", i, strings.Repeat("x", 60)), Waiting: i * 1_000_000, Oldest: time.Duration(i) * time.Hour})
+	}
+	for _, size := range [][2]int{{140, 24}, {80, 24}, {20, 5}, {1, 1}, {300, 60}} {
+		m.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+		m.Update(looked{at(0, many...), nil})
+		for range 120 {
+			press(m, "j")
+		}
+		lines := m.lines()
+		is.Equal(len(lines), max(size[1], 2))
+		for _, line := range lines {
+			is.True(lipgloss.Width(line) <= size[0])
+		}
+		is.Equal(m.chosenAt(), 99)
+		is.True(m.first <= 99 && m.first+m.room() > 99) // it's in sight
+		press(m, "pgup", "w")
+	}
+}
+
+// A Redis that is away is told; what was known stays.
+func TestAway(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{err: errors.New("away")})
+	is.True(strings.Contains(text(m), "looking at here"))
+	m.Update(m.look())
+	is.True(strings.Contains(text(m), "Redis can't be read: AWAY"))
+	m.Update(looked{at(0, Queue{Name: "a", Waiting: 1}), nil})
+	m.Update(m.look())
+	is.True(strings.Contains(text(m), "AWAY") && strings.Contains(text(m), "no worker"))
+}
+
+func TestShort(t *testing.T) {
+	is := is.New(t)
+	for d, want := range map[time.Duration]string{0: "0ms", 1500 * time.Millisecond: "1.5s", 2 * time.Minute: "2m", 3 * time.Hour: "3h", 200 * time.Hour: "8d"} {
+		is.Equal(short(d), want)
+	}
+	is.Equal([]string{rate(0), rate(0.5), rate(1234.6)}, []string{"0", "0.5", "1235"})
+}

@@ -1,0 +1,218 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+)
+
+// shownName is how much of a name is shown.
+const shownName = 40
+
+var (
+	headStyle   = lipgloss.NewStyle().Bold(true)
+	chosenStyle = lipgloss.NewStyle().Reverse(true)
+	faintStyle  = lipgloss.NewStyle().Faint(true)
+	badStyle    = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	warnStyle   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	goodStyle   = lipgloss.NewStyle().Foreground(lipgloss.Green)
+)
+
+// Rows around the tables.
+const (
+	above = 3 // two lines of sums and the head of the queues
+	below = 1 // the last line
+)
+
+// room is how many queues fit.
+func (m *model) room() int {
+	left := m.height - above - below
+	if m.now != nil && len(m.now.Workers) > 0 {
+		share := min(len(m.now.Workers), left/3)
+		if m.workers {
+			share = min(len(m.now.Workers), 2*left/3)
+		}
+		left -= share + 2 // their head, and an empty line
+	}
+	return max(left, 1)
+}
+
+func (m *model) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "worqr top"
+	return v
+}
+
+// lines are what the terminal shows: as many as it has, and none too long.
+func (m *model) lines() (all []string) {
+	switch {
+	case m.help:
+		all = m.helped()
+	case m.now == nil && m.err == nil:
+		all = []string{"looking at " + m.opts.Where + " ..."}
+	case m.now == nil:
+		all = []string{badStyle.Render("Redis can't be read: " + m.opts.Show(m.err.Error(), 200)), "trying again every " + m.opts.Every.String() + "; q ends"}
+	default:
+		all = append(m.sums(), m.queues()...)
+		all = append(all, m.workerRows()...)
+	}
+	room := max(m.height-below, 1)
+	for len(all) < room {
+		all = append(all, "")
+	}
+	all = append(all[:room], m.last())
+	for i, line := range all {
+		all[i] = lipgloss.NewStyle().MaxWidth(m.width).Render(line)
+	}
+	return all
+}
+
+// sums are the lines about the whole fleet.
+func (m *model) sums() []string {
+	var sum Queue
+	for _, q := range m.now.Queues {
+		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Running+q.Running, sum.Failed+q.Failed
+	}
+	first := headStyle.Render("worqr top") + fmt.Sprintf("  %s  %s  %d queues, %d workers", m.opts.Where, m.now.At.Format(time.TimeOnly), len(m.now.Queues), len(m.now.Workers))
+	if m.err != nil {
+		first += "  " + badStyle.Render("Redis can't be read: "+m.opts.Show(m.err.Error(), 100))
+	}
+	return []string{first, fmt.Sprintf("%d waiting  %d scheduled  %d running  %d failed  %s in/s  %s out/s  %s",
+		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed, rate(m.total.arrived), rate(m.total.rate()), goodStyle.Render(m.total.spark(samples)))}
+}
+
+// rate is a number of tasks a second.
+func rate(r float64) string {
+	if r < 10 && r > 0 {
+		return fmt.Sprintf("%.1f", r)
+	}
+	return fmt.Sprintf("%.0f", r)
+}
+
+// sparkWidth is how wide the sparkline of a queue is.
+const sparkWidth = 16
+
+// wide is the width from which on a terminal has room for all columns.
+const wide = 100
+
+// queues are the table of queues.
+func (m *model) queues() []string {
+	name := min(max(m.width-wide+4, 12), shownName) // what the other columns leave
+	scheduled := func(text any) string {
+		if m.width < wide {
+			return ""
+		}
+		return fmt.Sprintf(" %8v", text)
+	}
+	head := fmt.Sprintf("%-*s %8s%s %7s %7s %7s %7s %7s %5s  %-9s  %s", name, "QUEUE", "WAITING", scheduled("SCHED"), "RUNNING", "FAILED", "IN/S", "OUT/S", "OLDEST", "WORK", "STATE", "OUT/S")
+	all := []string{headStyle.Render(head)}
+	room := m.room()
+	for i := m.first; i < min(m.first+room, len(m.now.Queues)); i++ {
+		q := m.now.Queues[i]
+		past := m.past[q.Name]
+		oldest := "-"
+		if q.Oldest > 0 {
+			oldest = short(q.Oldest)
+		}
+		row := fmt.Sprintf("%s %8d%s %7d %7d %7s %7s %7s %5d  ", padded(m.opts.Show(q.Name, name), name), q.Waiting, scheduled(q.Scheduled), q.Running, q.Failed,
+			rate(past.arrived), rate(past.rate()), oldest, q.Workers)
+		state, style := state(q)
+		state, spark := padded(state, 9), "  "+past.spark(sparkWidth)
+		if q.Name == m.chosen {
+			all = append(all, chosenStyle.Render(row+state+spark))
+			continue
+		}
+		all = append(all, row+style.Render(state)+spark)
+	}
+	if len(m.now.Queues) == 0 {
+		all = append(all, faintStyle.Render("no queues yet; is the prefix right?"))
+	}
+	return all
+}
+
+// state is what is wrong with a queue, in a word or two.
+func state(q Queue) (string, lipgloss.Style) {
+	switch {
+	case q.Paused:
+		return "paused", warnStyle
+	case q.Workers == 0 && q.Waiting > 0:
+		return "no worker", badStyle
+	case q.Waiting > 0 && q.Idle == 0:
+		return "busy", warnStyle
+	case q.Running > 0:
+		return "ok", goodStyle
+	}
+	return "idle", faintStyle
+}
+
+// padded is text as wide as a column.
+func padded(text string, width int) string {
+	return text + strings.Repeat(" ", max(width-lipgloss.Width(text), 0))
+}
+
+// short is a duration in at most six characters.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 100*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 100*time.Minute:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// workerRows are the table of workers.
+func (m *model) workerRows() []string {
+	if len(m.now.Workers) == 0 {
+		return nil
+	}
+	all := []string{"", headStyle.Render(fmt.Sprintf("%-24s %-20s %8s %7s %6s  %s", "WORKER", "HOST", "PID", "UP", "STUCK", "QUEUES"))}
+	for _, w := range m.now.Workers {
+		var queues []string
+		for _, q := range w.Queues[:min(len(w.Queues), 20)] {
+			queues = append(queues, m.opts.Show(q, shownName))
+		}
+		row := fmt.Sprintf("%s %s %8d %7s %6d  %s", padded(m.opts.Show(w.Name, 24), 24), padded(m.opts.Show(w.Host, 20), 20), w.PID, short(m.now.At.Sub(w.StartedAt)), w.Stuck, strings.Join(queues, " "))
+		if w.Stuck > 0 {
+			row = badStyle.Render(row)
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+// last is the line at the bottom.
+func (m *model) last() string {
+	switch {
+	case m.ask != "":
+		return warnStyle.Render("Requeue all failed tasks of " + m.opts.Show(m.ask, shownName) + "? y or n")
+	case m.note != "":
+		return m.note
+	}
+	return faintStyle.Render("q quit  j/k choose  p pause or resume  r requeue failed  s sort (" + orderNames[m.by] + ")  w workers  ? help")
+}
+
+func (m *model) helped() []string {
+	return []string{
+		headStyle.Render("worqr top"), "",
+		"j, k, arrows    choose a queue",
+		"p               pause the queue, or resume it",
+		"r               requeue all failed tasks of the queue, after a question",
+		"s               sort by name, waiting, running, failed, rate or oldest",
+		"w, tab          more room for workers, or for queues",
+		"q, Esc, Ctrl-C  quit",
+		"",
+		"IN/S are tasks that came a second, retries too; OUT/S are those that started.",
+		"OLDEST is how long the task at the front of the list has waited.",
+		"",
+		"?               close this page",
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// A progress shows on a terminal how far a long command is.
+type progress struct {
+	out   io.Writer // nil if nobody watches
+	doing string
+	total int // 0 if it isn't known
+	done  int
+	began time.Time
+	next  time.Time
+}
+
+// redraw is how often a progress is drawn.
+const redraw = 100 * time.Millisecond
+
+// progress begins to show how many tasks a command has done. Quick ones show nothing.
+func (con *console) progress(doing string, total int) *progress {
+	p := &progress{doing: doing, total: total, began: time.Now()}
+	p.next = p.began.Add(3 * redraw)
+	if isTerminal(con.errs) {
+		p.out = con.errs
+	}
+	return p
+}
+
+// add counts tasks that are done.
+func (p *progress) add(n int) {
+	p.done += n
+	if now := time.Now(); p.out != nil && now.After(p.next) {
+		p.next = now.Add(redraw)
+		_, _ = io.WriteString(p.out, "\r"+p.text(now)+clear) // if that fails, nobody watches
+	}
+}
+
+// end leaves the line free.
+func (p *progress) end() {
+	if p.out != nil {
+		_, _ = io.WriteString(p.out, "\r"+clear) // as in add
+	}
+}
+
+// barWidth is how long the bar is.
+const barWidth = 24
+
+func (p *progress) text(now time.Time) string {
+	rate := float64(p.done) / max(now.Sub(p.began).Seconds(), 0.001)
+	if p.total <= 0 {
+		return fmt.Sprintf("%s: %s (%s/s)", p.doing, number(p.done, "task"), grouped(int(rate)))
+	}
+	part := min(float64(p.done)/float64(p.total), 1)
+	full := int(part * barWidth)
+	text := fmt.Sprintf("%s [%s%s] %3.0f %%  %s of %s (%s/s", p.doing, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*part, grouped(p.done), grouped(p.total), grouped(int(rate)))
+	if left := p.total - p.done; left > 0 && rate > 0 {
+		text += ", " + age(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
+	}
+	return text + ")"
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/worqr/worqr"
+)
+
+// A queueRow is what there is of one queue.
+type queueRow struct {
+	Queue     string  `json:"queue"`
+	Waiting   int     `json:"waiting"`
+	Scheduled int     `json:"scheduled"`
+	Running   int     `json:"running"`
+	Failed    int     `json:"failed"`
+	Workers   int     `json:"workers"`
+	Idle      int     `json:"idle_workers"`
+	Oldest    seconds `json:"oldest_seconds"`
+	Paused    bool    `json:"paused"`
+}
+
+func queueRowOf(name queueName, s worqr.QueueStats) queueRow {
+	return queueRow{
+		Queue: string(name), Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed,
+		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused,
+	}
+}
+
+// atOnce is how many queues are read at the same time.
+const atOnce = 16
+
+// counts reads the counts of queues, in their order.
+func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
+	return eachOf(all, func(name queueName) (queueRow, error) {
+		q, err := f.queue(ctx, name)
+		if err != nil {
+			return queueRow{}, err
+		}
+		s, err := q.Stats(ctx)
+		return queueRowOf(name, s), err
+	})
+}
+
+// eachOf reads something of each queue, several at a time, and yields it in their order.
+func eachOf[T any](all queueNames, read func(queueName) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for some := range slices.Chunk(all, atOnce) {
+			rows, errs := make([]T, len(some)), make([]error, len(some))
+			var each sync.WaitGroup
+			for i, name := range some {
+				each.Go(func() { rows[i], errs[i] = read(name) })
+			}
+			each.Wait()
+			for i, row := range rows {
+				if !yield(row, errs[i]) || errs[i] != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+type queuesCommand struct {
+	target
+	form
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
+}
+
+// Help is called by kong.
+func (queuesCommand) Help() string {
+	return "OLDEST is how long the task at the front of the list has waited, if that is known. IDLE is the number of workers with free slots. The exit status is 0, also if there is no queue."
+}
+
+// Run prints a line for each queue.
+func (c *queuesCommand) Run(ctx context.Context, con *console) error {
+	f, names, err := c.toQueues(ctx, c.Queues)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", f.counts(ctx, names), func(r queueRow) []string {
+		state := "-"
+		switch {
+		case r.Paused:
+			state = "paused"
+		case r.Workers == 0 && r.Waiting > 0:
+			state = "no worker"
+		}
+		return []string{printable(r.Queue), strconv.Itoa(r.Waiting), strconv.Itoa(r.Scheduled), strconv.Itoa(r.Running), strconv.Itoa(r.Failed), strconv.Itoa(r.Workers), strconv.Itoa(r.Idle), oldest(r), state}
+	})
+	if err == nil && n == 0 {
+		con.say("no queues under the prefix %q; check --prefix and --redis", c.Prefix)
+	}
+	return err
+}
+
+func oldest(r queueRow) string {
+	if r.Oldest == 0 {
+		return "-"
+	}
+	return age(timeOf(r.Oldest))
+}
+
+type statsCommand struct {
+	target
+	form
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to add up; by default all."`
+}
+
+// fleetStats are the sums over queues.
+type fleetStats struct {
+	Queues    int     `json:"queues"`
+	Paused    int     `json:"paused"`
+	Workers   int     `json:"workers"`
+	Waiting   int     `json:"waiting"`
+	Scheduled int     `json:"scheduled"`
+	Running   int     `json:"running"`
+	Failed    int     `json:"failed"`
+	Oldest    seconds `json:"oldest_seconds"`
+}
+
+// Help is called by kong.
+func (statsCommand) Help() string {
+	return "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis."
+}
+
+// Run prints the sums.
+func (c *statsCommand) Run(ctx context.Context, out io.Writer) error {
+	f, names, err := c.toQueues(ctx, c.Queues)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var s fleetStats
+	for row, err := range f.counts(ctx, names) {
+		if err != nil {
+			return err
+		}
+		s.Queues++
+		if row.Paused {
+			s.Paused++
+		}
+		s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+row.Waiting, s.Scheduled+row.Scheduled, s.Running+row.Running, s.Failed+row.Failed
+		s.Oldest = max(s.Oldest, row.Oldest)
+	}
+	for _, err := range f.Workers(ctx) {
+		if err != nil {
+			return err
+		}
+		s.Workers++
+	}
+	return c.tell(out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
+		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))
+}
+
+type pauseCommand struct {
+	target
+	Queues queueNames `arg:"" name:"queue" help:"Queues to pause."`
+}
+
+// Help is called by kong.
+func (pauseCommand) Help() string {
+	return "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain."
+}
+
+// Run pauses queues.
+func (c *pauseCommand) Run(ctx context.Context) error {
+	return c.forEach(ctx, c.Queues, (*worqr.Queue).Pause)
+}
+
+type resumeCommand struct {
+	target
+	Queues queueNames `arg:"" name:"queue" help:"Queues to resume."`
+}
+
+// Run resumes queues.
+func (c *resumeCommand) Run(ctx context.Context) error {
+	return c.forEach(ctx, c.Queues, (*worqr.Queue).Resume)
+}
+
+// forEach does something to queues, also if it fails for some.
+func (t *target) forEach(ctx context.Context, all queueNames, do func(*worqr.Queue, context.Context) error) error {
+	f, err := t.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var errs []error
+	for _, name := range all {
+		q, err := f.queue(ctx, name)
+		if err == nil {
+			err = do(q, ctx)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 1 {
+		return fmt.Errorf("%d of %d queues failed: %w", len(errs), len(all), errors.Join(errs...))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A shell calls the command on a fleet of its own.
+type shell struct {
+	*testing.T
+	is   *is.I
+	args []string
+	peer *worqr.Peer
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	is := redistest.Parallel(t)
+	prefix := redistest.Prefix(t)
+	url := redistest.Worker(t, redistest.URL(), prefix)
+	return shellAt(t, is, url, prefix)
+}
+
+func shellAt(t *testing.T, is *is.I, url, prefix string) *shell {
+	t.Helper()
+	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}))(t)
+	t.Cleanup(func() { is.NoErr(p.Close()) })
+	return &shell{t, is, []string{"--redis", url, "--prefix", prefix, "--lease", "150ms"}, p}
+}
+
+// run calls the command, and returns what it printed.
+func (s *shell) run(want int, args ...string) string {
+	s.Helper()
+	return s.input("", want, args...)
+}
+
+// input is run with an input.
+func (s *shell) input(in string, want int, args ...string) string {
+	s.Helper()
+	var out, errs bytes.Buffer
+	before, after, ok := args, []string(nil), false
+	for i, arg := range args {
+		if arg == "--" {
+			before, after, ok = args[:i], args[i:], true
+		}
+	}
+	all := append(append(before[:len(before):len(before)], s.args...), after...)
+	if status := run(all, strings.NewReader(in), &out, &errs); status != want {
+		s.Fatalf("%q: exit status %d, want %d (%v):\n%s%s", args, status, want, ok, out.String(), errs.String())
+	}
+	return out.String() + errs.String()
+}
+
+// rows calls the command with --json, and returns what each line has.
+func (s *shell) rows(want int, args ...string) (rows []map[string]any) {
+	s.Helper()
+	for line := range strings.Lines(s.run(want, append(args, "--json")...)) {
+		var row map[string]any
+		s.is.NoErr(json.Unmarshal([]byte(line), &row))
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// all are the values of a column.
+func all(rows []map[string]any, name string) (values []any) {
+	for _, row := range rows {
+		values = append(values, row[name])
+	}
+	return values
+}
+
+func TestQueues(t *testing.T) {
+	s := newShell(t)
+	s.is.True(strings.Contains(s.run(exitWell, "queues"), "no queues under the prefix"))
+	a, b := s.peer.Queue("a"), s.peer.Queue("b")
+	s.is.NoErr(a.Enqueue(t.Context(), []byte("x"), []byte("y")))
+	s.is.NoErr(b.Put(t.Context(), "k", []byte("z"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	s.run(exitWell, "pause", "b", "a")
+	s.run(exitWell, "resume", "a")
+	rows := s.rows(exitWell, "queues")
+	s.is.Equal(all(rows, "queue"), []any{"a", "b"})
+	s.is.Equal(all(rows, "waiting"), []any{2., 0.})
+	s.is.Equal(all(rows, "scheduled"), []any{0., 1.})
+	s.is.Equal(all(rows, "paused"), []any{false, true})
+	s.is.Equal(all(s.rows(exitWell, "queues", "b"), "queue"), []any{"b"})
+	text := s.run(exitWell, "queues")
+	s.is.True(strings.Contains(text, "no worker") && strings.Contains(text, "paused"))
+	stats := s.rows(exitWell, "stats")[0]
+	s.is.Equal([]any{stats["queues"], stats["paused"], stats["waiting"], stats["scheduled"]}, []any{2., 1., 2., 1.})
+	s.is.True(strings.Contains(s.run(exitWell, "stats"), "queues     2 (1 paused)"))
+	s.is.True(strings.Contains(s.run(exitFailed, "pause", "b b"), "not a valid queue name"))
+}
+
+// A queue that its peers have spread is shown whole: nobody has to know the number of parts.
+func TestQueuesSpread(t *testing.T) {
+	s := newShell(t)
+	q := s.peer.Queue("q").Spread(3)
+	for range 6 {
+		s.is.NoErr(q.Enqueue(t.Context(), []byte("x")))
+	}
+	s.is.NoErr(s.peer.StartWorker(t.Context()))
+	s.is.NoErr(q.StartWork(t.Context()))
+	s.is.Equal(all(s.rows(exitWell, "queues"), "waiting"), []any{6.})
+	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 6)
+	s.is.Equal(len(s.rows(exitWell, "waiting", "q", "-n", "4")), 4)
+}
+
+// Each listing shows what the queue has, once as a table and once to the byte.
+func TestTasks(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	s.is.NoErr(q.Enqueue(ctx, []byte("run\xff")))
+	redistest.Sure(q.StartTask(ctx))(t)
+	key := redistest.Sure(q.Add(ctx, []byte("added"), &worqr.Properties{Headers: map[string]string{"type": "a"}}))(t)
+	s.is.NoErr(q.Enqueue(ctx, []byte("plain")))
+	s.is.NoErr(q.Put(ctx, "k", []byte("later"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+
+	running := s.rows(exitWell, "running")
+	s.is.Equal(all(running, "payload"), []any{map[string]any{"base64": "cnVu/w=="}})
+	s.is.Equal(all(running, "worker"), []any{s.peer.WorkerID()})
+	s.is.True(strings.Contains(s.run(exitWell, "running", "q"), `run\xff`))
+	s.is.Equal(len(s.rows(exitWell, "running", "--older", "1h")), 0)
+	s.is.Equal(len(s.rows(exitUnwell, "running", "--older", "1ns")), 1)
+
+	s.is.Equal(all(s.rows(exitWell, "waiting", "q"), "payload"), []any{"plain", "added", "later"})
+	s.is.Equal(all(s.rows(exitWell, "waiting", "q", "--added"), "key"), []any{key})
+	s.is.True(strings.Contains(s.run(exitWell, "waiting", "q", "--added"), "type=a"))
+	s.is.Equal(all(s.rows(exitWell, "scheduled", "q"), "key"), []any{"k"})
+	s.is.True(strings.Contains(s.run(exitWell, "scheduled", "q"), "  k  "))
+
+	workers := s.rows(exitWell, "workers")
+	s.is.Equal(all(workers, "id"), []any{s.peer.WorkerID()})
+	s.is.Equal(workers[0]["lease_seconds"], 0.15)
+	s.is.True(strings.Contains(s.run(exitWell, "workers"), s.peer.WorkerID()))
+
+	e := s.rows(exitWell, "explain", "q", "--header", "type=a")[0]
+	s.is.Equal(e["copies"].([]any)[0].(map[string]any)["key"], key)
+	s.is.True(strings.HasPrefix(s.run(exitWell, "explain", "q", "--header", "type=a"), key+": Waiting"))
+	s.run(exitUnwell, "explain", "q", "--header", "type=b")
+	s.run(exitFailed, "explain", "q", "--header", "type")
+	s.run(exitFailed, "explain", "q", "--header", "type=a", "--key", "k")
+}
+
+// An explanation names the command that helps.
+func TestExplainFixes(t *testing.T) {
+	s := newShell(t)
+	s.is.NoErr(s.peer.Queue("q").Enqueue(t.Context(), []byte("x")))
+	s.run(exitWell, "pause", "q")
+	text := s.run(exitWell, "explain", "q", "x")
+	s.is.True(strings.Contains(text, "\n  try: worqr resume q --prefix "))
+	s.is.Equal(len(s.rows(exitWell, "explain", "q", "x")[0]["fixes"].([]any)), 1)
+	s.run(exitWell, "resume", "q")
+	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  try: worqr work q --prefix "))
+}
+
+// Watching tells what happens, as it happens.
+func TestWatch(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	reader := newLines(t)
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(append([]string{"watch", "q", "-n", "3"}, s.args...), strings.NewReader(""), reader, reader)
+	}()
+	s.is.True(strings.Contains(reader.next(), `"event":"sync"`))
+	q := s.peer.Queue("q")
+	s.is.NoErr(q.Enqueue(ctx, []byte("x\x1b")))
+	line := reader.next()
+	s.is.True(strings.Contains(line, `"event":"work","queue":"q","count":1`))
+	redistest.Sure(q.Cancel(ctx, []byte("x\x1b")))(t)
+	s.is.True(strings.Contains(reader.next(), `"event":"cancel","queue":"q","payload":"x\u001b"`))
+	s.is.Equal(<-ended, exitWell)
+}
+
+// lines are those that a command writes.
+type lines struct {
+	*testing.T
+	all  chan string
+	part []byte
+}
+
+func newLines(t *testing.T) *lines { return &lines{T: t, all: make(chan string, 1000)} }
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.part = append(l.part, text...)
+	for {
+		i := bytes.IndexByte(l.part, '\n')
+		if i < 0 {
+			return len(text), nil
+		}
+		l.all <- string(l.part[:i])
+		l.part = l.part[i+1:]
+	}
+}
+
+// next waits for a line.
+func (l *lines) next() string {
+	l.Helper()
+	select {
+	case line := <-l.all:
+		return line
+	case <-l.Context().Done():
+	case <-time.After(30 * time.Second):
+	}
+	l.Fatal("no line came")
+	return ""
+}

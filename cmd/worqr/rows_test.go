@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// JSON has what others wrote, to the byte, and nothing that a terminal acts on.
+func TestJSONLine(t *testing.T) {
+	is := is.New(t)
+	for v, want := range map[any]string{
+		blob("a<b>\"c\""):            `"a<b>\"c\""` + "\n",
+		blob("é 漢"):                  `"é 漢"` + "\n",
+		blob("\x1b\x7f\u009b\u202e"): `"\u001b\u007f\u009b\u202e"` + "\n",
+		blob("\U000e0001"):           `"\udb40\udc01"` + "\n",
+		blob("\xff\x00"):             `{"base64":"/wA="}` + "\n",
+		seconds(90 * time.Second):    "90\n",
+	} {
+		line, err := jsonLine(v)
+		is.NoErr(err)
+		is.Equal(string(line), want)
+	}
+	is.True(moment(time.Time{}) == nil)
+}
+
+func TestBrief(t *testing.T) {
+	is := is.New(t)
+	is.Equal(brief("abcdef", 6), "abcdef")
+	is.Equal(brief("abcdefg", 6), "abcde…")
+	is.Equal(brief("\x1b[2J", 20), `\x1b[2J`)
+	is.Equal(len([]rune(brief(strings.Repeat("\x1b", 1<<20), 10))), 10)
+}
+
+func TestAge(t *testing.T) {
+	is := is.New(t)
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1500 * time.Microsecond: "2ms", 1500 * time.Millisecond: "1.5s", time.Minute: "1m",
+		90 * time.Second: "1m30s", 3 * time.Hour: "3h", 50 * time.Hour: "2d2h", -time.Second: "-1.0s",
+	} {
+		is.Equal(age(d), want)
+	}
+	is.Equal(sinceMoment(nil), "-")
+}
+
+// rowsOf are n numbers, and then an error.
+func rowsOf(n int, err error) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		for i := range n {
+			if !yield(i, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(0, err)
+		}
+	}
+}
+
+// What came before an error is printed.
+func TestPrintRows(t *testing.T) {
+	is := is.New(t)
+	broken := errors.New("broken")
+	row := func(i int) []string { return []string{strings.Repeat("x", i), "y"} }
+	var out strings.Builder
+	n, err := printRows(&out, form{}, "A B", rowsOf(3, broken), row)
+	is.True(errors.Is(err, broken))
+	is.Equal(n, 3)
+	is.Equal(out.String(), "A   B\n    y\nx   y\nxx  y\n")
+	out.Reset()
+	n, err = printRows(&out, form{JSON: true}, "A B", first(2, kept(rowsOf(9, nil), func(i int) bool { return i%2 == 1 })), row)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(out.String(), "1\n3\n")
+	out.Reset()
+	n, err = printRows(&out, form{}, "A B", rowsOf(0, nil), row)
+	is.NoErr(err)
+	is.Equal(n, 0)
+	is.Equal(out.String(), "")
+}
+
+func TestGrouped(t *testing.T) {
+	is := is.New(t)
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 700_000: "700,000", 1234567: "1,234,567", -1000: "-1,000"} {
+		is.Equal(grouped(n), want)
+	}
+	is.Equal(number(1, "task"), "1 task")
+	is.Equal(number(2000, "task"), "2,000 tasks")
+}
+
+// Each kind of finding that a command can mend or show names it.
+func TestFixes(t *testing.T) {
+	is := is.New(t)
+	for kind := range fixes {
+		is.True(slices.Contains(worqr.FindingKinds(), kind))
+	}
+	for _, c := range []struct {
+		t    target
+		f    worqr.Finding
+		want string
+	}{
+		{target{Prefix: "worqr"}, worqr.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
+		{target{Prefix: "p"}, worqr.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
+		{target{Prefix: "p"}, worqr.Finding{Kind: "no-worker", Queue: "q"}, "worqr work q --prefix p -- COMMAND"},
+		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
+		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
+		{target{Prefix: "worqr", Lease: time.Second}, worqr.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
+		{target{Prefix: "worqr"}, worqr.Finding{Kind: "orphan", Repaired: true}, ""},
+		{target{Prefix: "worqr"}, worqr.Finding{Kind: "clock"}, ""},
+		{target{Prefix: "p"}, worqr.Finding{Kind: "persistence"}, "redis-cli CONFIG SET appendonly yes"},
+	} {
+		is.Equal(c.t.fixOf(c.f), c.want)
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/dash"
+)
+
+type serveCommand struct {
+	target
+	Listen       string `default:"localhost:7780" placeholder:"HOST:PORT" help:"Where to listen; the default is localhost:7780."`
+	AllowActions bool   `help:"Let visitors act: pause, requeue, cancel, delete. Without it, the dashboard is read-only."`
+	HidePayloads bool   `help:"Don't show payloads."`
+	Title        string `placeholder:"TEXT" help:"Title of the pages."`
+	Password     string `env:"WORQR_PASSWORD" placeholder:"SECRET" help:"Password that the browser asks for, with any user. Pass it in $$WORQR_PASSWORD: other users of the machine can see arguments."`
+	Insecure     bool   `help:"Listen for other machines without a password. Whoever reaches the port sees payloads."`
+}
+
+// Help is called by kong.
+func (serveCommand) Help() string {
+	return "Serves the dashboard until Ctrl-C. It also answers while Redis is down, and says so. It reads Redis only while somebody looks. Actions are logged. To put it behind your own login, mount package dash in your service."
+}
+
+// Validate is called by kong.
+func (c *serveCommand) Validate() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	switch {
+	case err != nil:
+		return usage("the value of --listen is not valid; write HOST:PORT, such as localhost:7780")
+	case !isLocal(host) && c.Password == "" && !c.Insecure:
+		return usage("to listen for other machines, set $WORQR_PASSWORD, or --insecure")
+	}
+	return nil
+}
+
+// isLocal reports whether only this machine can reach a host.
+func isLocal(host string) bool {
+	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// Run serves until ctx ends.
+func (c *serveCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	log := slog.New(slog.NewTextHandler(con.errs, nil))
+	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log, Queue: (&handles{fleet: f}).queue}
+	if c.HidePayloads {
+		o.Payload = dash.HidePayloads
+	}
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s := &http.Server{Handler: c.guard(dash.New(f.Peer, o)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	con.say("the dashboard is at http://%s/", l.Addr())
+	if err := f.Ping(ctx); err != nil && ctx.Err() == nil {
+		con.say("Redis doesn't answer yet; the pages say so")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer stop()
+	if err := s.Shutdown(ending); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// guard asks for the password. Without one, it answers only under names of this machine: otherwise a
+// page that has its name lead here could read the dashboard.
+func (c *serveCommand) guard(h http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(c.Password))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		got := sha256.Sum256([]byte(password))
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		switch {
+		case c.Password != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+			w.Header().Set("WWW-Authenticate", `Basic realm="worqr"`)
+			http.Error(w, "The password is missing or wrong.", http.StatusUnauthorized)
+		case c.Password == "" && !c.Insecure && !isLocal(host):
+			http.Error(w, "Open the dashboard under localhost.", http.StatusMisdirectedRequest)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// handles are the queues of a dashboard, spread as their peers have spread them.
+type handles struct {
+	*fleet
+	known sync.Map // name → spreadOver
+}
+
+// A spreadOver is over how many parts a queue was spread.
+type spreadOver struct {
+	parts int
+	at    time.Time
+}
+
+// relearn is how often the number of parts is read again.
+const relearn = time.Minute
+
+func (h *handles) queue(name string) *worqr.Queue {
+	if k, ok := h.known.Load(name); ok && time.Since(k.(spreadOver).at) < relearn {
+		return h.Queue(name).Spread(k.(spreadOver).parts)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	n, err := h.parts(ctx, queueName(name))
+	if err != nil {
+		return h.Queue(name) // the calls on it fail as well
+	}
+	h.known.Store(name, spreadOver{n, time.Now()})
+	return h.Queue(name).Spread(n)
+}

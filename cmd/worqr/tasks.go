@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// shownPayload is how many characters of a payload a table shows.
+const shownPayload = 60
+
+// A runningRow is a task that a worker holds.
+type runningRow struct {
+	Queue      string          `json:"queue"`
+	Attempt    string          `json:"attempt"`
+	Worker     string          `json:"worker"`
+	Key        blob            `json:"key,omitempty"`
+	Token      int64           `json:"token"`
+	StartedAt  *time.Time      `json:"started_at,omitempty"`
+	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	LastError  string          `json:"last_error,omitempty"`
+	Headers    map[string]blob `json:"headers,omitempty"`
+	Payload    blob            `json:"payload"`
+}
+
+type runningCommand struct {
+	target
+	form
+	Older  time.Duration `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
+	Queues queueNames    `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
+}
+
+// Help is called by kong.
+func (runningCommand) Help() string {
+	return "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none."
+}
+
+// Run prints a line for each task that a worker holds.
+func (c *runningCommand) Run(ctx context.Context, con *console) error {
+	f, names, err := c.toQueues(ctx, c.Queues)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	rows := ofEach(names, func(name queueName) iter.Seq2[runningRow, error] {
+		return listOf(ctx, f, name, (*worqr.Queue).Running, func(t worqr.RunningTask) runningRow {
+			return runningRow{string(name), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), t.LastError, blobs(t.Headers), blob(t.Payload)}
+		})
+	})
+	if c.Older > 0 {
+		before := time.Now().Add(-c.Older)
+		rows = kept(rows, func(r runningRow) bool { return r.StartedAt != nil && r.StartedAt.Before(before) })
+	}
+	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
+		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
+	})
+	if err == nil && n > 0 && c.Older > 0 {
+		return errTold
+	}
+	return err
+}
+
+// keyText is a key in a table.
+func keyText(key blob) string {
+	if key == "" {
+		return "-"
+	}
+	return brief(string(key), 40)
+}
+
+// listOf is a listing of a queue, as rows to print.
+func listOf[T, R any](ctx context.Context, f *fleet, name queueName, list func(*worqr.Queue, context.Context) iter.Seq2[T, error], row func(T) R) iter.Seq2[R, error] {
+	q, err := f.queue(ctx, name)
+	if err != nil {
+		return func(yield func(R, error) bool) {
+			var none R
+			yield(none, err)
+		}
+	}
+	return turned(list(q, ctx), row)
+}
+
+// A scheduledRow is a task in the schedule.
+type scheduledRow struct {
+	Key        blob            `json:"key,omitempty"`
+	DueAt      *time.Time      `json:"due_at,omitempty"`
+	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	Retries    int             `json:"retries"`
+	Crashes    int             `json:"crashes"`
+	LastError  string          `json:"last_error,omitempty"`
+	Headers    map[string]blob `json:"headers,omitempty"`
+	Payload    blob            `json:"payload"`
+}
+
+// A some is how much of a list to print.
+type some struct {
+	Limit int `short:"n" placeholder:"N" help:"Print at most so many; by default all."`
+}
+
+type scheduledCommand struct {
+	target
+	form
+	some
+	Queue queueName `arg:"" help:"Name of the queue."`
+}
+
+// Help is called by kong.
+func (scheduledCommand) Help() string {
+	return "The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown."
+}
+
+// Run prints a line for each task in the schedule.
+func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Scheduled, func(t worqr.ScheduledTask) scheduledRow {
+		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+	})
+	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
+		due := "now"
+		if r.DueAt != nil && time.Until(*r.DueAt) > 0 {
+			due = "in " + age(time.Until(*r.DueAt))
+		}
+		return []string{due, strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
+	})
+	return err
+}
+
+// A waitingRow is a task that can start as soon as it's its turn.
+type waitingRow struct {
+	Key        blob            `json:"key,omitempty"`
+	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	Headers    map[string]blob `json:"headers,omitempty"`
+	Payload    blob            `json:"payload"`
+}
+
+type waitingCommand struct {
+	target
+	form
+	some
+	Added bool      `help:"Show only tasks that were added with properties and haven't been retried, with their keys and headers."`
+	Queue queueName `arg:"" help:"Name of the queue."`
+}
+
+// Help is called by kong.
+func (waitingCommand) Help() string {
+	return "Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys."
+}
+
+// Run prints a line for each waiting task.
+func (c *waitingCommand) Run(ctx context.Context, con *console) error {
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if c.Added {
+		added := listOf(ctx, f, c.Queue, (*worqr.Queue).Added, func(t worqr.AddedTask) waitingRow {
+			return waitingRow{blob(t.Key), moment(t.EnqueuedAt), moment(t.Expires), blobs(t.Headers), blob(t.Payload)}
+		})
+		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
+			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.Headers), brief(string(r.Payload), shownPayload)}
+		})
+		return err
+	}
+	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Tasks, func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
+	_, err = printRows(con.out, c.form, "PAYLOAD", first(c.Limit, rows), func(r waitingRow) []string {
+		return []string{brief(string(r.Payload), 2*shownPayload)}
+	})
+	return err
+}

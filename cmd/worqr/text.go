@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// printable is a text without what a terminal would act on: others have written parts
+// of it.
+func printable(text string) string {
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == unicode.ReplacementChar && !strings.HasPrefix(text[i:], string(unicode.ReplacementChar)):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// brief is printable, and at most so many characters.
+func brief(text string, most int) string {
+	if len(text) > 4*most { // it may be megabytes
+		text = text[:4*most]
+	}
+	shown := []rune(printable(text))
+	if len(shown) > most {
+		return string(shown[:most-1]) + "…"
+	}
+	return string(shown)
+}
+
+// headerText is the headers of a task on one line.
+func headerText(headers map[string]blob) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		all = append(all, brief(name, 20)+"="+brief(string(headers[name]), 30))
+	}
+	return strings.Join(all, " ")
+}
+
+// age is a duration as people say it.
+func age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + age(-d)
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 48*time.Hour:
+		text := d.Round(time.Second).String()
+		if short, ok := strings.CutSuffix(text, "m0s"); ok {
+			text = short + "m"
+		}
+		if short, ok := strings.CutSuffix(text, "h0m"); ok {
+			text = short + "h"
+		}
+		return text
+	}
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// sinceMoment is how long ago something was; "-" if that isn't known.
+func sinceMoment(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return age(max(0, time.Since(*t)))
+}
+
+// A blob is bytes of others. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
+type blob string
+
+func (b blob) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(b)) {
+		return plainJSON(string(b))
+	}
+	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(b))})
+}
+
+// blobs are headers of others. A name that isn't UTF-8 is quoted.
+func blobs(headers map[string]string) map[string]blob {
+	all := map[string]blob{}
+	for name, value := range headers {
+		all[strings.ToValidUTF8(name, "?")] = blob(value)
+	}
+	return all
+}
+
+// seconds is a duration in JSON.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(s).Round(time.Millisecond).Seconds())
+}
+
+// moment is a time in JSON; one that isn't known is left out.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// jsonLine is v on one line. What a terminal would act on is escaped there, too.
+func jsonLine(v any) ([]byte, error) {
+	text, err := plainJSON(v)
+	if err != nil {
+		return nil, err
+	}
+	line := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r == ' ' || unicode.IsPrint(r):
+			line = utf8.AppendRune(line, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			line = fmt.Appendf(line, `\u%04x\u%04x`, high, low)
+		default:
+			line = fmt.Appendf(line, `\u%04x`, r)
+		}
+	}
+	return append(line, '\n'), nil
+}
+
+// plainJSON is JSON in which <, > and & stand for themselves.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/worqr/worqr/cmd/worqr/internal/top"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+type topCommand struct {
+	target
+	Every    time.Duration `default:"1s" help:"How often to look; the default is 1s."`
+	ReadOnly bool          `help:"Keys don't act."`
+}
+
+// Help is called by kong.
+func (topCommand) Help() string {
+	return "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w gives workers more room, ? explains, q quits. IN/S are tasks that came a second, retries too; OUT/S are those that started. For programs, there are \"worqr queues --json\" and \"worqr watch\"."
+}
+
+// Validate is called by kong.
+func (c *topCommand) Validate() error {
+	if c.Every < 100*time.Millisecond {
+		return usage("--every must be at least 100ms")
+	}
+	return nil
+}
+
+// Run shows the fleet until q.
+func (c *topCommand) Run(ctx context.Context, con *console) error {
+	if !isTerminal(con.out) || !isTerminal(con.in) {
+		return errors.New("top needs a terminal; for programs, there is: worqr queues --json")
+	}
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
+		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
+	})
+}
+
+// addressOf says where a URL leads: not to whom, since a lone name is a password.
+func addressOf(given string) string {
+	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
+		return u.Address() // which the URL of one host can't be parsed as
+	}
+	u, err := url.Parse(given)
+	if err != nil {
+		return "Redis"
+	}
+	return place(u)
+}
+
+// shown is a fleet as top wants it.
+type shown struct{ handles }
+
+func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
+	names, err := s.names(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	now := &top.Snapshot{At: time.Now()}
+	for q, err := range eachOf(names, func(name queueName) (top.Queue, error) {
+		c, err := s.queue(string(name)).Stats(ctx)
+		return top.Queue{
+			Name: string(name), Waiting: c.Waiting, Scheduled: c.Scheduled, Running: c.Running, Failed: c.Failed,
+			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Tokens: c.Tokens,
+		}, err
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		now.Queues = append(now.Queues, q)
+	}
+	for w, err := range s.Workers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
+	}
+	return now, nil
+}
+
+func (s *shown) Pause(ctx context.Context, queue string) error { return s.queue(queue).Pause(ctx) }
+
+func (s *shown) Resume(ctx context.Context, queue string) error { return s.queue(queue).Resume(ctx) }
+
+func (s *shown) Requeue(ctx context.Context, queue string) (int, error) {
+	return s.queue(queue).RequeueAllFailed(ctx)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A screenful is what a program has drawn on its terminal.
+type screenful struct {
+	*testing.T
+	f    *os.File
+	mu   sync.Mutex // protects text
+	text bytes.Buffer
+}
+
+// terminal starts the command on a terminal of its own.
+func (s *shell) terminal(args ...string) *screenful {
+	s.Helper()
+	c := s.program(append(args, "--prefix", s.args[3])...)
+	c.Env = append(c.Env, "TERM=xterm-256color")
+	f, err := pty.StartWithSize(c, &pty.Winsize{Rows: 30, Cols: 140})
+	if err != nil {
+		s.Fatal(err)
+	}
+	v := &screenful{T: s.T, f: f}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for part := make([]byte, 4096); ; {
+			n, err := f.Read(part)
+			v.mu.Lock()
+			v.text.Write(part[:n])
+			v.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	s.Cleanup(func() {
+		if s.Failed() {
+			_ = c.Process.Kill() // it may be waiting for a key
+		}
+		err := c.Wait()
+		<-read
+		_ = f.Close()
+		if err != nil {
+			s.Errorf("%v:\n%q", err, v.drawn())
+		}
+	})
+	return v
+}
+
+func (v *screenful) drawn() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.String()
+}
+
+// press types keys.
+func (v *screenful) press(keys string) {
+	v.Helper()
+	if _, err := v.f.WriteString(keys); err != nil {
+		v.Fatal(err)
+	}
+}
+
+// awaits waits until a text is drawn.
+func (v *screenful) awaits(text string) {
+	v.Helper()
+	for end := time.Now().Add(time.Minute); !strings.Contains(v.drawn(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			v.Fatalf("%q isn't drawn:\n%q", text, v.drawn())
+		}
+	}
+}
+
+// The keys act on the chosen queue, and q leaves the terminal as it was.
+func TestTop(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	s.run(exitWell, "enqueue", "emails", "a", "b")
+	v := s.terminal("top", "--every", "100ms")
+	v.awaits("emails")
+	v.awaits("no worker")
+	v.press("p")
+	v.awaits("paused emails")
+	s.is.True(redistest.Sure(s.peer.Queue("emails").Stats(ctx))(t).Paused)
+	v.press("q")
+	v.awaits("\x1b[?1049l")
+}
+
+// What isn't typed right isn't done.
+func TestConfirm(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "emails", "a", "b")
+	v := s.terminal("delete", "emails")
+	v.awaits("This will delete 2 waiting tasks of the queue")
+	v.press("emails\n")
+	v.awaits("2 waiting tasks deleted")
+	s.is.Equal(len(s.rows(exitWell, "waiting", "emails")), 0)
+}
+
+func TestTopWithoutTerminal(t *testing.T) {
+	s := newShell(t)
+	s.is.True(strings.Contains(s.run(exitFailed, "top"), "needs a terminal"))
+	s.run(exitFailed, "top", "--every", "1ms")
+	for url, want := range map[string]string{
+		"redis://:" + canary + "@host:1/2": "redis://host:1", "redis+cluster://" + canary + "@a,b:2": "a:6379,b:2", "%zz" + canary: "Redis",
+	} {
+		s.is.Equal(addressOf(url), want)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type workCommand struct {
+	target
+	Queue       queueName     `arg:"" help:"Name of the queue."`
+	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
+	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
+	Timeout     time.Duration `help:"Kill a program that runs for longer; the task is retried. By default, there is no limit."`
+	MaxRetries  *int          `placeholder:"N" help:"How often a task is retried before it fails for good; the default is 10."`
+	Backoff     time.Duration `placeholder:"DURATION" help:"Retry after this time; the default is 2s, doubling to 5m."`
+	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
+	Exclusive   bool          `help:"Kill the program before another peer can start its task, as when Redis can't be reached."`
+	Drain       time.Duration `default:"25s" help:"How long programs may go on after SIGTERM or Ctrl-C; the default is 25s. Then they are killed, and their tasks return."`
+	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Variable for the program, or one of this process to pass on. May be repeated."`
+	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
+	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
+}
+
+// Help is called by kong.
+func (workCommand) Help() string {
+	return "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other has it retried. " +
+		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" shows; the end of its error output is the reason of a failure. " +
+		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
+		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended."
+}
+
+// Validate is called by kong.
+func (c *workCommand) Validate() error {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		c.Command = c.Command[1:]
+	}
+	switch {
+	case len(c.Command) == 0:
+		return usage("expected a program behind the queue: worqr work QUEUE -- PROGRAM")
+	case c.Concurrency < 1:
+		return usage("--concurrency must be at least 1")
+	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0:
+		return usage("neither --timeout, --backoff nor --keep-failed may be negative")
+	}
+	return nil
+}
+
+// options are what the flags say.
+func (c *workCommand) options() *worqr.HandleOptions {
+	o := &worqr.HandleOptions{Concurrency: c.Concurrency, Timeout: c.Timeout, Exclusive: c.Exclusive, KeepFailed: c.KeepFailed}
+	if c.MaxRetries != nil {
+		if o.MaxRetries = *c.MaxRetries; o.MaxRetries <= 0 {
+			o.MaxRetries = -1 // to the library, 0 is the default
+		}
+	}
+	if c.Backoff > 0 {
+		o.Backoff = func(*worqr.Task, error) time.Duration { return c.Backoff }
+	}
+	return o
+}
+
+// Run is a peer until it's told to end.
+func (c *workCommand) Run(ctx context.Context, con *console) error {
+	log := slog.New(slog.NewTextHandler(con.errs, nil))
+	o := &worqr.Options{Prefix: string(c.Prefix), Lease: c.Lease, Name: c.Name, Drain: c.Drain, Logger: log}
+	if c.Drain == 0 {
+		o.Drain = -1 // to the library, 0 is the default
+	}
+	if c.Verbose {
+		o.Trace = &worqr.Trace{Ended: func(t worqr.TraceTask) {
+			log.Info("task ended", "outcome", t.Outcome, "attempt", t.AttemptID, "digest", t.Digest, "ran", t.Ran.Round(time.Millisecond), "retries", t.Retries, "error", t.Error)
+		}}
+	}
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	n, err := c.parts(ctx, f)
+	f.close()
+	if err != nil {
+		return err
+	}
+	p, err := worqr.Open(c.Redis, o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }() // Run has left
+	q := p.Queue(string(c.Queue))
+	if n > 1 {
+		q = q.Spread(n)
+	}
+	q.Handle(worqr.CommandWith(worqr.CommandOptions{Env: c.Env}, c.Command[0], c.Command[1:]...), c.options())
+	con.say("working on %q; Ctrl-C ends it", c.Queue)
+	if err := p.Run(ctx); err != nil {
+		return err
+	}
+	con.say("%s finished, %d retried, %d failed", number(int(p.Stats().Finished), "task"), p.Stats().Retried, p.Stats().Failed)
+	return nil
+}
+
+// parts is over how many parts the queue is spread. If Redis can't be reached yet, a worker waits
+// for it, so then that isn't an error.
+func (c *workCommand) parts(ctx context.Context, f *fleet) (int, error) {
+	n, err := f.parts(ctx, c.Queue)
+	if err != nil && f.Ping(ctx) != nil && ctx.Err() == nil {
+		return 0, nil
+	}
+	return n, err
+}

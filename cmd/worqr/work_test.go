@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// program is the command as a process of its own.
+func (s *shell) program(args ...string) *exec.Cmd {
+	s.Helper()
+	c := exec.Command(redistest.Sure(os.Executable())(s.T), args...)
+	c.Env = append(os.Environ(), asCommand+"=1", "REDIS_URL="+s.args[1])
+	return c
+}
+
+// Any program is a worker: it gets the payload, and what it prints is the result. SIGTERM ends it well.
+func TestWork(t *testing.T) {
+	s := newShell(t)
+	var said bytes.Buffer
+	c := s.program("work", "q", "--prefix", s.args[3], "--env", "MARK=1,2", "--max-retries", "0", "--", "sh", "-c", `read -r p; echo "$p $MARK $WORQR_QUEUE${REDIS_URL}"; [ "$p" != bad ]`)
+	c.Stderr = &said
+	synced, done := make(chan bool, 1), make(chan worqr.Event, 1)
+	go func() {
+		for e, err := range s.peer.Events(t.Context(), "q") {
+			switch {
+			case err != nil:
+			case e.Kind == worqr.EventSync:
+				synced <- true
+			case e.Kind == worqr.EventDone:
+				done <- e
+				return
+			}
+		}
+	}()
+	<-synced
+	s.run(exitWell, "enqueue", "q", "bad", "good")
+	s.is.NoErr(c.Start())
+	select {
+	case e := <-done:
+		s.is.Equal(string(e.Result), "good 1,2 q\n")
+	case <-time.After(time.Minute):
+		t.Error("no task is done")
+	}
+	s.is.NoErr(c.Process.Signal(syscall.SIGTERM))
+	if err := c.Wait(); err != nil {
+		t.Fatalf("%v:\n%s", err, said.String())
+	}
+	s.is.True(strings.Contains(said.String(), "1 task finished, 0 retried, 1 failed"))
+	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"bad"})
+}
+
+// Each flag is that option of the library, and no other.
+func TestWorkFlags(t *testing.T) {
+	s := newShell(t)
+	retries := 0
+	o := (&workCommand{Concurrency: 3, Timeout: time.Second, MaxRetries: &retries, KeepFailed: 7, Exclusive: true, Backoff: time.Minute}).options()
+	s.is.Equal(o.Backoff(nil, nil), time.Minute)
+	o.Backoff = nil
+	s.is.Equal(o, &worqr.HandleOptions{Concurrency: 3, Timeout: time.Second, MaxRetries: -1, KeepFailed: 7, Exclusive: true})
+	retries = 5
+	s.is.Equal((&workCommand{MaxRetries: &retries}).options(), &worqr.HandleOptions{MaxRetries: 5})
+	for _, args := range [][]string{{"q"}, {"q", "-c", "0", "--", "true"}, {"q", "--timeout", "-1s", "--", "true"}} {
+		s.run(exitFailed, append([]string{"work"}, args...)...)
+	}
+}
+
+// The scripts complete commands, flags and names of queues.
+func TestCompletion(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "emails", "a")
+	s.run(exitWell, "enqueue", "exports", "a")
+	complete := func(words ...string) string {
+		return s.bare(append([]string{"complete", "--"}, words...)...)
+	}
+	fleet := s.args[:4]
+	s.is.Equal(complete("fail"), "failed\nfail-worker\n")
+	s.is.Equal(complete("failed", "--pa"), "--payload\n")
+	s.is.Equal(complete(append(append([]string{"queues"}, fleet...), "e")...), "emails\nexports\n")
+	s.is.Equal(complete(append(append([]string{"pause", "emails"}, fleet...), "ex")...), "exports\n")
+	s.is.Equal(complete(append(append([]string{"failed"}, fleet...), "--group", "ex")...), "exports\n")
+	s.is.Equal(complete(append(append([]string{"failed", "emails"}, fleet...), "")...), "")
+	s.is.Equal(complete("completion", ""), "bash\nzsh\nfish\n")
+	s.is.Equal(complete("work", "emails", "--", "e"), "")
+	s.is.Equal(complete("queues", "--redis", "redis://127.0.0.1:1", ""), "")
+	for shell, script := range scripts {
+		s.is.Equal(s.bare("completion", shell), script)
+		s.is.True(strings.Contains(script, "worqr complete -- "))
+	}
+	s.is.NoErr(exec.Command("bash", "-c", scripts["bash"]+`
+		worqr() { printf '%s ' "$@"; }
+		COMP_WORDS=(worqr queues em) COMP_CWORD=2
+		_worqr
+		[ "${COMPREPLY[0]}" = "complete -- queues em " ]`).Run())
+}
+
+// bare calls the command without the flags of the fleet.
+func (s *shell) bare(args ...string) string {
+	s.Helper()
+	var out bytes.Buffer
+	s.is.Equal(run(args, strings.NewReader(""), &out, &out), exitWell)
+	return out.String()
+}

@@ -1,0 +1,107 @@
+package worqrotel
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+
+	"github.com/worqr/worqr"
+)
+
+// Metrics are the instruments.
+type metrics struct {
+	sent      messagingconv.ClientSentMessages
+	consumed  messagingconv.ClientConsumedMessages
+	operation messagingconv.ClientOperationDuration
+	process   messagingconv.ProcessDuration
+	wait      metric.Float64Histogram
+	returned  metric.Int64Counter
+	evictions metric.Int64Counter
+	losses    metric.Int64Counter
+}
+
+// sure reports the error of an instrument, which then measures nothing.
+func sure[T any](instrument T, err error) T {
+	if err != nil {
+		otel.Handle(err)
+	}
+	return instrument
+}
+
+var seconds = metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 60, 300, 1800, 7200)
+
+func newMetrics(m metric.Meter) metrics {
+	return metrics{
+		sent:      sure(messagingconv.NewClientSentMessages(m)),
+		consumed:  sure(messagingconv.NewClientConsumedMessages(m)),
+		operation: sure(messagingconv.NewClientOperationDuration(m, seconds)),
+		process:   sure(messagingconv.NewProcessDuration(m, seconds)),
+		wait: sure(m.Float64Histogram("worqr.task.wait", metric.WithUnit("s"), seconds,
+			metric.WithDescription("From when a task could start until it did, if that is known."))),
+		returned: sure(m.Int64Counter("worqr.tasks.returned", metric.WithUnit("{message}"),
+			metric.WithDescription("Tasks of evicted workers that this process has returned to the front."))),
+		evictions: sure(m.Int64Counter("worqr.worker.evictions", metric.WithUnit("{eviction}"),
+			metric.WithDescription("How often this worker was evicted."))),
+		losses: sure(m.Int64Counter("worqr.connection.losses", metric.WithUnit("{loss}"),
+			metric.WithDescription("How often Redis stopped answering this process."))),
+	}
+}
+
+const (
+	own     = messagingconv.SystemAttr("worqr")
+	enqueue = "enqueue"
+	process = "process"
+)
+
+func of(queue string, more ...attribute.KeyValue) []attribute.KeyValue {
+	return append(more, semconv.MessagingDestinationName(queue))
+}
+
+// Trace returns the functions for Options.Trace that measure. To use others, too, see
+// worqr.JoinTraces.
+func (t *Telemetry) Trace() *worqr.Trace {
+	m, ctx := &t.metrics, context.Background()
+	return &worqr.Trace{
+		Enqueued: func(q worqr.TraceQueue) {
+			about := of(q.Queue, semconv.MessagingOperationTypeSend)
+			if q.Err != nil {
+				about = append(about, semconv.ErrorTypeKey.String(errorType(q.Err)))
+			}
+			m.sent.Add(ctx, int64(q.Tasks), enqueue, own, about...)
+			m.operation.Record(ctx, q.Took.Seconds(), enqueue, own, about...)
+		},
+		Started: func(a worqr.TraceTask) {
+			m.consumed.Add(ctx, 1, process, own, of(a.Queue)...)
+			if waited, known := waited(a); known {
+				m.wait.Record(ctx, waited.Seconds(), metric.WithAttributes(of(a.Queue, system)...))
+			}
+		},
+		Ended: func(a worqr.TraceTask) {
+			about := of(a.Queue, attribute.String("worqr.outcome", string(a.Outcome)))
+			if a.Outcome != worqr.TraceFinished && a.Outcome != worqr.TraceSnoozed {
+				about = append(about, semconv.ErrorTypeKey.String(string(a.Outcome)))
+			}
+			m.process.Record(ctx, a.Ran.Seconds(), process, own, about...)
+		},
+		TasksReturned: func(q worqr.TraceQueue) {
+			m.returned.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system)...))
+		},
+		Evicted:        func(worqr.TraceWorker) { m.evictions.Add(ctx, 1, metric.WithAttributes(system)) },
+		ConnectionLost: func(worqr.TraceConnection) { m.losses.Add(ctx, 1, metric.WithAttributes(system)) },
+	}
+}
+
+// waited returns how long a task waited for its start, if that is known: after a crash it isn't, since
+// it ran in between.
+func waited(a worqr.TraceTask) (d time.Duration, known bool) {
+	since := a.EnqueuedAt
+	if a.DueAt.After(since) {
+		since = a.DueAt
+	}
+	return max(a.At.Sub(since), 0), !since.IsZero() && a.Crashes == 0 && !a.OnFailed
+}

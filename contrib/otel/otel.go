@@ -1,0 +1,245 @@
+// Package worqrotel traces and measures worqr with OpenTelemetry, by its semantic conventions for
+// messaging.
+//
+//	telemetry := worqrotel.New(nil)
+//	peer, err := worqr.Open(url, &worqr.Options{Trace: telemetry.Trace()}) // metrics
+//	peer.Use(telemetry.Handler)                                            // a span for each attempt
+//	key, err := telemetry.Add(ctx, peer.Queue("emails"), payload, nil)     // a span for the producer
+//
+// # Spans
+//
+// Add, AddAt, AddMany and Put make a span of kind producer, such as "add emails", and send its context
+// in the headers of the task. Handler makes a span of kind consumer, such as "process emails", which
+// links to it. By default it begins a trace of its own, since a task may run much later and several
+// times; with Options.Child it's a child. Tasks of Queue.Enqueue have no headers, so their spans have
+// no link.
+//
+// # Metrics
+//
+//	messaging.client.sent.messages         tasks added
+//	messaging.client.consumed.messages     attempts started
+//	messaging.client.operation.duration    calls that add tasks, in seconds
+//	messaging.process.duration             attempts, in seconds, with worqr.outcome
+//	worqr.task.wait                        from when a task could start until it did, in seconds, if known
+//	worqr.tasks.returned                   tasks of evicted workers that this process returned
+//	worqr.worker.evictions                 how often this worker was evicted
+//	worqr.connection.losses                how often Redis stopped answering
+//
+// Spans have the key of a task and the text of errors, and no payload or result.
+package worqrotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/worqr/worqr"
+)
+
+// Options configure Telemetry. A zero field means the default.
+type Options struct {
+	// TracerProvider, MeterProvider and Propagator are those of package otel by default.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	Propagator     propagation.TextMapPropagator
+	// Child makes the span of an attempt a child of the producer's. Both are in one trace then.
+	Child bool
+}
+
+// Telemetry makes spans and metrics. It's safe for concurrent use.
+type Telemetry struct {
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	child      bool
+	metrics    metrics
+}
+
+const scope = "github.com/worqr/worqr/contrib/otel"
+
+var system = semconv.MessagingSystemKey.String("worqr")
+
+// New returns telemetry. Opts may be nil.
+func New(opts *Options) *Telemetry {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	if o.Propagator == nil {
+		o.Propagator = otel.GetTextMapPropagator()
+	}
+	return &Telemetry{
+		tracer:     o.TracerProvider.Tracer(scope, trace.WithInstrumentationVersion(worqr.Version), trace.WithSchemaURL(semconv.SchemaURL)),
+		propagator: o.Propagator,
+		child:      o.Child,
+		metrics: newMetrics(o.MeterProvider.Meter(scope, metric.WithInstrumentationVersion(worqr.Version),
+			metric.WithSchemaURL(semconv.SchemaURL))),
+	}
+}
+
+// Add is Queue.Add in a producer's span.
+func (t *Telemetry) Add(ctx context.Context, q *worqr.Queue, payload []byte, props *worqr.Properties) (key string, err error) {
+	ctx, end := t.produce(ctx, "add", q, semconv.MessagingMessageBodySize(len(payload)))
+	key, err = q.Add(ctx, payload, t.Inject(ctx, props))
+	end(key, err)
+	return key, err
+}
+
+// AddAt is Queue.AddAt in a producer's span.
+func (t *Telemetry) AddAt(ctx context.Context, q *worqr.Queue, at time.Time, payload []byte, props *worqr.Properties) (key string, err error) {
+	ctx, end := t.produce(ctx, "add", q, semconv.MessagingMessageBodySize(len(payload)))
+	key, err = q.AddAt(ctx, at, payload, t.Inject(ctx, props))
+	end(key, err)
+	return key, err
+}
+
+// AddMany is Queue.AddMany in a producer's span, to which all attempts link.
+func (t *Telemetry) AddMany(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
+	ctx, end := t.produce(ctx, "add", q, semconv.MessagingBatchMessageCount(len(tasks)))
+	sent := make([]worqr.TaskSpec, len(tasks))
+	for i := range tasks {
+		sent[i] = worqr.TaskSpec{Payload: tasks[i].Payload, Properties: *t.Inject(ctx, &tasks[i].Properties)}
+	}
+	keys, err = q.AddMany(ctx, sent)
+	end("", err)
+	return keys, err
+}
+
+// Put is Queue.Put in a producer's span.
+func (t *Telemetry) Put(ctx context.Context, q *worqr.Queue, key string, payload []byte, opts *worqr.PutOptions) error {
+	ctx, end := t.produce(ctx, "put", q, semconv.MessagingMessageBodySize(len(payload)))
+	var o worqr.PutOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Properties = *t.Inject(ctx, &o.Properties)
+	err := q.Put(ctx, key, payload, &o)
+	end(key, err)
+	return err
+}
+
+// produce begins a producer's span. End is called with the key of the task.
+func (t *Telemetry) produce(ctx context.Context, verb string, q *worqr.Queue, more attribute.KeyValue) (_ context.Context, end func(key string, err error)) {
+	ctx, span := t.tracer.Start(ctx, verb+" "+q.Name(), trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		system, semconv.MessagingOperationName(verb), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(q.Name()), more))
+	return ctx, func(key string, err error) {
+		if key != "" {
+			span.SetAttributes(semconv.MessagingMessageID(key))
+		}
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+			span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
+		}
+		span.End()
+	}
+}
+
+// Inject returns the properties with the context of ctx's span in their headers, for producers with
+// spans of their own. Props may be nil, and isn't changed. If the headers would exceed their limits,
+// they stay as they are.
+func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.Properties {
+	var p worqr.Properties
+	if props != nil {
+		p = *props
+	}
+	headers := maps.Clone(p.Headers)
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	t.propagator.Inject(ctx, propagation.MapCarrier(headers))
+	size := 0
+	for name, value := range headers {
+		size += len(name) + len(value)
+	}
+	if len(headers) > 0 && len(headers) <= worqr.MaxHeaders && size <= worqr.MaxHeaderBytes {
+		p.Headers = headers
+	}
+	return &p
+}
+
+// Handler wraps a handler in a consumer's span. It's for Peer.Use.
+func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
+	return func(ctx context.Context, task *worqr.Task) (err error) {
+		ctx, span := t.consume(ctx, task)
+		returned := false
+		defer func() { // also if it panics
+			switch {
+			case !returned:
+				span.SetStatus(codes.Error, "the handler panicked or ended its goroutine")
+				span.SetAttributes(semconv.ErrorTypeKey.String("panic"))
+			case err != nil && !worqr.IsLater(err):
+				span.SetStatus(codes.Error, err.Error())
+				span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
+			}
+			span.End()
+		}()
+		err = h(ctx, task)
+		returned = true
+		return err
+	}
+}
+
+func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Context, trace.Span) {
+	about := []attribute.KeyValue{
+		system, semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName(task.Queue),
+		semconv.MessagingMessageBodySize(len(task.Payload)),
+		attribute.String("worqr.attempt_id", task.AttemptID), attribute.Int("worqr.attempt", task.Attempt),
+	}
+	if task.Key != "" {
+		about = append(about, semconv.MessagingMessageID(task.Key))
+	}
+	if task.Failure != nil {
+		about = append(about, attribute.Bool("worqr.on_failed", true))
+	}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
+	sent := t.propagator.Extract(ctx, propagation.MapCarrier(task.Headers)) // with its baggage
+	if producer := trace.SpanContextFromContext(sent); producer.IsRemote() {
+		if !t.child {
+			sent = trace.ContextWithSpanContext(sent, trace.SpanContextFromContext(ctx))
+		}
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: producer}))
+	}
+	return t.tracer.Start(sent, "process "+task.Queue, opts...)
+}
+
+// errorType returns the kind of an error: one of few words, or the type of the innermost error.
+func errorType(err error) string {
+	for _, known := range []struct {
+		err  error
+		name string
+	}{
+		{worqr.ErrTimeout, "timeout"}, {worqr.ErrCanceled, "canceled"}, {worqr.ErrShutdown, "shutdown"}, {worqr.ErrEvicted, "evicted"},
+		{worqr.ErrLeaseExpired, "lease_expired"}, {worqr.ErrUnknownOutcome, "unknown_outcome"}, {worqr.ErrDuplicate, "duplicate"},
+		{worqr.ErrTooLarge, "too_large"}, {worqr.ErrInvalid, "invalid"}, {worqr.ErrBadName, "bad_name"}, {worqr.ErrUnreachable, "unreachable"},
+		{worqr.ErrDenied, "denied"}, {context.DeadlineExceeded, "deadline_exceeded"}, {context.Canceled, "context_canceled"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.name
+		}
+	}
+	switch {
+	case worqr.IsMalformed(err):
+		return "malformed"
+	case worqr.IsPermanent(err):
+		return "permanent"
+	}
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(next) {
+		err = next
+	}
+	return fmt.Sprintf("%T", err)
+}

@@ -1,0 +1,243 @@
+package worqrotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+)
+
+func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
+
+// A bench has telemetry whose spans and metrics stay in memory, and a peer that uses it.
+type bench struct {
+	*Telemetry
+	spans  *tracetest.InMemoryExporter
+	reader *metric.ManualReader
+	peer   *worqr.Peer
+	queue  *worqr.Queue
+}
+
+func newBench(t testing.TB, child bool) *bench {
+	t.Helper()
+	b := &bench{spans: tracetest.NewInMemoryExporter(), reader: metric.NewManualReader()}
+	b.Telemetry = New(&Options{
+		TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(b.spans)), MeterProvider: metric.NewMeterProvider(metric.WithReader(b.reader)),
+		Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}), Child: child,
+	})
+	b.peer = peertest.Open(t, worqr.Options{Trace: b.Trace()})
+	b.peer.Use(b.Handler)
+	b.queue = b.peer.Queue("q")
+	return b
+}
+
+// named waits for n spans of a name.
+func (b *bench) named(t testing.TB, name string, n int) (all tracetest.SpanStubs) {
+	t.Helper()
+	peertest.Eventually(t, fmt.Sprintf("there are %d spans %q", n, name), func() bool {
+		all = nil
+		for _, s := range b.spans.GetSpans() {
+			if s.Name == name {
+				all = append(all, s)
+			}
+		}
+		return len(all) >= n
+	})
+	return all
+}
+
+func values(s tracetest.SpanStub) map[string]string {
+	all := map[string]string{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.String()
+	}
+	return all
+}
+
+// The span of an attempt links to that of its producer, and each has what the conventions want.
+func TestLinked(t *testing.T) {
+	t.Parallel()
+	is, b := is.New(t), newBench(t, false)
+	b.queue.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			t.Error("no span in the context")
+		}
+		return nil
+	}, nil)
+	key, err := b.Add(t.Context(), b.queue, []byte("hello"), &worqr.Properties{Headers: map[string]string{"own": "x"}})
+	is.NoErr(err)
+	defer peertest.Run(t, b.peer)()
+	consumer, producer := b.named(t, "process q", 1)[0], b.named(t, "add q", 1)[0]
+	is.Equal(producer.SpanKind, trace.SpanKindProducer)
+	is.Equal(values(producer), map[string]string{
+		"messaging.system": "worqr", "messaging.operation.name": "add", "messaging.operation.type": "send", "messaging.destination.name": "q",
+		"messaging.message.id": key, "messaging.message.body.size": "5",
+	})
+	is.Equal(consumer.SpanKind, trace.SpanKindConsumer)
+	about := values(consumer)
+	is.True(about["worqr.attempt_id"] != "")
+	delete(about, "worqr.attempt_id")
+	is.Equal(about, map[string]string{
+		"messaging.system": "worqr", "messaging.operation.name": "process", "messaging.operation.type": "process", "messaging.destination.name": "q",
+		"messaging.message.id": key, "messaging.message.body.size": "5", "worqr.attempt": "1",
+	})
+	is.Equal(len(consumer.Links), 1)
+	is.Equal(consumer.Links[0].SpanContext.SpanID(), producer.SpanContext.SpanID())
+	is.True(!consumer.Parent.IsValid()) // a trace of its own
+	is.Equal(consumer.Status.Code, codes.Unset)
+}
+
+// With Child both are in one trace, also those of AddAt, AddMany and Put.
+func TestChild(t *testing.T) {
+	t.Parallel()
+	is, b, ctx := is.New(t), newBench(t, true), t.Context()
+	b.queue.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	_, err := b.AddMany(ctx, b.queue, []worqr.TaskSpec{{Payload: []byte("1")}, {Payload: []byte("2")}})
+	is.NoErr(err)
+	_, err = b.AddAt(ctx, b.queue, time.UnixMilli(1), []byte("3"), nil)
+	is.NoErr(err)
+	is.NoErr(b.Put(ctx, b.queue, "key", []byte("4"), nil))
+	is.NoErr(b.queue.Enqueue(ctx, []byte("5"))) // has no headers
+	defer peertest.Run(t, b.peer)()
+	children := map[string]int{}
+	for _, s := range b.named(t, "process q", 5) {
+		children[s.Parent.SpanID().String()]++
+	}
+	many := b.named(t, "add q", 2)[0]
+	is.Equal(values(many)["messaging.batch.message_count"], "2")
+	is.Equal(children[many.SpanContext.SpanID().String()], 2)
+	is.Equal(children[b.named(t, "add q", 2)[1].SpanContext.SpanID().String()], 1)
+	is.Equal(children[b.named(t, "put q", 1)[0].SpanContext.SpanID().String()], 1)
+	is.Equal(children[trace.SpanID{}.String()], 1)
+}
+
+// What goes wrong shows in the span, and in the metrics.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	is, b, ctx := is.New(t), newBench(t, false), t.Context()
+	b.queue.Handle(func(_ context.Context, task *worqr.Task) error {
+		switch string(task.Payload) {
+		case "bad":
+			return worqr.Permanent(errors.New("bad"))
+		case "later":
+			return worqr.Later(time.Hour)
+		case "panic":
+			panic("oh")
+		}
+		return nil
+	}, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
+	for _, payload := range []string{"good", "bad", "later", "panic"} {
+		_, err := b.Add(ctx, b.queue, []byte(payload), nil)
+		is.NoErr(err)
+	}
+	_, err := b.Add(ctx, b.queue, nil, &worqr.Properties{Headers: map[string]string{"": ""}})
+	is.True(errors.Is(err, worqr.ErrInvalid))
+	defer peertest.Run(t, b.peer)()
+	kinds := map[string]int{}
+	for _, s := range b.named(t, "process q", 4) {
+		kinds[values(s)["error.type"]]++
+		is.Equal(s.Status.Code == codes.Error, values(s)["error.type"] != "")
+	}
+	is.Equal(kinds, map[string]int{"": 2, "permanent": 1, "panic": 1})
+	kinds = map[string]int{}
+	for _, s := range b.named(t, "add q", 5) {
+		kinds[values(s)["error.type"]]++
+	}
+	is.Equal(kinds, map[string]int{"": 4, "invalid": 1})
+	peertest.Eventually(t, "all is measured", func() bool { return b.measured(t)["messaging.process.duration"] == 4 })
+	got := b.measured(t)
+	for name, want := range map[string]int64{
+		"messaging.client.sent.messages": 4, "messaging.client.consumed.messages": 4, "messaging.client.operation.duration": 4, "worqr.task.wait": 4,
+		"messaging.process.duration/finished": 1, "messaging.process.duration/failed": 2, "messaging.process.duration/snoozed": 1,
+	} {
+		is.Equal(got[name], want) // of the name in this line
+	}
+}
+
+// measured sums what was counted or how often, by instrument, and of attempts by outcome.
+func (b *bench) measured(t testing.TB) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	peertest.Must(t, b.reader.Collect(t.Context(), &all))
+	sums := map[string]int64{}
+	add := func(name string, n int64, about attribute.Set) {
+		if v, _ := about.Value("messaging.system"); v.AsString() != "worqr" {
+			t.Errorf("%s: %v", name, about)
+		}
+		sums[name] += n
+		if v, ok := about.Value("worqr.outcome"); ok {
+			sums[name+"/"+v.AsString()] += n
+		}
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Value, p.Attributes)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, int64(p.Count), p.Attributes)
+				}
+			}
+		}
+	}
+	return sums
+}
+
+// What no running fleet of this test shows is measured, too.
+func TestMeasured(t *testing.T) {
+	t.Parallel()
+	is, b := is.New(t), newBench(t, false)
+	trace := b.Trace()
+	trace.TasksReturned(worqr.TraceQueue{Queue: "q", Tasks: 3})
+	trace.Evicted(worqr.TraceWorker{})
+	trace.ConnectionLost(worqr.TraceConnection{})
+	trace.Started(worqr.TraceTask{Queue: "q", EnqueuedAt: time.Now(), Crashes: 1}) // its wait isn't known
+	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 2, Err: worqr.ErrUnknownOutcome})
+	is.Equal(b.measured(t), map[string]int64{
+		"worqr.tasks.returned": 3, "worqr.worker.evictions": 1, "worqr.connection.losses": 1, "messaging.client.consumed.messages": 1,
+		"messaging.client.sent.messages": 2, "messaging.client.operation.duration": 1,
+	})
+}
+
+// The caller's headers aren't changed, and those that have no room for more stay as they are.
+func TestInject(t *testing.T) {
+	t.Parallel()
+	is, b := is.New(t), newBench(t, false)
+	ctx, span := b.tracer.Start(t.Context(), "caller")
+	defer span.End()
+	own := &worqr.Properties{Headers: map[string]string{"own": "x"}, MaxRetries: 3}
+	got := b.Inject(ctx, own)
+	is.Equal(len(own.Headers), 1)
+	is.Equal(got.MaxRetries, 3)
+	is.True(got.Headers["own"] == "x" && strings.Contains(got.Headers["traceparent"], span.SpanContext().TraceID().String()))
+	is.Equal(b.Inject(context.Background(), nil).Headers, map[string]string(nil))
+	full := &worqr.Properties{Headers: map[string]string{"own": strings.Repeat("x", worqr.MaxHeaderBytes-3)}}
+	is.Equal(b.Inject(ctx, full).Headers, full.Headers)
+}
+
+func TestErrorType(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(errorType(fmt.Errorf("no: %w", worqr.ErrTimeout)), "timeout")
+	is.Equal(errorType(worqr.Malformed(errors.New("x"))), "malformed")
+	is.Equal(errorType(worqr.RetryAfter(&os.PathError{Err: os.ErrNotExist}, 0)), "*errors.errorString")
+}

@@ -1,0 +1,131 @@
+package worqrprom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/worqr/worqr"
+)
+
+// Counts are what the functions of the Trace count.
+type counts struct {
+	enqueued, canceled, started, ended, dropped, returned *prometheus.CounterVec
+	evictions, evicted, losses, missed                    prometheus.Counter
+	running                                               *prometheus.GaugeVec
+	connected                                             prometheus.Gauge
+	run, wait, prefetched                                 *prometheus.HistogramVec
+}
+
+func newCounts(buckets []float64) counts {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "worqr_" + name, Help: help}, append([]string{"queue"}, labels...))
+	}
+	one := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "worqr_" + name, Help: help})
+	}
+	hist := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "worqr_" + name, Help: help, Buckets: buckets,
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, append([]string{"queue"}, labels...))
+	}
+	c := counts{
+		enqueued:   vec("tasks_enqueued_total", "Tasks that this process has added."),
+		canceled:   vec("tasks_canceled_total", "Waiting tasks that cancels of this process have removed."),
+		started:    vec("tasks_started_total", "Attempts that this process has started.", "handler"),
+		ended:      vec("tasks_ended_total", "Attempts of this process that have ended, by outcome.", "handler", "outcome"),
+		dropped:    vec("failed_tasks_dropped_total", "Tasks dropped from a full failed queue."),
+		returned:   vec("tasks_returned_total", "Tasks of evicted workers that this process has returned to the front."),
+		evictions:  one("evictions_total", "How often this worker was evicted."),
+		evicted:    one("workers_evicted_total", "Other workers that this process has evicted."),
+		losses:     one("connection_losses_total", "How often Redis stopped answering this process."),
+		missed:     one("trace_calls_missed_total", "Calls of the trace that were left out, and so are missing in other metrics."),
+		connected:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "worqr_connected", Help: "0 while Redis doesn't answer this process."}),
+		run:        hist("task_run_seconds", "How long attempts ran in this process.", "handler"),
+		wait:       hist("task_wait_seconds", "From when a task could start until it did, if that is known."),
+		prefetched: hist("task_prefetched_seconds", "How long tasks waited in this process before they started."),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "worqr_tasks_running", Help: "Attempts in this process that have started and not ended."},
+			[]string{"queue", "handler"}),
+	}
+	c.connected.Set(1)
+	return c
+}
+
+func (c *counts) all() []prometheus.Collector {
+	return []prometheus.Collector{c.enqueued, c.canceled, c.started, c.ended, c.dropped, c.returned, c.evictions, c.evicted, c.losses, c.missed,
+		c.running, c.connected, c.run, c.wait, c.prefetched}
+}
+
+var outcomes = []worqr.TraceOutcome{
+	worqr.TraceFinished, worqr.TraceRetried, worqr.TraceSnoozed, worqr.TraceFailed, worqr.TraceStopped, worqr.TraceCanceled, worqr.TraceLost,
+}
+
+// handler is the value of that label.
+func handler(onFailed bool) string {
+	if onFailed {
+		return "failed"
+	}
+	return "main"
+}
+
+// begin makes the series of a queue, so that the first increase of each counts.
+func (c *counts) begin(queue string, onFailed bool) {
+	h := handler(onFailed)
+	for _, o := range outcomes {
+		c.ended.WithLabelValues(queue, h, string(o))
+	}
+	c.started.WithLabelValues(queue, h)
+	c.running.WithLabelValues(queue, h)
+	c.run.WithLabelValues(queue, h)
+	for _, v := range []*prometheus.CounterVec{c.dropped, c.returned} {
+		v.WithLabelValues(queue)
+	}
+}
+
+// Trace returns the functions for Options.Trace. To use others, too, see worqr.JoinTraces.
+func (m *Metrics) Trace() *worqr.Trace {
+	c := &m.counts
+	return &worqr.Trace{
+		Enqueued: func(q worqr.TraceQueue) {
+			if q.Err == nil { // otherwise they may not be there
+				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
+			}
+		},
+		Canceled:      func(q worqr.TraceQueue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		FailedDropped: func(q worqr.TraceQueue) { c.dropped.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		TasksReturned: func(q worqr.TraceQueue) { c.returned.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Joined:        func(q worqr.TraceQueue) { c.begin(m.label(q.Queue), q.OnFailed) },
+		Started:       m.started,
+		Ended:         m.ended,
+		Evicted:       func(worqr.TraceWorker) { c.evictions.Inc() },
+		WorkerFailed:  func(worqr.TraceWorker) { c.evicted.Inc() },
+		ConnectionLost: func(worqr.TraceConnection) {
+			c.losses.Inc()
+			c.connected.Set(0)
+		},
+		ConnectionRestored: func(worqr.TraceConnection) { c.connected.Set(1) },
+		Missed:             func(calls int) { c.missed.Add(float64(calls)) },
+	}
+}
+
+func (m *Metrics) started(t worqr.TraceTask) {
+	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
+	c.started.WithLabelValues(queue, h).Inc()
+	c.running.WithLabelValues(queue, h).Inc()
+	c.prefetched.WithLabelValues(queue).Observe(t.Waited.Seconds())
+	since := t.EnqueuedAt
+	if t.DueAt.After(since) {
+		since = t.DueAt
+	}
+	if !since.IsZero() && t.Crashes == 0 && !t.OnFailed { // else it ran in between
+		c.wait.WithLabelValues(queue).Observe(max(t.At.Sub(since), 0).Seconds()) // the clocks may differ
+	}
+}
+
+func (m *Metrics) ended(t worqr.TraceTask) {
+	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
+	c.ended.WithLabelValues(queue, h, string(t.Outcome)).Inc()
+	c.running.WithLabelValues(queue, h).Dec()
+	c.run.WithLabelValues(queue, h).Observe(t.Ran.Seconds())
+}

@@ -1,0 +1,187 @@
+// Package worqrprom exports metrics of worqr to Prometheus.
+//
+//	metrics := worqrprom.New(nil)
+//	peer, err := worqr.Open(url, &worqr.Options{Trace: metrics.Trace()})
+//	metrics.Watch(peer)
+//	prometheus.MustRegister(metrics)
+//
+// # This process
+//
+// Each replica counts what it does itself, so sum over them:
+//
+//	sum by (queue) (rate(worqr_tasks_ended_total{outcome="finished"}[5m]))
+//
+//	worqr_tasks_enqueued_total{queue}                  tasks added by this process
+//	worqr_tasks_canceled_total{queue}                  waiting tasks removed by its cancels
+//	worqr_tasks_started_total{queue,handler}           attempts
+//	worqr_tasks_ended_total{queue,handler,outcome}     attempts, by TraceOutcome: retries are "retried"
+//	worqr_tasks_running{queue,handler}                 attempts that have started and not ended
+//	worqr_task_run_seconds{queue,handler}              histogram: how long attempts ran
+//	worqr_task_wait_seconds{queue}                     histogram: from when a task could start until it did
+//	worqr_task_prefetched_seconds{queue}               histogram: the part of that spent in this process
+//	worqr_tasks_returned_total{queue}                  tasks of evicted workers that it returned
+//	worqr_failed_tasks_dropped_total{queue}            from full failed queues
+//	worqr_evictions_total                              how often this worker was evicted
+//	worqr_workers_evicted_total                        other workers that it evicted
+//	worqr_connected                                    1 unless Redis doesn't answer
+//	worqr_connection_losses_total                      how often that began
+//	worqr_trace_calls_missed_total                     calls missing in the counts above
+//	worqr_handler_errors_total                         panics included
+//	worqr_stuck_handlers                               abandoned and still running
+//	worqr_lost_writes_total                            signs that Redis had lost writes
+//	worqr_ready                                        1 while Peer.Ready returns nil
+//	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
+//
+// The label handler is "main", or "failed" for OnFailed. The wait is known of tasks with a time or
+// from Add or Put with Properties; see worqr_queue_oldest_task_age_seconds for the others.
+//
+// # The fleet
+//
+// What is in Redis is the same for all, and each replica exports it. So never sum over replicas, but
+// take the maximum:
+//
+//	max by (queue) (worqr_queue_waiting_tasks)
+//
+//	worqr_queue_waiting_tasks{queue}              on the list, and added tasks
+//	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not
+//	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
+//	worqr_queue_failed_tasks{queue}               in the failed queue
+//	worqr_queue_oldest_task_age_seconds{queue}    how long the task at the front of the list has waited
+//	worqr_queue_workers{queue}
+//	worqr_queue_idle_workers{queue}
+//	worqr_queue_paused{queue}                     1 while it's paused
+//	worqr_queues_readable                         1 if the above could be read, else they're missing
+//
+// A scrape reads them from Redis, at most once a second.
+package worqrprom
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/worqr/worqr"
+)
+
+// Options configure Metrics. A zero field means the default.
+type Options struct {
+	// Queues are those whose state in Redis is exported; empty is all that the fleet knows. With
+	// NoQueues, none is: use it where many processes would read the state of many queues.
+	Queues   []string
+	NoQueues bool
+	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
+	Queue func(name string) *worqr.Queue
+	// MaxQueues is how many queues have a label of their own; 0 is 200. Counts of the others are
+	// exported together, as "{other}", and their state isn't.
+	MaxQueues int
+	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
+	// histograms get these, too.
+	Buckets []float64
+	// Timeout limits how long a scrape waits for Redis; 0 is 5 s.
+	Timeout time.Duration
+}
+
+// Other is the label of the queues beyond Options.MaxQueues. No queue has this name.
+const Other = "{other}"
+
+const (
+	mostQueues = 200
+	timeout    = 5 * time.Second
+)
+
+// Metrics are those of one peer. They're a prometheus.Collector: register them once. For several
+// peers in a process, register the Metrics of each with prometheus.WrapRegistererWith.
+type Metrics struct {
+	opts   Options
+	counts counts
+	state  state
+
+	mu     sync.Mutex      // protects the fields below
+	labels map[string]bool // queues with a label of their own
+	peer   *worqr.Peer     // nil before Watch
+}
+
+// New returns metrics. Opts may be nil.
+func New(opts *Options) *Metrics {
+	m := &Metrics{labels: map[string]bool{}}
+	if opts != nil {
+		m.opts = *opts
+	}
+	if m.opts.MaxQueues <= 0 {
+		m.opts.MaxQueues = mostQueues
+	}
+	if m.opts.Timeout <= 0 {
+		m.opts.Timeout = timeout
+	}
+	if m.opts.Buckets == nil {
+		m.opts.Buckets = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200}
+	}
+	m.counts = newCounts(m.opts.Buckets)
+	return m
+}
+
+// Watch makes m export what only the peer knows: its health, and the state of queues. The peer is
+// the one that has m's Trace. Call it once; it panics the second time, and if p is nil.
+func (m *Metrics) Watch(p *worqr.Peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case p == nil:
+		panic("worqrprom: Watch needs a peer")
+	case m.peer != nil:
+		panic("worqrprom: Watch was called before; use one Metrics for each peer")
+	}
+	m.peer = p
+}
+
+// watched returns the peer; nil before Watch.
+func (m *Metrics) watched() *worqr.Peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peer
+}
+
+// label returns the label of a queue.
+func (m *Metrics) label(queue string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.labels[queue]:
+	case len(m.labels) >= m.opts.MaxQueues:
+		return Other
+	default:
+		m.labels[queue] = true
+	}
+	return queue
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.counts.all() {
+		c.Describe(to)
+	}
+	for _, d := range ofPeer {
+		to <- d.desc
+	}
+	for _, d := range ofQueue {
+		to <- d.desc
+	}
+	to <- readable
+}
+
+// Collect implements prometheus.Collector. It blocks while the state of queues is read, for at most
+// Options.Timeout.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.counts.all() {
+		c.Collect(to)
+	}
+	p := m.watched()
+	if p == nil {
+		return
+	}
+	collectPeer(p, to)
+	if !m.opts.NoQueues {
+		m.collectQueues(p, to)
+	}
+}

@@ -1,0 +1,488 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
+
+const (
+	deploy = "../../../deploy/"
+	docs   = "../../../docs/"
+)
+
+func read(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	peertest.Must(t, err)
+	return string(text)
+}
+
+// A fleet is three services that run.
+type fleet struct {
+	redis string
+	conn  redis.Conn  // of a user with KEDA's rule
+	peer  *worqr.Peer // an observer
+	urls  []string
+	stop  func() // drains, and checks that all ended well
+}
+
+func startFleet(t *testing.T, c config) *fleet {
+	t.Helper()
+	server := redistest.Start(t) // the manifests name keys without a prefix
+	f := &fleet{redis: server.URL(), conn: keda(t, server)}
+	f.peer = peertest.OpenAt(t, f.redis, worqr.Options{Prefix: "worqr"})
+	c.redis = f.redis
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 3)
+	for range 3 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		peertest.Must(t, err)
+		f.urls = append(f.urls, "http://"+listener.Addr().String())
+		go func() { ended <- serve(ctx, c, listener) }()
+	}
+	stopped := false
+	f.stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			for range 3 {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	t.Cleanup(f.stop)
+	for _, url := range f.urls {
+		peertest.Eventually(t, "a service is ready", func() bool { return status(url+"/readyz") == http.StatusOK })
+	}
+	return f
+}
+
+// keda connects as a user who may do what the README says that KEDA needs.
+func keda(t testing.TB, server *redistest.Server) redis.Conn {
+	t.Helper()
+	rule := regexp.MustCompile("`(\\+ping [^`]*)`").FindStringSubmatch(read(t, deploy+"kubernetes/README.md"))
+	user := redis.Args{"SETUSER", "keda", "on", ">secret"}.AddFlat(strings.Fields(rule[1]))
+	for _, trigger := range scaled(t).Triggers {
+		user = append(user, "~"+trigger.Metadata["listName"]+trigger.Metadata["stream"])
+	}
+	_, err := redistest.Dial(t, server.URL()).Do("ACL", user...)
+	peertest.Must(t, err)
+	conn := redistest.Dial(t, "redis://keda:secret@"+server.Addr())
+	_, err = conn.Do("PING")
+	peertest.Must(t, err)
+	return conn
+}
+
+func status(url string) int {
+	answer, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = answer.Body.Close() }()
+	return answer.StatusCode
+}
+
+// A sample is a value with its labels.
+type sample struct {
+	labels map[string]string
+	value  float64
+}
+
+var (
+	line  = regexp.MustCompile(`(?m)^([a-z_:]+)(?:\{(.*)\})? (\S+)$`)
+	label = regexp.MustCompile(`([a-z_]+)(=~?)"([^"]*)"`)
+)
+
+// scrape reads the metrics of a service, by name.
+func scrape(t testing.TB, url string) map[string][]sample {
+	t.Helper()
+	answer, err := http.Get(url + "/metrics")
+	peertest.Must(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	peertest.Must(t, err)
+	metrics := map[string][]sample{}
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		s := sample{labels: map[string]string{"job": "service", "instance": url}}
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			s.labels[l[1]] = l[3]
+		}
+		s.value, err = strconv.ParseFloat(m[3], 64)
+		peertest.Must(t, err)
+		metrics[m[1]] = append(metrics[m[1]], s)
+	}
+	return metrics
+}
+
+// total adds the values of a metric that have these labels.
+func total(all []sample, labels ...string) (sum float64) {
+	for _, s := range all {
+		match := true
+		for i := 0; i < len(labels); i += 2 {
+			match = match && s.labels[labels[i]] == labels[i+1]
+		}
+		if match {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
+// An alert is a rule of Prometheus.
+type alert struct {
+	Alert, Expr string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func alerts(t testing.TB) []alert {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	peertest.Must(t, yaml.Unmarshal([]byte(read(t, deploy+"fleet/alerts.yml")), &file))
+	return file.Groups[0].Rules
+}
+
+// panels returns the expressions of the dashboard, by the titles of the panels.
+func panels(t testing.TB) map[string][]string {
+	t.Helper()
+	var file struct {
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Name, Definition string }
+		}
+	}
+	peertest.Must(t, json.Unmarshal([]byte(read(t, deploy+"fleet/grafana/worqr.json")), &file))
+	exprs := map[string][]string{}
+	for _, p := range file.Panels {
+		for _, target := range p.Targets {
+			exprs[p.Title] = append(exprs[p.Title], target.Expr)
+		}
+		if p.Type != "row" && len(exprs[p.Title]) == 0 {
+			t.Errorf("the panel %q shows nothing", p.Title)
+		}
+	}
+	for _, v := range file.Templating.List {
+		if v.Definition != "" {
+			exprs["$"+v.Name] = append(exprs["$"+v.Name], v.Definition)
+		}
+	}
+	return exprs
+}
+
+var (
+	selector = regexp.MustCompile(`(worqr_[a-z_]+)(?:\{([^}]*)\})?`)
+	grouping = regexp.MustCompile(`by \(([^)]*)\)`)
+)
+
+// checkExpr checks that metrics have what an expression names: each selects something, by labels that
+// there are, and what it groups by is a label of the metric behind it.
+func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
+	t.Helper()
+	group := map[string]bool{}
+	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
+		for _, l := range strings.Split(g[1], ",") {
+			group[strings.TrimSpace(l)] = true
+		}
+	}
+	found := selector.FindAllStringSubmatch(expr, -1)
+	if len(found) == 0 {
+		t.Errorf("%s: no metric in %s", of, expr)
+	}
+	if strings.Count(expr, "(") != strings.Count(expr, ")") || strings.Count(expr, "[") != strings.Count(expr, "]") {
+		t.Errorf("%s: %s isn't closed", of, expr)
+	}
+	named := map[string]bool{}
+	for _, m := range found {
+		selected := 0
+		for _, s := range metrics[m[1]] {
+			matches := true
+			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+				value, has := s.labels[l[1]]
+				matches = matches && has && (l[2] == "=~" || value == l[3])
+			}
+			if matches {
+				selected++
+			}
+			for l := range s.labels {
+				named[l] = true
+			}
+		}
+		if selected == 0 {
+			t.Errorf("%s: no fleet has %s", of, m[0])
+		}
+		shared := strings.HasPrefix(m[1], "worqr_queue_")
+		if shared && regexp.MustCompile(`sum(?: by \([^)]*\))? ?\(`+regexp.QuoteMeta(m[0])).MatchString(expr) {
+			t.Errorf("%s: %s is the same for all replicas, and is summed", of, m[0])
+		}
+	}
+	for l := range group {
+		if !named[l] {
+			t.Errorf("%s: no metric of it has the label %s", of, l)
+		}
+	}
+}
+
+// Each metric and label that an alert or the dashboard names is one of a running fleet, and its values
+// are right. What is in Redis is told the same by all, and by KEDA's triggers.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f := startFleet(t, config{queue: "emails", dashboard: true})
+	ctx, emails := t.Context(), f.peer.Queue("emails")
+	for i := range 90 {
+		kind := "quick"
+		if i%30 == 0 {
+			kind = "broken"
+		}
+		_, err := emails.Add(ctx, []byte(kind), nil)
+		is.NoErr(err)
+	}
+	ended := func(outcome string) (n float64) {
+		for _, url := range f.urls {
+			n += total(scrape(t, url)["worqr_tasks_ended_total"], "queue", "emails", "outcome", outcome)
+		}
+		return n
+	}
+	peertest.Eventually(t, "all have ended", func() bool { return ended("finished") == 87 && ended("failed") == 3 })
+
+	is.NoErr(emails.Pause(ctx)) // so that what waits stays
+	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
+	_, err := emails.Add(ctx, []byte("quick"), nil)
+	is.NoErr(err)
+	var all []map[string][]sample
+	peertest.Eventually(t, "all tell the same of the queue", func() bool { // what was read stands for a second
+		all = nil
+		same := true
+		for _, url := range f.urls {
+			m := scrape(t, url)
+			all = append(all, m)
+			for name, want := range map[string]float64{"waiting_tasks": 4, "failed_tasks": 3, "running_tasks": 0, "workers": 3, "paused": 1} {
+				same = same && total(m["worqr_queue_"+name], "queue", "emails") == want
+			}
+		}
+		return same
+	})
+	for _, m := range all {
+		is.Equal(total(m["worqr_ready"]), 1.)
+		is.Equal(total(m["worqr_queues_readable"]), 1.)
+		is.True(total(m["worqr_queue_oldest_task_age_seconds"], "queue", "emails") < 60)
+	}
+	merged := map[string][]sample{}
+	for _, m := range all {
+		for name, some := range m {
+			merged[name] = append(merged[name], some...)
+		}
+	}
+	is.Equal(total(merged["worqr_task_wait_seconds_count"], "queue", "emails"), 90.)
+	merged["worqr_tasks_enqueued_total"] = []sample{{labels: map[string]string{"queue": "emails", "job": "service"}}} // others added them
+	merged["worqr_tasks_canceled_total"] = merged["worqr_tasks_enqueued_total"]
+	for _, a := range alerts(t) {
+		checkExpr(t, a.Alert, a.Expr, merged)
+	}
+	for title, exprs := range panels(t) {
+		for _, expr := range exprs {
+			checkExpr(t, title, expr, merged)
+		}
+	}
+	is.Equal(f.triggers(t), map[string]int{"list": 3, "added": 1, "busy": 0})
+
+	is.NoErr(emails.Delete(ctx))
+	is.NoErr(emails.Resume(ctx))
+	is.NoErr(emails.Enqueue(ctx, slices.Repeat([][]byte{[]byte("slow")}, 30)...)) // 10 at a time in each
+	peertest.Eventually(t, "all are busy", func() bool { return f.triggers(t)["busy"] == 3 })
+	for _, url := range f.urls {
+		is.Equal(status(url+"/livez"), http.StatusOK)
+		is.Equal(status(url+"/"), http.StatusOK)
+	}
+	f.stop() // which waits for those that run
+	is.Equal(f.triggers(t)["busy"], 0)
+}
+
+// triggers asks Redis what KEDA would, for each trigger of the manifest.
+func (f *fleet) triggers(t testing.TB) map[string]int {
+	t.Helper()
+	numbers := map[string]int{}
+	for _, trigger := range scaled(t).Triggers {
+		key, commands := trigger.Metadata["listName"], map[string]string{"list": "LLEN", "none": "LLEN", "zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
+		if trigger.Type == "redis-streams" {
+			key, commands = trigger.Metadata["stream"], map[string]string{"stream": "XLEN", "none": "XLEN"}
+		}
+		kind, err := redis.String(f.conn.Do("TYPE", key))
+		peertest.Must(t, err)
+		if commands[kind] == "" {
+			t.Fatalf("%s is a %s, which a trigger %s can't count", key, kind, trigger.Type)
+		}
+		n, err := redis.Int(f.conn.Do("EVAL", "return redis.call(ARGV[1], KEYS[1])", 1, key, commands[kind]))
+		peertest.Must(t, err)
+		numbers[trigger.Name] = n
+	}
+	return numbers
+}
+
+// A scaling is the part of a ScaledObject that matters here.
+type scaling struct {
+	ScaleTargetRef struct{ Name string } `yaml:"scaleTargetRef"`
+	Advanced       struct {
+		ScalingModifiers struct{ Formula string } `yaml:"scalingModifiers"`
+	}
+	Triggers []struct {
+		Name, Type string
+		Metadata   map[string]string
+	}
+}
+
+// documents decodes those of a YAML file that are of a kind.
+func documents[T any](t testing.TB, file, kind string) (all []T) {
+	t.Helper()
+	decoder := yaml.NewDecoder(strings.NewReader(read(t, file)))
+	for {
+		var node yaml.Node
+		if err := decoder.Decode(&node); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Kind string
+			Spec T
+		}
+		peertest.Must(t, node.Decode(&d))
+		if d.Kind == kind {
+			all = append(all, d.Spec)
+		}
+	}
+}
+
+func scaled(t testing.TB) scaling {
+	t.Helper()
+	return documents[scaling](t, deploy+"kubernetes/keda.yml", "ScaledObject")[0]
+}
+
+// The keys in KEDA's manifest are in the protocol's table, and its formula names its triggers.
+func TestScaling(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := scaled(t)
+	is.Equal(s.ScaleTargetRef.Name, "service")
+	protocol, formula := read(t, docs+"protocol.md"), s.Advanced.ScalingModifiers.Formula
+	for _, trigger := range s.Triggers {
+		key := trigger.Metadata["listName"] + trigger.Metadata["stream"]
+		if !strings.Contains(protocol, "| `"+strings.Replace(key, "{emails}", "{q}", 1)+"` |") {
+			t.Errorf("docs/protocol.md has no key %s", key)
+		}
+		is.True(regexp.MustCompile(`\b` + trigger.Name + `\b`).MatchString(formula))
+		if !strings.Contains(read(t, deploy+"kubernetes/README.md"), "| `"+trigger.Name+"` | `"+key+"` |") {
+			t.Errorf("the README doesn't explain %s", trigger.Name)
+		}
+	}
+}
+
+// The deployment's probes lead to what the service answers, and it has time to drain.
+func TestDeployment(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	type probe struct {
+		HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+	}
+	type deployment struct {
+		Template struct {
+			Metadata struct{ Annotations map[string]string }
+			Spec     struct {
+				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Containers []struct {
+					Live  probe `yaml:"livenessProbe"`
+					Ready probe `yaml:"readinessProbe"`
+					Env   []struct{ Name string }
+				}
+			}
+		}
+	}
+	pod := documents[deployment](t, deploy+"kubernetes/worker.yml", "Deployment")[0].Template
+	c := pod.Spec.Containers[0]
+	is.Equal(c.Live.HTTPGet.Path, "/livez")
+	is.Equal(c.Ready.HTTPGet.Path, "/readyz")
+	is.Equal(pod.Metadata.Annotations["prometheus.io/path"], "/metrics")
+	is.True(time.Duration(pod.Spec.Grace)*time.Second > 40*time.Second) // Drain + Grace + 5 s
+	program := read(t, "main.go")
+	for _, e := range c.Env {
+		is.True(strings.Contains(program, fmt.Sprintf("os.Getenv(%q)", e.Name)))
+	}
+	var compose struct {
+		Services map[string]struct {
+			Environment map[string]string
+			Grace       string `yaml:"stop_grace_period"`
+			Volumes     []string
+		}
+	}
+	peertest.Must(t, yaml.Unmarshal([]byte(read(t, deploy+"fleet/compose.yml")), &compose))
+	service := compose.Services["service"]
+	for name := range service.Environment {
+		is.True(strings.Contains(program, fmt.Sprintf("os.Getenv(%q)", name)))
+	}
+	grace, err := time.ParseDuration(service.Grace)
+	is.True(err == nil && grace > 40*time.Second)
+	for _, v := range compose.Services["grafana"].Volumes {
+		file, _, _ := strings.Cut(v, ":")
+		_ = read(t, deploy+"fleet/"+file)
+	}
+	for _, file := range []string{"fleet/prometheus.yml", "fleet/grafana/datasource.yml", "fleet/grafana/dashboards.yml"} {
+		var any map[string]any
+		peertest.Must(t, yaml.Unmarshal([]byte(read(t, deploy+file)), &any))
+	}
+	for _, m := range regexp.MustCompile(`go build .* (\./\S+)`).FindAllStringSubmatch(read(t, deploy+"fleet/Dockerfile"), -1) {
+		_ = read(t, "../../../"+m[1]+"/main.go")
+	}
+}
+
+// Each alert has a runbook page with its expression, and there are no other pages.
+func TestRunbooks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(deploy + "runbooks/*.md")
+	peertest.Must(t, err)
+	var have []string
+	for _, p := range pages {
+		have = append(have, strings.TrimSuffix(filepath.Base(p), ".md"))
+	}
+	var want []string
+	for _, a := range alerts(t) {
+		want = append(want, a.Alert)
+		page := read(t, deploy+"runbooks/"+a.Alert+".md")
+		if !strings.Contains(page, "\n"+a.Expr+"\n") {
+			t.Errorf("%s: the page has another expression", a.Alert)
+		}
+		if !strings.HasSuffix(a.Annotations["runbook_url"], "/deploy/runbooks/"+a.Alert+".md") || a.Annotations["summary"] == "" || a.Labels["severity"] == "" {
+			t.Errorf("%s: %v, %v", a.Alert, a.Annotations, a.Labels)
+		}
+	}
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("pages %q\nalerts %q", have, want)
+	}
+}

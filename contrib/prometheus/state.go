@@ -1,0 +1,167 @@
+package worqrprom
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/worqr/worqr"
+)
+
+// A figure is a metric whose value is read from something.
+type figure[T any] struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(T) float64
+}
+
+func figureOf[T any](kind prometheus.ValueType, name, help string, value func(T) float64, labels ...string) figure[T] {
+	return figure[T]{prometheus.NewDesc("worqr_"+name, help, labels, nil), kind, value}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// ofPeer are the figures of this process that aren't traced.
+var ofPeer = []figure[*worqr.Peer]{
+	figureOf(prometheus.CounterValue, "handler_errors_total", "Errors and panics of handlers in this process.",
+		func(p *worqr.Peer) float64 { return float64(p.Stats().HandlerErrors) }),
+	figureOf(prometheus.GaugeValue, "stuck_handlers", "Handlers that were abandoned, and still run.",
+		func(p *worqr.Peer) float64 { return float64(p.Stats().StuckHandlers) }),
+	figureOf(prometheus.CounterValue, "lost_writes_total", "Signs that Redis had lost writes.",
+		func(p *worqr.Peer) float64 { return float64(p.Stats().LostWrites) }),
+	figureOf(prometheus.GaugeValue, "ready", "1 while the peer serves all its queues.",
+		func(p *worqr.Peer) float64 { return truth(p.Ready() == nil) }),
+	figureOf(prometheus.GaugeValue, "last_beat_timestamp_seconds", "When Redis last answered a heartbeat; 0 before the first.",
+		func(p *worqr.Peer) float64 {
+			if at := p.LastBeat(); !at.IsZero() {
+				return float64(at.UnixMilli()) / 1000
+			}
+			return 0
+		}),
+}
+
+// ofQueue are the figures of a queue in Redis.
+var ofQueue = []figure[worqr.QueueStats]{
+	ofState("waiting_tasks", "Tasks that wait on the list, and added tasks.", func(s worqr.QueueStats) float64 { return float64(s.Waiting) }),
+	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s worqr.QueueStats) float64 { return float64(s.Scheduled) }),
+	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s worqr.QueueStats) float64 { return float64(s.Running) }),
+	ofState("failed_tasks", "Tasks in the failed queue.", func(s worqr.QueueStats) float64 { return float64(s.Failed) }),
+	ofState("oldest_task_age_seconds", "How long the task at the front of the list has waited.", func(s worqr.QueueStats) float64 { return s.Oldest.Seconds() }),
+	ofState("workers", "Workers that serve the queue.", func(s worqr.QueueStats) float64 { return float64(s.Workers) }),
+	ofState("idle_workers", "Workers of the queue with free slots.", func(s worqr.QueueStats) float64 { return float64(s.IdleWorkers) }),
+	ofState("paused", "1 while the queue is paused.", func(s worqr.QueueStats) float64 { return truth(s.Paused) }),
+}
+
+func ofState(name, help string, value func(worqr.QueueStats) float64) figure[worqr.QueueStats] {
+	return figureOf(prometheus.GaugeValue, "queue_"+name, help+" The same for all replicas: use max by (queue), not sum.", value, "queue")
+}
+
+var readable = prometheus.NewDesc("worqr_queues_readable", "1 if the state of all queues could be read from Redis.", nil, nil)
+
+func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
+	for _, f := range ofPeer {
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
+	}
+}
+
+func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
+	queues, err := m.state.read(func() (map[string]worqr.QueueStats, error) { return m.readQueues(p) })
+	to <- prometheus.MustNewConstMetric(readable, prometheus.GaugeValue, truth(err == nil))
+	for name, s := range queues {
+		for _, f := range ofQueue {
+			to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(s), name)
+		}
+	}
+}
+
+// A state is what was last read of the queues.
+type state struct {
+	mu     sync.Mutex // held while Redis is asked; protects the fields below
+	at     time.Time
+	queues map[string]worqr.QueueStats
+	err    error
+}
+
+// fresh is how long it stands: several servers may scrape at the same time.
+const fresh = time.Second
+
+func (s *state) read(read func() (map[string]worqr.QueueStats, error)) (map[string]worqr.QueueStats, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() || time.Since(s.at) > fresh {
+		s.queues, s.err = read()
+		s.at = time.Now()
+	}
+	return s.queues, s.err
+}
+
+// readers is how many queues are read at once.
+const readers = 8
+
+// readQueues reads the state of the queues, as far as it gets.
+func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
+	defer cancel()
+	names, first := m.names(ctx, p)
+	handle := m.opts.Queue
+	if handle == nil {
+		handle = p.Queue
+	}
+	var (
+		mu   sync.Mutex // protects queues and first
+		wait sync.WaitGroup
+		next = make(chan string)
+	)
+	queues := map[string]worqr.QueueStats{}
+	for range min(readers, len(names)) {
+		wait.Go(func() {
+			for name := range next {
+				s, err := handle(name).Stats(ctx)
+				mu.Lock()
+				if err == nil {
+					queues[name] = s
+				} else if first == nil {
+					first = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, name := range names {
+		next <- name
+	}
+	close(next)
+	wait.Wait()
+	return queues, first
+}
+
+// names returns the queues to read, none of them twice.
+func (m *Metrics) names(ctx context.Context, p *worqr.Peer) (names []string, err error) {
+	seen := map[string]bool{}
+	add := func(name string) {
+		if !seen[name] && m.label(name) == name {
+			names = append(names, name)
+		}
+		seen[name] = true
+	}
+	if len(m.opts.Queues) > 0 {
+		for _, name := range m.opts.Queues {
+			add(name)
+		}
+		return names, nil
+	}
+	for name, err := range p.Queues(ctx) {
+		if err != nil {
+			return names, err
+		}
+		add(name)
+	}
+	return names, nil
+}

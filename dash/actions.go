@@ -1,0 +1,323 @@
+package dash
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A deed does an action that a form asks for. It returns how many tasks it's about, and what it did:
+// a key of deeds' notes.
+type deed func(d *dashboard, ctx context.Context, form url.Values) (n int, did string, err error)
+
+var deeds = map[Verb]deed{
+	Check:           checked,
+	Enqueue:         enqueued,
+	Pause:           paused,
+	Resume:          resumed,
+	Cancel:          canceled,
+	Delete:          deleted,
+	Requeue:         requeued,
+	Discard:         discarded,
+	RequeueMatching: matching,
+	DiscardMatching: matching,
+	Stop:            stopped,
+	FailWorker:      failedWorker,
+	Sweep:           swept,
+}
+
+// notes say what an action did.
+var notes = map[string]string{
+	"check": "The check has begun. Its findings appear here once it's done.", "enqueue": "The task is in the queue.",
+	"pause": "The queue is paused: no more tasks start. Those that run go on.", "resume": "The queue is no longer paused.",
+	"cancel": "Canceled: %s removed from the queue. Running copies are being stopped.", "delete": "All waiting tasks of the queue are deleted.",
+	"requeue": "%s put back into the queue.", "discard": "%s deleted.", "job": "", "stop": "It stops.",
+	"fail-worker": "The worker is evicted, and %s returned to the front.", "sweep": "Swept: %s evicted.",
+}
+
+// done says what the action did that led here.
+func done(query url.Values) string {
+	format, n := notes[query.Get("did")], query.Get("n")
+	if n == "" {
+		return format
+	}
+	number, err := strconv.Atoi(n)
+	if err != nil {
+		return ""
+	}
+	what := "task"
+	if query.Get("did") == "sweep" {
+		what = "worker"
+	}
+	return fmt.Sprintf(format, several(number, what))
+}
+
+// actTimeout limits an action that isn't a job.
+const actTimeout = 20 * time.Second
+
+// act does what a form asks for, and logs it.
+func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
+	form, ok := d.form(w, r)
+	if !ok {
+		return
+	}
+	a := Action{Verb: Verb(form.Get("verb")), Queue: form.Get("name"), Worker: form.Get("worker")}
+	do := deeds[a.Verb]
+	switch {
+	case do == nil:
+		d.refuse(w, r, http.StatusBadRequest, "There's no such action.")
+		return
+	case !d.opts.AllowActions && a.Verb != Check:
+		d.refuse(w, r, http.StatusForbidden, "This dashboard is read-only. Options.AllowActions of package dash lets it act.")
+		return
+	case !d.authorized(w, r, a):
+		return
+	}
+	ctx, end := context.WithTimeout(r.Context(), actTimeout)
+	defer end()
+	n, did, err := do(d, ctx, form)
+	d.record(r, a, form, n, err)
+	var wrong mistake
+	switch {
+	case errors.As(err, &wrong):
+		d.refuse(w, r, http.StatusUnprocessableEntity, string(wrong))
+		return
+	case err != nil:
+		d.refuse(w, r, http.StatusBadGateway, "It failed, or was done in part: "+err.Error())
+		return
+	}
+	d.hub.refresh(ctx)
+	to := back(form.Get("back"))
+	q := to.Query()
+	q = without(q, "did", "n", "search")
+	if did != "" {
+		q.Set("did", did)
+		if n >= 0 {
+			q.Set("n", strconv.Itoa(n))
+		}
+	}
+	redirect(w, "./"+to.Path+"?"+q.Encode())
+}
+
+// A mistake is what is wrong with a form.
+type mistake string
+
+func (m mistake) Error() string { return string(m) }
+
+// back is the page that a form came from. It never leaves the dashboard.
+func back(to string) *url.URL {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil {
+		return &url.URL{}
+	}
+	switch u.Path {
+	case "queue", "failed", "task", "workers", "server":
+		return &url.URL{Path: u.Path, RawQuery: u.RawQuery}
+	}
+	return &url.URL{RawQuery: u.RawQuery}
+}
+
+// record logs an action. Payloads and keys are named by the start of their digests, as in the log of
+// a peer.
+func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
+	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", d.user(r)), slog.String("from", r.RemoteAddr)}
+	if a.Queue != "" {
+		attrs = append(attrs, slog.String("queue", a.Queue))
+	}
+	if a.Worker != "" {
+		attrs = append(attrs, slog.String("worker", a.Worker))
+	}
+	for _, name := range []string{"key", "payload"} {
+		if text := form.Get(name); text != "" && a.Verb != RequeueMatching && a.Verb != DiscardMatching {
+			sum := sha1.Sum([]byte(text))
+			attrs = append(attrs, slog.String(name, "#"+hex.EncodeToString(sum[:4])))
+		}
+	}
+	if n >= 0 {
+		attrs = append(attrs, slog.Int("tasks", n))
+	}
+	if err != nil {
+		d.log.Warn("worqr: dashboard: an action failed", append(attrs, slog.String("error", err.Error()))...)
+		return
+	}
+	d.log.Info("worqr: dashboard: action", attrs...)
+}
+
+// user is who acts.
+func (d *dashboard) user(r *http.Request) string {
+	if d.opts.User != nil {
+		return d.opts.User(r)
+	}
+	name, _, _ := r.BasicAuth()
+	return name
+}
+
+// confirmed fails unless somebody has typed the name of the queue.
+func confirmed(form url.Values) error {
+	if form.Get("confirm") != form.Get("name") {
+		return mistake("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
+	}
+	return nil
+}
+
+func checked(d *dashboard, _ context.Context, _ url.Values) (int, string, error) {
+	d.check.start(0)
+	return -1, "check", nil
+}
+
+func enqueued(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	q, payload := d.opts.Queue(form.Get("name")), []byte(form.Get("payload"))
+	if key := form.Get("key"); key != "" {
+		return -1, "enqueue", q.Put(ctx, key, payload, nil)
+	}
+	return -1, "enqueue", q.Enqueue(ctx, payload)
+}
+
+func paused(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	return -1, "pause", d.opts.Queue(form.Get("name")).Pause(ctx)
+}
+
+func resumed(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	return -1, "resume", d.opts.Queue(form.Get("name")).Resume(ctx)
+}
+
+func deleted(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	if err := confirmed(form); err != nil {
+		return -1, "", err
+	}
+	return -1, "delete", d.opts.Queue(form.Get("name")).Delete(ctx)
+}
+
+// canceled cancels what has a key, or a payload that is found by its digest.
+func canceled(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	name := form.Get("name")
+	q := d.opts.Queue(name)
+	var report *worqr.CancelReport
+	var err error
+	if key := form.Get("key"); key != "" {
+		report, err = q.CancelKey(ctx, key)
+	} else {
+		of := d.find(ctx, name, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
+		if of == nil {
+			return -1, "", mistake("The task is no longer there: it has probably ended. Nothing was done.")
+		}
+		report, err = q.Cancel(ctx, of.Payload)
+	}
+	if err != nil {
+		return -1, "", err
+	}
+	return report.Removed, "cancel", nil
+}
+
+var errNoneChosen = mistake("Choose at least one task. Nothing was done.")
+
+func requeued(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	if len(form["id"]) == 0 {
+		return -1, "", errNoneChosen
+	}
+	n, err := d.opts.Queue(form.Get("name")).RequeueFailed(ctx, form["id"]...)
+	return n, "requeue", err
+}
+
+func discarded(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	if len(form["id"]) == 0 {
+		return -1, "", errNoneChosen
+	}
+	n, err := d.opts.Queue(form.Get("name")).DeleteFailed(ctx, form["id"]...)
+	return n, "discard", err
+}
+
+// matching requeues or deletes what a filter picks, in the background.
+func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	verb, name := Verb(form.Get("verb")), form.Get("name")
+	if verb == DiscardMatching {
+		if err := confirmed(form); err != nil {
+			return -1, "", err
+		}
+	}
+	f, err := filtered(form)
+	if err != nil {
+		return -1, "", mistake(err.Error() + ". Nothing was done.")
+	}
+	q := d.opts.Queue(name)
+	one, all := q.RequeueFailed, q.RequeueAllFailed
+	if verb == DiscardMatching {
+		one, all = q.DeleteFailed, q.DeleteAllFailed
+	}
+	j := d.jobs.start(verb, name, func(ctx context.Context, j *job) error {
+		if f.any() {
+			n, err := all(ctx)
+			j.add(n, n)
+			return err
+		}
+		return d.each(ctx, name, f, j, one)
+	})
+	if j == nil {
+		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
+	}
+	select { // most have ended by then, and the page says so
+	case <-j.done:
+	case <-time.After(500 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	return -1, "job", nil
+}
+
+// each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
+func (d *dashboard) each(ctx context.Context, name string, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
+	var ids []string
+	seen := 0
+	flush := func() error {
+		if len(ids) == 0 {
+			j.add(seen, 0)
+			seen = 0
+			return nil
+		}
+		n, err := do(ctx, ids...)
+		j.add(seen, n)
+		ids, seen = ids[:0], 0
+		return err
+	}
+	for t, err := range d.opts.Queue(name).Failed(ctx) {
+		if err != nil {
+			return errors.Join(flush(), err)
+		}
+		seen++
+		if f.picks(d, name, &t) {
+			ids = append(ids, t.ID)
+		}
+		if len(ids) >= 500 || seen >= 5_000 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+func stopped(d *dashboard, _ context.Context, form url.Values) (int, string, error) {
+	d.jobs.stop(form.Get("name"))
+	return -1, "stop", nil
+}
+
+func failedWorker(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	if form.Get("worker") == "" {
+		return -1, "", mistake("No worker is named. Nothing was done.")
+	}
+	n, err := d.peer.FailWorker(ctx, form.Get("worker"))
+	return n, "fail-worker", err
+}
+
+func swept(d *dashboard, ctx context.Context, _ url.Values) (int, string, error) {
+	failed, err := d.peer.Sweep(ctx)
+	return len(failed), "sweep", err
+}

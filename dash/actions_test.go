@@ -1,0 +1,252 @@
+package dash_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Each action does what it says, and is logged with who did it, without payloads.
+func TestActions(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	var log peertest.Journal
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	b := browse(t, p, &dash.Options{AllowActions: true, Logger: log.Logger()})
+	logged := func(action string) {
+		t.Helper()
+		lines := log.Lines("action=" + action + " ")
+		if len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "user=ann") || !strings.Contains(lines[len(lines)-1], "queue=q") {
+			t.Errorf("the log has of %s: %q", action, lines)
+		}
+	}
+
+	r := b.act("verb", "enqueue", "name", "q", "payload", "canary\r\nx", "back", "queue?name=q")
+	is.True(strings.Contains(r.text, "The task is in the queue."))
+	is.True(strings.Contains(r.text, "canary x"))
+	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
+	logged("enqueue")
+	b.act("verb", "enqueue", "name", "q", "payload", "keyed", "key", "k")
+	is.Equal(peertest.Waiting(t, q), []string{"keyed", "canary\nx"})
+
+	r = b.act("verb", "pause", "name", "q", "back", "queue?name=q")
+	is.True(strings.Contains(r.text, `value="resume"`)) // the page is newer than the action
+	is.True(peertest.Stats(t, q).Paused)
+	logged("pause")
+	b.act("verb", "resume", "name", "q")
+	is.True(!peertest.Stats(t, q).Paused)
+	logged("resume")
+
+	b.act("verb", "cancel", "name", "q", "key", "k")
+	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
+	page := b.get("queue?name=q").text
+	_, digest, _ := strings.Cut(page, "task?digest=")
+	digest, _, _ = strings.Cut(digest, "&")
+	r = b.act("verb", "cancel", "name", "q", "digest", digest, "back", "queue?name=q")
+	is.True(strings.Contains(r.text, "Canceled: 1 task removed"))
+	is.Equal(peertest.Waiting(t, q), nil)
+	logged("cancel")
+	is.Equal(b.post("act", "verb", "cancel", "name", "q", "digest", digest).StatusCode, http.StatusUnprocessableEntity)
+
+	peertest.Enqueue(t, q, "a", "b")
+	is.Equal(b.post("act", "verb", "delete", "name", "q", "confirm", "Q").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(len(peertest.Waiting(t, q)), 2)
+	b.act("verb", "delete", "name", "q", "confirm", "q")
+	is.Equal(peertest.Waiting(t, q), nil)
+	logged("delete")
+
+	peertest.Enqueue(t, q, "held")
+	peertest.Take(t, q)
+	r = b.act("verb", "fail-worker", "worker", p.WorkerID(), "back", "workers")
+	is.True(strings.Contains(r.text, "1 task returned to the front"))
+	is.Equal(peertest.Waiting(t, q), []string{"held"})
+	b.act("verb", "sweep", "back", "workers")
+	is.True(strings.Contains(b.act("verb", "check", "back", "server").text, "The check has begun"))
+	b.shows("server", "Checked ")
+
+	is.Equal(b.post("act", "verb", "nosuch").StatusCode, http.StatusBadRequest)
+	is.Equal(b.post("act", "verb", "view").StatusCode, http.StatusBadRequest)
+	is.Equal(b.post("act", "verb", "requeue", "name", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "fail-worker").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "pause", "name", "bad name").StatusCode, http.StatusBadGateway)
+	is.Equal(b.post("act", "verb", "enqueue", "name", "q", "payload", strings.Repeat("x", 2<<20)).StatusCode, http.StatusRequestEntityTooLarge)
+	for _, to := range []string{"https://evil.example/", "//evil.example", "javascript:alert(1)", "/etc", "../x"} {
+		at := b.post("act", "verb", "resume", "name", "q", "back", to).Header.Get("Location")
+		is.True(strings.HasPrefix(at, "./?")) // it never leaves the dashboard
+	}
+	is.Equal(log.Lines("canary"), nil)
+	is.NoErr(ctx.Err())
+}
+
+// Failed tasks are requeued and deleted one by one, by what they have in common, and all.
+func TestFailedActions(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	for i := range 3 {
+		fail(t, q, fmt.Sprint("mail ", i), fmt.Sprintf("no such mailbox: %d", i))
+	}
+	fail(t, q, "disk", "disk full", "disk full")
+	fail(t, q, "lost", "connection reset")
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	page := b.get("failed?name=q").text
+	is.Equal(strings.Count(page, `type="checkbox" name="id"`), 6)
+	id := func(payload string) string {
+		for _, f := range peertest.Failed(t, q) {
+			if string(f.Payload) == payload {
+				return f.ID
+			}
+		}
+		t.Fatalf("%s hasn't failed", payload)
+		return ""
+	}
+
+	r := b.act("verb", "requeue", "name", "q", "id", id("lost"), "back", "failed?name=q")
+	is.True(strings.Contains(r.text, "1 task put back"))
+	is.Equal(peertest.Waiting(t, q), []string{"lost"})
+	r = b.act("verb", "discard", "name", "q", "id", id("disk"), "back", "failed?name=q")
+	is.True(strings.Contains(r.text, "1 task deleted"))
+	is.Equal(len(peertest.Failed(t, q)), 4)
+
+	// A group is one reason with different numbers.
+	page = b.get("failed?name=q").text
+	_, link, _ := strings.Cut(page, `<a href="failed?group=`)
+	group, _, _ := strings.Cut(link, "&")
+	page = b.get("failed?name=q&group=" + group).text
+	is.True(strings.Contains(page, "3 of 4 failed tasks match: <q>no such mailbox: …</q>"))
+	is.True(!strings.Contains(page, "disk full"))
+	r = b.act("verb", "requeue-matching", "name", "q", "group", group, "back", "failed?name=q")
+	is.True(strings.Contains(r.text, "Requeued 3 tasks"))
+	is.Equal(len(peertest.Failed(t, q)), 1)
+	is.Equal(len(peertest.Waiting(t, q)), 4)
+
+	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(len(peertest.Failed(t, q)), 1)
+	is.True(strings.Contains(b.get("failed?name=q&reason=(").text, "missing closing )"))
+	b.act("verb", "discard-matching", "name", "q", "reason", "nothing", "confirm", "q")
+	is.Equal(len(peertest.Failed(t, q)), 1)
+	r = b.act("verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "q", "back", "failed?name=q")
+	is.True(strings.Contains(r.text, "Deleted 1 task"))
+	is.Equal(len(peertest.Failed(t, q)), 0)
+
+	fail(t, q, "x", "one", "two")
+	b.act("verb", "requeue-matching", "name", "q")
+	is.Equal(len(peertest.Failed(t, q)), 0)
+	b.act("verb", "stop", "name", "q") // nothing goes on: nothing happens
+}
+
+// A dashboard is read-only unless it's allowed to act; only a check is harmless.
+func TestReadOnly(t *testing.T) {
+	is := parallel(t)
+	var log peertest.Journal
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	fail(t, q, "x", "no")
+	peertest.Enqueue(t, q, "a")
+	b := browse(t, p, &dash.Options{Logger: log.Logger()})
+	before := peertest.Stats(t, q)
+	for _, verb := range []dash.Verb{dash.Enqueue, dash.Pause, dash.Resume, dash.Cancel, dash.Delete, dash.Requeue, dash.RequeueMatching, dash.Discard,
+		dash.DiscardMatching, dash.Stop, dash.FailWorker, dash.Sweep} {
+		r := b.post("act", "verb", string(verb), "name", "q", "confirm", "q", "payload", "p", "key", "k", "id", "x", "worker", p.WorkerID())
+		is.Equal(r.StatusCode, http.StatusForbidden)
+	}
+	after := peertest.Stats(t, q)
+	before.Oldest, after.Oldest = 0, 0
+	is.Equal(after, before)
+	is.Equal(b.post("act", "verb", "check").StatusCode, http.StatusSeeOther)
+	is.Equal(len(log.Lines("dashboard")), 1)
+}
+
+// The hook is asked about each page, stream and action, and its refusal is shown.
+func TestAuthorize(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("open"), "a")
+	peertest.Enqueue(t, p.Queue("closed"), "a")
+	b := browse(t, p, &dash.Options{AllowActions: true, Authorize: func(r *http.Request, a dash.Action) error {
+		switch name, _, _ := r.BasicAuth(); {
+		case a.Queue == "closed":
+			return errors.New("ask ben")
+		case a.Verb != dash.View && name != "ann":
+			return errors.New("who are you?")
+		case a.Verb == dash.FailWorker && a.Worker != "":
+			return errors.New("not even ann")
+		}
+		return nil
+	}})
+	is.Equal(b.get("queue?name=open").StatusCode, http.StatusOK)
+	for _, page := range []string{"queue?name=closed", "failed?name=closed", "task?name=closed&key=k", "stream?show=queue&name=closed"} {
+		r := b.get(page)
+		is.Equal(r.StatusCode, http.StatusForbidden)
+		is.True(strings.Contains(r.text, "ask ben"))
+	}
+	is.Equal(b.post("task", "name", "closed", "payload", "a").StatusCode, http.StatusForbidden)
+	is.Equal(b.post("act", "verb", "pause", "name", "open").StatusCode, http.StatusSeeOther)
+	is.Equal(b.post("act", "verb", "pause", "name", "closed").StatusCode, http.StatusForbidden)
+	is.Equal(b.post("act", "verb", "fail-worker", "worker", "w").StatusCode, http.StatusForbidden)
+	is.True(peertest.Stats(t, p.Queue("open")).Paused)
+	is.True(!peertest.Stats(t, p.Queue("closed")).Paused)
+}
+
+// What another site sends does nothing.
+func TestCrossOrigin(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	peertest.Enqueue(t, q, "a")
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	for _, header := range [][2]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.base+"act", strings.NewReader("verb=pause&name=q"))
+		is.NoErr(err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set(header[0], header[1])
+		is.Equal(b.do(r).StatusCode, http.StatusForbidden)
+	}
+	is.True(!peertest.Stats(t, q).Paused)
+}
+
+// An action on many tasks goes on without its page, shows how far it is, and can be stopped.
+func TestJob(t *testing.T) {
+	is := parallel(t)
+	const n = 900
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	for range n / 100 {
+		peertest.Enqueue(t, q, slices.Repeat([]string{"x"}, 100)...)
+		for _, task := range redistest.Sure(q.StartTasks(t.Context(), 100))(t) {
+			is.NoErr(task.Fail(t.Context(), fmt.Errorf("reason %d", 7)))
+		}
+	}
+	entered, leave := make(chan bool, 1), make(chan bool)
+	b := browse(t, p, &dash.Options{AllowActions: true, Payload: func(string, []byte) string {
+		select {
+		case entered <- true: // the search of the job asks for payloads
+			<-leave
+		default:
+		}
+		return "x"
+	}})
+	done := make(chan reply, 1)
+	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "payload", "x") }()
+	<-entered
+	is.Equal((<-done).StatusCode, http.StatusSeeOther) // it goes on
+	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(b.get("queue?name=q").text, "Requeuing 0 tasks"))
+	b.act("verb", "stop", "name", "q")
+	close(leave)
+	b.shows("queue?name=q", "Requeued 0 tasks", "It stopped: ")
+	is.Equal(len(peertest.Failed(t, q)), n)
+	b.act("verb", "requeue-matching", "name", "q", "payload", "x")
+	b.shows("queue?name=q", "Requeued 900 tasks")
+	is.Equal(len(peertest.Failed(t, q)), 0)
+}

@@ -1,0 +1,99 @@
+package dash
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// Each problem has a banner that names the queue, the cause and the next step.
+func TestBanners(t *testing.T) {
+	t.Parallel()
+	minute := growth{over: time.Minute}
+	one, two := &worqr.Worker{Name: "a", Lease: 3 * time.Second}, &worqr.Worker{Name: "b", Lease: time.Minute}
+	for _, c := range []struct {
+		name  string
+		state queueState
+		want  string // level, kind and a part of the text; "" is no banner
+	}{
+		{"well", queueState{counts: worqr.QueueStats{Waiting: 9, Workers: 1}, workers: []*worqr.Worker{one}}, ""},
+		{"no worker", queueState{counts: worqr.QueueStats{Waiting: 2}}, "error no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
+		{"no worker, later", queueState{counts: worqr.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
+		{"paused", queueState{counts: worqr.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
+		{"paused, empty", queueState{counts: worqr.QueueStats{Paused: true}}, "notice paused No task starts"},
+		{"suspect", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
+		{"just joined", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}}, ""},
+		{"all dead", queueState{counts: worqr.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
+		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3.0 s"},
+		{"failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
+		{"few failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
+		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 900, Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
+		{"unreadable", queueState{err: errors.New("WRONGTYPE"), grown: minute}, "error unreadable WRONGTYPE"},
+	} {
+		got := ofQueue(&c.state)
+		if c.want == "" {
+			if len(got) > 0 {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+			continue
+		}
+		level, rest, _ := strings.Cut(c.want, " ")
+		kind, text, _ := strings.Cut(rest, " ")
+		if len(got) != 1 || got[0].Level != level || got[0].Kind != kind || !strings.Contains(got[0].Text, text) || got[0].Link == "" || got[0].Title == "" {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+	}
+	is := is.New(t)
+	is.True(strings.Contains(stuck(&worqr.Worker{Name: "api-1", StuckHandlers: 2}).Text, "2 handlers of api-1"))
+	for err, title := range map[string]string{
+		"dial tcp: connection refused": "Redis can't be reached", "WRONGPASS invalid username-password pair": "Redis refuses the login",
+		"NOPERM this user has no permissions": "Redis denies a permission",
+	} {
+		is.Equal(away(&snapshot{err: errors.New(err)}).Title, title)
+	}
+	is.Equal(away(&snapshot{err: fmt.Errorf("x: %w", worqr.ErrShutdown)}).Title, "This process is shutting down")
+	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "What's shown is of "))
+}
+
+// Banners that say the same of many queues are folded into one.
+func TestFolded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var all []banner
+	for i := range 9 {
+		all = append(all, banner{Level: "error", Kind: "no-worker", Queue: fmt.Sprint(i)})
+	}
+	all = append(all, banner{Level: "warning", Kind: "paused", Queue: "p"}, banner{Level: "warning", Kind: "memory"})
+	few := folded(all)
+	is.Equal(len(few), 3)
+	is.Equal(few[0].Others, 8)
+	is.Equal(few[1].Queue, "p")
+}
+
+// Every finding that a check may have can be told.
+func TestTitles(t *testing.T) {
+	t.Parallel()
+	known := map[worqr.FindingKind]bool{}
+	for _, kind := range worqr.FindingKinds() {
+		known[kind] = true
+		if title(worqr.Finding{Kind: kind}) == "" {
+			t.Errorf("%s has no title", kind)
+		}
+	}
+	for kind := range titles {
+		if !known[kind] {
+			t.Errorf("%s is no finding", kind)
+		}
+	}
+	for kind := range covered {
+		if !known[kind] {
+			t.Errorf("%s is no finding", kind)
+		}
+	}
+}

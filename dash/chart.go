@@ -1,0 +1,202 @@
+package dash
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A chart is drawn as SVG, without a script. Its coordinates are the values themselves, so that the
+// script can tell them where the pointer is.
+type chart struct {
+	Title  string
+	Unit   string // "s" for seconds, "/s" for paces, else a count
+	Max    float64
+	Lines  []curve
+	Ticks  []tick
+	Filled string // points of the area below the first line
+	Spoken string // for those who can't see it
+}
+
+// A curve is one line of a chart.
+type curve struct {
+	Name   string
+	Now    string
+	Points string
+}
+
+// A tick is a horizontal line with a label.
+type tick struct {
+	Value float64
+	At    string // from the top, in percent
+	Label string
+}
+
+// A series is what a chart shows of a history.
+type series struct {
+	name   string
+	at     []time.Time
+	values []float64
+}
+
+// points are the values of samples over time.
+func (h history) points(name string, of func(sample) float64) series {
+	s := series{name: name}
+	for _, one := range h {
+		s.at, s.values = append(s.at, one.At), append(s.values, of(one))
+	}
+	return s
+}
+
+// paced are the paces over time.
+func (h history) paced(name string, of func(pace) float64) series {
+	at, all := h.paces()
+	s := series{name: name, at: at}
+	for _, p := range all {
+		s.values = append(s.values, of(p))
+	}
+	return s
+}
+
+// draw makes a chart of series that end at the same time.
+func draw(title, unit string, now time.Time, all ...series) *chart {
+	c := &chart{Title: title, Unit: unit}
+	top := 0.0
+	for _, s := range all {
+		for _, v := range s.values {
+			top = max(top, v)
+		}
+	}
+	c.Max, c.Ticks = scale(top, unit)
+	var said []string
+	for i, s := range all {
+		line := curve{Name: s.name, Now: "–", Points: trace(s, now)}
+		if n := len(s.values); n > 0 {
+			line.Now = measure(s.values[n-1], unit)
+			if i == 0 {
+				line := strings.Fields(line.Points)
+				first, _, _ := strings.Cut(line[0], ",")
+				last, _, _ := strings.Cut(line[len(line)-1], ",")
+				c.Filled = first + ",0 " + strings.Join(line, " ") + " " + last + ",0"
+			}
+		}
+		said = append(said, s.name+" "+line.Now)
+		c.Lines = append(c.Lines, line)
+	}
+	c.Spoken = fmt.Sprintf("%s, the last 5 minutes. Now: %s. At most %s.", title, strings.Join(said, ", "), measure(top, unit))
+	return c
+}
+
+// trace is a line: seconds before now, and the value.
+func trace(s series, now time.Time) string {
+	var b strings.Builder
+	for i, v := range s.values {
+		if i > 0 && i < len(s.values)-1 && v == s.values[i-1] && v == s.values[i+1] {
+			continue // on a straight line
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(strconv.FormatFloat(s.at[i].Sub(now).Seconds(), 'f', 1, 64))
+		b.WriteByte(',')
+		b.WriteString(strconv.FormatFloat(v, 'g', 5, 64))
+	}
+	return b.String()
+}
+
+// scale finds a round number above all values, and lines below it.
+func scale(top float64, unit string) (most float64, ticks []tick) {
+	most = 1
+	steps := []float64{1, 2, 2.5, 5, 10}
+	if unit == "" {
+		most, steps = 4, []float64{1, 2, 5, 10} // there are no halves
+	}
+	if top > most {
+		step := math.Pow(10, math.Floor(math.Log10(top)))
+		for _, s := range steps {
+			if most = s * step; most >= top {
+				break
+			}
+		}
+	}
+	for _, part := range []float64{0.5, 1} {
+		v := most * part
+		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: measure(v, unit)})
+	}
+	return most, ticks
+}
+
+// measure writes a value with its unit.
+func measure(v float64, unit string) string {
+	switch unit {
+	case "s":
+		return span(time.Duration(v * float64(time.Second)))
+	case "/s":
+		return amount(v) + "/s"
+	}
+	return amount(v)
+}
+
+// charts are those of a queue, or of all together.
+func charts(h history, now time.Time) []*chart {
+	all := []*chart{
+		draw("Throughput", "/s", now,
+			h.paced("started", func(p pace) float64 { return p.Starting }), h.paced("arrived", func(p pace) float64 { return p.Arriving })),
+		draw("Backlog", "", now,
+			h.points("waiting", func(s sample) float64 { return float64(s.Waiting) }), h.points("running", func(s sample) float64 { return float64(s.Running) })),
+		draw("Waiting time", "s", now,
+			h.points("oldest task", func(s sample) float64 { return s.oldest.Seconds() }), h.latency()),
+		draw("Failed", "", now, h.points("failed", func(s sample) float64 { return float64(s.Failed) })),
+	}
+	return all
+}
+
+// latency is how long a task that arrives would wait, if tasks went on to start as they did.
+func (h history) latency() series {
+	s := series{name: "expected"}
+	at, paces := h.paces()
+	for i, p := range paces {
+		waiting := h[i+1].Waiting
+		if waiting > 0 && p.Starting == 0 {
+			continue // nobody knows
+		}
+		s.at = append(s.at, at[i])
+		if waiting == 0 {
+			s.values = append(s.values, 0)
+		} else {
+			s.values = append(s.values, float64(waiting)/p.Starting)
+		}
+	}
+	return s
+}
+
+// A spark is a line without axes, for tables.
+type spark struct {
+	Max    float64
+	Points string
+	Spoken string
+}
+
+// sparked shows how many tasks started in the last minutes.
+func (h history) sparked(now time.Time) *spark {
+	s := h.paced("", func(p pace) float64 { return p.Starting })
+	if len(s.values) < 2 {
+		return nil
+	}
+	const most = 40 // points
+	if n := len(s.values); n > most {
+		thin := series{}
+		for i := range most {
+			j := i * (n - 1) / (most - 1)
+			thin.at, thin.values = append(thin.at, s.at[j]), append(thin.values, s.values[j])
+		}
+		s = thin
+	}
+	top := 0.0
+	for _, v := range s.values {
+		top = max(top, v)
+	}
+	return &spark{Max: max(top, 0.1) * 1.1, Points: trace(s, now), Spoken: "at most " + measure(top, "/s") + " in the last 5 minutes"}
+}

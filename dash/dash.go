@@ -1,0 +1,181 @@
+// Package dash is a dashboard for worqr: an http.Handler that shows a fleet's queues, tasks,
+// failures and workers, explains problems, and acts on them if it may.
+//
+//	mux.Handle("/worqr/", dash.New(peer, nil))
+//
+// It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours,
+// or set Options.Authorize. The path must end in a slash; http.StripPrefix isn't needed.
+//
+// While nobody looks, nothing runs. While somebody does, one loop in the process reads the counts of
+// all queues, and each browser has one stream of events. The pages work without JavaScript.
+package dash
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// Options configure a dashboard. A zero field means the default.
+type Options struct {
+	// Title names the fleet at the top of each page; "" is "worqr".
+	Title string
+	// AllowActions shows the buttons and lets them act. Otherwise the dashboard is read-only.
+	AllowActions bool
+	// Authorize, if set, is asked about each request: with [View] before a page is shown, and with
+	// the action before it's done. The text of its error is shown, with status 403. It must be safe
+	// for concurrent use.
+	Authorize func(*http.Request, Action) error
+	// User returns who acts, for the log; nil is the user name of basic authentication.
+	User func(*http.Request) string
+	// Payload returns a payload as it's shown and searched; "" hides it. Nil shows text as it is,
+	// and bytes as a dump. HidePayloads hides all. It must be safe for concurrent use, and not change
+	// the payload.
+	Payload func(queue string, payload []byte) string
+	// Queue returns the handle of a queue; nil is Peer.Queue. Queues that are spread need theirs.
+	Queue func(name string) *worqr.Queue
+	// Logger receives a record of each action; nil is slog.Default. Payloads and keys aren't logged.
+	Logger *slog.Logger
+	// Interval is how often the counts are read while somebody looks; 0 is a second. If reading
+	// takes long, it's less often.
+	Interval time.Duration
+	// Check has the limits for findings.
+	Check *worqr.CheckOptions
+	// CrossOrigin refuses actions that come from other sites; nil trusts only the dashboard's own.
+	CrossOrigin *http.CrossOriginProtection
+}
+
+// HidePayloads is an Options.Payload that hides all payloads.
+func HidePayloads(string, []byte) string { return "" }
+
+// A Verb says what somebody wants to do.
+type Verb string
+
+const (
+	View            Verb = "view"
+	Check           Verb = "check" // look for damage and risks; allowed in a read-only dashboard
+	Enqueue         Verb = "enqueue"
+	Pause           Verb = "pause"
+	Resume          Verb = "resume"
+	Cancel          Verb = "cancel"           // a payload, or what waits and runs under a key
+	Delete          Verb = "delete"           // the waiting tasks of a queue
+	Requeue         Verb = "requeue"          // some failed tasks
+	RequeueMatching Verb = "requeue-matching" // those that a search finds, or all
+	Discard         Verb = "discard"          // some failed tasks
+	DiscardMatching Verb = "discard-matching" // those that a search finds, or all
+	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is going on
+	FailWorker      Verb = "fail-worker"
+	Sweep           Verb = "sweep"
+)
+
+// An Action is what somebody wants to do.
+type Action struct {
+	Verb   Verb
+	Queue  string // "" if it's about all
+	Worker string // of FailWorker
+}
+
+// A dashboard is the handler.
+type dashboard struct {
+	peer   *worqr.Peer
+	opts   Options
+	log    *slog.Logger
+	cross  *http.CrossOriginProtection
+	hub    *hub
+	finds  *searches
+	jobs   *jobs
+	check  *checkup
+	pages  map[string]builder
+	assets map[string]*asset
+}
+
+// New returns a dashboard of the peer's fleet. It does no I/O; the peer needn't be started. Pages
+// answer even while Redis doesn't. opts may be nil.
+func New(peer *worqr.Peer, opts *Options) http.Handler {
+	if peer == nil {
+		panic("dash: peer is nil")
+	}
+	d := &dashboard{peer: peer}
+	if opts != nil {
+		d.opts = *opts
+	}
+	d.opts.Title = cmp.Or(d.opts.Title, "worqr")
+	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
+	if d.opts.Queue == nil {
+		d.opts.Queue = peer.Queue
+	}
+	d.log = cmp.Or(d.opts.Logger, slog.Default())
+	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
+	d.hub = &hub{fleet: fleet{peer: peer, queue: d.opts.Queue}, interval: d.opts.Interval}
+	d.check = &checkup{peer: peer, opts: d.opts.Check}
+	d.finds = &searches{}
+	d.jobs = &jobs{}
+	d.pages = map[string]builder{
+		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "workers": d.workers, "server": d.server,
+	}
+	d.assets = assets()
+	return d
+}
+
+// ServeHTTP finds the page by the last element of the path: so links are relative, and the dashboard
+// needn't know where it's mounted.
+func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	dir, name := path.Split(r.URL.Path)
+	if a := d.assets[name]; a != nil {
+		a.serve(w, r)
+		return
+	}
+	build := d.pages[name]
+	switch {
+	case name == "act" && r.Method == http.MethodPost:
+		d.act(w, r)
+	case name == "task" && r.Method == http.MethodPost:
+		d.lookUp(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		d.refuse(w, r, http.StatusMethodNotAllowed, "This page can only be read.")
+	case name == "stream":
+		d.stream(w, r)
+	case name == "" && dir == "": // a prefix without its slash was stripped
+		at, _, _ := strings.Cut(r.RequestURI, "?")
+		redirect(w, path.Base(at)+"/")
+	case build == nil:
+		d.refuse(w, r, http.StatusNotFound, "There's no such page.")
+	default:
+		d.show(w, r, name, build)
+	}
+}
+
+// secure sets the headers that keep a browser from doing more than it should.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// redirect sends a browser to a page beside this one. http.Redirect would need to know the prefix.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// authorized asks the hook. It answers the request if the hook refuses.
+func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
+	if d.opts.Authorize == nil {
+		return true
+	}
+	err := d.opts.Authorize(r, a)
+	if err != nil {
+		d.refuse(w, r, http.StatusForbidden, err.Error())
+	}
+	return err == nil
+}

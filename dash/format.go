@@ -1,0 +1,172 @@
+package dash
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// count writes a number with its thousands apart.
+func count(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// several writes a number and what it counts.
+func several(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + one + "s"
+}
+
+// amount writes a number with about three digits.
+func amount(f float64) string {
+	switch abs := math.Abs(f); {
+	case abs >= 999_500:
+		return strconv.FormatFloat(f/1e6, 'g', 3, 64) + " M"
+	case abs >= 9_995:
+		return strconv.FormatFloat(f/1e3, 'g', 3, 64) + " k"
+	case abs >= 99.5 || f == math.Trunc(f):
+		return count(int(math.Round(f)))
+	case abs >= 9.95:
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	case abs < 0.05:
+		return "0"
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64)
+}
+
+// span writes a duration with one or two units.
+func span(d time.Duration) string {
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case d < 0:
+		return "0 s"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 600 && s%60 > 0:
+		return fmt.Sprintf("%d min %d s", s/60, s%60)
+	case s < 3600:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 86400:
+		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%d d %d h", s/86400, s%86400/3600)
+}
+
+// size writes a number of bytes.
+func size(n int) string {
+	switch {
+	case n < 10_000:
+		return several(n, "byte")
+	case n < 10<<20:
+		return count(n>>10) + " KiB"
+	}
+	return count(n>>20) + " MiB"
+}
+
+// printable is a text from others as it may be shown: what doesn't print, or changes the direction
+// of what follows, is replaced.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return '�'
+	}, strings.ToValidUTF8(s, "�"))
+}
+
+// line is a printable text on one line, cut after n characters.
+func line(s string, n int) string {
+	if len(s) > 4*n {
+		s = s[:4*n]
+	}
+	s = strings.Join(strings.Fields(printable(s)), " ")
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// limits of what is shown of one payload, in bytes.
+const (
+	shownPayload = 64 << 10 // on the task's page
+	shownInLists = 512
+	dumped       = 1 << 10 // of one that isn't text
+)
+
+// payload is a payload as it may be shown, or "" if it's hidden.
+func (d *dashboard) payload(queue string, payload []byte, limit int) string {
+	if d.opts.Payload != nil {
+		text := d.opts.Payload(queue, payload)
+		return printable(text[:min(len(text), limit)])
+	}
+	cut := payload[:min(len(payload), limit)]
+	if len(payload) == 0 {
+		return "(empty)"
+	}
+	if !isText(cut) {
+		if limit <= shownInLists {
+			return "(" + size(len(payload)) + " that aren't text)"
+		}
+		return hex.Dump(cut[:min(len(cut), dumped)])
+	}
+	return printable(string(cut))
+}
+
+// pretty is a payload as the page of its task shows it: JSON is indented.
+func (d *dashboard) pretty(queue string, payload []byte) string {
+	var b bytes.Buffer
+	if d.opts.Payload == nil && len(payload) <= shownPayload && json.Indent(&b, payload, "", "  ") == nil {
+		return printable(b.String())
+	}
+	return d.payload(queue, payload, shownPayload)
+}
+
+// isText reports whether most of a payload, which may have been cut, is text.
+func isText(b []byte) bool {
+	odd := 0
+	for _, r := range string(b) {
+		if r == utf8.RuneError || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			odd++
+		}
+	}
+	return odd <= len(b)/20
+}
+
+// digest names a payload in links, which end up in logs.
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:10])
+}
+
+// link is a page with parameters, in pairs; those that are empty are left out.
+func link(page string, pairs ...string) string {
+	v := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(v) == 0 {
+		return "./" + page
+	}
+	return page + "?" + v.Encode()
+}

@@ -1,0 +1,50 @@
+package dash
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for n, want := range map[int]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
+		is.Equal(count(n), want)
+	}
+	for f, want := range map[float64]string{0: "0", 0.04: "0", 0.34: "0.3", 5: "5", 9.96: "10", 42.4: "42", 99.7: "100", 1234.5: "1,235", 12345: "12.3 k", 2e6: "2 M"} {
+		is.Equal(amount(f), want)
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 0: "0 ms", 850 * time.Millisecond: "850 ms", 1500 * time.Millisecond: "1.5 s", 42 * time.Second: "42 s", time.Minute: "1 min",
+		200 * time.Second: "3 min 20 s", 50*time.Minute + 20*time.Second: "50 min", 5*time.Hour + 12*time.Minute: "5 h 12 min", 76 * time.Hour: "3 d 4 h",
+	} {
+		is.Equal(span(d), want)
+	}
+	is.Equal(size(1), "1 byte")
+	is.Equal(size(9999), "9,999 bytes")
+	is.Equal(size(1<<20), "1,024 KiB")
+	is.Equal(line("a\n b\tc", 9), "a b c")
+	is.Equal(line("abcdef", 4), "abc…")
+	is.Equal(printable("a\x00b\u202ec\xffd\n"), "a�b�c�d\n")
+	is.Equal(link("queue", "name", "a b&c", "tab", ""), "queue?name=a+b%26c")
+	is.Equal(link(""), "./")
+}
+
+// Errors that differ in names and numbers only are alike.
+func TestAlike(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, same := range [][]string{
+		{"timeout after 17 ms", "timeout after 1234 ms"},
+		{"user 01a20b67-82ed-78c2-9035-2564aa196338 is gone", "user 01a20b67-8666-7a5d-bf87-6ba176caeada is gone"},
+		{`template "a" not found`, `template "other" not found`},
+		{"dial tcp 10.0.3.89:443: refused", "dial tcp 10.1.3.9:8443: refused"},
+		{"panic: x\nstack 1", "panic: x\nstack 2"},
+	} {
+		is.Equal(alike(same[0]), alike(same[1]))
+	}
+	is.True(alike("disk full") != alike("disk broken"))
+	is.Equal(alike("disk full"), "disk full")
+}

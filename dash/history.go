@@ -1,0 +1,108 @@
+package dash
+
+import (
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// depicted is how far back charts go.
+const depicted = 5 * time.Minute
+
+// A sample is the counts of a queue, or of all, at one moment.
+type sample struct {
+	At                                  time.Time
+	Waiting, Scheduled, Running, Failed int
+	starts                              int64 // tokens given: each start takes one
+	oldest                              time.Duration
+}
+
+func sampled(at time.Time, s worqr.QueueStats) sample {
+	return sample{At: at, Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed, starts: s.Tokens, oldest: s.Oldest}
+}
+
+// add adds up the samples of queues.
+func (s *sample) add(of sample) {
+	s.Waiting += of.Waiting
+	s.Scheduled += of.Scheduled
+	s.Running += of.Running
+	s.Failed += of.Failed
+	s.starts += of.starts
+	s.oldest = max(s.oldest, of.oldest)
+}
+
+// tasks is how many there are.
+func (s sample) tasks() int { return s.Waiting + s.Scheduled + s.Running + s.Failed }
+
+// A history is the samples of the last minutes, oldest first.
+type history []sample
+
+// with adds a sample, and forgets those that charts no longer show, or that are more than most.
+func (h history) with(s sample, most int) history {
+	first := max(0, len(h)+1-most)
+	for first < len(h) && s.At.Sub(h[first].At) > depicted {
+		first++
+	}
+	return append(h[first:], s) // nothing is overwritten, so snapshots may keep what they have
+}
+
+// A pace is how fast something happens, per second.
+type pace struct {
+	Starting float64
+	Arriving float64 // new tasks, retries and returned ones
+	Failing  float64
+	Known    bool
+}
+
+// between is the pace from one sample to a later one.
+func between(from, to sample) pace {
+	s := to.At.Sub(from.At).Seconds()
+	if s <= 0 {
+		return pace{}
+	}
+	starts := float64(max(0, to.starts-from.starts))
+	come := float64(to.Waiting + to.Scheduled - from.Waiting - from.Scheduled)
+	return pace{
+		Starting: starts / s, Arriving: max(0, (come+starts)/s),
+		Failing: max(0, float64(to.Failed-from.Failed)/s), Known: true,
+	}
+}
+
+// before is the sample that was the last one at least so long before the end; if there is none, the
+// first. It's not ok if the end stands alone.
+func (h history) before(d time.Duration) (sample, bool) {
+	if len(h) < 2 {
+		return sample{}, false
+	}
+	end := h[len(h)-1]
+	for i := len(h) - 2; i > 0; i-- {
+		if end.At.Sub(h[i].At) >= d {
+			return h[i], true
+		}
+	}
+	return h[0], true
+}
+
+// pace is that of the last seconds.
+func (h history) pace() pace {
+	from, ok := h.before(smoothed)
+	if !ok {
+		return pace{}
+	}
+	return between(from, h[len(h)-1])
+}
+
+// smoothed is over how long a pace is measured.
+const smoothed = 5 * time.Second
+
+// paces are the paces at each sample but the first.
+func (h history) paces() (at []time.Time, all []pace) {
+	first := 0
+	for i := 1; i < len(h); i++ {
+		for first+1 < i && h[i].At.Sub(h[first+1].At) >= smoothed {
+			first++
+		}
+		at, all = append(at, h[i].At), append(all, between(h[first], h[i]))
+	}
+	return at, all
+}

@@ -1,0 +1,71 @@
+package dash
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// A pace is how many tasks started and arrived, and is known after two samples.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	at := time.Now()
+	var h history
+	is.True(!h.pace().Known)
+	for i := range 400 { // a second each: 20 start, 30 arrive, and one in ten fails
+		h = h.with(sample{At: at.Add(time.Duration(i) * time.Second), Waiting: 10 * i, Failed: i * 2, starts: int64(20 * i)}, 300)
+	}
+	is.Equal(len(h), 300)
+	is.Equal(h.pace(), pace{Starting: 20, Arriving: 30, Failing: 2, Known: true})
+	from, ok := h.before(time.Minute)
+	is.True(ok)
+	is.Equal(h[len(h)-1].At.Sub(from.At), time.Minute)
+	when, all := h.paces()
+	is.Equal(len(when), 299)
+	is.Equal(all[298], h.pace())
+	again := between(h[1], h[0]) // time doesn't go back
+	is.Equal(again, pace{})
+	is.Equal(between(sample{At: at, starts: 9}, sample{At: at.Add(time.Second), starts: 2}).Starting, 0.0) // a token that Redis lost
+}
+
+// A snapshot keeps the history that it was given.
+func TestHistoryIsShared(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var h history
+	at := time.Now()
+	for i := range 10 {
+		h = h.with(sample{At: at, Waiting: i}, 4)
+	}
+	kept, copied := h, slices.Clone(h)
+	for i := range 10 {
+		h = h.with(sample{At: at, Waiting: 100 + i}, 4)
+	}
+	is.Equal(kept, copied)
+}
+
+// The points of a chart are its values, and its top is a round number above them.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Now()
+	var h history
+	for i := range 5 {
+		h = h.with(sample{At: now.Add(time.Duration(i-4) * time.Second), Waiting: []int{3, 3, 3, 70, 12}[i]}, 300)
+	}
+	c := draw("Backlog", "", now, h.points("waiting", func(s sample) float64 { return float64(s.Waiting) }))
+	is.Equal(c.Lines[0].Points, "-4.0,3 -2.0,3 -1.0,70 0.0,12") // what's on a straight line is left out
+	is.Equal(c.Filled, "-4.0,0 -4.0,3 -2.0,3 -1.0,70 0.0,12 0.0,0")
+	is.Equal(c.Max, 100.0)
+	is.Equal(c.Ticks, []tick{{50, "50%", "50"}, {100, "0%", "100"}})
+	is.Equal(c.Spoken, "Backlog, the last 5 minutes. Now: waiting 12. At most 70.")
+	empty := draw("Backlog", "", now, series{name: "waiting"})
+	is.Equal(empty.Lines[0], curve{Name: "waiting", Now: "–"})
+	for top, most := range map[float64]float64{0: 4, 3: 4, 5: 5, 17: 20, 99: 100, 101: 200, 3000: 5000} {
+		got, _ := scale(top, "")
+		is.Equal(got, most)
+	}
+}

@@ -1,0 +1,216 @@
+package dash
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// A hub has the last snapshot, reads the next one when somebody needs it, and tells those who watch.
+type hub struct {
+	interval time.Duration
+
+	turn  sync.Mutex // held while reading
+	fleet fleet      // protected by turn
+
+	mu       sync.Mutex // protects what follows
+	last     *snapshot
+	tried    time.Time     // when reading last began
+	reading  chan struct{} // closed when the reading that goes on ends; nil if none does
+	past     history       // of all queues together
+	watchers map[*watcher]bool
+	looping  bool
+	woken    chan struct{} // has room for one; nil before the first loop
+}
+
+// How long a page waits for a snapshot: if there is none yet, and if there is an older one.
+const (
+	firstPatience = time.Second
+	patience      = 200 * time.Millisecond
+)
+
+// current returns a snapshot that is as new as can be had soon. It's never nil.
+func (h *hub) current(ctx context.Context) *snapshot {
+	h.mu.Lock()
+	last, wait := h.last, patience
+	switch {
+	case last == nil || last.At.IsZero() && last.err == nil:
+		wait = firstPatience
+	case time.Since(h.tried) < max(h.interval, 2*last.Took): // it's new
+		h.mu.Unlock()
+		return last
+	}
+	done := h.readLocked()
+	h.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last == nil {
+		return &snapshot{err: errNotYet}
+	}
+	return h.last
+}
+
+const errNotYet = sentence("Redis hasn't answered yet")
+
+// readLocked begins to read, unless that goes on, and returns what is closed at its end.
+func (h *hub) readLocked() chan struct{} {
+	if h.reading != nil {
+		return h.reading
+	}
+	done := make(chan struct{})
+	h.reading, h.tried = done, time.Now()
+	last := h.last
+	if last == nil {
+		last = &snapshot{}
+	}
+	go func() {
+		h.turn.Lock()
+		next := h.fleet.read(context.Background(), last)
+		past := h.fleet.all
+		h.turn.Unlock()
+		h.mu.Lock()
+		h.last, h.past, h.reading = next, past, nil
+		h.mu.Unlock()
+		close(done)
+	}()
+	return done
+}
+
+// refresh reads a snapshot that is newer than this call, as long as that doesn't take too long.
+func (h *hub) refresh(ctx context.Context) {
+	timer := time.NewTimer(2 * patience)
+	defer timer.Stop()
+	for range 2 { // what is being read may be older
+		h.mu.Lock()
+		done := h.readLocked()
+		h.mu.Unlock()
+		select {
+		case <-done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	h.wake()
+}
+
+// history returns the samples of all queues together.
+func (h *hub) history() history {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.past
+}
+
+// A watcher is a page that is open in a browser.
+type watcher struct {
+	page string                                           // those with the same text show the same
+	make func(context.Context, *snapshot) (blocks, error) // what that page shows now
+	told chan blocks                                      // has room for one: only the latest counts
+}
+
+// lingering is how long the loop goes on without watchers, so that going from one page to another
+// leaves no gap in the charts.
+const lingering = 5 * time.Second
+
+// mostWatchers limits the streams. Pages without one don't change until they're reloaded.
+const mostWatchers = 200
+
+// watch adds a watcher, and starts the loop if it's the first one.
+func (h *hub) watch(w *watcher) (ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.watchers) >= mostWatchers {
+		return false
+	}
+	if h.watchers == nil {
+		h.watchers, h.woken = map[*watcher]bool{}, make(chan struct{}, 1)
+	}
+	h.watchers[w] = true
+	if !h.looping {
+		h.looping = true
+		go h.loop()
+	}
+	return true
+}
+
+func (h *hub) leave(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.watchers, w)
+}
+
+// wake makes the loop go on at once.
+func (h *hub) wake() {
+	h.mu.Lock()
+	woken := h.woken
+	h.mu.Unlock()
+	select {
+	case woken <- struct{}{}:
+	default: // nobody watches, or it's awake
+	}
+}
+
+// loop tells the watchers what has changed, until there have been none for a while.
+func (h *hub) loop() {
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	watched := time.Now()
+	for {
+		h.mu.Lock()
+		done := h.readLocked()
+		h.mu.Unlock()
+		<-done
+		h.mu.Lock()
+		now, all := h.last, maps.Clone(h.watchers)
+		if len(all) > 0 {
+			watched = time.Now()
+		} else if time.Since(watched) > lingering {
+			h.looping = false
+			h.mu.Unlock()
+			return
+		}
+		h.mu.Unlock()
+		tell(ctx, now, all)
+		pause := max(h.interval, 20*now.Took) // so that it's a twentieth of the time at most
+		if now.err != nil {
+			pause = max(pause, 2*time.Second)
+		}
+		timer := time.NewTimer(min(pause, time.Minute))
+		select {
+		case <-timer.C:
+		case <-h.woken:
+			timer.Stop()
+		}
+	}
+}
+
+// tell makes each page once, and tells those that show it.
+func tell(ctx context.Context, now *snapshot, all map[*watcher]bool) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
+	made := map[string]blocks{}
+	for w := range all {
+		if _, ok := made[w.page]; !ok {
+			b, err := w.make(ctx, now)
+			if err != nil {
+				b = nil // the page says so when it's reloaded; its banners tell why
+			}
+			made[w.page] = b
+		}
+		if made[w.page] == nil {
+			continue
+		}
+		select {
+		case <-w.told: // it's slow
+		default:
+		}
+		w.told <- made[w.page]
+	}
+}

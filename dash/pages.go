@@ -1,0 +1,307 @@
+package dash
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A builder gathers what a page shows. It fails only if there is no such page.
+type builder func(ctx context.Context, now *snapshot, query url.Values) (*page, error)
+
+// A page is what its templates need.
+type page struct {
+	Name     string // of its template
+	Tab      string // that is current
+	Heading  string
+	Fleet    string // Options.Title
+	Actions  bool   // are allowed
+	Query    url.Values
+	Now      *snapshot
+	Banners  []banner
+	Note     string // what an action did
+	Live     []string
+	Stream   string
+	Body     any
+	ReadTime time.Time
+}
+
+// pageTimeout is how long a page may gather what it shows, beside the snapshot. It shows what it has
+// by then.
+const pageTimeout = 4 * time.Second
+
+// show answers with a page.
+func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, build builder) {
+	query := r.URL.Query()
+	if !d.authorized(w, r, Action{Verb: View, Queue: query.Get("name")}) {
+		return
+	}
+	now := d.hub.current(r.Context())
+	if !now.At.IsZero() && now.Total.tasks() <= mostChecked {
+		d.check.start(checkEvery)
+	}
+	ctx, end := context.WithTimeout(r.Context(), pageTimeout)
+	defer end()
+	p, err := build(ctx, now, query)
+	if err != nil {
+		d.refuse(w, r, http.StatusNotFound, err.Error())
+		return
+	}
+	p.Note = done(query)
+	p.Stream = link("stream", "show", cmp.Or(name, "overview")) + "&" + without(query, "did", "n", "show").Encode()
+	d.write(w, r, http.StatusOK, p)
+}
+
+// without is a query without some parameters.
+func without(query url.Values, names ...string) url.Values {
+	rest := url.Values{}
+	for name, values := range query {
+		if !slices.Contains(names, name) {
+			rest[name] = values
+		}
+	}
+	return rest
+}
+
+// write answers with a page's HTML.
+func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p *page) {
+	var b bytes.Buffer
+	p.Fleet, p.Actions = d.opts.Title, d.opts.AllowActions
+	if err := templates().ExecuteTemplate(&b, "page", p); err != nil {
+		http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Vary", "Accept-Encoding")
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		zipped := zip(b.Bytes())
+		b = *bytes.NewBuffer(zipped)
+	}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = b.WriteTo(w) // who has gone needs no answer
+	}
+}
+
+// Part makes one block of a page.
+func (p *page) Part(name string) (template.HTML, error) {
+	var b bytes.Buffer
+	if err := templates().ExecuteTemplate(&b, name, p); err != nil {
+		return "", err
+	}
+	return template.HTML(b.String()), nil //nolint:gosec // the template has escaped it
+}
+
+// blocks makes the parts that change.
+func (p *page) blocks() (blocks, error) {
+	all := blocks{}
+	for _, name := range append(p.Live, "banners") {
+		html, err := p.Part(name)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = string(html)
+	}
+	return all, nil
+}
+
+// refuse answers with a page that says what is wrong.
+func (d *dashboard) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+	d.write(w, r, status, &page{Name: "refused", Heading: http.StatusText(status), Body: printable(why), Now: &snapshot{}})
+}
+
+// A pager leads through rows.
+type pager struct {
+	Page, From, To, All int
+	Before, After       string // links; "" if there is none
+}
+
+const perPage = 50
+
+// paged returns the rows of the page that a query asks for.
+func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
+	last := max(0, (len(rows)-1)/perPage)
+	n, _ := strconv.Atoi(query.Get("page"))
+	n = min(max(n-1, 0), last)
+	p := pager{Page: n + 1, From: n*perPage + 1, To: min(len(rows), (n+1)*perPage), All: len(rows)}
+	to := func(n int) string {
+		q := without(query, "did", "n", "page")
+		q.Set("page", strconv.Itoa(n+1))
+		return cmp.Or(name, "./") + "?" + q.Encode()
+	}
+	if n > 0 {
+		p.Before = to(n - 1)
+	}
+	if n < last {
+		p.After = to(n + 1)
+	}
+	return rows[n*perPage : p.To], p
+}
+
+// An overviewRow is a queue in the list of all.
+type overviewRow struct {
+	Name    string
+	Counts  worqr.QueueStats
+	Pace    pace
+	Spark   *spark
+	Level   string // of its worst banner
+	State   string
+	Unknown bool // its counts
+}
+
+type overviewBody struct {
+	Rows   []overviewRow
+	Pager  pager
+	Sort   string
+	Filter string
+	Charts []*chart
+	Idle   int
+	Known  int // queues
+}
+
+func (d *dashboard) overview(_ context.Context, now *snapshot, query url.Values) (*page, error) {
+	all := d.banners(now, "")
+	worst := map[string]banner{}
+	for _, b := range all {
+		if old, ok := worst[b.Queue]; !ok || rank(b.Level) < rank(old.Level) {
+			worst[b.Queue] = b
+		}
+	}
+	body := &overviewBody{Sort: query.Get("sort"), Filter: query.Get("q"), Known: len(now.queues), Charts: charts(d.hub.history(), now.At)}
+	var picked []*queueState
+	for _, q := range now.queues {
+		if strings.Contains(strings.ToLower(q.name), strings.ToLower(body.Filter)) {
+			picked = append(picked, q)
+		}
+	}
+	sortQueues(picked, body.Sort, func(q *queueState) int {
+		if b, ok := worst[q.name]; ok {
+			return rank(b.Level)
+		}
+		return 3
+	})
+	picked, body.Pager = paged(picked, "", query)
+	for _, q := range picked {
+		b := worst[q.name]
+		row := overviewRow{Name: q.name, Counts: q.counts, Pace: q.pace, Spark: q.past.sparked(now.At), Level: b.Level, State: b.Title, Unknown: q.at.IsZero() || q.err != nil}
+		body.Rows = append(body.Rows, row)
+	}
+	return &page{Name: "overview", Tab: "overview", Heading: "Overview", Query: query, Now: now, Banners: all, Live: []string{"totals", "charts", "queues"}, Body: body}, nil
+}
+
+// sortQueues sorts by a column, and those with problems first if none is named.
+func sortQueues(all []*queueState, by string, level func(*queueState) int) {
+	key := map[string]func(*queueState) float64{
+		"waiting":   func(q *queueState) float64 { return float64(q.counts.Waiting) },
+		"scheduled": func(q *queueState) float64 { return float64(q.counts.Scheduled) },
+		"oldest":    func(q *queueState) float64 { return float64(q.counts.Oldest) },
+		"started":   func(q *queueState) float64 { return q.pace.Starting },
+		"running":   func(q *queueState) float64 { return float64(q.counts.Running) },
+		"failed":    func(q *queueState) float64 { return float64(q.counts.Failed) },
+		"workers":   func(q *queueState) float64 { return float64(q.counts.Workers) },
+	}[by]
+	switch {
+	case key != nil:
+		slices.SortStableFunc(all, func(a, b *queueState) int { return cmp.Compare(key(b), key(a)) })
+	case by != "name":
+		slices.SortStableFunc(all, func(a, b *queueState) int { return level(a) - level(b) })
+	}
+}
+
+// A sentence is an error that a page shows as it is.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
+
+// errNoQueue is the answer to a name that isn't known.
+const errNoQueue = sentence("There's no such queue: nothing was enqueued to it, and no worker has served it. Check its name, and the prefix of the fleet.")
+
+// known returns what is known of a queue. While Redis can't be reached, any may exist.
+func known(now *snapshot, name string) (*queueState, error) {
+	if q := now.find(name); q != nil {
+		return q, nil
+	}
+	if name == "" || now.err == nil && !now.more {
+		return nil, errNoQueue
+	}
+	return &queueState{name: name}, nil
+}
+
+type workersBody struct {
+	Rows    []worqr.Worker
+	Pager   pager
+	Filter  string
+	Stuck   int
+	Queues  int
+	Oldest  time.Time
+	Version []string
+	All     int
+}
+
+func (d *dashboard) workers(_ context.Context, now *snapshot, query url.Values) (*page, error) {
+	body := &workersBody{Filter: query.Get("q"), All: len(now.workers), Queues: len(now.queues)}
+	var picked []worqr.Worker
+	for _, w := range now.workers {
+		body.Stuck += w.StuckHandlers
+		if !slices.Contains(body.Version, w.Version) {
+			body.Version = append(body.Version, w.Version)
+		}
+		of := strings.ToLower(strings.Join(append([]string{w.ID, w.Name, w.Host, w.Version}, w.Queues...), "\n"))
+		if strings.Contains(of, strings.ToLower(body.Filter)) {
+			picked = append(picked, w)
+		}
+	}
+	slices.Sort(body.Version)
+	body.Rows, body.Pager = paged(picked, "workers", query)
+	return &page{Name: "workers", Tab: "workers", Heading: "Workers", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"workers-totals", "workers-rows"}, Body: body}, nil
+}
+
+type serverBody struct {
+	Check     checkState
+	Large     bool          // the fleet: it isn't checked by itself
+	Answer    time.Duration // of Redis
+	PingError string
+	Took      time.Duration
+	Worker    string // this process's id; "" if it isn't one
+	Ready     string
+	Stats     worqr.PeerStats
+	Version   string
+	Errors    int
+	Warnings  int
+	Notices   int
+}
+
+func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
+	body := &serverBody{Check: d.check.state(), Large: now.Total.tasks() > mostChecked, Took: now.Took, Worker: d.peer.WorkerID(), Stats: d.peer.Stats(), Version: worqr.Version}
+	begun := time.Now()
+	if err := d.peer.Ping(ctx); err != nil {
+		body.PingError = printable(err.Error())
+	}
+	body.Answer = time.Since(begun)
+	if err := d.peer.Ready(); err != nil {
+		body.Ready = printable(err.Error())
+	}
+	if body.Check.Report != nil {
+		for _, f := range body.Check.Report.Findings {
+			switch f.Severity {
+			case worqr.SeverityError:
+				body.Errors++
+			case worqr.SeverityWarning:
+				body.Warnings++
+			case worqr.SeverityNotice:
+				body.Notices++
+			}
+		}
+	}
+	return &page{Name: "server", Tab: "server", Heading: "Server", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"server-state", "findings"}, Body: body}, nil
+}

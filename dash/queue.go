@@ -1,0 +1,142 @@
+package dash
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// Listings of tasks: the rows that can be seen, and how many running ones are compared.
+const (
+	mostRows    = 1_000
+	mostRunning = 500
+)
+
+// listTime is how long a list may be read. What there is by then is shown.
+const listTime = 200 * time.Millisecond
+
+// A taskRow is a task in a list.
+type taskRow struct {
+	Key     string
+	Payload string
+	Hidden  bool
+	Link    string
+	Worker  *worqr.Worker
+	ID      string // of its worker
+	At      time.Time
+	Retries int
+	Error   string
+	Headers int
+}
+
+type queueBody struct {
+	Name   string
+	Counts worqr.QueueStats
+	Pace   pace
+	Charts []*chart
+	Tab    string
+	Rows   []taskRow
+	Pager  pager
+	More   bool // there may be more rows than can be listed
+	Late   bool // there was no time to read more
+	Err    string
+	Job    *jobState
+	Lag    time.Duration // how long a new task waits, if tasks go on to start as they do
+}
+
+func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
+	state, err := known(now, query.Get("name"))
+	if err != nil {
+		return nil, err
+	}
+	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, now.At), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
+	if body.Pace.Starting > 0 {
+		body.Lag = time.Duration(float64(body.Counts.Waiting) / body.Pace.Starting * float64(time.Second))
+	}
+	if now.err == nil {
+		d.list(ctx, now, query, body)
+	}
+	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: d.banners(now, state.name),
+		Live: []string{"queue-totals", "charts", "tasks", "job"}, Body: body}, nil
+}
+
+// list reads the rows of the current tab.
+func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, body *queueBody) {
+	name := body.Name
+	q := d.opts.Queue(name)
+	n, _ := strconv.Atoi(query.Get("page"))
+	until := min(max(n, 1)*perPage+1, mostRows) // one more, to know whether there are more
+	row := func(key string, payload []byte) taskRow {
+		return taskRow{Key: key, Payload: line(d.payload(name, payload, shownInLists), 160), Link: taskLink(name, key, payload)}
+	}
+	ctx, end := context.WithTimeout(ctx, listTime)
+	defer end()
+	var err error
+	switch body.Tab {
+	case "running":
+		var all []worqr.RunningTask
+		all, body.More, err = first(q.Running(ctx), mostRunning)
+		slices.SortFunc(all, func(a, b worqr.RunningTask) int { return a.StartedAt.Compare(b.StartedAt) })
+		for _, t := range all {
+			r := row(t.Key, t.Payload)
+			r.At, r.ID, r.Worker, r.Error, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), printable(t.LastError), len(t.Headers)
+			body.Rows = append(body.Rows, r)
+		}
+	case "scheduled":
+		var all []worqr.ScheduledTask
+		all, body.More, err = first(q.Scheduled(ctx), until)
+		for _, t := range all {
+			r := row(t.Key, t.Payload)
+			r.At, r.Retries, r.Error, r.Headers = t.DueAt, t.Retries, printable(t.LastError), len(t.Headers)
+			body.Rows = append(body.Rows, r)
+		}
+	case "added":
+		var all []worqr.AddedTask
+		all, body.More, err = first(q.Added(ctx), until)
+		for _, t := range all {
+			r := row(t.Key, t.Payload)
+			r.At, r.Headers = t.EnqueuedAt, len(t.Headers)
+			body.Rows = append(body.Rows, r)
+		}
+	default:
+		var all [][]byte
+		all, body.More, err = first(q.Tasks(ctx), until)
+		for _, payload := range all {
+			body.Rows = append(body.Rows, row("", payload))
+		}
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		body.Late = true
+	case err != nil:
+		body.Err = printable(err.Error())
+	}
+	body.Rows, body.Pager = paged(body.Rows, "queue", query)
+}
+
+// first returns the first rows of a listing, and whether there may be more.
+func first[T any](all iter.Seq2[T, error], most int) (some []T, more bool, err error) {
+	for row, err := range all {
+		if err != nil {
+			return some, false, err
+		}
+		if some = append(some, row); len(some) == most {
+			return some, true, nil
+		}
+	}
+	return some, false, nil
+}
+
+// taskLink leads to the page of a task. It names the payload by a digest: links end up in logs.
+func taskLink(queue, key string, payload []byte) string {
+	if key != "" {
+		return link("task", "name", queue, "key", key)
+	}
+	return link("task", "name", queue, "digest", digest(payload))
+}

@@ -1,0 +1,240 @@
+package dash
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// How much one snapshot reads.
+const (
+	mostQueues  = 10_000 // names
+	mostWorkers = 10_000
+	mostCounts  = 1_000 // queues whose counts are read; the others keep theirs until it's their turn
+	atOnce      = 16    // queues read at the same time
+	readTimeout = 10 * time.Second
+)
+
+// A snapshot is what was known of the fleet at one moment. It doesn't change.
+type snapshot struct {
+	At      time.Time     // when it was read; zero before the first time
+	Took    time.Duration // to read it
+	queues  []*queueState // by name
+	workers []worqr.Worker
+	more    bool  // there are more queues than are listed
+	err     error // why the last attempt to read failed; the rest is what was read before
+	Total   sample
+	Pace    pace
+}
+
+// A queueState is what was known of one queue.
+type queueState struct {
+	name    string
+	at      time.Time // when its counts were read; zero if they never were
+	counts  worqr.QueueStats
+	err     error // why they couldn't be
+	past    history
+	pace    pace
+	workers []*worqr.Worker // registered ones that serve it
+	grown   growth
+	missing time.Duration // for how long it has had more workers than are registered
+}
+
+// A growth is what changed in the last minute.
+type growth struct {
+	over            time.Duration
+	waiting, failed int
+}
+
+// Workers is how many are registered.
+func (s *snapshot) Workers() int { return len(s.workers) }
+
+// find returns the state of a queue, or nil.
+func (s *snapshot) find(name string) *queueState {
+	i, ok := slices.BinarySearchFunc(s.queues, name, func(q *queueState, name string) int {
+		switch {
+		case q.name < name:
+			return -1
+		case q.name > name:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil
+	}
+	return s.queues[i]
+}
+
+// worker returns a worker by its id, or nil.
+func (s *snapshot) worker(id string) *worqr.Worker {
+	i := slices.IndexFunc(s.workers, func(w worqr.Worker) bool { return w.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.workers[i]
+}
+
+// A fleet reads snapshots. One goroutine at a time uses it.
+type fleet struct {
+	peer  *worqr.Peer
+	queue func(name string) *worqr.Queue
+
+	past    map[string]history
+	all     history
+	missing map[string]time.Time // queues that have more workers than are registered, and since when
+	turn    int                  // of the first queue that is read next, if there are too many for one time
+}
+
+// read makes the next snapshot. If that fails, it's the last one with the error.
+func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
+	begun := time.Now()
+	next, err := f.counted(ctx, last, begun)
+	if err != nil {
+		failed := *last
+		failed.err, failed.Took = err, time.Since(begun)
+		return &failed
+	}
+	next.Took = time.Since(begun)
+	return next
+}
+
+func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*snapshot, error) {
+	next := &snapshot{At: now}
+	for name, err := range f.peer.Queues(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if len(next.queues) == mostQueues {
+			next.more = true
+			break
+		}
+		next.queues = append(next.queues, &queueState{name: name})
+	}
+	slices.SortFunc(next.queues, func(a, b *queueState) int { return compare(a.name, b.name) })
+	for w, err := range f.peer.Workers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if next.workers = append(next.workers, w); len(next.workers) == mostWorkers {
+			break
+		}
+	}
+	if err := f.count(ctx, next, last); err != nil {
+		return nil, err
+	}
+	f.remember(next)
+	serve(next)
+	f.miss(next)
+	return next, nil
+}
+
+// count reads the counts of the queues.
+func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
+	ask := next.queues
+	if len(ask) > mostCounts {
+		for _, q := range ask {
+			if old := last.find(q.name); old != nil {
+				*q = queueState{name: q.name, at: old.at, counts: old.counts, err: old.err}
+			}
+		}
+		first := f.turn % len(ask)
+		f.turn = first + mostCounts
+		ask = slices.Concat(ask[first:], ask[:first])[:mostCounts]
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var all sync.WaitGroup
+	jobs := make(chan *queueState)
+	for range min(atOnce, len(ask)) {
+		all.Go(func() {
+			for q := range jobs {
+				if ctx.Err() != nil {
+					continue
+				}
+				q.counts, q.err = f.queue(q.name).Stats(ctx)
+				q.at = next.At
+				if q.err != nil && f.peer.Ping(ctx) != nil { // it's not about this queue
+					stop(q.err)
+				}
+			}
+		})
+	}
+	for _, q := range ask {
+		jobs <- q
+	}
+	close(jobs)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// remember adds the counts to the history.
+func (f *fleet) remember(next *snapshot) {
+	old := f.past
+	f.past = make(map[string]history, len(next.queues))
+	most := min(300, max(60, 150_000/max(1, len(next.queues))))
+	next.Total.At = next.At
+	for _, q := range next.queues {
+		past := old[q.name]
+		if q.at.Equal(next.At) && q.err == nil {
+			past = past.with(sampled(q.at, q.counts), most)
+		}
+		f.past[q.name] = past
+		q.past = past
+		q.pace = past.pace()
+		if from, ok := past.before(time.Minute); ok {
+			end := past[len(past)-1]
+			q.grown = growth{end.At.Sub(from.At), end.Waiting - from.Waiting, end.Failed - from.Failed}
+		}
+		next.Total.add(sampled(next.At, q.counts))
+		next.Pace.Starting += q.pace.Starting
+		next.Pace.Arriving += q.pace.Arriving
+		next.Pace.Failing += q.pace.Failing
+		next.Pace.Known = next.Pace.Known || q.pace.Known
+	}
+	f.all = f.all.with(next.Total, 300)
+}
+
+// serve notes which registered workers serve each queue.
+func serve(next *snapshot) {
+	slices.SortFunc(next.workers, func(a, b worqr.Worker) int {
+		return compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
+	})
+	for i := range next.workers {
+		for _, name := range next.workers[i].Queues {
+			if q := next.find(name); q != nil {
+				q.workers = append(q.workers, &next.workers[i])
+			}
+		}
+	}
+}
+
+// miss notes which queues have workers that no longer renew their registration.
+func (f *fleet) miss(next *snapshot) {
+	old := f.missing
+	f.missing = map[string]time.Time{}
+	for _, q := range next.queues {
+		if q.err == nil && q.counts.Workers > len(q.workers) {
+			since, ok := old[q.name]
+			if !ok {
+				since = next.At
+			}
+			f.missing[q.name], q.missing = since, next.At.Sub(since)
+		}
+	}
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,195 @@
+// The pages work without this. It keeps them up to date, shows values where the pointer is on a
+// chart, asks for names before something is deleted, and remembers the theme.
+'use strict';
+(() => {
+  const root = document.documentElement;
+  const recall = name => { try { return localStorage.getItem(name); } catch { return null; } };
+  const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* it's forbidden */ } };
+
+  const themes = ['system', 'light', 'dark'];
+  const theme = () => themes.includes(recall('worqr-theme')) ? recall('worqr-theme') : 'system';
+  const paint = () => { root.dataset.theme = theme(); };
+  paint(); // before anything is drawn
+
+  document.addEventListener('DOMContentLoaded', () => {
+    themeButton();
+    confirmations();
+    choices();
+    keys();
+    charts();
+    live();
+  });
+
+  function themeButton() {
+    const button = document.getElementById('theme');
+    const label = () => { button.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme()]; button.ariaLabel = 'Theme: ' + button.textContent; };
+    button.hidden = false;
+    label();
+    button.addEventListener('click', () => {
+      keep('worqr-theme', themes[(themes.indexOf(theme()) + 1) % themes.length]);
+      paint();
+      label();
+    });
+  }
+
+  // A form that deletes can be sent once the name is typed. The server checks it, too.
+  function confirmations() {
+    for (const form of document.querySelectorAll('form[data-confirm]')) {
+      const typed = form.elements.confirm;
+      if (!typed) continue;
+      const button = form.querySelector('button');
+      const check = () => { button.disabled = typed.value !== form.dataset.confirm; };
+      typed.addEventListener('input', check);
+      check();
+    }
+  }
+
+  function choices() {
+    const all = document.getElementById('all');
+    if (!all) return;
+    all.parentElement.hidden = false;
+    all.addEventListener('change', () => {
+      for (const box of document.querySelectorAll('input[name=id]')) box.checked = all.checked;
+    });
+  }
+
+  function keys() {
+    document.addEventListener('keydown', event => {
+      if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+      const search = document.querySelector('input[type=search]');
+      if (search) { event.preventDefault(); search.focus(); search.select(); }
+    });
+  }
+
+  // measure writes a value as the server does.
+  function measure(value, unit) {
+    if (unit === 's') {
+      if (value < 1) return Math.round(value * 1000) + ' ms';
+      if (value < 60) return (value < 10 ? value.toFixed(1) : Math.round(value)) + ' s';
+      return value < 3600 ? Math.floor(value / 60) + ' min ' + Math.round(value % 60) + ' s' : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min';
+    }
+    const number = value >= 10 || Number.isInteger(value) ? Math.round(value).toLocaleString('en') : value.toFixed(1);
+    return unit === '/s' ? number + '/s' : number;
+  }
+
+  // charts shows the values below the pointer. The points of the lines are the values themselves.
+  function charts() {
+    const tip = document.createElement('div');
+    tip.id = 'tip';
+    tip.hidden = true;
+    document.body.append(tip);
+    let chart = null, x = 0;
+    const hide = () => { tip.hidden = true; chart?.querySelector('.cursor')?.remove(); chart = null; };
+    const show = () => {
+      if (!chart.isConnected) return hide();
+      const box = chart.getBoundingClientRect();
+      const at = (x - box.left) / box.width * 300 - 300;
+      const rows = [];
+      let near = null;
+      for (const line of chart.querySelectorAll('polyline')) {
+        const points = Array.from(line.points);
+        if (!points.length || at < points[0].x - 2) continue;
+        let i = points.findIndex(p => p.x >= at);
+        if (i < 0) i = points.length - 1;
+        const b = points[i], a = points[Math.max(0, i - 1)];
+        const p = Math.abs(b.x - at) < Math.abs(a.x - at) ? b : a;
+        near ??= p.x;
+        rows.push(measure(p.y, chart.dataset.unit) + ' ' + line.dataset.name);
+      }
+      if (!rows.length) { tip.hidden = true; return; }
+      const ago = Math.round(-near);
+      tip.replaceChildren(...[...rows, ago < 1 ? 'now' : ago < 60 ? ago + ' s ago' : Math.floor(ago / 60) + ' min ' + ago % 60 + ' s ago'].map(text => {
+        const row = document.createElement('div');
+        row.textContent = text;
+        return row;
+      }));
+      let cursor = chart.querySelector('.cursor');
+      if (!cursor) {
+        cursor = document.createElementNS('http://www.w3.org/2000/svg', 'line');
+        cursor.setAttribute('class', 'cursor');
+        cursor.setAttribute('y2', '100%');
+        chart.append(cursor);
+      }
+      const left = (near + 300) / 300 * 100 + '%';
+      cursor.setAttribute('x1', left);
+      cursor.setAttribute('x2', left);
+      tip.hidden = false;
+      const w = tip.offsetWidth;
+      tip.style.left = Math.min(Math.max(4, x + 12 + w > innerWidth ? x - w - 12 : x + 12), innerWidth - w - 4) + scrollX + 'px';
+      tip.style.top = box.top + scrollY + 'px';
+    };
+    document.addEventListener('pointermove', event => {
+      const over = event.target.closest?.('.chart > svg');
+      if (over !== chart) hide();
+      if (over) { chart = over; x = event.clientX; show(); }
+    });
+    document.addEventListener('pointerleave', hide);
+    document.addEventListener('worqr-update', () => { if (chart) show(); });
+  }
+
+  // live replaces the parts of the page that have changed. There is one stream, and none while the
+  // page can't be seen.
+  function live() {
+    const from = document.body.dataset.stream, button = document.getElementById('live');
+    if (!from || !window.EventSource) return;
+    const word = button.querySelector('.word');
+    let source = null, wanted = recall('worqr-live') !== 'no';
+    const say = state => {
+      button.dataset.state = state;
+      word.textContent = { live: 'Live', paused: 'Paused', away: 'Reconnecting' }[state];
+      button.ariaPressed = String(wanted);
+    };
+    const close = () => { source?.close(); source = null; };
+    const open = () => {
+      close();
+      if (!wanted) return say('paused');
+      if (document.hidden) return;
+      source = new EventSource(from);
+      source.onopen = () => say('live');
+      source.onerror = () => {
+        say('away');
+        if (source?.readyState === EventSource.CLOSED) { close(); setTimeout(() => { if (!source) open(); }, 10000); }
+      };
+      source.onmessage = event => {
+        for (const [id, html] of Object.entries(JSON.parse(event.data))) {
+          const old = document.getElementById(id);
+          if (!old) continue;
+          const next = document.createElement('template');
+          next.innerHTML = html; // the server has escaped it, and the policy allows no inline code
+          morph(old, next.content);
+        }
+        document.dispatchEvent(new Event('worqr-update'));
+      };
+    };
+    button.hidden = false;
+    button.addEventListener('click', () => { wanted = !wanted; keep('worqr-live', wanted ? 'yes' : 'no'); open(); });
+    document.addEventListener('visibilitychange', () => document.hidden ? close() : open());
+    addEventListener('pagehide', close);
+    addEventListener('pageshow', event => { if (event.persisted) open(); });
+    say(wanted ? 'away' : 'paused');
+    open();
+  }
+
+  // morph makes the children of a node those of another one, and keeps what is the same: so focus,
+  // selections, open details and ticked boxes stay.
+  function morph(to, from) {
+    const next = Array.from(from.childNodes);
+    next.forEach((now, i) => {
+      const old = to.childNodes[i];
+      if (!old) to.append(now);
+      else if (old.nodeType !== now.nodeType || old.nodeName !== now.nodeName || identity(old) !== identity(now)) old.replaceWith(now);
+      else if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== now.data) old.data = now.data; }
+      else {
+        for (const a of Array.from(old.attributes)) if (!now.hasAttribute(a.name) && a.name !== 'open') old.removeAttribute(a.name);
+        for (const a of now.attributes) if (old.getAttribute(a.name) !== a.value) old.setAttribute(a.name, a.value);
+        morph(old, now);
+      }
+    });
+    while (to.childNodes.length > next.length) to.lastChild.remove();
+  }
+
+  // identity tells rows apart that have a state of their own.
+  function identity(node) {
+    return node.nodeName === 'TR' ? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
+  }
+})();

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/worqrtest"
+)
+
+// replicas returns two of the service, and a function that asks one of them.
+func replicas(t *testing.T, charge func(context.Context, order, int64) error) (all [2]*service, ask func(replica int, method, path, body, key string) string) {
+	redis := worqrtest.Start(t)
+	for i := range all {
+		p := redis.Peer(nil)
+		all[i], _ = newService(p.Peer, charge)
+		p.Serve()
+	}
+	return all, func(replica int, method, path, body, key string) string {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		all[replica].routes().ServeHTTP(w, r)
+		return strings.TrimSpace(w.Body.String())
+	}
+}
+
+func TestChargeOnce(t *testing.T) {
+	charged := make(chan order, 10)
+	all, ask := replicas(t, func(_ context.Context, o order, _ int64) error {
+		charged <- o
+		return nil
+	})
+	first := ask(0, "POST", "/orders", `{"ID": "7", "Cents": 300}`, "a")
+	if again := ask(1, "POST", "/orders", `{"ID": "7", "Cents": 300}`, "a"); again != first {
+		t.Errorf("%s, and again %s", first, again)
+	}
+	worqrtest.WaitIdle(t, all[0].orders)
+	if len(charged) != 1 {
+		t.Errorf("charged %d times", len(charged))
+	}
+}
+
+func TestDeclined(t *testing.T) {
+	all, ask := replicas(t, func(context.Context, order, int64) error { return errDeclined })
+	ask(0, "POST", "/orders", `{"ID": "7"}`, "")
+	worqrtest.WaitIdle(t, all[0].orders)
+	failed := ask(1, "GET", "/failed", "", "")
+	_, rest, _ := strings.Cut(failed, `"id":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if got := ask(1, "POST", "/failed/"+id, "", ""); got != `{"requeued":1}` {
+		t.Errorf("%s: %s", failed, got)
+	}
+}
+
+func TestCancelElsewhere(t *testing.T) {
+	started := make(chan bool)
+	_, ask := replicas(t, func(ctx context.Context, _ order, _ int64) error {
+		started <- true
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	key := strings.Split(ask(0, "POST", "/orders", `{"ID": "7"}`, ""), `"`)[3]
+	<-started
+	for replica := range 2 {
+		if got := ask(replica, "DELETE", "/tasks/"+key, "", ""); !strings.Contains(got, "Stopped") {
+			t.Error(got)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package worqr
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/fleet"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// PeerStats counts what a peer has done since it was created, on all queues or on one.
+type PeerStats struct {
+	Started         int64 // passed to a handler, or returned by StartTask
+	Finished        int64
+	Stopped         int64 // returned to the front
+	Canceled        int64
+	Retried         int64 // attempts, not tasks
+	Snoozed         int64 // by Later
+	Failed          int64 // moved to the failed queue
+	Dropped         int64 // from a full failed queue
+	TakenOver       int64 // taken over by another worker, or ended too late
+	HandlerErrors   int64 // panics included
+	WorkersEvicted  int64 // by this peer
+	TasksReturned   int64 // of evicted workers
+	TimesEvicted    int64
+	RunningHandlers int64
+	StuckHandlers   int64 // abandoned and still running
+	LostWrites      int64 // signs that Redis had lost writes
+}
+
+// Stats returns the peer's counters.
+func (p *Peer) Stats() PeerStats {
+	s, f := statsOf(p.engine.Counts()), p.fleet.Counts()
+	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
+	return s
+}
+
+// StatsOf returns the counters of a queue, including those of OnFailed and of all its parts. Stats
+// is their sum over all queues, with WorkersEvicted, TasksReturned and TimesEvicted, which are zero
+// here. Neither asks Redis.
+func (p *Peer) StatsOf(queue string) PeerStats { return statsOf(p.engine.CountsOf(queue)) }
+
+func statsOf(c *engine.Counts) PeerStats {
+	return PeerStats{
+		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(), Canceled: c.Canceled.Load(),
+		Retried: c.Retried.Load(), Snoozed: c.Snoozed.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(),
+		TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(), RunningHandlers: c.Running.Load(), StuckHandlers: c.Stuck.Load(),
+		LostWrites: c.LostWrites.Load(),
+	}
+}
+
+// Ping asks Redis, or each master of a cluster, whether it answers. It fails with ErrUnreachable
+// if it doesn't, or ctx ends first.
+func (p *Peer) Ping(ctx context.Context) error {
+	if p.bad != nil {
+		return wrap("ping", p.bad)
+	}
+	err := p.lines.Ping(ctx)
+	if store.IsAway(err) || err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return wrap("ping", err)
+}
+
+// LastBeat returns when the last heartbeat that Redis answered was sent, by this peer's clock, or
+// when the worker was started. In a cluster, it's that of the node that has been silent for
+// longest. It's zero while the worker isn't started.
+func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
+
+// Ready returns nil while the peer serves: its worker is a member of all its queues, and its lease
+// stands. It doesn't ask Redis. Otherwise it says why in one line: ErrNotStarted, ErrNotWorking
+// before a queue is joined, ErrEvicted, ErrLeaseExpired when Redis has been silent for nine tenths of
+// the lease, or ErrShutdown from the moment when Run begins to drain.
+func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
+
+func (p *Peer) unready() error {
+	p.mu.Lock()
+	over := p.draining || p.closed || p.shutdown.Err() != nil
+	serving, handles := p.serving, len(p.services) > 0
+	p.mu.Unlock()
+	switch {
+	case p.bad != nil:
+		return p.bad
+	case over:
+		return ErrShutdown
+	case !p.fleet.IsStarted():
+	case handles && !serving:
+		return errUnserved
+	}
+	for _, s := range p.current() {
+		if s.isMissing() {
+			return fleet.NotJoined(s.queue.name)
+		}
+	}
+	return p.fleet.Unfit()
+}
+
+var errUnserved = fmt.Errorf("%w: Run hasn't begun to serve", ErrNotWorking)
+
+// isMissing reports whether a queue that is to be served has no part yet. The fleet knows those
+// that it has still to join.
+func (s *service) isMissing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.stopped && !s.removed && len(s.parts) == 0
+}
+
+// Livez returns a handler for a liveness probe. It answers 200, and 503 only if the goroutine of the
+// heartbeats is stuck, so that the process should be restarted. It never asks Redis, and doesn't
+// mind that Redis is away.
+func (p *Peer) Livez() http.Handler {
+	return probe(func() error { return wrap("not alive", p.fleet.Stuck()) })
+}
+
+// Readyz returns a handler for a readiness probe: 200 while Ready returns nil, otherwise 503 with its
+// error as one line of text.
+func (p *Peer) Readyz() http.Handler { return probe(p.Ready) }
+
+func probe(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprintln(w, err)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+}

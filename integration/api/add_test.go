@@ -1,0 +1,452 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// added adds payloads one by one, and returns their keys.
+func added(t testing.TB, q *worqr.Queue, payloads ...string) (all []string) {
+	t.Helper()
+	for _, p := range payloads {
+		all = append(all, sure(q.Add(t.Context(), []byte(p), nil))(t))
+	}
+	return all
+}
+
+// takes starts n tasks.
+func takes(t testing.TB, q *worqr.Queue, n int) []*worqr.Task {
+	t.Helper()
+	tasks := sure(q.StartTasks(t.Context(), n))(t)
+	if len(tasks) != n {
+		t.Fatalf("%d tasks started, want %d", len(tasks), n)
+	}
+	return tasks
+}
+
+// keysAdded are the keys of the added tasks that wait.
+func keysAdded(t testing.TB, q *worqr.Queue) (all []string) {
+	t.Helper()
+	for task := range each(t, q.Added(t.Context())) {
+		all = append(all, task.Key)
+	}
+	return all
+}
+
+// specs are tasks for AddMany.
+func specs(payloads ...string) (all []worqr.TaskSpec) {
+	for _, p := range payloads {
+		all = append(all, worqr.TaskSpec{Payload: []byte(p)})
+	}
+	return all
+}
+
+// Added tasks run in order, each under a key of its own, and leave nothing.
+func TestAdd(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
+	all := added(t, q, "a", "a", "b")
+	all = append(all, sure(q.AddMany(t.Context(), specs("c", "d")))(t)...)
+	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(all)))), 5)
+	is.Equal(keysAdded(t, q), all)
+	is.Equal(waiting(t, q), []string{"a", "a", "b", "c", "d"})
+	is.Equal(stats(t, q).Waiting, 5)
+	is.Equal(sure(q.Len(t.Context()))(t), 5)
+	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
+
+	ran := make(chan *worqr.Task, 5)
+	q.Handle(func(_ context.Context, task *worqr.Task) error { ran <- task; return nil }, &worqr.HandleOptions{Concurrency: 1})
+	stop := run(t, p)
+	tasks := receive(t, ran, 5)
+	is.Equal(payloads(tasks), []string{"a", "a", "b", "c", "d"})
+	for i, task := range tasks {
+		is.Equal(task.Key, all[i])
+		is.Equal(task.Attempt, 1)
+		is.True(near(task.EnqueuedAt, time.Now()))
+		is.True(task.DueAt.Equal(task.EnqueuedAt))
+	}
+	eventually(t, "all are stored", func() bool { return p.Stats().Finished == 5 })
+	stop()
+	nothingLeft(t, prefix, q.Name())
+}
+
+// While both wait, the list and the added tasks get a turn each.
+func TestAddTakesTurns(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := working(t, p, "q")
+	enqueue(t, q, "l1", "l2", "l3", "l4")
+	added(t, q, "a1", "a2", "a3", "a4")
+	order := func(tasks []*worqr.Task, mark string) (its []string) {
+		for _, name := range payloads(tasks) {
+			if strings.HasPrefix(name, mark) {
+				its = append(its, name)
+			}
+		}
+		return its
+	}
+	first := takes(t, q, 4)
+	is.Equal(order(first, "l"), []string{"l1", "l2"})
+	is.Equal(order(first, "a"), []string{"a1", "a2"})
+	one, other := takes(t, q, 1), takes(t, q, 1)
+	is.True(len(order(append(one, other...), "l")) == 1)
+	rest := takes(t, q, 2)
+	is.Equal(len(order(rest, "l")), 1)
+}
+
+// An equal payload is another task: cancels, removals and questions are by key.
+func TestAddedByKey(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := working(t, p, "q")
+	all := added(t, q, "same", "same", "same", "same")
+	enqueue(t, q, "same")
+	report := sure(q.Cancel(ctx, []byte("same")))(t)
+	is.Equal(report.Removed, 1) // the one of the list
+	is.Equal(keysAdded(t, q), all)
+
+	is.True(sure(q.RemoveKey(ctx, all[1]))(t))
+	is.True(!sure(q.RemoveKey(ctx, all[1]))(t))
+	is.Equal(sure(q.CancelKey(ctx, all[2]))(t).Removed, 1)
+	is.Equal(keysAdded(t, q), []string{all[0], all[3]})
+
+	e := sure(q.ExplainKey(ctx, all[3]))(t)
+	is.Equal(len(e.Copies), 1)
+	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
+	is.Equal(e.Copies[0].Before, 1)
+	is.True(near(e.Copies[0].EnqueuedAt, time.Now()))
+
+	task := take(t, q)
+	is.Equal(task.Key, all[0])
+	e = sure(q.ExplainKey(ctx, all[0]))(t)
+	is.Equal(len(e.Copies), 1)
+	is.Equal(e.Copies[0].State, worqr.CopyRunning)
+	is.Equal(e.Copies[0].AttemptID, task.AttemptID)
+	report = sure(q.CancelKey(ctx, all[0]))(t)
+	eventually(t, "its context ends", func() bool { return is_(context.Cause(task.Context()), worqr.ErrCanceled) })
+	must(t, task.Stop(ctx))
+	must(t, report.Wait(ctx))
+	is.Equal(report.Stopped, 1)
+	is.Equal(keysAdded(t, q), all[3:])
+}
+
+// A Put under the key of an added task changes the one that waits, and waits behind the one that
+// runs.
+func TestPutOnAdded(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := working(t, p, "q")
+	all := added(t, q, "a", "b")
+	must(t, q.Put(ctx, all[0], []byte("new"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	is.Equal(keysAdded(t, q), all[1:])
+	is.Equal(scheduled(t, q)[0].Key, all[0])
+
+	task := take(t, q)
+	is.Equal(task.Key, all[1])
+	must(t, q.Put(ctx, all[1], []byte("next"), nil))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
+	must(t, task.Finish(ctx))
+	next := take(t, q)
+	is.Equal(string(next.Payload), "next")
+	is.Equal(next.Key, all[1])
+	must(t, next.Finish(ctx))
+}
+
+// A task keeps its key and headers through a retry, a return and the failed queue.
+func TestAddedComesBack(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := working(t, p, "q")
+	headers := map[string]string{"trace": "1", "\x00": "\xff"}
+	key := sure(q.Add(ctx, []byte("a"), &worqr.Properties{Headers: headers}))(t)
+	since := time.Time{}
+	again := func(attempt int, end func(*worqr.Task) error) {
+		t.Helper()
+		task := take(t, q)
+		if since.IsZero() {
+			since = task.EnqueuedAt
+		}
+		is.Equal(task.Key, key)
+		is.True(maps.Equal(task.Headers, headers))
+		is.Equal(task.Attempt, attempt)
+		is.True(task.EnqueuedAt.Equal(since))
+		running, err := first(q.Running(ctx))
+		is.NoErr(err)
+		is.Equal(running.Key, key)
+		is.True(maps.Equal(running.Headers, headers) && running.EnqueuedAt.Equal(since))
+		must(t, end(task))
+	}
+	again(1, func(t *worqr.Task) error { return t.Retry(ctx, 0) })
+	again(2, func(t *worqr.Task) error { return t.Stop(ctx) })
+	again(2, func(t *worqr.Task) error { return t.Fail(ctx, errors.New("no")) })
+	f := failed(t, q)
+	is.Equal(len(f), 1)
+	is.Equal(f[0].Key, key)
+	is.True(maps.Equal(f[0].Headers, headers) && f[0].EnqueuedAt.Equal(since))
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
+	again(1, func(t *worqr.Task) error { return t.Finish(ctx) })
+	is.Equal(stats(t, q), worqr.QueueStats{Workers: 1})
+}
+
+// first is the first row of a listing.
+func first[T any](rows func(func(T, error) bool)) (row T, err error) {
+	for row, err := range rows {
+		return row, err
+	}
+	return row, worqr.ErrNoTask
+}
+
+// The tasks of a dead worker come back to the front with their keys.
+func TestAddedOfDeadWorker(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
+	q := working(t, p, "q")
+	all := added(t, q, "a", "b", "c")
+	takes(t, q, 2)
+	at := working(t, other, "q")
+	failWorker(t, other, p.WorkerID(), 2)
+	tasks := takes(t, at, 3)
+	is.Equal(payloads(tasks), []string{"a", "b", "c"})
+	for i, task := range tasks {
+		is.Equal(task.Key, all[i])
+	}
+	is.Equal(tasks[0].Crashes, 1)
+	is.Equal(tasks[2].Crashes, 0)
+}
+
+// AddAt schedules under a key of the same kind; a cancel of the payload doesn't concern it.
+func TestAddAt(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	_, q := openQueue(t, worqr.Options{})
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	key := sure(q.AddAt(ctx, at, []byte("a"), &worqr.Properties{Headers: map[string]string{"a": "b"}}))(t)
+	is.Equal(sure(q.Cancel(ctx, []byte("a")))(t).Removed, 0)
+	s := scheduled(t, q)
+	is.Equal(len(s), 1)
+	is.Equal(s[0].Key, key)
+	is.Equal(s[0].Headers["a"], "b")
+	is.True(s[0].DueAt.Equal(at))
+	is.True(near(s[0].EnqueuedAt, time.Now()))
+	is.True(sure(q.RemoveKey(ctx, key))(t))
+}
+
+// Large payloads are added like others, and listed one at a time.
+func TestAddLarge(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
+	large := strings.Repeat("x", 100_000)
+	all := added(t, q, "a", large, "b", large+"y", "c")
+	is.Equal(waiting(t, q), []string{"a", large, "b", large + "y", "c"})
+	is.Equal(keysAdded(t, q), all)
+	is.True(sure(q.RemoveKey(ctx, all[3]))(t))
+	must(t, p.StartWorker(ctx))
+	must(t, q.StartWork(ctx))
+	for _, want := range []string{"a", large, "b", "c"} {
+		task := take(t, q)
+		is.True(string(task.Payload) == want)
+		must(t, task.Finish(ctx))
+	}
+	must(t, p.StopWorker(ctx))
+	nothingLeft(t, prefix, q.Name())
+}
+
+// Delete drops added tasks, too, and a pause keeps them from starting.
+func TestAddedDeletedAndPaused(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := working(t, p, "q")
+	added(t, q, "a", strings.Repeat("x", 100_000))
+	must(t, q.Pause(ctx))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
+	must(t, q.Delete(ctx))
+	is.Equal(stats(t, q).Waiting, 0)
+	must(t, q.Resume(ctx))
+	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
+}
+
+// JSON values are added and put.
+func TestAddJSON(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	_, q := openQueue(t, worqr.Options{})
+	key := sure(worqr.AddJSON(ctx, q, map[string]int{"n": 1}, nil))(t)
+	is.Equal(keysAdded(t, q), []string{key})
+	must(t, worqr.PutJSON(ctx, q, "k", 7, nil))
+	is.Equal(waiting(t, q), []string{`7`, `{"n":1}`})
+	is.True(is_(failure(worqr.AddJSON(ctx, q, func() {}, nil)), worqr.ErrInvalid))
+	is.True(is_(worqr.PutJSON(ctx, q, "k", make(chan int), nil), worqr.ErrInvalid))
+}
+
+// Thousands are added in one call, all or none.
+func TestAddManyTasks(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	_, q := openQueue(t, worqr.Options{})
+	var all []worqr.TaskSpec
+	for i := range 2000 {
+		all = append(all, worqr.TaskSpec{Payload: fmt.Append(nil, i), Properties: worqr.Properties{Headers: map[string]string{"n": fmt.Sprint(i)}}})
+	}
+	keys := sure(q.AddMany(ctx, all))(t)
+	i := 0
+	for task := range each(t, q.Added(ctx)) {
+		is.Equal(task.Key, keys[i])
+		is.Equal(string(task.Payload), fmt.Sprint(i))
+		is.Equal(task.Headers["n"], fmt.Sprint(i))
+		i++
+	}
+	is.Equal(i, 2000)
+	all[1999].MaxRetries = 1 << 40
+	is.True(is_(failure(q.AddMany(ctx, all)), worqr.ErrInvalid))
+	is.True(is_(failure(q.AddMany(ctx, nil)), worqr.ErrInvalid))
+	is.True(is_(failure(q.AddMany(ctx, make([]worqr.TaskSpec, 2501))), worqr.ErrTooLarge))
+	large := make([]byte, 600_000)
+	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Payload: large}, {Payload: large}})), worqr.ErrTooLarge))
+	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Properties: worqr.Properties{Once: "x"}}})), worqr.ErrInvalid))
+	is.Equal(stats(t, q).Waiting, 2000)
+}
+
+// In a spread queue the key says in which part a task is.
+func TestAddSpread(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(3)
+	all := added(t, q, "a", "b", "c", "d")
+	all = append(all, sure(q.AddMany(ctx, specs("e", "f")))(t)...)
+	later := sure(q.AddAt(ctx, time.Now().Add(time.Hour), []byte("g"), nil))(t)
+	is.Equal(sorted(keysAdded(t, q)), sorted(slices.Clone(all)))
+	is.True(sure(q.RemoveKey(ctx, later))(t))
+	for _, key := range all[:3] {
+		is.Equal(len(sure(q.ExplainKey(ctx, key))(t).Copies), 1)
+		is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 1)
+	}
+	is.Equal(sorted(keysAdded(t, q)), sorted(slices.Clone(all[3:])))
+	once := &worqr.Properties{Once: "x"}
+	key := sure(q.Add(ctx, []byte("h"), once))(t)
+	for range 5 {
+		is.Equal(sure(q.Add(ctx, []byte("h"), once))(t), key)
+		is.Equal(sure(q.AddAt(ctx, time.Now(), []byte("h"), once))(t), key)
+	}
+}
+
+// A cancel of an equal payload is about other tasks, also while the added one runs.
+func TestAddedRunsOn(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	for how, adds := range map[string]func() *worqr.Task{
+		"added": func() *worqr.Task {
+			sure(q.Add(ctx, []byte("x"), nil))(t)
+			return take(t, q)
+		},
+		"added for a time": func() *worqr.Task {
+			sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t)
+			return take(t, q)
+		},
+		"retried": func() *worqr.Task {
+			sure(q.Add(ctx, []byte("x"), nil))(t)
+			must(t, take(t, q).Retry(ctx, 0))
+			return take(t, q)
+		},
+		"large": func() *worqr.Task {
+			sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t)
+			return take(t, q)
+		},
+	} {
+		added := adds()
+		enqueue(t, q, string(added.Payload))
+		other := take(t, q)
+		report := sure(q.Cancel(ctx, added.Payload))(t)
+		<-other.Context().Done()
+		must(t, other.Stop(ctx))
+		must(t, report.Wait(ctx))
+		if err := added.Context().Err(); err != nil {
+			t.Errorf("%s: %v", how, context.Cause(added.Context()))
+		}
+		is.NoErr(added.Finish(ctx))
+	}
+}
+
+// So it is if the reply that tells of their start was lost, and payloads are equal.
+func TestAddedRunsOnAfterLostReply(t *testing.T) {
+	is := parallel(t)
+	ctx, server := t.Context(), redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	added(t, q, "x", "x")
+	for _, task := range sure(q.StartTasks(ctx, 2))(t) {
+		is.NoErr(task.Retry(ctx, 0))
+	}
+	lost := link.LoseReplyTo("p:working:{q}:")
+	all := sure(q.StartTasks(ctx, 2))(t)
+	<-lost
+	is.Equal(len(all), 2)
+	enqueue(t, q, "x")
+	other := take(t, q)
+	report := sure(q.Cancel(ctx, []byte("x")))(t)
+	<-other.Context().Done()
+	is.NoErr(other.Stop(ctx))
+	is.NoErr(report.Wait(ctx))
+	for _, task := range all {
+		is.NoErr(task.Finish(ctx))
+	}
+}
+
+// An item that somebody else has added, with an id beyond all times, doesn't have tasks lose their
+// keys: Add says so.
+func TestAddedBehindForeignItem(t *testing.T) {
+	is := parallel(t)
+	prefix, ctx := redistest.Prefix(t), t.Context()
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	redistest.Do(t, redistest.Conn(t), "XADD", prefix+":added:{q}", "281474976710656-0", "a", "foreign")
+	for _, payload := range []string{"x", strings.Repeat("x", 20_000)} {
+		_, err := q.Add(ctx, []byte(payload), nil)
+		is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
+	}
+	is.Equal(stats(t, q).Waiting, 1)
+	is.NoErr(take(t, q).Finish(ctx)) // it runs as a plain task
+	added(t, q, "x")
+}
+
+// A task whose time is over, and which can't fail, stays; idle peers don't wake each other over that.
+func TestExpiredThatCannotFail(t *testing.T) {
+	is := parallel(t)
+	ctx, server := t.Context(), redistest.Start(t)
+	conn, ran := redistest.Dial(t, server.URL()), make(chan string, 1)
+	redistest.Do(t, conn, "SET", "p:failed:schedule:{q}", "foreign")
+	var q *worqr.Queue
+	for range 2 {
+		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+		q = p.Queue("q")
+		q.Handle(tell(ran), nil)
+		run(t, p)
+	}
+	_, err := q.Add(ctx, []byte("over"), &worqr.Properties{Expires: time.Now().Add(-time.Hour)})
+	is.NoErr(err)
+	added(t, q, "x")
+	is.Equal(receive(t, ran, 1), []string{"x"})
+	before := redistest.Calls(t, conn, "evalsha")
+	time.Sleep(time.Second / 2) // for a heartbeat or two; peers that wake each other make a thousand calls
+	is.True(redistest.Calls(t, conn, "evalsha")-before < 100)
+	is.Equal(stats(t, q).Waiting, 1)
+}

@@ -1,0 +1,224 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// partial is a cluster whose nodes serve without each other.
+func partial(t *testing.T, masters, replicas int) *redistest.Cluster {
+	t.Helper()
+	return redistest.StartCluster(t, masters, replicas, "--cluster-require-full-coverage", "no")
+}
+
+// A fleetAt is peers of a cluster with queues on three nodes.
+type fleetAt struct {
+	*testing.T
+	c     *redistest.Cluster
+	lease time.Duration
+	names []string
+	ran   map[string]*tally
+	log   journal
+	peers []*worqr.Peer
+	conns map[string]redis.Conn // by queue
+	round int
+}
+
+func newFleetAt(t *testing.T, c *redistest.Cluster, lease time.Duration, names ...string) *fleetAt {
+	t.Helper()
+	f := &fleetAt{T: t, c: c, lease: lease, names: names, ran: map[string]*tally{}, conns: map[string]redis.Conn{}}
+	for _, name := range names {
+		f.ran[name] = &tally{}
+	}
+	return f
+}
+
+// serve has another peer serve the queues.
+func (f *fleetAt) serve() {
+	f.Helper()
+	p := openAt(f.T, f.c.URL(), worqr.Options{Prefix: "p", Lease: f.lease, Logger: f.log.Logger()})
+	for _, name := range f.names {
+		p.Queue(name).Handle(f.ran[name].handle, nil)
+	}
+	run(f.T, p)
+	f.peers = append(f.peers, p)
+}
+
+func (f *fleetAt) ids() (all []string) {
+	for _, p := range f.peers {
+		all = append(all, p.WorkerID())
+	}
+	return all
+}
+
+// node is a connection to the node that has a queue, or had it when it was first asked for.
+func (f *fleetAt) node(name string) redis.Conn {
+	f.Helper()
+	if f.conns[name] == nil {
+		f.conns[name] = redistest.Dial(f.T, f.c.Owner(f.T, f.c.Slot(f.T, "{"+name+"}")).URL())
+	}
+	return f.conns[name]
+}
+
+func (f *fleetAt) members(name string) int {
+	f.Helper()
+	return sure(redis.Int(f.node(name).Do("ZCARD", "p:workers:{"+name+"}")))(f)
+}
+
+// serving waits until all peers serve some queues.
+func (f *fleetAt) serving(names ...string) {
+	f.Helper()
+	for _, name := range names {
+		eventually(f, "all serve "+name, func() bool { return f.members(name) == len(f.peers) })
+	}
+}
+
+// works waits until a task has run on each of some queues.
+func (f *fleetAt) works(names ...string) {
+	f.Helper()
+	f.round++
+	task := fmt.Sprint("round ", f.round)
+	for _, name := range names {
+		must(f, f.peers[0].Queue(name).Enqueue(f.Context(), []byte(task)))
+	}
+	for _, name := range names {
+		eventually(f, "a task runs at "+name, func() bool { return f.ran[name].of(task) > 0 })
+	}
+}
+
+// dead has a worker be dead on all of some queues.
+func (f *fleetAt) dead(names ...string) {
+	f.Helper()
+	for _, name := range names {
+		dead(f.T, f.node(name), "p", name, f.lease, 1)
+	}
+}
+
+// evicts has a worker be dead, on all of some queues, and waits until it is evicted from them.
+func (f *fleetAt) evicts(names ...string) {
+	f.Helper()
+	before := time.Now()
+	f.dead(names...)
+	f.serving(names...)
+	took := time.Since(before)
+	f.Log("the dead worker is evicted after", took)
+	if took > 4*f.lease { // it takes a lease and a half, and more on a busy machine
+		f.Errorf("the dead worker was evicted after %v", took)
+	}
+}
+
+// nobody fails if somebody was evicted who lives.
+func (f *fleetAt) nobody() {
+	f.Helper()
+	for _, line := range f.log.Lines("evicted") {
+		if !strings.Contains(line, "dead0") {
+			f.Error(line)
+		}
+	}
+}
+
+// Nodes of a cluster have leases of their own. While one is frozen, heartbeats go on at the others,
+// who is dead is evicted there, and tasks run. When it is back nobody is evicted who lives, at any
+// node, and who is dead is evicted there, too. Who starts meanwhile works at the others.
+func TestClusterFrozenNode(t *testing.T) {
+	is := parallel(t)
+	c := partial(t, 3, 0)
+	names := []string{"a", "b", "c"} // on three nodes
+	owner := func(key string) *redistest.Server { return c.Owner(t, c.Slot(t, key)) }
+	// Peers start only while what the fleet speaks, and the list of them, can be read.
+	for owner("{"+names[0]+"}") == owner("p:protocol") || owner("{"+names[0]+"}") == owner("p:workers") {
+		names = append(names[1:], names[0])
+	}
+	f, others := newFleetAt(t, c, 2*time.Second, names...), names[1:]
+	f.serve()
+	f.serve()
+	f.serving(names...)
+	f.works(names...)
+	f.evicts(names...)
+	ids := f.ids()
+
+	frozen := owner("{" + names[0] + "}")
+	frozen.Pause(t)
+	since := time.Now()
+	f.works(others...)
+	f.evicts(others...)
+	for range 4 { // the registrations of some are at the frozen node: these try others
+		f.serve()
+	}
+	f.serving(others...)
+	is.Equal(f.ids()[:2], ids)
+	ids = f.ids()
+	for time.Since(since) < 10*time.Second {
+		f.works(others...)
+		f.serving(others...)
+	}
+	frozen.Resume(t)
+	f.works(names...)
+	f.serving(names...)
+	f.evicts(names...)
+	is.Equal(f.ids(), ids)
+	f.nobody()
+}
+
+// A node that dies is replaced by its replica. Nobody is evicted for that, at any node, but who is
+// dead is; and at the others that doesn't take longer.
+func TestClusterPromotion(t *testing.T) {
+	is := parallel(t)
+	c := partial(t, 3, 3)
+	names := []string{"a", "b", "c"} // on three nodes
+	f := newFleetAt(t, c, 2*time.Second, names...)
+	f.serve()
+	f.serve()
+	f.serving(names...)
+	f.evicts(names...)
+	ids := f.ids()
+	slot := c.Slot(t, "{a}")
+	owner := c.Owner(t, slot)
+	owner.Kill()
+	f.evicts("b", "c")
+	eventually(t, "a replica is promoted", func() bool { return c.Owner(t, slot) != owner })
+	delete(f.conns, "a")
+	f.works(names...)
+	f.serving(names...)
+	f.evicts(names...)
+	is.Equal(f.ids(), ids)
+	f.nobody()
+}
+
+// Slots that move to and fro keep nobody's heartbeats from coming, and nobody from evicting who is
+// dead: from queues that don't move, within the time, and from those that do, after it.
+func TestClusterSlotsToAndFro(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	f := newFleetAt(t, c, 2*time.Second, names...)
+	f.serve()
+	f.serve()
+	f.serving(names...)
+	f.works(names...)
+	ids := f.ids()
+	before := time.Now()
+	f.dead("b", "c")
+	moving := []string{"a", "d", "e"}
+	for f.members("b") > 2 || f.members("c") > 2 {
+		for _, name := range moving {
+			away(t, c, name)
+		}
+		f.works(moving...)
+		is.True(time.Since(before) < 4*f.lease)
+	}
+	for _, name := range moving {
+		delete(f.conns, name)
+	}
+	f.evicts(names...)
+	f.works(names...)
+	is.Equal(f.ids(), ids)
+	f.nobody()
+}

@@ -1,0 +1,384 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// onEach has each node of a cluster carry out a command.
+func onEach(t *testing.T, c *redistest.Cluster, command string, args ...any) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		redistest.Do(t, redistest.Dial(t, n.URL()), command, args...)
+	}
+}
+
+// at returns a connection to the owner of a queue.
+func at(t *testing.T, c *redistest.Cluster, queue string) redis.Conn {
+	t.Helper()
+	return redistest.Dial(t, c.Owner(t, c.Slot(t, "{"+queue+"}")).URL())
+}
+
+// about are the findings of a kind.
+func about(r *worqr.CheckReport, kind worqr.FindingKind) (all []worqr.Finding) {
+	for _, f := range r.Findings {
+		if f.Kind == kind {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// A cluster that works is found well, also while slots move. What is planted on any of its nodes is
+// found and repaired.
+func TestClusterCheck(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	names := []string{"a", "b", "c"} // on three nodes
+	const lease = 500 * time.Millisecond
+	w := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: lease})
+	ran := map[string]*tally{}
+	for _, name := range names {
+		ran[name] = &tally{}
+		w.Queue(name).Handle(ran[name].handle, &worqr.HandleOptions{Concurrency: 4})
+	}
+	run(t, w)
+	doctor := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: lease})
+	producer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	var streams []*stream
+	for _, name := range names {
+		streams = append(streams, newStream(t, producer.Queue(name)))
+		eventually(t, "tasks run", func() bool { return ran[name].len() > 50 })
+	}
+	var conns []redis.Conn
+	for _, n := range c.Nodes {
+		conns = append(conns, redistest.Dial(t, n.URL()))
+	}
+	var moved atomic.Int64
+	moving, enough := context.WithCancel(t.Context())
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		for moving.Err() == nil {
+			key := "{" + names[moved.Load()%int64(len(names))] + "}"
+			slot := c.Slot(t, key)
+			to := c.Nodes[(slices.Index(c.Nodes, c.Owner(t, slot))+1)%len(c.Nodes)]
+			c.Move(t, slot, to)
+			for i, conn := range conns { // before the next move begins, all know where
+				eventually(t, "the owner is known", func() bool {
+					_, err := conn.Do("GET", key)
+					return c.Nodes[i] == to && err == nil || err != nil && strings.HasSuffix(err.Error(), to.Addr())
+				})
+			}
+			moved.Add(1)
+		}
+	})
+	for moved.Load() < 5 {
+		report := sure(doctor.Check(t.Context(), nil))(t)
+		if !report.OK() || report.Queues != 3 || len(ills(report)) > 0 {
+			t.Error(report)
+		}
+	}
+	enough()
+	mover.Wait()
+	for _, s := range streams {
+		s.close()
+	}
+	for _, name := range names {
+		allDone(t, w.Queue(name))
+		eventually(t, "nobody notes ages", func() bool {
+			return redistest.Do(t, at(t, c, name), "EXISTS", "p:ages:{"+name+"}") == int64(0)
+		})
+	}
+	calm := sure(doctor.Check(t.Context(), nil))(t)
+	if len(ills(calm)) > 0 {
+		t.Error(calm)
+	}
+
+	for _, name := range names {
+		redistest.Do(t, at(t, c, name), "LPUSH", "p:process:{"+name+"}:lost", canary)
+	}
+	report := sure(doctor.Check(t.Context(), nil))(t)
+	is.Equal(count(report, "orphan"), 3)
+	is.Equal(report.Keys, calm.Keys+3)
+	report = sure(doctor.Repair(t.Context(), nil))(t)
+	is.Equal(count(report, "orphan"), 3)
+	is.True(report.OK())
+	for _, name := range names {
+		eventually(t, "what was lost runs", func() bool { return ran[name].of(canary) == 1 })
+	}
+	eventually(t, "all is well", func() bool { return len(ills(sure(doctor.Check(t.Context(), nil))(t))) == 0 })
+}
+
+// What a node says of itself is found, and the node is named.
+func TestClusterCheckNodes(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 1) // of the first
+	doctor := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	check := func() *worqr.CheckReport { t.Helper(); return sure(doctor.Check(t.Context(), nil))(t) }
+	one := func(kind worqr.FindingKind, severity worqr.Severity, words ...string) {
+		t.Helper()
+		all := about(check(), kind)
+		all = slices.DeleteFunc(all, func(f worqr.Finding) bool {
+			return f.Severity != severity || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(f.Text, w) })
+		})
+		if len(all) != 1 {
+			t.Errorf("%s: not found once:\n%v", kind, check())
+		}
+	}
+	enqueue(t, openAt(t, c.URL(), worqr.Options{Prefix: "other"}).Queue("a"), "x") // nodes name a replica that has heard of something
+	eventually(t, "the replica is known", func() bool {
+		return slices.ContainsFunc(about(check(), "full-coverage"), func(f worqr.Finding) bool { return strings.Contains(f.Text, c.Nodes[3].Addr()) })
+	})
+	is.True(check().OK())
+	one("replication", worqr.SeverityNotice, c.Nodes[1].Addr(), c.Nodes[2].Addr(), "no replica")
+	one("full-coverage", worqr.SeverityNotice, c.Nodes[0].Addr(), c.Nodes[3].Addr(), "Set it to no")
+	onEach(t, c, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	is.Equal(count(check(), "full-coverage"), 0)
+	redistest.Do(t, redistest.Dial(t, c.Nodes[1].URL()), "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	one("eviction-policy", worqr.SeverityWarning, "Node "+c.Nodes[1].Addr()+": ")
+	onEach(t, c, "CONFIG", "SET", "appendonly", "yes")
+	redistest.Do(t, redistest.Dial(t, c.Nodes[3].URL()), "CONFIG", "SET", "appendonly", "no")
+	one("persistence", worqr.SeverityWarning, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
+	is.Equal(len(ills(check())), 0)
+
+	// A move that was begun, with half of a queue's keys.
+	q := openAt(t, c.URL(), worqr.Options{Prefix: "p"}).Queue("a")
+	enqueue(t, q, "x")
+	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	slot := c.Slot(t, "{a}")
+	to := c.Nodes[0]
+	if c.Owner(t, slot) == to {
+		to = c.Nodes[1]
+	}
+	from := c.BeginMove(t, slot, to)
+	one("open-slot", worqr.SeverityWarning, "Node "+from.Addr(), fmt.Sprint(slot, " to ", to.Addr()))
+	one("open-slot", worqr.SeverityWarning, "Node "+to.Addr(), fmt.Sprint(slot, " from ", from.Addr()))
+	is.Equal(c.MoveKeys(t, slot, 2, from, to), 2)
+	short := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
+	report := sure(short.Check(t.Context(), nil))(t)
+	is.Equal(len(about(report, "cluster")), 1)
+	is.True(strings.Contains(about(report, "cluster")[0].Text, `The queue "a" can't be used: its slot is being moved`))
+	for c.MoveKeys(t, slot, 100, from, to) > 0 {
+	}
+	c.EndMove(t, slot, from, to)
+	is.Equal(count(check(), "open-slot")+count(check(), "cluster"), 0)
+	is.True(check().OK())
+
+	// A slot that nobody has.
+	onEach(t, c, "CLUSTER", "DELSLOTS", slot)
+	one("cluster", worqr.SeverityError, "1 slot belongs to no node")
+}
+
+// A doctor of docs/security.md may do all that in a cluster.
+func TestClusterDoctor(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 2, 0)
+	for user, more := range map[string][]string{
+		"doctor": redistest.ClusterRule(t, "doctor"), "halved": {"+cluster|slots"}, "none": nil,
+	} {
+		for _, n := range c.Nodes {
+			rule := redis.Args{"SETUSER", user}.AddFlat(redistest.Rule(t, "doctor", "p")).AddFlat(more)
+			redistest.Do(t, redistest.Dial(t, n.URL()), "ACL", rule...)
+		}
+		p := openAt(t, strings.Replace(c.URL(), "://", "://"+user+":SECRET@", 1), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+		enqueue(t, p.Queue("a"), "x")
+		report, err := p.Check(t.Context(), nil)
+		switch user {
+		case "doctor":
+			is.NoErr(err)
+			is.Equal(count(report, "not-permitted"), 0)
+			is.Equal(report.Queues, 1)
+		case "halved":
+			is.NoErr(err)
+			is.Equal(count(report, "not-permitted"), 1)
+		case "none":
+			is.True(errors.Is(err, worqr.ErrDenied))
+		}
+	}
+}
+
+// With a node dead, all that is on the others is examined, listed and evicted, within the time of a
+// few calls. What isn't is said, with the node.
+func TestClusterDeadNode(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
+	ctx := t.Context()
+	registry := c.Owner(t, c.Slot(t, "p:registry"))
+	roster := c.Owner(t, c.Slot(t, "p:workers"))
+	dead := c.Nodes[slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool { return n != registry && n != roster })]
+	var lost, well []string  // queues
+	var gone, there []string // workers
+	for i := range 30 {
+		name, worker := fmt.Sprint("q", i), fmt.Sprint("w", i)
+		is.NoErr(p.Queue(name).Enqueue(ctx, []byte("x")))
+		redistest.Do(t, at(t, c, name), "LPUSH", "p:process:{"+name+"}:lost", canary)
+		redistest.Do(t, at(t, c, name), "ZADD", "p:workers:{"+name+"}", 1, "dead")
+		redistest.Do(t, redistest.Dial(t, c.Owner(t, c.Slot(t, "p:worker:"+worker)).URL()), "HSET", "p:worker:"+worker, "name", "n")
+		redistest.Do(t, redistest.Dial(t, roster.URL()), "SADD", "p:workers", worker)
+		if c.Owner(t, c.Slot(t, "{"+name+"}")) == dead {
+			lost = append(lost, name)
+		} else {
+			well = append(well, name)
+		}
+		if c.Owner(t, c.Slot(t, "p:worker:"+worker)) == dead {
+			gone = append(gone, worker)
+		} else {
+			there = append(there, worker)
+		}
+	}
+	is.True(len(lost) > 3 && len(gone) > 3)
+	dead.Kill()
+	eventually(t, "the others know", func() bool {
+		_, err := p.Queue(lost[0]).Len(ctx)
+		return err != nil && strings.Contains(err.Error(), dead.Addr())
+	})
+	names := func(err error) { // the node, and is said soon
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), dead.Addr()) {
+			t.Errorf("the node %s isn't named: %v", dead.Addr(), err)
+		}
+	}
+	began := time.Now()
+	soon := func() { // ten calls of a second, on a busy machine, rather than one for each queue and worker
+		t.Helper()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		began = time.Now()
+	}
+	report := sure(p.Check(ctx, nil))(t)
+	soon()
+	is.True(!report.OK())
+	is.Equal(len(about(report, "cluster")) > 0, true)
+	is.True(slices.ContainsFunc(report.Findings, func(f worqr.Finding) bool { return f.Kind == "cluster" && f.Subject == dead.Addr() }))
+	var found []string
+	for _, f := range about(report, "orphan") {
+		found = append(found, f.Queue)
+	}
+	slices.Sort(found)
+	slices.Sort(well)
+	is.Equal(found, well)
+
+	listed := 0
+	for _, err := range p.Queues(ctx) {
+		is.NoErr(err)
+		listed++
+	}
+	is.Equal(listed, 30)
+	var workers []string
+	var err error
+	for w, e := range p.Workers(ctx) {
+		if e != nil {
+			err = e
+			continue
+		}
+		workers = append(workers, w.ID)
+	}
+	soon()
+	names(err)
+	slices.Sort(workers)
+	slices.Sort(there)
+	is.Equal(workers, there)
+	returned, err := p.FailWorker(ctx, "dead")
+	soon()
+	names(err)
+	is.Equal(returned, 0)
+	for _, name := range well {
+		is.Equal(sure(redis.Int(at(t, c, name).Do("ZCARD", "p:workers:{"+name+"}")))(t), 0)
+	}
+	_, err = p.Sweep(ctx)
+	soon()
+	names(err)
+}
+
+// A large keyspace is read in pages, on all nodes.
+func TestClusterLargeKeyspace(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	const each = 12_000
+	for _, name := range []string{"a", "b", "c"} { // on three nodes
+		redistest.Do(t, at(t, c, name), "EVAL", "for i = 1, ARGV[1] do redis.call('SET', KEYS[1] .. i, 1, 'PX', 600000) end", 1, "p:once:{"+name+"}:", each)
+	}
+	onEach(t, c, "CONFIG", "SET", "slowlog-log-slower-than", 0)
+	onEach(t, c, "CONFIG", "RESETSTAT")
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
+	report := sure(p.Check(t.Context(), nil))(t)
+	is.Equal(report.Keys, 3*each)
+	is.Equal(len(ills(report)), 0)
+	for _, n := range c.Nodes {
+		stats := sure(redis.String(redistest.Dial(t, n.URL()).Do("INFO", "commandstats")))(t)
+		var scans int
+		for line := range strings.Lines(stats) {
+			is.True(!strings.HasPrefix(line, "cmdstat_keys:"))
+			if rest, ok := strings.CutPrefix(line, "cmdstat_scan:calls="); ok {
+				sure(fmt.Sscan(strings.Split(rest, ",")[0], &scans))(t)
+			}
+		}
+		is.True(scans > 8 && scans < 72) // of about a thousand names each
+	}
+}
+
+// A peer that takes a node of a cluster for a server that is alone says what to do, whichever way it
+// notices.
+func TestClusterNodeAlone(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 2, 0)
+	node := c.Nodes[0]
+	for _, user := range []string{"", "dumb"} { // who may not ask
+		if user != "" {
+			onEach(t, c, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-info")
+			user += ":pw@"
+		}
+		for name, open := range map[string]func(worqr.Options) *worqr.Peer{
+			"URL": func(o worqr.Options) *worqr.Peer { return openDoctor(t, "redis://"+user+node.Addr(), o) },
+			"pool": func(o worqr.Options) *worqr.Peer {
+				p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+					return redis.DialURLContext(ctx, "redis://"+user+node.Addr())
+				}}, &o)
+				t.Cleanup(func() { _ = p.Close() })
+				return p
+			},
+		} {
+			var log journal
+			p := open(worqr.Options{Prefix: "p", Logger: log.Logger(), Lease: 300 * time.Millisecond})
+			clear := func(err error) {
+				t.Helper()
+				if !errors.Is(err, worqr.ErrInvalid) || strings.Count(err.Error(), "this server is part of a cluster; use Open with redis+cluster://") != 1 {
+					t.Errorf("%s as %q: %v", name, user, err)
+				}
+			}
+			var errs []error
+			for _, q := range []string{"a", "b"} { // on both nodes
+				if err := p.Queue(q).Enqueue(t.Context(), []byte("x")); err != nil {
+					errs = append(errs, err)
+				}
+			}
+			is.True(len(errs) > 0)
+			for _, err := range errs {
+				clear(err)
+			}
+			_, err := p.Check(t.Context(), nil)
+			clear(err)
+			p.Queue("a").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+			p.Queue("b").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for Redis to be well
+			err = p.Run(ctx)
+			stop()
+			clear(err)
+			is.True(len(log.Lines("part of a cluster")) <= 1)
+		}
+	}
+}

@@ -1,0 +1,394 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A deployment is one of those in deploy, on this machine: what its compose.yml starts, by the same
+// command, with the same files. Only ports are others, and all names are localhost.
+type deployment struct {
+	t     *testing.T
+	name  string
+	ports map[string]string    // of this machine, by those of compose.yml
+	run   map[string]*exec.Cmd // by service
+	homes map[string]string    // where the data of a service is
+}
+
+var (
+	serviceOf  = regexp.MustCompile(`(?m)^  ([\w-]+):\n(?:    .*\n)*?    command: (\[.*\])$`)
+	nameInNet  = regexp.MustCompile(`\b(?:redis|sentinel)-\d\b|\b172\.30\.\d+\.\d+\b`)
+	urlOfUser  = regexp.MustCompile("`(redis\\+\\w+://[^`]+)`")
+	registries = regexp.MustCompile(`(?m)^(?:FROM|.*image:).*(?:[a-z0-9]\.(?:com|io|org|net|dev)/|localhost:\d)`)
+)
+
+// text is a file of the deployments.
+func deployed(t *testing.T, name string) string {
+	t.Helper()
+	return string(sure(os.ReadFile(filepath.Join("../../deploy", name)))(t))
+}
+
+// deploy starts all services of a deployment.
+func deploy(t *testing.T, name string) *deployment {
+	t.Helper()
+	for _, program := range []string{"redis-server", "redis-cli", "sh"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs ", program, " in PATH")
+		}
+	}
+	d := &deployment{t: t, name: name, ports: map[string]string{}, run: map[string]*exec.Cmd{}, homes: map[string]string{}}
+	for _, m := range d.services() {
+		if m[1] != "create" {
+			d.start(m[1])
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), "sh", d.words(m[2])...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	t.Cleanup(func() {
+		for _, cmd := range d.run {
+			_ = cmd.Process.Kill() // it may be dead
+			_ = cmd.Wait()
+		}
+	})
+	return d
+}
+
+func (d *deployment) services() [][]string {
+	all := serviceOf.FindAllStringSubmatch(deployed(d.t, d.name+"/compose.yml"), -1)
+	if len(all) < 6 {
+		d.t.Fatalf("%d services of %s found", len(all), d.name)
+	}
+	return all
+}
+
+// words are the arguments of sh for the command of a service, on this machine.
+func (d *deployment) words(command string) (words []string) {
+	must(d.t, json.Unmarshal([]byte(command), &words))
+	for i, w := range words {
+		w = strings.Replace(w, "/etc/worqr", sure(filepath.Abs("../../deploy"))(d.t), 1)
+		words[i] = d.here(w)
+	}
+	return words[1:]
+}
+
+// here is a text with the ports of this machine, and its name.
+func (d *deployment) here(text string) string {
+	for there, here := range d.ports {
+		text = regexp.MustCompile(`\b`+there+`\b`).ReplaceAllString(text, here)
+	}
+	return nameInNet.ReplaceAllStringFunc(text, func(name string) string {
+		if strings.HasPrefix(name, "172.") {
+			return "127.0.0.1"
+		}
+		return "localhost"
+	})
+}
+
+// start starts a service on a free port.
+func (d *deployment) start(service string) {
+	d.t.Helper()
+	all := d.services()
+	at := slices.IndexFunc(all, func(m []string) bool { return m[1] == service })
+	there := regexp.MustCompile(`"port (\d+)"`).FindStringSubmatch(all[at][2])[1]
+	must(d.t, redisserver.OnFreePort(func(port int) error {
+		d.ports[there] = fmt.Sprint(port)
+		d.homes[service] = d.t.TempDir()
+		bus := 10_000 + port%10_000 // the default, 10,000 above the port, may be no port at all
+		lines := append(d.words(all[at][2]), "bind 127.0.0.1 -::1")
+		if d.name == "cluster" {
+			lines = append(lines, fmt.Sprint("cluster-port ", bus))
+		}
+		return d.launch(service, lines)
+	}))
+}
+
+// again starts a service that was killed, with the data that it had.
+func (d *deployment) again(service string) {
+	d.t.Helper()
+	must(d.t, d.launch(service, d.run[service].Args[1:]))
+}
+
+// launch starts a service and waits until it serves.
+func (d *deployment) launch(service string, args []string) error {
+	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), "sh", args...) // peers leave before it ends
+	cmd.Env = append(os.Environ(), "DATA="+d.homes[service])
+	cmd.SysProcAttr = redisserver.DieWithParent()
+	out := sure(cmd.StdoutPipe())(d.t)
+	cmd.Stderr = cmd.Stdout
+	must(d.t, cmd.Start())
+	d.run[service] = cmd
+	var said []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said = append(said, lines.Text())
+		if strings.Contains(lines.Text(), "eady to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is") {
+			go func() { _, _ = io.Copy(io.Discard, out) }() // so that it never blocks on its log
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%s does not start: %s", service, strings.Join(said, "\n")), cmd.Wait())
+}
+
+// kill kills a service.
+func (d *deployment) kill(service string) {
+	_ = d.run[service].Process.Kill() // Wait says what became of it
+	_ = d.run[service].Wait()
+}
+
+// url is what the README has for a user, on this machine.
+func (d *deployment) url(user string) string {
+	d.t.Helper()
+	m := urlOfUser.FindStringSubmatch(deployed(d.t, d.name+"/README.md"))
+	if m == nil {
+		d.t.Fatal("the README has no URL")
+	}
+	return d.here(strings.Replace(m[1], "://worker:", "://"+user+":", 1))
+}
+
+// do calls a service, as a user who may do everything. Each call has a connection of its own, since
+// a service that is demoted or dies cuts those that it has.
+func (d *deployment) do(service, command string, args ...any) (any, error) {
+	c, err := d.dial(service)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() //nolint:errcheck // it was only to ask
+	return c.Do(command, args...)
+}
+
+func (d *deployment) dial(service string) (redis.Conn, error) {
+	port := ""
+	for _, w := range d.run[service].Args {
+		if p, ok := strings.CutPrefix(w, "port "); ok {
+			port = p
+		}
+	}
+	login := redis.DialUsername("admin")
+	if strings.HasPrefix(service, "sentinel") {
+		login = redis.DialUsername("")
+	}
+	return redis.Dial("tcp", "127.0.0.1:"+port, login, redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
+}
+
+// role is what a server says that it is.
+func (d *deployment) role(service string) string {
+	said, err := redis.Values(d.do(service, "ROLE"))
+	if err != nil {
+		return ""
+	}
+	return string(said[0].([]byte))
+}
+
+// master waits until a server other than one is a master, of those given.
+func (d *deployment) master(than string, of ...string) (now string) {
+	d.t.Helper()
+	eventually(d.t, "a replica is promoted", func() bool {
+		at := slices.IndexFunc(of, func(s string) bool { return s != than && d.role(s) == "master" })
+		if at >= 0 {
+			now = of[at]
+		}
+		return at >= 0
+	})
+	return now
+}
+
+// judge reports what Check finds, and what users were denied.
+func (d *deployment) judge() {
+	d.t.Helper()
+	doctor := openAt(d.t, d.url("doctor"), worqr.Options{Prefix: "worqr"})
+	eventually(d.t, "all is well", func() bool {
+		r, err := doctor.Check(d.t.Context(), nil)
+		return err == nil && r.OK()
+	})
+	for service := range d.run {
+		if strings.HasPrefix(service, "redis") {
+			for _, entry := range sure(redis.Values(d.do(service, "ACL", "LOG")))(d.t) {
+				d.t.Errorf("%s denied: %q", service, entry)
+			}
+		}
+	}
+}
+
+// works has peers work on queues, and returns a function that reports whether a new task on
+// each of them runs.
+func (d *deployment) works(queues ...string) (runsNow func(what string)) {
+	d.t.Helper()
+	ran := map[string]*tally{}
+	for _, q := range queues {
+		ran[q] = &tally{}
+	}
+	for range 2 {
+		p := openAt(d.t, d.url("worker"), worqr.Options{Prefix: "worqr"})
+		for _, q := range queues {
+			p.Queue(q).Handle(ran[q].handle, nil)
+		}
+		run(d.t, p)
+	}
+	producer := openAt(d.t, d.url("worker"), worqr.Options{Prefix: "worqr"})
+	return func(what string) {
+		d.t.Helper()
+		for _, q := range queues {
+			eventually(d.t, what+": a task is enqueued", func() bool { return producer.Queue(q).Enqueue(d.t.Context(), []byte(what)) == nil })
+			eventually(d.t, what+": a task runs", func() bool { return ran[q].of(what) > 0 })
+		}
+	}
+}
+
+// What deploy/sentinel has works as its README says: for the user of docs/security.md, with the
+// URL that is there, through a failover by hand and the death of a master, which comes back as a
+// replica.
+func TestDeploySentinel(t *testing.T) {
+	is := parallel(t)
+	d := deploy(t, "sentinel")
+	eventually(t, "the sentinels know everybody", func() bool {
+		about := sure(redis.StringMap(d.do("sentinel-1", "SENTINEL", "MASTER", "main")))(t)
+		return about["num-slaves"] == "2" && about["num-other-sentinels"] == "2" && about["ip"] == "localhost"
+	})
+	servers := []string{"redis-1", "redis-2", "redis-3"}
+	is.Equal(d.role("redis-1"), "master")
+	for what, want := range map[string]string{
+		"appendonly": "yes", "maxmemory-policy": "noeviction", "min-replicas-to-write": "1", "min-replicas-max-lag": "3",
+	} {
+		is.Equal(sure(redis.StringMap(d.do("redis-2", "CONFIG", "GET", what)))(t)[what], want)
+	}
+	runsNow := d.works("mails")
+	runsNow("before")
+	_, err := d.do("sentinel-1", "SENTINEL", "FAILOVER", "main")
+	is.NoErr(err)
+	second := d.master("redis-1", servers...)
+	runsNow("by hand")
+	eventually(t, "the old master follows", func() bool { return d.role("redis-1") == "slave" })
+	eventually(t, "no failover is under way", func() bool {
+		return !strings.Contains(sure(redis.StringMap(d.do("sentinel-1", "SENTINEL", "MASTER", "main")))(t)["flags"], "failover")
+	})
+	d.kill(second)
+	d.master(second, servers...)
+	runsNow("killed")
+	d.again(second)
+	eventually(t, "the dead master comes back as a replica", func() bool { return d.role(second) == "slave" })
+	runsNow("after")
+	d.judge()
+}
+
+// The same for deploy/cluster: a replica is promoted by hand, a master dies, and another gives
+// all its slots away.
+func TestDeployCluster(t *testing.T) {
+	is := parallel(t)
+	d := deploy(t, "cluster")
+	eventually(t, "the cluster is complete", func() bool {
+		ranges := sure(redis.Values(d.do("redis-1", "CLUSTER", "SLOTS")))(t)
+		return len(ranges) == 3 && len(ranges[0].([]any)) == 4
+	})
+	for what, want := range map[string]string{
+		"appendonly": "yes", "maxmemory-policy": "noeviction", "cluster-require-full-coverage": "no", "cluster-allow-pubsubshard-when-down": "yes",
+	} {
+		is.Equal(sure(redis.StringMap(d.do("redis-4", "CONFIG", "GET", what)))(t)[what], want)
+	}
+	low := "" // the name of a queue among the first slots of the second master
+	for i := 0; low == ""; i++ {
+		name := fmt.Sprint("q", i)
+		if slot := sure(redis.Int(d.do("redis-1", "CLUSTER", "KEYSLOT", "{"+name+"}")))(t); slot > 5461 && slot < 5500 {
+			low = name
+		}
+	}
+	runsNow := d.works("mails", "films", "photos", low)
+	runsNow("before")
+
+	replica := d.replicaOf("redis-1")
+	eventually(t, "a replica takes over", func() bool {
+		_, err := d.do(replica, "CLUSTER", "FAILOVER")
+		// It is tried for 5 s, and a further call would begin anew.
+		for began := time.Now(); err == nil && d.role(replica) != "master" && time.Since(began) < 6*time.Second; {
+			time.Sleep(20 * time.Millisecond) // between two looks
+		}
+		return d.role(replica) == "master"
+	})
+	runsNow("by hand")
+
+	second := d.replicaOf("redis-3")
+	d.kill("redis-3")
+	eventually(t, "a replica is promoted", func() bool { return d.role(second) == "master" })
+	runsNow("killed")
+	d.again("redis-3")
+	eventually(t, "the dead master comes back as a replica", func() bool { return d.role("redis-3") == "slave" })
+
+	id := func(of string) string { return sure(redis.String(d.do(of, "CLUSTER", "MYID")))(t) }
+	d.cli("--cluster", "reshard", "127.0.0.1:"+d.ports["7102"], "--cluster-from", id("redis-2"), "--cluster-to", id(replica),
+		"--cluster-slots", "50", "--cluster-yes")
+	where := sure(redis.Values(d.do("redis-2", "CLUSTER", "SLOTS")))(t)
+	is.True(slices.ContainsFunc(where, func(r any) bool { return r.([]any)[0].(int64) == 5461+50 }))
+	runsNow("moved")
+	d.judge()
+}
+
+// replicaOf waits until a master has a replica that is connected, and returns it.
+func (d *deployment) replicaOf(master string) (replica string) {
+	d.t.Helper()
+	eventually(d.t, "a replica follows", func() bool {
+		said := sure(redis.Values(d.do(master, "ROLE")))(d.t)
+		replicas := said[2].([]any)
+		if len(replicas) != 1 {
+			return false
+		}
+		port := string(replicas[0].([]any)[1].([]byte))
+		for service, cmd := range d.run {
+			if slices.Contains(cmd.Args, "port "+port) {
+				replica = service
+			}
+		}
+		return replica != ""
+	})
+	return replica
+}
+
+// cli runs redis-cli as the user who may do everything, until it succeeds: it refuses while the
+// nodes don't agree yet.
+func (d *deployment) cli(args ...string) {
+	d.t.Helper()
+	eventually(d.t, "redis-cli succeeds", func() bool {
+		cmd := exec.CommandContext(d.t.Context(), "redis-cli", append([]string{"--user", "admin", "--no-auth-warning"}, args...)...)
+		cmd.Env = append(os.Environ(), "REDISCLI_AUTH=SECRET")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			d.t.Logf("redis-cli %s: %v\n%s", args, err, out)
+		}
+		return err == nil
+	})
+}
+
+// Users of the deployments may do what docs/security.md says, and the images come from wherever
+// Docker gets them.
+func TestDeployFiles(t *testing.T) {
+	is := parallel(t)
+	users := deployed(t, "users.acl")
+	for _, role := range []string{"worker", "doctor"} {
+		_, rule, _ := strings.Cut(users, "\nuser "+role+" ")
+		rule, _, _ = strings.Cut(rule, "\n")
+		is.Equal(strings.Fields(rule), slices.Concat(redistest.Rule(t, role, "worqr"), redistest.ClusterRule(t, role)))
+	}
+	for _, file := range append(matching(t, "../../deploy/*"), matching(t, "../../deploy/*/*")...) {
+		if s := sure(os.Stat(file))(t); !s.IsDir() {
+			is.Equal(registries.FindString(contents(t, file)), "")
+		}
+	}
+}

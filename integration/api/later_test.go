@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A task that a handler puts off starts again, more often than it could be retried. It stays what it
+// is: its key, its lock and its retries, and Backoff isn't asked.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"plain", "under a key", "unique", "large"} {
+		t.Run(kind, func(t *testing.T) {
+			is := parallel(t)
+			prefix := redistest.Prefix(t)
+			p, q := openQueue(t, worqr.Options{Prefix: prefix})
+			type attempt struct {
+				key     string
+				bytes   int
+				retries int
+			}
+			got := make(chan attempt, 10)
+			release := make(chan error)
+			q.Handle(func(_ context.Context, t *worqr.Task) error {
+				got <- attempt{t.Key, len(t.Payload), t.Retries}
+				return <-release
+			}, &worqr.HandleOptions{MaxRetries: 1, Backoff: atOnce})
+			want := attempt{bytes: 1}
+			switch kind {
+			case "plain":
+				enqueue(t, q, "a")
+			case "large":
+				want.bytes = 100_000
+				enqueue(t, q, string(make([]byte, want.bytes)))
+			case "unique":
+				is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
+			default:
+				want.key = "key"
+				put(t, q, "key", "a", nil)
+			}
+			stop := run(t, p)
+			for range 4 {
+				is.Equal(receive(t, got, 1)[0], want)
+				if kind == "unique" {
+					is.True(errors.Is(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
+				}
+				release <- fmt.Errorf("not yet: %w", worqr.Later(0))
+			}
+			is.Equal(receive(t, got, 1)[0], want)
+			release <- errors.New("no")
+			want.retries = 1
+			is.Equal(receive(t, got, 1)[0], want)
+			release <- worqr.Later(-time.Second)
+			is.Equal(receive(t, got, 1)[0], want)
+			release <- nil
+			eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+			s := p.Stats()
+			is.Equal([]int64{s.Snoozed, s.Retried, s.HandlerErrors, s.Failed}, []int64{5, 1, 1, 0})
+			stop()
+			nothingLeft(t, prefix, "q")
+		})
+	}
+}
+
+// It starts again when the time has come. What was put under its key in the meantime has the same
+// effect as on a retry.
+func TestLaterWaits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		put     *worqr.PutOptions
+		payload string
+		due     time.Duration
+	}{
+		"nothing new":  {nil, "a", time.Hour},
+		"a newer task": {&worqr.PutOptions{At: time.Now().Add(48 * time.Hour)}, "b", 48 * time.Hour},
+		"a newer task without a time": {&worqr.PutOptions{At: time.Now().Add(48 * time.Hour), Reschedule: worqr.RescheduleNever, KeepPayload: true, KeepCounts: true},
+			"a", time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := parallel(t)
+			p, q := openQueue(t, worqr.Options{})
+			q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+				if c.put != nil {
+					if err := q.Put(ctx, "key", []byte("b"), c.put); err != nil {
+						t.Error(err)
+					}
+				}
+				return worqr.Later(time.Hour)
+			}, nil)
+			put(t, q, "key", "a", nil)
+			run(t, p)
+			eventually(t, "it is put off", func() bool { return p.Stats().Snoozed == 1 })
+			all := scheduled(t, q)
+			is.Equal(len(all), 1)
+			is.Equal(string(all[0].Payload), c.payload)
+			is.Equal(all[0].Retries, 0)
+			if in := time.Until(all[0].DueAt); in < c.due-10*time.Minute || in > c.due+10*time.Minute {
+				t.Errorf("it starts in %v", in)
+			}
+		})
+	}
+}
+
+// A canceled task is dropped, one that takes too long may be put off, and a shutdown returns it
+// at once. Without a handler, Snooze does the same.
+func TestLaterEndings(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	began := make(chan string, 3)
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		began <- string(t.Payload)
+		<-ctx.Done()
+		return worqr.Later(time.Hour)
+	}, &worqr.HandleOptions{Concurrency: 3})
+	enqueue(t, q, "canceled", "stopped")
+	stop := run(t, p)
+	receive(t, began, 2)
+	wait(t, cancel(t, q, "canceled"))
+	eventually(t, "it is dropped", func() bool { return p.Stats().Canceled == 1 })
+	stop()
+	is.Equal(waiting(t, q), []string{"stopped"})
+
+	other, q := openQueue(t, worqr.Options{})
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		<-ctx.Done()
+		return worqr.Later(time.Hour)
+	}, &worqr.HandleOptions{Timeout: time.Millisecond, MaxRetries: -1})
+	enqueue(t, q, "slow")
+	run(t, other)
+	eventually(t, "it is put off", func() bool { return other.Stats().Snoozed == 1 })
+
+	q = working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "a")
+	task := take(t, q)
+	is.True(errors.Is(task.Snooze(t.Context(), -1), worqr.ErrInvalid))
+	is.NoErr(task.Snooze(t.Context(), 0))
+	is.NoErr(task.Snooze(t.Context(), 0)) // again
+	task = take(t, q)
+	is.Equal(task.Retries, 0)
+	is.NoErr(task.Snooze(t.Context(), time.Hour))
+	is.Equal(len(scheduled(t, q)), 1)
+}

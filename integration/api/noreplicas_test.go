@@ -1,0 +1,80 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// lonelyWrites is how often a server has refused a write for want of replicas.
+func lonelyWrites(t *testing.T, server *redistest.Server) int {
+	t.Helper()
+	info := sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "errorstats")))(t)
+	_, rest, _ := strings.Cut(info, "errorstat_NOREPLICAS:count=")
+	n := 0
+	for _, digit := range rest {
+		if digit < '0' || digit > '9' {
+			break
+		}
+		n = 10*n + int(digit-'0')
+	}
+	return n
+}
+
+// While a master has too few replicas, it takes no writes, as for a moment after a failover. What a
+// caller wants done is done once it has them again, and so is what a worker has to tell.
+func TestNoReplicasForAWhile(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Minute, Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a")
+	task := take(t, q)
+
+	c := redistest.Dial(t, server.URL())
+	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
+	done := make(chan error, 4)
+	go func() { done <- q.Enqueue(context.Background(), []byte("b")) }()
+	go func() {
+		_, err := q.EnqueueOnce(context.Background(), "nonce", []byte("c"))
+		done <- err
+	}()
+	go func() {
+		_, err := q.EnqueueAt(context.Background(), time.Now().Add(time.Hour), []byte("d"))
+		done <- err
+	}()
+	go func() { done <- task.Finish(context.Background()) }()
+	eventually(t, "all were refused, and again", func() bool { return lonelyWrites(t, server) > 12 })
+	is.Equal(len(done), 0)
+	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 0)
+	for _, err := range receive(t, done, cap(done)) {
+		is.NoErr(err)
+	}
+	is.Equal(sure(q.Len(t.Context()))(t), 3) // one has a time
+	is.Equal(sure(length(q.Running(t.Context())))(t), 0)
+}
+
+// If it lasts longer than a call may take, the call says so. Then nothing was done.
+func TestNoReplicasForLong(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: 2 * time.Second}).Queue("q")
+	patient := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	redistest.Do(t, redistest.Dial(t, server.URL()), "CONFIG", "SET", "min-replicas-to-write", 1)
+	err := q.Enqueue(t.Context(), []byte("a"))
+	is.True(err != nil && strings.Contains(err.Error(), "NOREPLICAS") && !errors.Is(err, worqr.ErrUnknownOutcome))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err = patient.Enqueue(ctx, []byte("a"))
+	sent := errors.Is(err, worqr.ErrUnknownOutcome) // the last try was under way
+	is.True(errors.Is(err, context.DeadlineExceeded) && (sent || strings.Contains(err.Error(), "NOREPLICAS")))
+	is.Equal(sure(q.Len(t.Context()))(t), 0)
+}

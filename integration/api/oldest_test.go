@@ -1,0 +1,35 @@
+package api
+
+import (
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Oldest is the age of the task in front, whoever has pushed it, once a heartbeat has seen it.
+func TestOldest(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	conn := redistest.Conn(t)
+	push := func(payload string) time.Time {
+		redistest.Do(t, conn, "LPUSH", prefix+":queues:{q}", payload)
+		return time.Now()
+	}
+	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Second}), "q")
+	oldest := func() time.Duration { return stats(t, q).Oldest }
+	first := push("a")
+	eventually(t, "a heartbeat has seen it", func() bool { return oldest() > 0 })
+	second := push("b")
+	behind := time.Since(second)
+	is.True(oldest() >= behind)
+	is.True(oldest() <= time.Since(first)+time.Second) // it's one machine
+
+	is.NoErr(take(t, q).Finish(ctx)) // the front is the second one now
+	eventually(t, "a heartbeat has seen that", func() bool { return oldest() > 0 })
+	is.True(oldest() <= time.Since(second)+time.Second)
+	is.NoErr(q.Delete(ctx))
+	is.Equal(oldest(), time.Duration(0))
+}

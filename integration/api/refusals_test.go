@@ -1,0 +1,266 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// The ways in which a server refuses a command.
+const (
+	denied  = "NOPERM"   // the user may not
+	renamed = "renamed"  // rename-command to "", so that it is unknown, to scripts also
+	errs    = "an error" // a proxy's own
+	hangsUp = "hangs up" // a proxy again
+)
+
+// A refusal is a command that peers use, and what still works where a server refuses it.
+type refusal struct {
+	command string
+	uses    string // what uses it
+	works   string // what still works
+	says    string // what the peer says
+
+	scripts bool   // only scripts use it, so a proxy can't refuse it
+	want    string // the outcome; by way, where ways differ
+	but     map[string]string
+}
+
+// All that works, by the words of an outcome.
+const (
+	allWorks  = "tasks cancels events all-events listings check; 0 warnings"
+	partly    = "tasks cancels events all-events listings check-in-part; 0 warnings"
+	unchecked = "tasks cancels events all-events listings; 0 warnings"
+)
+
+// refusals are the rows of the table in docs/operations.md.
+var refusals = []refusal{
+	{command: "SUBSCRIBE", uses: "wake-ups, cancels, `Events` of named queues",
+		works: "everything but `Events`. Peers look at their queues with each heartbeat, so tasks start and stop up to a second later",
+		says:  "one warning: `Redis refuses a subscription`, or `not subscribed` where the server hangs up. It's tried again every 10 s or 30 s",
+		want:  "tasks cancels all-events listings check; 1 warnings",
+		but:   map[string]string{hangsUp: "tasks cancels listings check; 1 warnings"}},
+	{command: "PSUBSCRIBE", uses: "`Events` of all queues",
+		works: "everything else. If a server hangs up, the peer's other messages end with the connection, as long as `Events` of all queues is called",
+		says:  "one warning; `Events` yields an error",
+		want:  "tasks cancels events listings check; 1 warnings",
+		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure in passing
+	{command: "PUBLISH", uses: "scripts, for wake-ups and events", scripts: true,
+		works: "everything, with the next heartbeat. Nobody gets events",
+		says:  "nothing", want: allWorks},
+	{command: "PUBSUB", uses: "scripts, to encode results only if somebody listens", scripts: true,
+		works: "everything. `EventDone` may lack digests",
+		says:  "nothing", want: allWorks},
+	{command: "TIME", uses: "scripts, `Scheduled`, `Stats`, `Check`",
+		works: "nothing where scripts may not use it. Where only a proxy refuses it, everything but `Scheduled` and `Check`; `Stats` has no `Oldest`",
+		says:  "errors of the calls; a warning that queues can't be joined",
+		want:  "; 1 warnings",
+		but:   map[string]string{errs: "tasks cancels events all-events; 0 warnings", hangsUp: "tasks cancels events all-events; 0 warnings"}},
+	{command: "SCAN", uses: "`Check` and `Repair`",
+		works: "everything else", says: "`Check` fails", want: unchecked},
+	{command: "INFO", uses: "the start of a worker, `Check`",
+		works: "everything. The version of Redis and its eviction policy aren't checked. Behind a proxy that hangs up, `Check` fails",
+		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
+	{command: "CONFIG", uses: "`Check`",
+		works: "everything. Persistence and replication aren't checked in full. Behind a proxy that hangs up, `Check` fails",
+		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
+	{command: "SELECT", uses: "a URL with the number of a database",
+		works: "everything without such a number, and nothing with it",
+		says:  "the error of the first call, and of `StartWorker`", want: "starts not"},
+	{command: "ECHO", uses: "a pool of redigo, when it takes back a connection", works: "everything", says: "nothing", want: allWorks},
+	{command: "CLIENT", uses: "nothing", works: "everything", says: "nothing", want: allWorks},
+	{command: "SCRIPT", uses: "nothing: scripts are sent by `EVALSHA`, and by `EVAL` when Redis doesn't know them", works: "everything", says: "nothing", want: allWorks},
+	{command: "ROLE", uses: "connections to a master that sentinels name",
+		works: "everything. A peer may connect to a replica, and leaves it when a write fails", says: "nothing", want: allWorks},
+}
+
+// What still works where a server refuses a command, and what a peer says: at most one
+// warning.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, r := range refusals {
+		for _, way := range []string{denied, renamed, errs, hangsUp} {
+			if r.scripts && (way == errs || way == hangsUp) {
+				continue
+			}
+			t.Run(r.command+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				prefix := redistest.Prefix(t)
+				url, proxy := r.url(t, way, prefix)
+				if r.command == "SELECT" {
+					url += "/1"
+				}
+				want := r.want
+				if w, ok := r.but[way]; ok {
+					want = w
+				}
+				began := time.Now()
+				if got := r.outcome(t, url, prefix); got != want {
+					t.Errorf("%s\nwant %s", got, want)
+				}
+				// A subscription is tried three times, and then every 30 s.
+				if way == hangsUp && r.command == "SUBSCRIBE" {
+					if n, most := proxy.Refused(), 3+int(time.Since(began)/(30*time.Second)); n > most {
+						t.Errorf("%d connections subscribed, want at most %d", n, most)
+					}
+				}
+			})
+		}
+	}
+}
+
+// url is that of a server which refuses the command, or of a proxy.
+func (r refusal) url(t *testing.T, way, prefix string) (url string, proxy *redistest.Proxy) {
+	user := func(url, name string) string { return strings.Replace(url, "redis://", "redis://"+name+":pw@", 1) }
+	switch way {
+	case denied:
+		conn := redistest.Conn(t)
+		redistest.Do(t, conn, "ACL", "SETUSER", prefix, "on", ">pw", "~*", "&*", "+@all", "-"+strings.ToLower(r.command))
+		t.Cleanup(func() { _, _ = conn.Do("ACL", "DELUSER", prefix) })
+		return user(redistest.URL(), prefix), nil
+	case renamed:
+		return user(redistest.Start(t, "--rename-command", r.command, "").URL(), "default"), nil
+	}
+	proxy = redistest.NewProxy(t, strings.TrimPrefix(redistest.URL(), "redis://"), r.command, way == hangsUp)
+	return user(proxy.URL(), "default"), proxy
+}
+
+// outcome is what a peer can do there.
+func (r refusal) outcome(t *testing.T, url, prefix string) string {
+	said := &journal{}
+	opts := worqr.Options{Prefix: prefix, Logger: said.Logger()}
+	p := sure(worqr.Open(url, &opts))(t)
+	if r.command == "ECHO" { // which only a pool sends
+		p = worqr.New(&redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, url) }}, &opts)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if err := p.StartWorker(t.Context()); err != nil {
+		t.Log(err)
+		return "starts not"
+	}
+	var works []string
+	can := func(what string, err error) {
+		if err != nil {
+			t.Logf("%s: %v", what, err)
+			return
+		}
+		works = append(works, what)
+	}
+
+	ran, stopped := make(chan string, 10), make(chan error, 10)
+	q := p.Queue("q")
+	q.Handle(func(ctx context.Context, task *worqr.Task) error {
+		ran <- string(task.Payload)
+		if string(task.Payload) == "held" {
+			<-ctx.Done()
+			stopped <- context.Cause(ctx)
+			return ctx.Err()
+		}
+		return nil
+	}, nil)
+	stop := run(t, p)
+	tasks := func() error {
+		err := errors.Join(q.Enqueue(t.Context(), []byte("a")), q.Put(t.Context(), "key", []byte("b"), nil), q.EnqueueUnique(t.Context(), []byte("c")))
+		if err == nil {
+			receive(t, ran, 3)
+		}
+		return err
+	}
+	can("tasks", tasks())
+	cancels := func() error {
+		if err := q.Enqueue(t.Context(), []byte("held")); err != nil {
+			return err
+		}
+		receive(t, ran, 1)
+		report, err := q.Cancel(t.Context(), []byte("held"))
+		if err != nil {
+			return err
+		}
+		if why := receive(t, stopped, 1)[0]; !is_(why, worqr.ErrCanceled) {
+			return why
+		}
+		return report.Wait(t.Context())
+	}
+	if len(works) == 0 {
+		return r.ended(t, p, stop, said, works)
+	}
+	can("cancels", cancels())
+	events := func(of ...string) error {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		for e, err := range p.Events(ctx, of...) {
+			if err == nil && e.Kind != worqr.EventSync {
+				err = fmt.Errorf("%s is the first event", e.Kind)
+			}
+			return err
+		}
+		return errors.New("no events")
+	}
+	can("events", events("q"))
+	can("all-events", events())
+	listings := func() error {
+		_, err := length(q.Scheduled(t.Context()))
+		_, also := length(p.Workers(t.Context()))
+		_, stats := q.Stats(t.Context())
+		_, explained := q.Explain(t.Context(), []byte("a"))
+		return errors.Join(err, also, stats, explained)
+	}
+	can("listings", listings())
+	report, err := p.Check(t.Context(), nil)
+	if err == nil && count(report, "not-permitted") > 0 {
+		can("check-in-part", nil)
+	} else {
+		can("check", err)
+	}
+	return r.ended(t, p, stop, said, works)
+}
+
+// ended ends the peer, and counts what it has said.
+func (r refusal) ended(t *testing.T, p *worqr.Peer, stop func(), said *journal, works []string) string {
+	stop()
+	must(t, p.Close())
+	warnings := 0
+	for _, level := range []string{"level=WARN", "level=ERROR"} {
+		for _, line := range said.Lines(level) {
+			t.Log(strings.TrimSpace(line))
+			warnings++
+		}
+	}
+	return fmt.Sprintf("%s; %d warnings", strings.Join(works, " "), warnings)
+}
+
+var writeRefusals = flag.Bool("refusals.update", false, "write the table in docs/operations.md")
+
+// The table in docs/operations.md is that of the rows.
+func TestRefusalsTable(t *testing.T) {
+	const doc = "../../docs/operations.md"
+	const begin, end = "<!-- refusals: written by go test ./integration/api -run TestRefusalsTable -refusals.update -->\n\n", "\n<!-- end of refusals -->"
+	rows := []string{"| refused | used by | what still works | what is said |", "|---|---|---|---|"}
+	for _, r := range refusals {
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", r.command, r.uses, r.works, r.says))
+	}
+	text := string(sure(os.ReadFile(doc))(t))
+	head, rest, ok := strings.Cut(text, begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no place for the table:\n%s%s", doc, begin, end)
+	}
+	want := head + begin + strings.Join(rows, "\n") + "\n" + end + tail
+	switch {
+	case text == want:
+	case *writeRefusals:
+		must(t, os.WriteFile(doc, []byte(want), 0o644))
+	default:
+		t.Errorf("%s has another table; to write this one: go test ./integration/api -run TestRefusalsTable -refusals.update", doc)
+	}
+}

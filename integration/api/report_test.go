@@ -1,0 +1,23 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr"
+)
+
+// A report in a log has no numbers that nobody knows yet.
+func TestCancelReportInLog(t *testing.T) {
+	is := parallel(t)
+	q := working(t, open(t, worqr.Options{}), "q")
+	enqueue(t, q, "a", "a")
+	task := take(t, q)
+	report := sure(q.Cancel(t.Context(), []byte("a")))(t)
+	is.True(strings.Contains(fmt.Sprint(report), "removed=1 waited=false"))
+	is.True(!strings.Contains(fmt.Sprint(report), "stopped"))
+	is.NoErr(task.Stop(t.Context()))
+	is.NoErr(report.Wait(t.Context()))
+	is.True(strings.Contains(fmt.Sprint(report), "removed=1 stopped=1 finished=0"))
+}

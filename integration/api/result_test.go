@@ -1,0 +1,332 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// keep has the result of a task be kept.
+var keep = worqr.Properties{KeepResult: time.Hour}
+
+// Each way in which a task ends has a result: at once for those who wait, and later. It's the same
+// for an added task, one that was tried before, and one under a key of one's own.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	large := bytes.Repeat([]byte("\x00\"\\é\xff"), 20_000)
+	no := errors.New("no!")
+	type end struct {
+		how  string // what ends it; "": its handler
+		do   func(task *worqr.Task) error
+		want worqr.Result
+	}
+	for name, end := range map[string]end{
+		"finished":       {do: func(*worqr.Task) error { return nil }, want: worqr.Result{Outcome: worqr.OutcomeFinished}},
+		"with a result":  {do: func(task *worqr.Task) error { task.Result = []byte("a\x00"); return nil }, want: worqr.Result{Outcome: worqr.OutcomeFinished, Value: []byte("a\x00"), Size: 2}},
+		"with none":      {do: func(task *worqr.Task) error { task.Result = []byte{}; return nil }, want: worqr.Result{Outcome: worqr.OutcomeFinished, Value: []byte{}}},
+		"a large result": {do: func(task *worqr.Task) error { task.Result = large; return nil }, want: worqr.Result{Outcome: worqr.OutcomeFinished, Value: large, Size: len(large)}},
+		"too large":      {do: func(task *worqr.Task) error { task.Result = make([]byte, 200_000); return nil }, want: worqr.Result{Outcome: worqr.OutcomeFinished, Size: 200_000}},
+		"failed":         {do: func(*worqr.Task) error { return worqr.Permanent(no) }, want: worqr.Result{Outcome: worqr.OutcomeFailed, Error: no.Error()}},
+		"malformed":      {do: func(*worqr.Task) error { return worqr.Malformed(errors.New(strings.Repeat("x", 5000))) }, want: worqr.Result{Outcome: worqr.OutcomeFailed, Error: strings.Repeat("x", 1024)}},
+		"canceled":       {how: "cancel", want: worqr.Result{Outcome: worqr.OutcomeCanceled}},
+		"running":        {how: "cancel running", want: worqr.Result{Outcome: worqr.OutcomeCanceled}},
+		"removed":        {how: "remove", want: worqr.Result{Outcome: worqr.OutcomeRemoved}},
+		"expired":        {how: "expire", want: worqr.Result{Outcome: worqr.OutcomeExpired}},
+	} {
+		waits := end.do == nil && end.how != "cancel running"
+		for _, which := range []string{"added", "put", "tried"} {
+			if waits && which == "tried" { // it waits for no retry
+				continue
+			}
+			t.Run(name+", "+which, func(t *testing.T) {
+				is := parallel(t)
+				ctx := t.Context()
+				p := open(t, worqr.Options{MaxResult: 150_000})
+				q, tried, started := p.Queue("q"), which != "tried", make(chan bool, 1)
+				q.Handle(func(ctx context.Context, task *worqr.Task) error {
+					if !tried {
+						tried = true
+						return worqr.RetryAfter(errors.New("later"), 0)
+					}
+					if end.do == nil {
+						started <- true
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return end.do(task)
+				}, &worqr.HandleOptions{Concurrency: 1})
+				of, key := keep, "key"
+				if end.how == "expire" {
+					of.Expires = time.Now().Add(time.Millisecond)
+				}
+				if waits {
+					is.NoErr(q.Pause(ctx))
+				}
+				if which == "put" {
+					put(t, q, key, "payload", &worqr.PutOptions{Properties: of})
+				} else {
+					key = sure(q.Add(ctx, []byte("payload"), &of))(t)
+				}
+				is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
+				said := make(chan *worqr.Result, 3)
+				for range 3 {
+					go func() { said <- sure(q.Wait(ctx, key))(t) }()
+				}
+				run(t, p)
+				switch end.how {
+				case "cancel running":
+					<-started
+					is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 0)
+				case "cancel":
+					is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 1)
+				case "remove":
+					is.True(sure(q.RemoveKey(ctx, key))(t))
+				case "expire":
+					is.NoErr(q.Resume(ctx))
+				}
+				for _, got := range receive(t, said, 3) {
+					like(is, got, end.want)
+				}
+				like(is, sure(q.Result(ctx, key))(t), end.want)
+				like(is, sure(q.Wait(ctx, key))(t), end.want)
+			})
+		}
+	}
+}
+
+// like compares a result with one that has no time.
+func like(is *is.I, got *worqr.Result, want worqr.Result) {
+	is.Helper()
+	is.Equal(got.Outcome, want.Outcome)
+	is.True(bytes.Equal(got.Value, want.Value) && (got.Value == nil) == (want.Value == nil))
+	is.Equal(got.Size, want.Size)
+	if want.Error != "" {
+		is.Equal(got.Error, want.Error)
+	}
+	is.True(near(got.EndedAt, time.Now()))
+}
+
+// awaited is how many ends of tasks somebody waits for.
+func awaited(t *testing.T, conn redis.Conn) int {
+	t.Helper()
+	return len(sure(redis.Strings(conn.Do("PUBSUB", "CHANNELS", "*_end:*")))(t))
+}
+
+// What was failed and requeued hasn't ended; then it has another result.
+func TestResultOfRequeued(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	key := sure(q.Add(ctx, []byte("payload"), &keep))(t)
+	is.NoErr(sure(q.StartTask(ctx))(t).Fail(ctx, errors.New("no")))
+	is.Equal(sure(q.Wait(ctx, key))(t).Error, "no")
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
+	is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
+	task := sure(q.StartTask(ctx))(t)
+	is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
+	is.NoErr(task.Finish(ctx))
+	is.Equal(sure(q.Wait(ctx, key))(t).Outcome, worqr.OutcomeFinished)
+	is.NoErr(q.Delete(ctx))
+	is.Equal(sure(q.Result(ctx, key))(t).Outcome, worqr.OutcomeFinished)
+}
+
+// Of a key that is put again, Wait means the next end.
+func TestResultOfKey(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	wait := func() chan string {
+		said := make(chan string, 1)
+		go func() { said <- string(sure(q.Wait(ctx, "key"))(t).Value) }()
+		return said
+	}
+	finish := func(task *worqr.Task, with string) {
+		t.Helper()
+		task.Result = []byte(with)
+		is.NoErr(task.Finish(ctx))
+	}
+	options := &worqr.PutOptions{Properties: keep}
+	put(t, q, "key", "a", options)
+	first := wait()
+	put(t, q, "key", "b", options) // replaces it
+	task := sure(q.StartTask(ctx))(t)
+	second := wait()
+	finish(task, "b")
+	is.Equal(<-first, "b")
+	is.Equal(<-second, "b")
+	put(t, q, "key", "b again", options)
+	task = sure(q.StartTask(ctx))(t)
+	put(t, q, "key", "c", options) // waits for it
+	finish(task, "b again")
+	third := wait()
+	is.True(is_(failure(q.Result(ctx, "key")), worqr.ErrNotEnded))
+	finish(sure(q.StartTask(ctx))(t), "c")
+	is.Equal(<-third, "c")
+	is.Equal(<-wait(), "c")
+	put(t, q, "key", "d", nil) // keeps none
+	is.True(is_(failure(q.Wait(ctx, "key")), worqr.ErrNoResult))
+	finish(sure(q.StartTask(ctx))(t), "d")
+	is.Equal(<-wait(), "c") // the last that was kept
+}
+
+// A result is kept for as long as asked.
+func TestResultExpires(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	for _, bad := range []time.Duration{-1, 1, worqr.MinKeepResult - 1, worqr.MaxKeepResult + 1} {
+		is.True(is_(failure(q.Add(ctx, nil, &worqr.Properties{KeepResult: bad})), worqr.ErrInvalid))
+	}
+	long := sure(q.Add(ctx, nil, &worqr.Properties{KeepResult: worqr.MaxKeepResult}))(t)
+	short := sure(q.Add(ctx, nil, &worqr.Properties{KeepResult: worqr.MinKeepResult}))(t)
+	for range 2 {
+		is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
+	}
+	eventually(t, "it has expired", func() bool { return is_(failure(q.Wait(ctx, short)), worqr.ErrNoResult) })
+	is.Equal(sure(q.Result(ctx, long))(t).Outcome, worqr.OutcomeFinished)
+}
+
+// A task whose workers died too often has failed, for those who wait, too.
+func TestResultOfCrashed(t *testing.T) {
+	is := parallel(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	producer, q := openQueue(t, worqr.Options{Prefix: prefix})
+	key := sure(q.Add(ctx, []byte("payload"), &keep))(t)
+	for range 2 {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+		sure(working(t, p, "q").StartTask(ctx))(t)
+		failWorker(t, producer, p.WorkerID(), 1)
+	}
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.Queue("q").Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{MaxCrashes: 2})
+	run(t, p)
+	got := sure(q.Wait(ctx, key))(t)
+	is.Equal(got.Outcome, worqr.OutcomeFailed)
+	is.Equal(got.Error, "2 workers died holding it")
+}
+
+// Cuts of the connections, and lost messages, delay a wait at most.
+func TestWaitThroughCuts(t *testing.T) {
+	is := parallel(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	server, conn := redistest.StartAndDial(t)
+	link := redistest.NewLink(t, server.Addr())
+	waiter := openAt(t, link.URL(), worqr.Options{Prefix: prefix}).Queue("q")
+	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: prefix}), "q")
+	const tasks = 50
+	said := make(chan string, tasks)
+	for i := range tasks {
+		key := sure(q.Add(ctx, fmt.Append(nil, i), &keep))(t)
+		go func() {
+			r, err := waiter.Wait(ctx, key)
+			if err != nil {
+				said <- err.Error()
+				return
+			}
+			said <- fmt.Sprint(string(r.Outcome), " ", string(r.Value) == fmt.Sprint(i))
+		}()
+	}
+	eventually(t, "they wait", func() bool { return awaited(t, conn) == tasks })
+	for i := range tasks {
+		if i%10 == 5 {
+			link.Cut()
+		}
+		task := sure(q.StartTask(ctx))(t)
+		task.Result = task.Payload
+		is.NoErr(task.Finish(ctx))
+	}
+	for _, s := range receive(t, said, tasks) {
+		is.Equal(s, "finished true")
+	}
+	eventually(t, "nobody waits", func() bool { return awaited(t, conn) == 0 })
+}
+
+// A peer that may not subscribe asks again and again.
+func TestWaitUnsubscribed(t *testing.T) {
+	is := parallel(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	key := sure(q.Add(ctx, nil, &keep))(t)
+	redistest.OneServer(t, "its users are of one server")
+	deaf, conn := redistest.As(t, redistest.URL(), "worker", prefix), redistest.Dial(t, redistest.URL())
+	user := sure(url.Parse(deaf))(t).User.Username()
+	redistest.Do(t, conn, "ACL", "SETUSER", user, "-subscribe")
+	waiter := sure(worqr.Open(deaf, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)}))(t)
+	t.Cleanup(func() { must(t, waiter.Close()) })
+	said := make(chan *worqr.Result, 1)
+	go func() { said <- sure(waiter.Queue("q").Wait(ctx, key))(t) }()
+	is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
+	is.Equal((<-said).Outcome, worqr.OutcomeFinished)
+	redistest.Do(t, conn, "ACL", "SETUSER", user, "-get")
+	is.True(is_(failure(waiter.Queue("q").Wait(ctx, key)), worqr.ErrDenied))
+}
+
+// Who waits learns when the task is gone with its queue, or Redis has lost it.
+func TestWaitForDeleted(t *testing.T) {
+	is := parallel(t)
+	redistest.OneServer(t, "its Redis loses everything")
+	ctx := t.Context()
+	server, conn := redistest.StartAndDial(t)
+	q := openAt(t, server.URL(), worqr.Options{}).Queue("q")
+	for _, end := range []func(){
+		func() { is.NoErr(q.Delete(ctx)) },
+		func() {
+			redistest.Do(t, conn, "FLUSHALL")
+			redistest.Do(t, conn, "CLIENT", "KILL", "TYPE", "pubsub") // it looks when it's subscribed again
+		},
+	} {
+		for _, key := range []string{"key", ""} {
+			if key == "" {
+				key = sure(q.Add(ctx, nil, &keep))(t)
+			} else {
+				put(t, q, key, "payload", &worqr.PutOptions{Properties: keep})
+			}
+			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
+			before, said := redistest.Calls(t, conn, "evalsha"), make(chan *worqr.Result, 1)
+			go func() { said <- sure(q.Wait(ctx, key))(t) }()
+			eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
+			end()
+			is.Equal(*<-said, worqr.Result{Outcome: worqr.OutcomeDeleted})
+			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNoResult))
+		}
+	}
+}
+
+// The parts of a spread queue have the results of their tasks.
+func TestWaitOnSpread(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(3)
+	var runs atomic.Int64
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		runs.Add(1)
+		task.Result = task.Payload
+		return nil
+	}, nil)
+	keys := map[string]string{}
+	for i := range 20 {
+		payload := fmt.Sprint(i)
+		keys[sure(q.Add(ctx, []byte(payload), &keep))(t)] = payload
+		put(t, q, payload, payload, &worqr.PutOptions{Properties: keep})
+		keys[payload] = payload
+	}
+	run(t, p)
+	for key, payload := range keys {
+		is.Equal(string(sure(q.Wait(ctx, key))(t).Value), payload)
+	}
+	is.Equal(runs.Load(), int64(40))
+}

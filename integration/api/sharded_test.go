@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// passed is how many messages the nodes of a cluster have got from each other. Valkey counts what
+// comes, but not what is sent. So each node passes on one more, behind all others.
+// It is for one call a cluster.
+func passed(t *testing.T, c *redistest.Cluster) (n int) {
+	t.Helper()
+	var conns []redis.Conn
+	var ears []redis.PubSubConn
+	for _, node := range c.Nodes {
+		conns = append(conns, redistest.Dial(t, node.URL()))
+		ear := redis.PubSubConn{Conn: redistest.Dial(t, node.URL())}
+		must(t, ear.Subscribe("last"))
+		if err, failed := ear.Receive().(error); failed { // else it is subscribed
+			t.Fatal(err)
+		}
+		ears = append(ears, ear)
+	}
+	for _, conn := range conns {
+		redistest.Do(t, conn, "PUBLISH", "last", "")
+		n -= len(conns) - 1
+	}
+	for _, ear := range ears {
+		for range conns {
+			if err, failed := ear.Receive().(error); failed {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, conn := range conns {
+		told := sure(redis.String(conn.Do("CLUSTER", "INFO")))(t)
+		for line := range strings.Lines(told) {
+			var some int
+			if _, err := fmt.Sscanf(line, "cluster_stats_messages_publish_received:%d", &some); err == nil {
+				n += some
+			}
+		}
+	}
+	return n
+}
+
+// What a cluster is told of tasks stays at the node that has their queue. Workers are woken, and
+// stop what is canceled, before they look by themselves.
+func TestShardedMessages(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	ctx := t.Context()
+	started, ended := make(chan string, 1000), make(chan struct{}, 1)
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // it looks after 20 minutes
+	names := []string{"a", "b", "c"}                                      // on three nodes
+	for _, name := range names {
+		p.Queue(name).Handle(func(ctx context.Context, task *worqr.Task) error {
+			started <- string(task.Payload)
+			if string(task.Payload) == "long" {
+				<-ctx.Done()
+				ended <- struct{}{}
+			}
+			return ctx.Err()
+		}, nil)
+	}
+	run(t, p)
+	producer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	for _, name := range names {
+		idle(t, p.Queue(name), 1)
+		for i := range 200 { // far more than are sent one by one
+			is.NoErr(producer.Queue(name).Enqueue(ctx, []byte(fmt.Sprint(i))))
+		}
+		receive(t, started, 200)
+		idle(t, p.Queue(name), 1)
+		is.NoErr(producer.Queue(name).Enqueue(ctx, []byte("long")))
+		receive(t, started, 1)
+		sure(producer.Queue(name).Cancel(ctx, []byte("long")))(t)
+		receive(t, ended, 1)
+	}
+	is.Equal(passed(t, c), 0)
+
+	// A producer in another language pushes, and publishes as it does on one server, at any node.
+	conn := redistest.Dial(t, c.Owner(t, c.Slot(t, "{a}")).URL())
+	elsewhere := redistest.Dial(t, c.Owner(t, c.Slot(t, "{b}")).URL())
+	for i, at := range []redis.Conn{conn, elsewhere} {
+		idle(t, p.Queue("a"), 1)
+		redistest.Do(t, conn, "LPUSH", "p:queues:{a}", fmt.Sprint("pushed", i))
+		redistest.Do(t, at, "PUBLISH", "p_{a}_work", 1)
+		is.Equal(receive(t, started, 1)[0], fmt.Sprint("pushed", i))
+	}
+}
+
+// Where the user has no SPUBLISH, or the server, messages are ordinary ones.
+func TestUnshardedMessages(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 2, 0, "--rename-command", "SPUBLISH", "", "--rename-command", "SSUBSCRIBE", "")
+	started := make(chan string, 1000)
+	var log journal
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: log.Logger()})
+	q := p.Queue("a")
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		started <- string(task.Payload)
+		return nil
+	}, nil)
+	run(t, p)
+	for i := range 20 {
+		idle(t, q, 1)
+		is.NoErr(q.Enqueue(t.Context(), []byte(fmt.Sprint(i))))
+		receive(t, started, 1)
+	}
+	is.Equal(log.Lines("level=WARN"), nil)
+}
+
+// Who listens to all queues of a cluster hears of every task that is done, wherever: of queues that
+// were there, between EventSync and the next one, and of new ones after an EventSync that follows.
+func TestClusterEventsOfAll(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	done := func(context.Context, *worqr.Task) error { return nil }
+	queues := map[string]*worqr.Queue{"a": p.Queue("a"), "b": p.Queue("b"), "c": p.Queue("c"), "whole": p.Queue("whole").Spread(4)}
+	for _, q := range queues {
+		q.Handle(done, nil)
+	}
+	run(t, p)
+	for _, name := range []string{"a", "b", "c"} {
+		idle(t, queues[name], 1)
+	}
+	registered := func(n int) func() bool {
+		return func() bool { return sure(length(p.Queues(t.Context())))(t) == n }
+	}
+	eventually(t, "all are registered", registered(4))
+
+	observer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	heard := make(chan worqr.Event, 10000)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e, err := range observer.Events(ctx) {
+			if err == nil {
+				heard <- e
+			}
+		}
+	}()
+	until := func(kind worqr.EventKind) (e worqr.Event) {
+		t.Helper()
+		for e = receive(t, heard, 1)[0]; e.Kind != kind; e = receive(t, heard, 1)[0] {
+		}
+		return e
+	}
+	is.Equal(receive(t, heard, 1)[0].Kind, worqr.EventSync)
+	hear := func(round string) {
+		t.Helper()
+		want := map[string]bool{}
+		for name, q := range queues {
+			for i := range 20 {
+				task := fmt.Sprint(round, i)
+				is.NoErr(q.Enqueue(ctx, []byte(task)))
+				want[name+task] = true
+			}
+		}
+		for len(want) > 0 {
+			e := until(worqr.EventDone)
+			is.True(want[e.Queue+string(e.Payload)]) // once each
+			delete(want, e.Queue+string(e.Payload))
+		}
+	}
+	hear("first")
+	away(t, c, "b")
+	until(worqr.EventSync)
+	hear("moved")
+
+	later := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	queues["new"] = later.Queue("new")
+	is.NoErr(queues["new"].Enqueue(ctx, []byte("before")))
+	until(worqr.EventSync)
+	queues["new"].Handle(done, nil)
+	run(t, later)
+	is.Equal(until(worqr.EventDone).Queue, "new")
+	hear("new")
+	is.Equal(passed(t, c), 0)
+	redistest.Do(t, redistest.Dial(t, c.Nodes[0].URL()), "PUBLISH", "p_{other}_cancel", "x")
+	is.Equal(until(worqr.EventCancel).Queue, "other")
+	stop()
+	<-ended
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A node of a cluster is silent for good. What it kept of the peer's slots, or of its capacity, is
+// for queues and parts on the other nodes.
+func TestClusterSilentNode(t *testing.T) {
+	t.Parallel()
+	c := partial(t, 3, 0)
+	owner := func(queue string) *redistest.Server { return c.Owner(t, c.Slot(t, "{"+queue+"}")) }
+	frozen := owner(keys.Part("spread1", 1, 3))
+	type trial struct {
+		what    string
+		healthy chan struct{} // has an element for each task on another node
+	}
+	var trials []trial
+	peer := func(capacity int) *worqr.Peer {
+		return openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second, Capacity: capacity})
+	}
+	fill := func(q *worqr.Queue, payload string) {
+		for range 60 {
+			var some []string
+			for range 100 {
+				some = append(some, payload)
+			}
+			enqueue(t, q, some...)
+		}
+	}
+	slowly := func(healthy chan struct{}, isHealthy func(*worqr.Task) bool) worqr.Handler {
+		return func(ctx context.Context, task *worqr.Task) error {
+			if isHealthy(task) {
+				select {
+				case healthy <- struct{}{}:
+				default:
+				}
+			}
+			select {
+			case <-time.After(5 * time.Millisecond): // it is work
+			case <-ctx.Done():
+			}
+			return nil
+		}
+	}
+	for _, concurrency := range []int{1, 4} {
+		name := fmt.Sprint("spread", concurrency)
+		healthy := make(chan struct{}, 20)
+		p := peer(0)
+		q := p.Queue(name).Spread(3)
+		q.Handle(slowly(healthy, func(*worqr.Task) bool { return true }), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
+		fill(q, "x")
+		run(t, p)
+		trials = append(trials, trial{name, healthy})
+	}
+	healthy := make(chan struct{}, 20)
+	p := peer(2)
+	queues := map[bool]string{} // by whether their node is silent
+	for i := 0; len(queues) < 2; i++ {
+		name := fmt.Sprint("plain", i)
+		queues[owner(name) == frozen] = name
+	}
+	for silent, name := range queues {
+		q := p.Queue(name)
+		q.Handle(slowly(healthy, func(*worqr.Task) bool { return !silent }), &worqr.HandleOptions{Concurrency: 2})
+		fill(q, "x")
+	}
+	run(t, p)
+	trials = append(trials, trial{"capacity", healthy})
+	for _, of := range trials {
+		receive(t, of.healthy, 20)
+	}
+
+	frozen.Pause(t)
+	t.Cleanup(func() { frozen.Resume(t) }) // before the peers leave
+	<-time.After(4 * time.Second)          // what was under way, and its repetition, is given up by now
+	for _, of := range trials {
+		for len(of.healthy) > 0 {
+			<-of.healthy
+		}
+		receive(t, of.healthy, 20)
+	}
+}

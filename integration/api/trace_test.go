@@ -1,0 +1,504 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A record is what a Trace was told, in order.
+type record struct {
+	mu    sync.Mutex
+	calls []traced
+}
+
+// A traced is one call. Of is the type that belongs to the function.
+type traced struct {
+	name       string
+	task       worqr.TraceTask
+	queue      worqr.TraceQueue
+	worker     worqr.TraceWorker
+	connection worqr.TraceConnection
+}
+
+func (r *record) add(c traced) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, c)
+}
+
+// trace has all functions, which record their calls.
+func (r *record) trace() *worqr.Trace {
+	task := func(name string) func(worqr.TraceTask) {
+		return func(t worqr.TraceTask) { r.add(traced{name: name, task: t}) }
+	}
+	queue := func(name string) func(worqr.TraceQueue) {
+		return func(q worqr.TraceQueue) { r.add(traced{name: name, queue: q}) }
+	}
+	worker := func(name string) func(worqr.TraceWorker) {
+		return func(w worqr.TraceWorker) { r.add(traced{name: name, worker: w}) }
+	}
+	connection := func(name string) func(worqr.TraceConnection) {
+		return func(c worqr.TraceConnection) { r.add(traced{name: name, connection: c}) }
+	}
+	return &worqr.Trace{
+		Started: task("started"), Ended: task("ended"),
+		Enqueued: queue("enqueued"), Canceled: queue("canceled"), FailedDropped: queue("dropped"),
+		Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
+		Evicted: worker("evicted"), WorkerFailed: worker("failed"),
+		ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
+		Missed: func(calls int) { r.add(traced{name: "missed", queue: worqr.TraceQueue{Tasks: calls}}) },
+	}
+}
+
+// of returns the calls of a function.
+func (r *record) of(name string) (calls []traced) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.calls {
+		if c.name == name {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// await waits until a function was called n times, and returns these calls.
+func (r *record) await(t testing.TB, name string, n int) []traced {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s is called %d times", name, n), func() bool { return len(r.of(name)) >= n })
+	return r.of(name)
+}
+
+// paired checks that each start has one end, and that it comes later.
+func (r *record) paired(t testing.TB) {
+	t.Helper()
+	open, ended := map[string]bool{}, map[string]bool{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.calls {
+		id := c.task.AttemptID
+		switch {
+		case c.name == "started" && (open[id] || ended[id]):
+			t.Errorf("%s starts again", id)
+		case c.name == "started":
+			open[id] = true
+		case c.name == "ended" && !open[id]:
+			t.Errorf("%s ends, and hasn't started or has ended before", id)
+		case c.name == "ended":
+			delete(open, id)
+			ended[id] = true
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("%d tasks have started and not ended", len(open))
+	}
+}
+
+// A task that a handler works on starts and ends once, with everything that is known of it, and
+// the end comes after it was stored.
+func TestTraceHandler(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("bad")
+	for _, c := range []struct {
+		name    string
+		handler worqr.Handler
+		opts    worqr.HandleOptions
+		outcome worqr.TraceOutcome
+		kind    worqr.FailureKind
+		text    string
+		next    time.Duration
+	}{
+		{name: "finished", outcome: worqr.TraceFinished, handler: func(_ context.Context, t *worqr.Task) error {
+			t.Result = []byte("result")
+			return nil
+		}},
+		{name: "retried", outcome: worqr.TraceRetried, text: "bad", next: time.Hour,
+			handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, time.Hour) }},
+		{name: "snoozed", outcome: worqr.TraceSnoozed, text: "it starts again in 1h0m0s", next: time.Hour,
+			handler: func(context.Context, *worqr.Task) error { return worqr.Later(time.Hour) }},
+		{name: "failed", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad",
+			handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
+		{name: "malformed", outcome: worqr.TraceFailed, kind: worqr.FailureMalformed, text: "bad",
+			handler: func(context.Context, *worqr.Task) error { return worqr.Malformed(bad) }},
+		{name: "no retries", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad", opts: worqr.HandleOptions{MaxRetries: -1},
+			handler: func(context.Context, *worqr.Task) error { return bad }},
+		{name: "Goexit", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "the handler called runtime.Goexit", opts: worqr.HandleOptions{MaxRetries: -1},
+			handler: func(context.Context, *worqr.Task) error { runtime.Goexit(); return nil }},
+		{name: "timeout", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "worqr: the attempt took too long",
+			opts: worqr.HandleOptions{MaxRetries: -1, Timeout: time.Millisecond},
+			handler: func(ctx context.Context, _ *worqr.Task) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}},
+		{name: "by itself", outcome: worqr.TraceStopped,
+			handler: func(ctx context.Context, t *worqr.Task) error {
+				if t.Token > 1 {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+				return t.Stop(context.WithoutCancel(ctx))
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			is := parallel(t)
+			r, prefix := &record{}, redistest.Prefix(t)
+			trace := r.trace()
+			other := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+			held, note := make(chan int, 10), trace.Ended
+			trace.Ended = func(task worqr.TraceTask) {
+				n := 0
+				for running := range each(t, other.Running(t.Context())) {
+					if running.AttemptID == task.AttemptID {
+						n++
+					}
+				}
+				held <- n
+				note(task)
+			}
+			p, q := openQueue(t, worqr.Options{Prefix: prefix, Trace: trace, Drain: -1})
+			q.Handle(c.handler, &c.opts)
+			put(t, q, "key", "payload", nil)
+			stop := run(t, p)
+			got := r.await(t, "ended", 1)[0].task
+			is.Equal(<-held, 0) // it's stored
+			stop()
+			r.paired(t)
+
+			began := r.of("started")[0].task
+			is.Equal(got.Outcome, c.outcome)
+			is.Equal(got.Kind, c.kind)
+			is.Equal(got.Error, c.text)
+			if c.next > 0 {
+				is.Equal(got.Next.Sub(got.At), c.next)
+			} else {
+				is.True(got.Next.IsZero())
+			}
+			is.True(got.Ran >= 0 && got.Waited >= 0 && !got.At.Before(began.At))
+			if c.name == "finished" {
+				is.Equal(got.ResultSize, 6)
+			}
+			same := got
+			same.At, same.Outcome, same.Ran, same.ResultSize, same.Kind, same.Error, same.Next = began.At, "", 0, 0, "", "", time.Time{}
+			is.Equal(same, began) // but for the end, they tell the same
+			id := began.AttemptID
+			is.Equal(began, worqr.TraceTask{At: began.At, Queue: "q", WorkerID: began.WorkerID, AttemptID: id, Key: "key", Digest: "f07e5a81", Token: 1, Size: 7, Waited: began.Waited, DueAt: began.DueAt})
+		})
+	}
+}
+
+// Whoever takes tasks by hand is told the same.
+func TestTraceByHand(t *testing.T) {
+	is := parallel(t)
+	r := &record{}
+	p, _ := openQueue(t, worqr.Options{Trace: r.trace()})
+	q := working(t, p, "q")
+	ctx := t.Context()
+	ends := []func(*worqr.Task) error{
+		func(t *worqr.Task) error { return t.Finish(ctx) },
+		func(t *worqr.Task) error { return t.Retry(ctx, time.Hour) },
+		func(t *worqr.Task) error { return t.Fail(ctx, errors.New("bad")) },
+		func(t *worqr.Task) error { return t.Stop(ctx) },
+	}
+	for i, end := range ends {
+		enqueue(t, q, "task")
+		task := sure(q.StartTask(ctx))(t)
+		is.Equal(r.await(t, "started", i+1)[i].task.AttemptID, task.AttemptID)
+		is.Equal(len(r.of("ended")), i)
+		is.NoErr(end(task))
+		is.NoErr(end(task)) // again
+	}
+	var outcomes []worqr.TraceOutcome
+	for _, c := range r.await(t, "ended", len(ends)) {
+		outcomes = append(outcomes, c.task.Outcome)
+	}
+	is.Equal(outcomes, []worqr.TraceOutcome{worqr.TraceFinished, worqr.TraceRetried, worqr.TraceFailed, worqr.TraceStopped})
+	is.Equal(r.of("ended")[2].task.Error, "bad")
+
+	_ = sure(q.StartTask(ctx))(t) // and leave with it
+	is.NoErr(q.StopWork(ctx))
+	left := r.await(t, "ended", len(ends)+1)[len(ends)].task
+	is.Equal(left.Outcome, worqr.TraceStopped)
+	is.Equal(left.Error, "worqr: the peer is shutting down")
+	is.NoErr(p.Close()) // which waits for the calls
+	r.paired(t)
+	is.Equal(len(r.of("left")), 1)
+}
+
+// A task that is canceled while it runs ends so, and the peer that cancels tells what it removed.
+func TestTraceCancel(t *testing.T) {
+	is := parallel(t)
+	r := &record{}
+	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
+	starts := make(chan string, 1)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		starts <- ""
+		<-ctx.Done()
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 1})
+	run(t, p)
+	enqueue(t, q, "payload", "payload")
+	receive(t, starts, 1)
+	put(t, q, "key", "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	sure(q.CancelKey(t.Context(), "key"))(t)
+	wait(t, sure(q.Cancel(t.Context(), []byte("payload")))(t))
+	end := r.await(t, "ended", 1)[0].task
+	is.Equal(end.Outcome, worqr.TraceCanceled)
+	is.Equal(end.Error, "worqr: the task was canceled")
+	calls := r.await(t, "canceled", 2)
+	is.Equal(calls[0].queue.Key, "key")
+	is.Equal(calls[0].queue.Tasks, 1)
+	is.Equal(calls[1].queue.Queue, "q")
+}
+
+// Each call that adds tasks is told once, with their number, whatever it takes; and one that adds
+// nothing isn't told.
+func TestTraceEnqueued(t *testing.T) {
+	is := parallel(t)
+	r := &record{}
+	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
+	ctx, at := t.Context(), time.Now().Add(time.Hour)
+	one := []byte("one")
+	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // a batch
+	is.True(sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
+	is.True(!sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
+	is.NoErr(q.EnqueueUnique(ctx, one))
+	is.True(errors.Is(q.EnqueueUnique(ctx, one), worqr.ErrDuplicate))
+	is.NoErr(q.Put(ctx, "key", one, &worqr.PutOptions{At: at}))
+	key := sure(q.EnqueueAt(ctx, at, one))(t)
+	added := sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t)
+	is.Equal(sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t), added)
+	later := sure(q.AddAt(ctx, at, one, &worqr.Properties{Once: "later"}))(t)
+	is.Equal(sure(q.AddAt(ctx, at, one, &worqr.Properties{Once: "later"}))(t), later)
+	sure(q.AddMany(ctx, []worqr.TaskSpec{{Payload: one}, {Payload: one}}))(t)
+	is.True(q.Enqueue(ctx) != nil)
+	is.True(q.Put(ctx, "", one, nil) != nil)
+	is.NoErr(p.Close())
+	var got []worqr.TraceQueue
+	for _, c := range r.of("enqueued") {
+		is.True(!c.queue.At.IsZero() && c.queue.Took > 0)
+		c.queue.At, c.queue.Took = time.Time{}, 0
+		got = append(got, c.queue)
+	}
+	is.Equal(got, []worqr.TraceQueue{
+		{Queue: "q", Tasks: 3000, Size: 9000},
+		{Queue: "q", Tasks: 2, Size: 6},
+		{Queue: "q", Tasks: 1, Size: 3},
+		{Queue: "q", Tasks: 1, Size: 3, Key: "key", DueAt: at},
+		{Queue: "q", Tasks: 1, Size: 3, Key: key, DueAt: at},
+		{Queue: "q", Tasks: 1, Size: 3, Key: added},
+		{Queue: "q", Tasks: 1, Size: 3, Key: later, DueAt: at},
+		{Queue: "q", Tasks: 2, Size: 6},
+	})
+}
+
+// What is known of when a task came and was due is told with it, and joined traces hear the same.
+func TestTraceTimes(t *testing.T) {
+	is := parallel(t)
+	r, second := &record{}, &record{}
+	p, q := openQueue(t, worqr.Options{Trace: worqr.JoinTraces(r.trace(), nil, second.trace())})
+	due := time.UnixMilli(time.Now().Add(-time.Hour).UnixMilli())
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	defer run(t, p)()
+	sure(q.Add(t.Context(), []byte("added"), nil))(t)
+	is.NoErr(q.Put(t.Context(), "put", []byte("put"), &worqr.PutOptions{At: due}))
+	r.await(t, "ended", 2)
+	for _, c := range second.await(t, "ended", 2) {
+		is.Equal(c.task.EnqueuedAt.IsZero(), c.task.Key == "put")
+		if c.task.Key == "put" {
+			is.Equal(c.task.DueAt, due)
+		}
+	}
+}
+
+// A worker joins, is evicted, joins again under its new id, and leaves. Its task is lost for it.
+// Who evicts it is told, too, and what it has returned.
+func TestTraceEviction(t *testing.T) {
+	is := parallel(t)
+	mine, theirs, prefix := &record{}, &record{}, redistest.Prefix(t)
+	other := open(t, worqr.Options{Prefix: prefix, Trace: theirs.trace()})
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Name: "victim", Trace: mine.trace()})
+	starts := make(chan string, 10)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		starts <- ""
+		<-ctx.Done()
+		return ctx.Err()
+	}, &worqr.HandleOptions{Concurrency: 1, OnFailed: func(context.Context, *worqr.Task) error { return nil }})
+	stop := run(t, p)
+	enqueue(t, q, "task")
+	receive(t, starts, 1)
+	old := p.WorkerID()
+	is.Equal(sure(other.FailWorker(t.Context(), old))(t), 1)
+	evicted := mine.await(t, "evicted", 1)[0].worker
+	receive(t, starts, 1) // again, under the new id
+	is.Equal(evicted, worqr.TraceWorker{At: evicted.At, WorkerID: old, NewID: p.WorkerID(), Name: "victim", Queues: []string{"q"}})
+	lost := mine.await(t, "ended", 1)[0].task
+	is.Equal(lost.Outcome, worqr.TraceLost)
+	is.Equal(lost.Error, "worqr: worker evicted")
+	is.Equal(lost.WorkerID, old)
+	failed := theirs.await(t, "failed", 1)[0].worker
+	is.Equal(failed, worqr.TraceWorker{At: failed.At, WorkerID: old, Queues: []string{"q"}, Tasks: 1})
+	returned := theirs.await(t, "returned", 1)[0].queue
+	is.Equal(returned, worqr.TraceQueue{At: returned.At, Queue: "q", WorkerID: other.WorkerID(), Tasks: 1})
+	stop()
+	stopped := mine.await(t, "ended", 2)[1].task // by the drain
+	is.Equal(stopped.Outcome, worqr.TraceStopped)
+	is.Equal(stopped.Error, "worqr: the peer is shutting down")
+	mine.paired(t)
+	var members []string
+	for _, c := range slices.Concat(mine.of("joined"), mine.of("left")) {
+		is.NoErr(c.queue.Err)
+		members = append(members, fmt.Sprint(c.name, " ", c.queue.Queue, " ", c.queue.OnFailed, " ", c.queue.WorkerID == old))
+	}
+	slices.Sort(members)
+	is.Equal(members, []string{
+		"joined q false false", "joined q false true", "joined q true false", "joined q true true", "left q false false", "left q true false",
+	})
+}
+
+// A worker that dies is told of once by who finds it, with its name and its tasks, in time for the
+// first of them.
+func TestTraceDeadWorker(t *testing.T) {
+	is := parallel(t)
+	r, prefix := &record{}, redistest.Prefix(t)
+	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: 3, Hold: true, Lease: 900 * time.Millisecond}
+	victim := spawn(t, c)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: c.Lease, Trace: r.trace()})
+	enqueue(t, q, "a", "b", "c")
+	victim.starts(t, 3)
+	got := make(chan string, 10)
+	q.Handle(tell(got), nil)
+	stop := run(t, p)
+	victim.Kill()
+	receive(t, got, 3)
+	allDone(t, q)
+	stop()
+	failed := r.of("failed")
+	is.Equal(len(failed), 1)
+	is.True(failed[0].worker.PID > 0 && failed[0].worker.Host != "")
+	is.Equal(failed[0].worker.Tasks, 3)
+	tasks := 0
+	for _, c := range r.of("returned") {
+		tasks += c.queue.Tasks
+	}
+	is.Equal(tasks, 3)
+	for _, c := range r.of("started") {
+		is.Equal(c.task.Crashes, 1)
+	}
+	r.paired(t)
+}
+
+// Tasks that a full failed queue drops are counted.
+func TestTraceFailedDropped(t *testing.T) {
+	is := parallel(t)
+	r := &record{}
+	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
+	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("bad")) }, &worqr.HandleOptions{KeepFailed: 1})
+	enqueue(t, q, "a", "b", "c")
+	stop := run(t, p)
+	r.await(t, "ended", 3)
+	stop()
+	dropped := 0
+	for _, c := range r.of("dropped") {
+		is.Equal(c.queue.Queue, "q")
+		dropped += c.queue.Tasks
+	}
+	is.Equal(dropped, 2)
+}
+
+// An outage of Redis is told once, with the server, and so is its end. What ends meanwhile is told
+// when it's stored.
+func TestTraceOutage(t *testing.T) {
+	is := parallel(t)
+	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Trace: r.trace()})
+	starts, release := make(chan string, 10), make(chan struct{})
+	q.Handle(func(context.Context, *worqr.Task) error {
+		starts <- ""
+		<-release
+		return nil
+	}, nil)
+	stop := run(t, p)
+	enqueue(t, q, "task")
+	receive(t, starts, 1)
+	server.Kill()
+	lost := r.await(t, "lost", 1)[0].connection
+	is.Equal(lost.Server, server.Addr())
+	is.True(lost.Error != "")
+	close(release)
+	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
+	is.Equal(len(r.of("ended")), 0)
+	server.Restart(t)
+	restored := r.await(t, "restored", 1)[0].connection
+	is.Equal(restored.Server, server.Addr())
+	is.True(restored.Away > 0)
+	r.await(t, "ended", 1)
+	stop()
+	is.Equal(len(r.of("lost")), len(r.of("restored")))
+	r.paired(t)
+}
+
+// A function that panics or ends its goroutine loses its call, and no other.
+func TestTracePanics(t *testing.T) {
+	is := parallel(t)
+	r, log := &record{}, &journal{}
+	trace := r.trace()
+	note := trace.Ended
+	trace.Ended = func(task worqr.TraceTask) {
+		note(task)
+		if task.Token%2 == 0 {
+			panic("no")
+		}
+		runtime.Goexit()
+	}
+	p, q := openQueue(t, worqr.Options{Trace: trace, Logger: log.Logger()})
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	enqueue(t, q, numbers("", 10)...)
+	stop := run(t, p)
+	r.await(t, "ended", 10)
+	stop()
+	r.paired(t)
+	is.Equal(len(r.of("left")), 1)
+	is.Equal(len(log.Lines("a function of Trace panicked")), 1)
+}
+
+// A function that blocks delays no task, no heartbeat and no end of the peer; what there is no room
+// for is counted.
+func TestTraceBlocks(t *testing.T) {
+	is := parallel(t)
+	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})
+	trace := r.trace()
+	trace.Joined = func(worqr.TraceQueue) {
+		blocked <- struct{}{}
+		<-release
+	}
+	trace.Enqueued = nil
+	p, q := openQueue(t, worqr.Options{Trace: trace, Lease: 900 * time.Millisecond, Logger: log.Logger()})
+	got := make(chan string, 100)
+	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 32})
+	stop := run(t, p)
+	<-blocked
+	enqueue(t, q, numbers("", 30_000)...) // with two calls each
+	go func() {
+		for range got {
+		}
+	}()
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 30_000 })
+	stop()
+	is.Equal(p.Stats().TimesEvicted, int64(0))
+	is.Equal(len(r.of("ended")), 0)
+	close(release)
+	missed := r.await(t, "missed", 1)[0].queue.Tasks
+	close(got)
+	is.Equal(len(r.of("started"))+len(r.of("ended")), 50_000)
+	is.True(missed >= 10_000) // and that it left
+	is.Equal(len(log.Lines("the functions of Trace are too slow; calls are missing")), 1)
+}

@@ -1,0 +1,390 @@
+package spec
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/store"
+)
+
+func init() { verbs["add"] = add }
+
+// What the first digit of a card says.
+const (
+	expires = 1
+	apart   = 2 // the payload is in the hash of the entry
+)
+
+func cardHas(card string, flag int) bool {
+	flags, _ := strconv.Atoi(card[:min(len(card), 1)])
+	return flags&flag != 0
+}
+
+// cardWith is the card with a flag, or without it.
+func cardWith(card string, flag int, on bool) string {
+	flags, _ := strconv.Atoi(card[:1])
+	if flags &^= flag; on {
+		flags |= flag
+	}
+	return strconv.Itoa(flags) + card[1:]
+}
+
+// isOver reports whether the time of a task is over.
+func (q *queue) isOver(card string) bool {
+	if !cardHas(card, expires) {
+		return false
+	}
+	at, ok := integer(card[1:min(len(card), 17)])
+	return ok && at <= q.now
+}
+
+// again is the card of a task that gets another chance.
+func (q *queue) again(card string) string {
+	if card == "" || !q.isOver(card) {
+		return card
+	}
+	return cardWith(card[:1]+card[min(len(card), 17):], expires, false)
+}
+
+// added takes an item of the stream apart: it is an added task, unless others have put it there.
+func (it item) added() (entry, name, card string, ok bool) {
+	if len(it.pairs) != 2 || len(it.pairs[0]) < 14 {
+		return "", "", "", false
+	}
+	salt, card := it.pairs[0][:13], it.pairs[0][13:]
+	key, ok := keys.AddedKey(it.id.String(), salt)
+	if !ok || card[0] < '0' || card[0] > '7' {
+		return "", "", "", false
+	}
+	return store.EntryOf(key), "a:" + it.id.String() + "-" + salt, card, true
+}
+
+// nameOfAdded is the name of the added task of an entry, if one can have it.
+func nameOfAdded(entry string) (name, id string, ok bool) {
+	name, ok = keys.AddedName(store.KeyOf(entry))
+	if !ok {
+		return "", "", false
+	}
+	return name, name[2:strings.LastIndexByte(name, '-')], true
+}
+
+// readAdded takes apart what entries has of an added task that runs.
+func readAdded(value string) (name, entry, card string, ok bool) {
+	key, card, ok := keys.SplitAdded(value)
+	if !ok || card == "" || card[0] < '0' || card[0] > '7' {
+		return "", "", "", false
+	}
+	return value[:len(value)-len(card)], store.EntryOf(key), card, true
+}
+
+// A waiter is an added task that waits.
+type waiter struct {
+	id, card, payload string
+	since             int64
+	apart             bool
+}
+
+// waitsAdded is the added task that waits for an entry.
+func (q *queue) waitsAdded(entry string) (w waiter, ok bool) {
+	name, id, ok := nameOfAdded(entry)
+	if !ok {
+		return waiter{}, false
+	}
+	for _, it := range q.ranging(q.added, id, id) {
+		_, of, card, ok := it.added()
+		if !ok || of != name {
+			continue
+		}
+		w = waiter{id: id, card: card, payload: it.pairs[1], since: int64(it.id.ms)}
+		if cardHas(card, apart) {
+			w.payload, _ = q.field(q.entry+entry, "payload")
+			w.card, w.apart = cardWith(card, apart, false), true
+		}
+		return w, true
+	}
+	return waiter{}, false
+}
+
+// leave takes items out of the stream, which goes with the last one.
+func (q *queue) dropAdded(ids ...string) (left int) {
+	q.drop(q.added, ids...)
+	if left = q.Store.entries(q.added); left == 0 {
+		q.del(q.added)
+	}
+	return left
+}
+
+// runsAdded tells which process and worker run the added task of an entry.
+func (q *queue) runsAdded(entry string) (process, worker, name string, ok bool) {
+	name, _, ok = nameOfAdded(entry)
+	if !ok {
+		return "", "", "", false
+	}
+	runs, ok := q.field(q.entries, name)
+	if !ok {
+		return "", "", "", false
+	}
+	process, worker, ok = strings.Cut(runs, ":")
+	return process, worker, name, ok
+}
+
+// withdraw removes the added task that waits for an entry.
+func (q *queue) withdraw(entry string) bool {
+	w, ok := q.waitsAdded(entry)
+	if !ok {
+		return false
+	}
+	if w.apart {
+		q.del(q.entry + entry)
+	}
+	q.dropAdded(w.id)
+	return true
+}
+
+// lift makes the added task of an entry an entry of the schedule.
+func (q *queue) lift(entry string) {
+	if w, ok := q.waitsAdded(entry); ok {
+		q.forget()
+		q.name(w.payload, digest(entry))
+		q.await(&q.lane, entry, w.payload, w.since, 0, 0, w.card)
+		q.plan(&q.lane, entry, w.since)
+		q.dropAdded(w.id)
+	}
+	if process, worker, name, ok := q.runsAdded(entry); ok {
+		value, _ := q.field(q.entries, process)
+		_, _, card, ok := readAdded(value)
+		if !ok {
+			card = "0"
+		}
+		q.set(q.entry+entry, "process", process, "tried", 0, "died", 0, "holder", worker, "sum", process+":"+digest(entry), "held", card)
+		q.set(q.entries, process, entry)
+		q.unset(q.entries, name)
+	}
+}
+
+func add(s *Store, c store.Call, at time.Time) any {
+	window := number(c.Arg("window"))
+	if window > 0 {
+		if mark, there := s.get(c.Key("once")); there {
+			return []any{mark, 0}
+		}
+	}
+	ms, seq := at.UnixMilli(), at.UnixMicro()%1000*1046
+	tasks := c.Rest()
+	if last := s.stream(c.Key("added")).last; (streamID{uint64(ms), uint64(seq)}).compare(last) <= 0 {
+		if last.ms >= 1<<48-1 {
+			return Refusal("WRONGTYPE an item in the stream of added tasks is of no time; remove it")
+		}
+		if ms, seq = int64(last.ms), int64(last.seq)+1; seq+int64(len(tasks)/2) > 1<<20 {
+			ms, seq = ms+1, 0
+		}
+	}
+	id := func(i int) string { return text(ms) + "-" + text(seq+int64(i)) }
+	for i := 0; i+1 < len(tasks); i += 2 {
+		card, payload := cardWith(tasks[i], apart, false), tasks[i+1]
+		if len(payload) > 16<<10 {
+			key, _ := keys.AddedKey(id(i/2), c.Arg("salt"))
+			s.append(c.Key("added"), id(i/2), c.Arg("salt")+cardWith(card, apart, true), "")
+			s.set(c.Arg("keyed")+store.EntryOf(key), "payload", payload, "card", card)
+		} else {
+			s.append(c.Key("added"), id(i/2), c.Arg("salt")+card, payload)
+		}
+	}
+	first := "a:" + id(0) + "-" + c.Arg("salt")
+	if window > 0 {
+		s.put(c.Key("once"), first)
+		s.expire(c.Key("once"), window)
+	}
+	woken := s.wakes(c.Key("idle"), c.Arg("wake"), len(tasks)/2)
+	s.publish(c.Arg("enqueue"), text(len(tasks)/2))
+	alone := woken == 0 && s.entries(c.Key("added")) == len(tasks)/2 && !s.exists(c.Key("workers")) && !s.exists(c.Key("waiting"))
+	return []any{first, 1 + bit(alone)}
+}
+
+// fromAdded starts added tasks: where there are some on the list, too, each gets half of the ids.
+func (r *round) fromAdded() {
+	if !r.adding {
+		return
+	}
+	ids := r.final - r.first
+	stop := r.first + max((ids+int(1-r.token%2))/2, ids-r.waits())
+	looked := 0
+	var taken []string
+	for _, it := range r.ranging(r.added, "-", "+") {
+		if !r.goesOn() || r.first >= stop || r.others >= 999 || looked >= 1000 {
+			break
+		}
+		looked++
+		if r.startAdded(it) {
+			taken = append(taken, it.id.String())
+		} else {
+			r.stuck++
+		}
+	}
+	r.dropAdded(taken...)
+	r.cutAdded = looked >= 1000 && r.stuck < looked || r.others >= 999
+}
+
+// startAdded starts what an item has, unless its time is over, and reports whether the item goes.
+func (r *round) startAdded(it item) (goes bool) {
+	entry, name, card, ok := it.added()
+	payload, process := it.pairs[1], r.ids[r.first]
+	if !ok { // others have put it there
+		r.push(r.process+process, payload)
+		r.begin(payload, "", 0, 0, tale{})
+		return true
+	}
+	r.forget()
+	kept := r.entry + entry
+	isApart := cardHas(card, apart)
+	if isApart {
+		there := false
+		if r.is(kept, "hash") {
+			payload, there = r.field(kept, "payload")
+		}
+		if card = cardWith(card, apart, false); !there {
+			r.spent += costPassed
+			return true
+		}
+	}
+	due := int64(it.id.ms)
+	switch {
+	case r.failed != nil && r.isOver(card):
+		r.name(payload, digest(entry))
+		if goes = r.expire(payload, entry, 0, 0, card); goes && isApart {
+			r.del(kept)
+		}
+		r.spent += costPassed
+		return goes
+	case isApart:
+		r.name(payload, digest(entry))
+		r.started(entry, process, payload, r.worker, 0, 0, card)
+		r.begin(payload, entry, 0, 0, tale{due: due, card: card})
+	default:
+		value := "a:" + it.id.String() + "-" + it.pairs[0]
+		r.push(r.process+process, payload)
+		r.set(r.entries, process, value, name, process+":"+r.worker)
+		r.begin(payload, entry, 0, 0, tale{due: due, card: card, value: value})
+	}
+	return true
+}
+
+// expire has a task fail whose time is over, if it can.
+func (r *round) expire(payload, entry string, retries, crashes int64, card string) bool {
+	if !r.buries(r.failed) {
+		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
+		return false
+	}
+	const reason = "its time was over before it started"
+	r.bury(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, ""})
+	r.keepResult(entry, card, store.EndExpired, reason, "")
+	r.buried++
+	r.gaveUp = true
+	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
+	return true
+}
+
+// judgeAdded judges a field of entries that is of an added task: its two fields name each other,
+// and its process is there.
+func (x *examination) judgeAdded(id, stored string) {
+	name, _, _, isValue := readAdded(stored)
+	process := id
+	if !isValue {
+		before, _, ok := strings.Cut(stored, ":")
+		if process = before; !ok {
+			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
+			return
+		}
+	}
+	_, list := x.payload(process)
+	if list == foreign {
+		return
+	}
+	if !isValue {
+		back, _ := x.field(x.entries, process)
+		if of, _, _, ok := readAdded(back); !ok || of != id {
+			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
+		}
+		return
+	}
+	back, _ := x.field(x.entries, name)
+	runs, _, ok := strings.Cut(back, ":")
+	holder, _ := x.holder(id)
+	there := list == there || holder != ""
+	if ok && runs == id && there {
+		return
+	}
+	x.flaw("schedule", id, func() {
+		if there {
+			x.set(x.entries, name, id+":"+holder)
+		} else {
+			x.unset(x.entries, id)
+		}
+	})
+}
+
+// item judges an item of the stream: it is an added task, and its payload is there.
+func (x *examination) item(id string) {
+	if !x.is(x.added, "stream") {
+		return
+	}
+	for _, it := range x.ranging(x.added, "-", "+") {
+		if it.id.String() != id {
+			continue
+		}
+		entry, _, card, ok := it.added()
+		lost := false
+		if ok && cardHas(card, apart) {
+			_, seen := x.part(entry, "payload")
+			lost = seen == missing
+		}
+		switch {
+		case lost:
+			x.flaw("added", id, func() { x.dropAdded(id) })
+		case !ok:
+			x.tell("added", id, false, "")
+		}
+	}
+}
+
+// line tells of the added task that waits for an entry.
+func (q *queue) line(entry string, depth int) []any {
+	w, ok := q.waitsAdded(entry)
+	if !ok {
+		return []any{}
+	}
+	before, bytes := 0, 0
+	for _, it := range q.ranging(q.added, "-", "+") {
+		if it.id.String() == w.id {
+			break
+		}
+		if before%100 == 0 && before > 0 && (before >= depth || bytes >= 1<<20) {
+			before = -1
+			break
+		}
+		before, bytes = before+1, bytes+len(it.pairs[1])
+	}
+	return []any{before, w.since, w.card, w.payload}
+}
+
+// dropLine drops a page of the added tasks, and tells how many are left.
+func (q *queue) dropLine() (left, bytes int) {
+	items := q.ranging(q.added, "-", "+")
+	var ids []string
+	for _, it := range items[:min(len(items), 50)] {
+		entry, _, card, ok := it.added()
+		if ok && keepsFor(card) > 0 {
+			q.tellEnd(entry)
+		}
+		if ok && cardHas(card, apart) {
+			q.del(q.entry + entry)
+		}
+		ids, bytes = append(ids, it.id.String()), bytes+len(it.pairs[1])
+	}
+	if len(ids) > 0 {
+		left = q.dropAdded(ids...)
+	}
+	return left, bytes
+}

@@ -1,0 +1,282 @@
+package spec
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+func init() { verbs["recur"] = of(recur) }
+
+// withheldFor is how long an occurrence is withheld that nobody asserts, in ms.
+const withheldFor = 10_000
+
+// recurrence is the key of a schedule.
+func (q *queue) recurrence(entry string) string {
+	return strings.Replace(q.entry, ":keyed:{", ":recurrence:{", 1) + entry
+}
+
+func (q *queue) recurring() string {
+	return strings.TrimSuffix(strings.Replace(q.entry, ":keyed:{", ":recurring:{", 1), ":")
+}
+
+// A course is what is known of a schedule.
+type course struct {
+	passed, late  int64
+	times         string
+	payload, card string
+}
+
+func (q *queue) course(entry string) (c course, ok bool) {
+	key := q.recurrence(entry)
+	if !q.is(key, "hash") {
+		return c, false
+	}
+	passed, ok := q.field(key, "passed")
+	c.passed = number(passed)
+	c.times, _ = q.field(key, "times")
+	c.payload, _ = q.field(key, "payload")
+	c.card, _ = q.field(key, "card")
+	late, _ := q.field(key, "late")
+	c.late = number(late)
+	return c, ok
+}
+
+// pass is what an occurrence does that starts, or is dropped: it isn't planned again, and those missed
+// by now don't occur.
+func (q *queue) pass(entry string, turn int64) {
+	if c, ok := q.course(entry); ok && turn > c.passed {
+		q.set(q.recurrence(entry), "passed", max(turn, q.now))
+	}
+}
+
+func (q *queue) tellLast(entry, outcome, turn string) {
+	if _, ok := q.course(entry); ok {
+		q.set(q.recurrence(entry), "last", fmt.Sprintf("%s:%s:%d", outcome, turn, q.now))
+	}
+}
+
+// asserted is until when a schedule is asserted.
+func (q *queue) asserted(entry string) int64 {
+	if !q.is(q.recurring(), "zset") {
+		return 0
+	}
+	until, _ := q.score(q.recurring(), entry)
+	return int64(until)
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// follow plans the next occurrence, behind the one that runs if there is one.
+func (q *queue) follow(entry string, runs bool) {
+	c, ok := q.course(entry)
+	if !ok {
+		return
+	}
+	for _, word := range digits.FindAllString(c.times, -1) {
+		at := number(word)
+		if at <= c.passed {
+			continue
+		}
+		q.await(&q.lane, entry, c.payload, at, 0, 0, c.card)
+		q.set(q.entry+entry, "turn", at)
+		if runs {
+			q.set(q.entry+entry, "keep", 1, "counts", 1, "low", 0, "high", int64(never))
+		} else {
+			q.plan(&q.lane, entry, at)
+		}
+		return
+	}
+}
+
+// skip drops what waits. If that is an occurrence, the next one is planned.
+func (q *queue) skip(entry, outcome string, runs bool) (waited bool) {
+	turn := q.turn(entry)
+	waited = q.unwait(&q.lane, entry)
+	if turn != "" {
+		q.tellLast(entry, outcome, text(number(turn)))
+		q.follow(entry, runs)
+	}
+	return waited
+}
+
+// stays reports whether an occurrence that is due does not start.
+func (q *queue) stays(entry string) bool {
+	turn := q.turn(entry)
+	c, ok := q.course(entry)
+	if turn == "" || !ok || number(turn) <= c.passed {
+		return false
+	}
+	if q.asserted(entry) < q.now {
+		q.set(q.entry+entry, "due", q.now+withheldFor, "withheld", 1)
+		q.plan(&q.lane, entry, q.now+withheldFor)
+		return true
+	}
+	if c.late == 0 || q.now-number(turn) <= c.late {
+		return false
+	}
+	q.skip(entry, "skipped", false)
+	return true
+}
+
+func recur(q *queue, c store.Call) any {
+	q.size(q.recurring())
+	q.whole()
+	answers, ended := []any{}, []any{}
+	period, all := number(c.Arg("period")), c.Rest()
+	var untils []int64
+	for i := 0; i+7 <= len(all); i += 7 {
+		untils = append(untils, q.asserted(all[i]))
+	}
+	for i, until := range untils {
+		answers = append(answers, q.assert(period, until, all[7*i:7*i+7]))
+	}
+	if c.Arg("judge") == "1" {
+		over := q.between(q.recurring(), -inf, float64(q.now-1))
+		for _, r := range over[:min(len(over), 50)] {
+			q.endSchedule(r.name)
+			ended = append(ended, r.name)
+		}
+	}
+	if !q.isPaused() {
+		q.alert(&q.lane, 0)
+	}
+	return []any{answers, ended}
+}
+
+func (q *queue) endSchedule(entry string) {
+	if q.is(q.entry+entry, "hash") {
+		turn, waits := q.field(q.entry+entry, "turn")
+		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
+			q.unwait(&q.lane, entry)
+		}
+	}
+	q.del(q.recurrence(entry))
+	q.remove(q.recurring(), entry)
+}
+
+// assert is what becomes of one schedule that is asserted.
+func (q *queue) assert(period, until int64, s []string) any {
+	entry, print, since, times := s[0], s[1], number(s[2]), s[4]
+	key := q.recurrence(entry)
+	if !q.is(key, "hash") {
+		return []any{since, 0, "damaged"}
+	}
+	stored := func(name string) string { v, _ := q.field(key, name); return v }
+	was, known := q.field(key, "print")
+	mine, began := known && was == print, number(stored("since"))
+	lacks := times == "" && (!mine || number(stored("more")) <= q.now)
+	if mine && times == "" && !lacks && 5*(until-q.now) >= 4*period {
+		return []any{max(since, began), 0, "held"}
+	}
+	if !q.is(q.entry+entry, "hash") {
+		return []any{since, 0, "damaged"}
+	}
+	if mine {
+		since = max(since, began)
+	} else if since == 0 {
+		since = q.micros
+		if m := regexp.MustCompile(print + `:(\d+)`).FindStringSubmatch(stored("before")); m != nil {
+			since = number(m[1])
+		}
+	}
+	if known && !mine && since <= began && until >= q.now {
+		return []any{since, 0, "older"}
+	}
+	before := ""
+	if mine {
+		before = stored("times")
+	}
+	if lacks && mine {
+		q.add(q.recurring(), entry, q.now+period)
+		last := q.now
+		for _, at := range digits.FindAllString(before, -1) {
+			last = max(last, number(at))
+		}
+		return []any{since, last, "more"}
+	} else if lacks {
+		return []any{since, q.now, "wanted"}
+	}
+	passed := q.now
+	if p, ok := q.field(key, "passed"); ok {
+		passed = number(p)
+	}
+	if times != "" {
+		q.store(key, s, since, passed, before, known && !mine)
+	}
+	q.add(q.recurring(), entry, q.now+period)
+	q.mend(entry, passed, known && !mine)
+	return []any{since, 0, "held"}
+}
+
+// store keeps a schedule, with the times before these that are still to come.
+func (q *queue) store(key string, s []string, since, passed int64, before string, replaces bool) {
+	var all []string
+	last := passed
+	for _, at := range digits.FindAllString(before+" "+s[4], -1) {
+		if number(at) <= last {
+			continue
+		}
+		if last = number(at); len(all) == 0 || last > q.now {
+			all = append(all, at)
+		}
+	}
+	if replaces {
+		was, _ := q.field(key, "print")
+		began, ok := q.field(key, "since")
+		if !ok {
+			began = "0"
+		}
+		earlier, _ := q.field(key, "before")
+		replaced := append([]string{was + ":" + began}, strings.Fields(earlier)...)
+		q.set(key, "before", strings.Join(replaced[:min(len(replaced), 4)], " "))
+	}
+	q.set(key, "print", s[1], "since", since, "late", s[3], "more", (q.now+last)/2, "times", strings.Join(all, " "), "payload", s[5], "card", s[6], "passed", passed)
+}
+
+// mend plans what is missing, was withheld, or is of a schedule that was replaced.
+func (q *queue) mend(entry string, passed int64, changed bool) {
+	key := q.entry + entry
+	q.lift(entry)
+	_, waits := q.field(key, "payload")
+	_, runs := q.field(key, "process")
+	_, took := q.field(key, "took")
+	turn, occurs := q.field(key, "turn")
+	_, held := q.field(key, "withheld")
+	fresh := waits && occurs && number(turn) > passed
+	if changed && !(fresh && number(turn) <= q.now) {
+		if fresh {
+			q.unwait(&q.lane, entry)
+			waits, held = false, false
+		}
+		q.set(q.recurrence(entry), "passed", q.now)
+	}
+	switch {
+	case fresh && held:
+		q.unset(key, "withheld")
+		q.set(key, "due", number(turn))
+		q.plan(&q.lane, entry, number(turn))
+	case !waits && (took || !runs):
+		q.follow(entry, runs)
+	}
+}
+
+// turn is the time of the occurrence that waits under an entry; "" if none does.
+func (q *queue) turn(entry string) string {
+	if !q.is(q.entry+entry, "hash") {
+		return ""
+	}
+	turn, _ := q.field(q.entry+entry, "turn")
+	return turn
+}
+
+// took is the time of the occurrence that a process runs under an entry; "" if it doesn't recur.
+func (q *queue) took(id, entry string) string {
+	if _, added := q.running[id]; added || !isKey(entry) {
+		return ""
+	}
+	took, _ := q.field(q.entry+entry, "took")
+	return took
+}

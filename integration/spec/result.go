@@ -1,0 +1,135 @@
+package spec
+
+import (
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+func init() { verbs["outcome"] = outcome }
+
+const kept = 4 // in the first digit of a card: its result is kept
+
+// keepsFor is for how many ms the result of a task with this card is kept; 0 if it isn't.
+func keepsFor(card string) int64 {
+	from := 1
+	if cardHas(card, expires) {
+		from += 16
+	}
+	if !cardHas(card, kept) || len(card) < from+10 || strings.Trim(card[:from+10], "0123456789") != "" {
+		return 0
+	}
+	return number(card[from : from+10])
+}
+
+// keepResult leaves a record of how the task of an entry ended, if its card says so.
+func (q *queue) keepResult(entry, card, how, reason, result string) {
+	head, tail, _ := strings.Cut(q.entry, ":keyed:{")
+	ms := keepsFor(card)
+	if entry == "" || ms == 0 || strings.HasSuffix(head, ":failed") {
+		return
+	}
+	reason = reason[:min(len(reason), store.MaxError)]
+	key := head + ":result:{" + tail + entry
+	q.put(key, how+":"+text(q.micros)+":"+text(len(reason))+":"+reason+result)
+	q.expire(key, ms)
+	q.tellEnd(entry)
+}
+
+// forgetResult removes the record of an entry whose task is to run again.
+func (q *queue) forgetResult(entry, card string) {
+	if head, tail, _ := strings.Cut(q.entry, ":keyed:{"); keepsFor(card) > 0 {
+		q.del(head + ":result:{" + tail + entry)
+	}
+}
+
+// tellEnd tells who waits for the end of an entry's task to look.
+func (q *queue) tellEnd(entry string) {
+	q.publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
+}
+
+// lastCard is the card of what waits for an entry, if nothing runs of it.
+func (q *queue) lastCard(entry string) string {
+	if w, ok := q.waitsAdded(entry); ok {
+		return w.card
+	}
+	return q.cardInSchedule(entry)
+}
+
+// cardInSchedule is the same of what waits in the schedule.
+func (q *queue) cardInSchedule(entry string) string {
+	if !q.is(q.entry+entry, "hash") {
+		return ""
+	}
+	_, waits := q.field(q.entry+entry, "payload")
+	if _, runs := q.field(q.entry+entry, "process"); runs || !waits {
+		return ""
+	}
+	card, _ := q.field(q.entry+entry, "card")
+	return card
+}
+
+// takeAway removes what waits for an entry, which ends so.
+func (q *queue) takeAway(entry, how string) bool {
+	card := q.lastCard(entry)
+	_, runs := q.field(q.entry+entry, "process")
+	removed := q.withdraw(entry) || q.skip(entry, how, runs)
+	if removed {
+		q.keepResult(entry, card, how, "", "")
+	}
+	return removed
+}
+
+func outcome(s *Store, c store.Call, _ time.Time) any {
+	ends, bytes := []any{}, 0
+	q := &queue{Store: s, entries: c.Key("entries"), added: c.Key("added"), lane: lane{entry: c.Arg("keyed")}}
+	for _, entry := range c.Rest() {
+		if bytes >= 1<<20 {
+			break
+		}
+		record := ""
+		if key := c.Arg("result") + entry; s.is(key, "string") {
+			record, _ = s.get(key)
+		}
+		bytes += len(record)
+		ends = append(ends, record, q.waitsFor(entry), q.runsFor(entry))
+	}
+	return ends
+}
+
+// waitsFor is how long the result of what waits for an entry is kept; -1 if nothing does.
+func (q *queue) waitsFor(entry string) int64 {
+	keep := int64(-1)
+	if q.is(q.added, "stream") {
+		if w, ok := q.waitsAdded(entry); ok {
+			keep = keepsFor(w.card)
+		}
+	}
+	if q.is(q.entry+entry, "hash") {
+		if _, waits := q.field(q.entry+entry, "due"); waits {
+			card, _ := q.field(q.entry+entry, "card")
+			keep = keepsFor(card)
+		}
+	}
+	return keep
+}
+
+// runsFor is how long the result of what runs of an entry is kept; -1 if nothing does.
+func (q *queue) runsFor(entry string) int64 {
+	keep := int64(-1)
+	if q.is(q.entries, "hash") {
+		if process, _, _, runs := q.runsAdded(entry); runs {
+			value, _ := q.field(q.entries, process)
+			_, _, card, _ := readAdded(value)
+			keep = keepsFor(card)
+		}
+	}
+	if q.is(q.entry+entry, "hash") {
+		if _, runs := q.field(q.entry+entry, "process"); runs {
+			card, _ := q.field(q.entry+entry, "held")
+			keep = keepsFor(card)
+		}
+	}
+	return keep
+}

@@ -1,0 +1,319 @@
+// Package await waits for the ends of tasks, for any number of callers at once.
+//
+// A watch is one entry that somebody waits for. It is subscribed to a channel of its own, on the
+// peer's one connection for messages. Messages are hints: the record in Redis is the truth. A watch
+// is read when a message comes, after each (re)subscription, and once in a while in case a message
+// was lost. One goroutine for each queue reads its watches, a page at a time, so that a thousand
+// that end together are a few calls.
+package await
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+var (
+	// ErrNoResult: there is none, and there will be none.
+	ErrNoResult = errors.New("worqr: no result")
+
+	// ErrUnknown is an ErrNoResult: the key isn't known.
+	ErrUnknown = fmt.Errorf("%w: no task waits or runs under the key, and no result of one is kept", ErrNoResult)
+
+	errNotKept = fmt.Errorf("%w: the task keeps none; add it with KeepResult", ErrNoResult)
+	errExpired = fmt.Errorf("%w: the task has ended, but its result expired before Redis could be asked for it", ErrNoResult)
+)
+
+// How long after its last read a watch is read again: if messages arrive, if they don't, and
+// after a failure.
+const (
+	slowly  = 10 * time.Second
+	quickly = time.Second
+)
+
+// patience is how long a new watch waits for its subscription before it's read.
+const patience = 200 * time.Millisecond
+
+// Config is what a Hub needs.
+type Config struct {
+	Listen  func(q store.Keys, entry string, by store.EndListener) (stop func(), err error)
+	Ask     func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error)
+	Timeout time.Duration // how long a caller tries to reach Redis at first
+}
+
+// A Hub waits for the ends of tasks.
+type Hub struct {
+	Config
+
+	mu     sync.Mutex
+	queues map[store.Keys]*queue // with watches; protected by mu
+}
+
+// New returns a Hub.
+func New(c Config) *Hub { return &Hub{Config: c, queues: map[store.Keys]*queue{}} }
+
+// A queue is one with watches. The lock of its Hub protects it.
+type queue struct {
+	hub     *Hub
+	keys    store.Keys
+	watches map[string]*watch
+	next    schedule      // the same, by when they are to be read
+	some    chan struct{} // has an element when the first of them has changed
+}
+
+// A watch is an entry that somebody waits for.
+type watch struct {
+	entry   string
+	callers map[*caller]bool
+	stop    func()    // ends the subscription
+	heard   bool      // messages arrive
+	read    bool      // it was read before
+	at      time.Time // when to read it
+	place   int       // in next
+}
+
+// Wait returns the record of the next end of an entry's task; nil if the task is gone without one.
+// If nothing waits or runs there, it's the record of the last one. It fails with ErrNoResult.
+func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Record, error) {
+	c := &caller{began: time.Now(), done: make(chan verdict, 1)}
+	w, err := h.add(q, entry, c)
+	if err != nil {
+		return nil, err
+	}
+	defer h.remove(q, w, c)
+	select {
+	case v := <-c.done:
+		return v.record, v.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// add has a caller wait for an entry.
+func (h *Hub) add(keys store.Keys, entry string, c *caller) (w *watch, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queues[keys]
+	if q == nil {
+		q = &queue{hub: h, keys: keys, watches: map[string]*watch{}, some: make(chan struct{}, 1)}
+	}
+	if w = q.watches[entry]; w != nil {
+		w.callers[c] = true
+		if w.heard || w.read { // else it's read soon
+			q.lookLocked(w, 0)
+		}
+		return w, nil
+	}
+	w = &watch{entry: entry, callers: map[*caller]bool{c: true}, at: c.began.Add(patience)}
+	w.stop, err = h.Listen(keys, entry, store.EndListener{
+		Look: func() { h.look(q, w, 0) }, Heard: func(arrives bool) { h.heard(q, w, arrives) }, Closed: func() { h.closed(w) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	q.watches[entry] = w
+	heap.Push(&q.next, w)
+	if h.queues[keys] == nil {
+		h.queues[keys] = q
+		go q.run()
+	}
+	q.stir()
+	return w, nil
+}
+
+// remove ends the wait of a caller.
+func (h *Hub) remove(keys store.Keys, w *watch, c *caller) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(w.callers, c)
+	if len(w.callers) > 0 {
+		return
+	}
+	w.stop()
+	q := h.queues[keys]
+	delete(q.watches, w.entry)
+	heap.Remove(&q.next, w.place)
+	if len(q.watches) == 0 {
+		delete(h.queues, keys)
+		q.stir()
+	}
+}
+
+// look has a watch be read after a while, unless it's read earlier.
+func (h *Hub) look(q *queue, w *watch, after time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q.lookLocked(w, after)
+}
+
+func (q *queue) lookLocked(w *watch, after time.Duration) {
+	at := time.Now().Add(after)
+	if q.watches[w.entry] != w || !at.Before(w.at) {
+		return
+	}
+	w.at = at
+	heap.Fix(&q.next, w.place)
+	if w.place == 0 {
+		q.stir()
+	}
+}
+
+// heard notes whether messages arrive. If they don't, and nobody has looked yet, it's time to.
+func (h *Hub) heard(q *queue, w *watch, arrives bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.heard = arrives
+	switch {
+	case arrives:
+	case w.read:
+		q.lookLocked(w, jittered(quickly))
+	default:
+		q.lookLocked(w, 0)
+	}
+}
+
+// closed ends the waits for an entry.
+func (h *Hub) closed(w *watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range w.callers {
+		c.end(nil, store.ErrClosed)
+	}
+}
+
+// stir has run look at what is next.
+func (q *queue) stir() {
+	select {
+	case q.some <- struct{}{}:
+	default:
+	}
+}
+
+// jittered spreads reads over time: it returns between once and twice the duration.
+func jittered(d time.Duration) time.Duration { return d + rand.N(d) }
+
+// run reads the watches of a queue while there are some.
+func (q *queue) run() {
+	retry := store.NewBackoff()
+	idle := time.NewTimer(0)
+	defer idle.Stop()
+	for {
+		page, wait, over := q.take()
+		if over {
+			return
+		}
+		if len(page) > 0 {
+			wait = q.read(page, retry)
+		}
+		idle.Reset(wait)
+		select {
+		case <-q.some:
+			if len(page) > 0 { // not before the pause is over
+				q.stir()
+				<-idle.C
+			}
+		case <-idle.C:
+		}
+	}
+}
+
+// An inquiry is a watch that is being read, and for whom.
+type inquiry struct {
+	watch   *watch
+	callers []*caller
+}
+
+// take returns the watches that are to be read now, MaxEnds at most, or for how long there are none.
+// Over says that there is nothing left to do.
+func (q *queue) take() (page []inquiry, wait time.Duration, over bool) {
+	h := q.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(q.watches) == 0 {
+		return nil, 0, true
+	}
+	now := time.Now()
+	for len(page) < store.MaxEnds && !q.next[0].at.After(now) {
+		w := q.next[0]
+		i := inquiry{watch: w}
+		for c := range w.callers {
+			i.callers = append(i.callers, c)
+		}
+		page = append(page, i)
+		w.read = true
+		w.at = now.Add(jittered(w.pace()))
+		heap.Fix(&q.next, 0)
+	}
+	return page, time.Until(q.next[0].at), false
+}
+
+func (w *watch) pace() time.Duration {
+	if w.heard {
+		return slowly
+	}
+	return quickly
+}
+
+// read asks Redis about a page of watches, and tells their callers. It returns how long to pause:
+// Redis may be down.
+func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
+	entries := make([]string, len(page))
+	for i, a := range page {
+		entries[i] = a.watch.entry
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), q.hub.Timeout)
+	defer cancel()
+	sent := time.Now()
+	ends, err := q.hub.Ask(ctx, q.keys, entries)
+	now := time.Now()
+	for i, a := range page {
+		switch {
+		case i < len(ends):
+			for _, c := range a.callers {
+				c.told(&ends[i], sent, now)
+			}
+			if keeps := ends[i].Keeps() / 4; keeps > 0 { // not later than its result expires
+				q.hub.look(q, a.watch, jittered(keeps))
+			}
+		case err == nil: // these have their turn at once
+			q.hub.look(q, a.watch, 0)
+		default:
+			for _, c := range a.callers {
+				c.failed(err, now.Sub(c.began) > q.hub.Timeout)
+			}
+			q.hub.look(q, a.watch, jittered(quickly))
+		}
+	}
+	if err != nil {
+		return retry.Next()
+	}
+	retry.Reset()
+	return 0
+}
+
+// A schedule is a heap of watches: the first one is to be read first.
+type schedule []*watch
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].place, s[j].place = i, j
+}
+func (s *schedule) Push(w any) {
+	w.(*watch).place = len(*s)
+	*s = append(*s, w.(*watch))
+}
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	w := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	return w
+}

@@ -1,0 +1,332 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+const (
+	atOnce     = 16      // nodes that are asked at the same time
+	fewNodes   = 5       // that a finding names
+	fewSlots   = 5       // likewise
+	totalSlots = 16384   // of a cluster
+	mostSeen   = 1 << 20 // keys that are remembered
+)
+
+// inCluster reports whether there may be several servers.
+func (c *checkup) inCluster() bool { return c.Nodes != nil }
+
+// clockLooks are how often a clock is read: a dial would make the first time too vague to compare
+// nodes with each other.
+func (c *checkup) clockLooks() int {
+	if c.inCluster() {
+		return 2
+	}
+	return 1
+}
+
+// settings are those that are looked at.
+func (c *checkup) settings() []string {
+	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "repl-diskless-sync", "repl-diskless-sync-delay"}
+	if c.inCluster() {
+		all = append(all, "cluster-require-full-coverage")
+	}
+	return all
+}
+
+// servers examines what the servers say of themselves.
+func (c *checkup) servers() error {
+	c.nodes = []store.Node{{Runner: c.Runner}}
+	if c.inCluster() {
+		nodes, err := c.Nodes(c.ctx)
+		if err != nil {
+			return fmt.Errorf("list the nodes of the cluster: %w", err)
+		}
+		c.nodes = nodes
+	}
+	views := make([]*view, len(c.nodes))
+	room := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i, n := range c.nodes {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			views[i] = c.look(n)
+		})
+	}
+	all.Wait()
+	for _, v := range views {
+		switch {
+		case v.err == nil:
+		case !c.inCluster():
+			return v.err
+		case c.ctx.Err() != nil || !store.IsAway(v.err):
+			return fmt.Errorf("node %s: %w", v.node.Name, v.err)
+		default:
+			c.gone(v.node, v.err)
+		}
+	}
+	views = slices.DeleteFunc(views, func(v *view) bool { return v.err != nil })
+	if !c.inCluster() {
+		c.now = views[0].now
+		for _, f := range views[0].judge() {
+			c.found(f)
+		}
+		return nil
+	}
+	for _, f := range judgeCluster(views, c.Beat) {
+		c.found(f)
+	}
+	c.openSlots(views)
+	return nil
+}
+
+// lookAround asks a node about its cluster.
+func (c *checkup) lookAround(v *view) error {
+	if !c.inCluster() {
+		return nil
+	}
+	err := v.told.TellCluster(c.ctx, v.node)
+	if err == nil {
+		v.open, err = store.OpenSlots(c.ctx, v.node)
+	}
+	if store.IsRefusal(err) {
+		v.found.notice(unreadable, Notice, fmt.Sprintf("CLUSTER could not be read (%s), so the state of the cluster was only partly checked.", Shown(err.Error())))
+		return nil
+	}
+	return err
+}
+
+// gone records that a node doesn't answer.
+func (c *checkup) gone(n store.Node, err error) {
+	if c.lost[n.Name] {
+		return
+	}
+	c.lost[n.Name] = true
+	f := Finding{Kind: cluster, Severity: Error, Subject: n.Name,
+		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or have a replica take its place.", n.Name, Shown(err.Error()))}
+	if n.Replica {
+		f.Severity, f.Text = Warning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, Shown(err.Error()))
+	}
+	c.found(f)
+}
+
+// isWhole reports whether all nodes that have keys have answered.
+func (c *checkup) isWhole() bool {
+	return !slices.ContainsFunc(c.nodes, func(n store.Node) bool { return !n.Replica && c.lost[n.Name] })
+}
+
+// passOver reports that something could not be checked since a node can't be used, and goes on with
+// the rest. It returns other errors.
+func (c *checkup) passOver(e *exam, err error) error {
+	if err == nil || !c.inCluster() || c.ctx.Err() != nil || !store.IsAway(err) {
+		return err
+	}
+	f := Finding{Kind: cluster, Severity: Error, Text: fmt.Sprintf("Not everything could be checked (%s). Check again when the cluster is well.", Shown(err.Error()))}
+	if e != nil {
+		e.lost = true
+		f.Queue = e.id
+		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), and neither were others of its node nor the lists of queues and workers. Check again when the cluster is well.", Clip(e.name), Shown(err.Error()))
+		if store.IsMoving(err) {
+			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and is not yet there. Finish the move, or run redis-cli --cluster fix.", Clip(e.name))
+		} else {
+			c.lost[e.node] = true
+		}
+	}
+	c.found(f)
+	return nil
+}
+
+// judgeCluster finds what endangers tasks, from what its nodes say.
+func judgeCluster(views []*view, beat time.Duration) []Finding {
+	var all findings
+	type remark struct {
+		kind     Kind
+		severity Severity
+		text     string
+	}
+	by := map[remark][]string{} // nodes
+	for _, v := range views {
+		of := findings(v.judge())
+		of.cluster(v)
+		for _, f := range of {
+			r := remark{f.Kind, f.Severity, f.Text}
+			by[r] = append(by[r], v.node.Name)
+		}
+	}
+	for r, nodes := range by {
+		f := Finding{Kind: r.kind, Severity: r.severity, Text: those(nodes) + ": " + r.text}
+		if len(nodes) == 1 {
+			f.Subject = nodes[0]
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text)) })
+	all.versions(views)
+	all.clocks(views, beat)
+	return all
+}
+
+// those names nodes.
+func those(nodes []string) string {
+	switch more := len(nodes) - fewNodes; {
+	case len(nodes) == 1:
+		return "Node " + nodes[0]
+	case more > 0:
+		return fmt.Sprintf("Nodes %s and %d more", strings.Join(nodes[:fewNodes], ", "), more)
+	}
+	return "Nodes " + strings.Join(nodes, ", ")
+}
+
+// cluster reports what a node says of its cluster.
+func (all *findings) cluster(v *view) {
+	told := v.told
+	if s := told["cluster_state"]; s != "" && s != "ok" {
+		all.notice(cluster, Error, fmt.Sprintf("cluster_state is %s: the cluster takes no calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", Shown(s)))
+	}
+	if n := number(told["cluster_slots_assigned"]); n > 0 && n < totalSlots {
+		all.notice(cluster, Error, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
+	}
+	if n := number(told["cluster_slots_fail"]); n > 0 {
+		all.notice(cluster, Error, fmt.Sprintf("%s to a node that has failed. Start it, or have a replica take its place.", slots(n, "belongs", "belong")))
+	}
+	if v.settings["cluster-require-full-coverage"] == "yes" {
+		all.notice(coverage, Notice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")
+	}
+}
+
+func slots(n int, one, more string) string {
+	if n == 1 {
+		more = one
+	}
+	return Several(n, "slot") + " " + more
+}
+
+// versions reports that not all nodes have the same one.
+func (all *findings) versions(views []*view) {
+	by := map[string][]string{}
+	for _, v := range views {
+		if is := v.told["redis_version"]; is != "" {
+			is = cmp.Or(v.told["valkey_version"], is)
+			by[is] = append(by[is], v.node.Name)
+		}
+	}
+	if len(by) < 2 {
+		return
+	}
+	var said []string
+	for _, is := range slices.Sorted(maps.Keys(by)) {
+		said = append(said, fmt.Sprintf("%s (%s)", Shown(is), strings.ToLower(those(by[is])[:1])+those(by[is])[1:]))
+	}
+	all.notice(version, Notice, fmt.Sprintf("The nodes have different versions of Redis: %s. Finish the upgrade.", strings.Join(said, ", ")))
+}
+
+// clocks reports nodes whose clocks differ. It doesn't report differences that the duration of a
+// call could explain.
+func (all *findings) clocks(views []*view, beat time.Duration) {
+	if len(views) == 0 {
+		return
+	}
+	first := slices.MaxFunc(views, func(a, b *view) int { return cmp.Compare(a.ahead, b.ahead) })
+	last := slices.MinFunc(views, func(a, b *view) int { return cmp.Compare(a.behind, b.behind) })
+	if by := first.ahead - last.behind; by > beat {
+		all.notice(clock, Warning, fmt.Sprintf("The clock of node %s is ahead of that of node %s by %v, which is more than a heartbeat. When a queue moves between them, its leases and times shift by that. Synchronize the clocks.",
+			first.node.Name, last.node.Name, by.Round(time.Millisecond)))
+	}
+}
+
+// openSlots looks again at slots that are on their way.
+func (c *checkup) openSlots(views []*view) {
+	for _, v := range views {
+		if len(v.open) > 0 && !v.node.Replica {
+			c.last = append(c.last, func() error { return c.stillOpen(v) })
+		}
+	}
+}
+
+// stillOpen reports slots that are on their way as they were when the examination began.
+func (c *checkup) stillOpen(v *view) error {
+	now, err := store.OpenSlots(c.ctx, v.node)
+	if err != nil {
+		return err
+	}
+	still := slices.DeleteFunc(v.open, func(s store.OpenSlot) bool { return !slices.Contains(now, s) })
+	if len(still) == 0 {
+		return nil
+	}
+	var said []string
+	for _, s := range still[:min(len(still), fewSlots)] {
+		way := " to "
+		if s.Comes {
+			way = " from "
+		}
+		said = append(said, fmt.Sprint(s.Slot, way, cmp.Or(s.Other, "an unknown node")))
+	}
+	if more := len(still) - len(said); more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	c.found(Finding{Kind: openSlot, Severity: Warning, Subject: v.node.Name,
+		Text: fmt.Sprintf("Node %s: slots have been moving for longer than this check took: %s. Their queues may be stopped meanwhile. Finish the moves, or run redis-cli --cluster fix.", v.node.Name, strings.Join(said, ", "))})
+	return nil
+}
+
+// isNew reports whether a key was not seen on another node before: while a slot moves, its keys are
+// on two. It remembers a bounded number of keys.
+func (c *checkup) isNew(name string) bool {
+	if !c.inCluster() {
+		return true
+	}
+	sum := maphash.String(c.seed, name)
+	if c.seen[sum] {
+		return false
+	}
+	if len(c.seen) < mostSeen {
+		c.seen[sum] = true
+	}
+	return true
+}
+
+// at is the time of Redis where a queue is, for what is as old as it looks.
+func (c *checkup) at(ctx context.Context, q store.Keys) (int64, error) {
+	if !c.inCluster() {
+		return c.now, nil
+	}
+	return store.NowAt(ctx, c.Runner, q)
+}
+
+// serves reports on how many queues a worker is a member, or being returned. The keys of a queue may
+// have moved to a node that had been walked through, so in a cluster those on the list are asked, too.
+func (c *checkup) serves(w string) (queues int, err error) {
+	queues, err = store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w)
+	if err != nil || queues > 0 || !c.inCluster() {
+		return queues, err
+	}
+	ask := func(some []store.Keys) error {
+		n, err := store.Serves(c.ctx, c.Runner, slices.Values(some), w)
+		queues += n
+		return err
+	}
+	var some []store.Keys
+	for name, err := range store.Queues(c.ctx, c.Runner, c.Space) {
+		if err != nil {
+			return queues, err
+		}
+		q := c.Space.Queue(name)
+		if some = append(some, q, q.Failed()); len(some) >= perCall {
+			if err := ask(some); err != nil {
+				return queues, err
+			}
+			some = nil
+		}
+	}
+	return queues, ask(some)
+}

@@ -1,0 +1,75 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// What nodes tell of themselves and of their cluster, and what is said of it.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		tell func(a, b *view) // b is a replica of a
+		want string
+	}{
+		"well": {func(a, b *view) {}, ""},
+		"one evicts": {func(a, b *view) { a.told["maxmemory_policy"] = "allkeys-lru" },
+			"warning eviction-policy at a: Node a: The maxmemory-policy is allkeys-lru"},
+		"both evict": {func(a, b *view) {
+			a.told["maxmemory_policy"], b.told["maxmemory_policy"] = "allkeys-lru", "allkeys-lru"
+		}, "warning eviction-policy at : Nodes a, b: The maxmemory-policy is allkeys-lru"},
+		"without a replica": {func(a, b *view) { a.told["connected_slaves"], a.settings["min-replicas-to-write"] = "0", "0" }, "notice replication at a: Node a: Redis has no replica"},
+		"late copies": {func(a, b *view) {
+			a.settings["repl-diskless-sync-delay"], b.settings["repl-diskless-sync-delay"] = "5", "5"
+		}, "notice replication at : Nodes a, b: repl-diskless-sync-delay is 5"},
+		"a lost replica": {func(a, b *view) { b.told["master_link_status"] = "down" }, "warning replication at b: Node b: This replica has lost its master"},
+		"down":           {func(a, b *view) { a.told["cluster_state"] = "fail" }, "error cluster at a: Node a: cluster_state is fail"},
+		"nobody's":       {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
+		"failed":         {func(a, b *view) { a.told["cluster_slots_fail"] = "2" }, "error cluster at a: Node a: 2 slots belong to a node that has failed"},
+		"all or nothing": {func(a, b *view) { a.settings["cluster-require-full-coverage"] = "yes" }, "notice full-coverage at a: Node a: cluster-require-full-coverage is yes"},
+		"versions": {func(a, b *view) { b.told["redis_version"] = "7.4.7" },
+			"notice redis-version at : The nodes have different versions of Redis: 7.2.11 (node a), 7.4.7 (node b)."},
+		"clocks":            {func(a, b *view) { b.ahead, b.behind = -2*time.Second, -2*time.Second+10*ms }, "warning clock at : The clock of node a is ahead of that of node b by"},
+		"clocks, perhaps":   {func(a, b *view) { b.ahead, b.behind = -2*time.Second, -500*ms }, ""},
+		"clocks, by little": {func(a, b *view) { b.ahead, b.behind = -900*ms, -900*ms }, ""},
+	} {
+		views := []*view{{node: store.Node{Name: "a"}}, {node: store.Node{Name: "b", Replica: true}}}
+		for _, v := range views {
+			v.told = store.Told{"aof_enabled": "1", "connected_slaves": "2", "role": "master", "maxmemory_policy": "noeviction", "redis_version": "7.2.11",
+				"cluster_state": "ok", "cluster_slots_assigned": "16384", "cluster_slots_fail": "0"}
+			v.settings = map[string]string{"appendfsync": "always", "min-replicas-to-write": "1", "min-replicas-max-lag": "10", "cluster-require-full-coverage": "no"}
+			v.ahead, v.behind = -ms, ms
+		}
+		views[1].told["role"], views[1].told["connected_slaves"] = "slave", "0"
+		test.tell(views[0], views[1])
+		var said []string
+		for _, f := range judgeCluster(views, time.Second) {
+			if f.Kind == clock && strings.HasPrefix(f.Text, "Node ") {
+				continue // that this machine's clock is another is said, too
+			}
+			said = append(said, string(f.Severity)+" "+string(f.Kind)+" at "+f.Subject+": "+f.Text)
+		}
+		if got := strings.Join(said, "\n"); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" || len(said) > 1 {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// Many nodes are not all named.
+func TestThose(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{1: "Node a", 2: "Nodes a, b", 5: "Nodes a, b, c, d, e", 7: "Nodes a, b, c, d, e and 2 more"} {
+		if got := those(slices.Collect(func(yield func(string) bool) {
+			for i := range n {
+				_ = yield(string(rune('a' + i)))
+			}
+		})); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}

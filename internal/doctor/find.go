@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// WalkDepth is how many tasks of each kind are looked at for a header.
+const WalkDepth = 10_000
+
+// ByHeader returns the keys of tasks with a header, mostCopies at most: those that run or wait, and
+// those among the newest that have failed. More says that it hasn't looked at all that wait.
+func (q Question) ByHeader(ctx context.Context, name, value string) (found []string, more bool, err error) {
+	w := &walk{name: name, value: value}
+	over(w, store.AddedCards(ctx, q.Runner, q.keys()), WalkDepth, func(t store.AddedTask) (string, string) { return t.Key, t.Card })
+	over(w, store.Scheduled(ctx, q.Runner, q.keys()), WalkDepth, func(t store.ScheduledTask) (string, string) { return t.Key, t.Card })
+	more = w.cut
+	over(w, store.Running(ctx, q.Runner, q.keys()), WalkDepth, func(t store.RunningTask) (string, string) { return t.Key, t.Card })
+	over(w, store.FailedTasks(ctx, q.Runner, q.keys()), failedDepth, func(g store.Grave) (string, string) { return store.KeyOf(g.From), g.Card })
+	return w.found, more, w.err
+}
+
+// A walk collects the keys of tasks with a header.
+type walk struct {
+	name, value string
+	found       []string
+	cut         bool // some were not looked at
+	err         error
+}
+
+// over goes on with up to most rows of a listing.
+func over[T any](w *walk, rows iter.Seq2[T, error], most int, about func(T) (key, card string)) {
+	if w.err != nil || len(w.found) == mostCopies {
+		return
+	}
+	for row, err := range rows {
+		if err != nil {
+			w.err = err
+			return
+		}
+		if most--; most < 0 {
+			w.cut = true
+			return
+		}
+		key, text := about(row)
+		card, _ := store.ParseCard(text)
+		if v, ok := card.Headers[w.name]; key == "" || !ok || v != w.value || slices.Contains(w.found, key) {
+			continue
+		}
+		if w.found = append(w.found, key); len(w.found) == mostCopies {
+			return
+		}
+	}
+}

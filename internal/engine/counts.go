@@ -1,0 +1,53 @@
+package engine
+
+import "sync/atomic"
+
+// Counts count what was done on a queue, or on several.
+type Counts struct {
+	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
+}
+
+// each calls do for each pair of counts.
+func (c *Counts) each(o *Counts, do func(c, o *atomic.Int64)) {
+	for _, p := range [...][2]*atomic.Int64{
+		{&c.Started, &o.Started}, {&c.Finished, &o.Finished}, {&c.Stopped, &o.Stopped}, {&c.Canceled, &o.Canceled},
+		{&c.Retried, &o.Retried}, {&c.Snoozed, &o.Snoozed}, {&c.Failed, &o.Failed}, {&c.Dropped, &o.Dropped}, {&c.Stuck, &o.Stuck},
+		{&c.Lost, &o.Lost}, {&c.Failures, &o.Failures}, {&c.Running, &o.Running}, {&c.LostWrites, &o.LostWrites},
+	} {
+		do(p[0], p[1])
+	}
+}
+
+// counted returns the counts of the queue with a name. They outlive the queue: one that is served
+// by hand is made again with each StartWork.
+func (e *Engine) counted(name string) *Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.counts[name]
+	if c == nil {
+		c = &Counts{}
+		e.counts[name] = c
+	}
+	return c
+}
+
+// Counts returns what was done on all queues since the engine was made.
+func (e *Engine) Counts() *Counts {
+	sum := &Counts{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.counts {
+		sum.each(c, func(sum, n *atomic.Int64) { sum.Add(n.Load()) })
+	}
+	return sum
+}
+
+// CountsOf returns what was done on the queue with a name.
+func (e *Engine) CountsOf(name string) *Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.counts[name]; c != nil {
+		return c
+	}
+	return &Counts{}
+}

@@ -1,0 +1,27 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// insist repeats a call that Redis has refused because it lacks replicas, as for a moment after a
+// failover, for as long as a call may take.
+func insist(ctx context.Context, within time.Duration, call func() error) error {
+	began, retry := time.Now(), store.NewBackoff()
+	for {
+		err := call()
+		left := within - time.Since(began)
+		if !store.LacksReplicas(err) || left <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last answer was: %s", context.Cause(ctx), err)
+		case <-time.After(min(retry.Next(), left)):
+		}
+	}
+}

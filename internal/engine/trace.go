@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A Trace is told what happens to tasks. Its functions may be nil. They are called under the lock
+// of the queue, so that an end never comes before its start. They only put something aside.
+type Trace struct {
+	Started func(t *Attempt, began time.Time, waited time.Duration) // a handler, or the caller of Start, has it
+	Ended   func(t *Attempt, e *End)                                // follows each Started once
+	Dropped func(queue, worker string, tasks int)                   // from a full failed queue
+}
+
+// An End is how an attempt ended for this peer.
+type End struct {
+	At     time.Time
+	Waited time.Duration // until it began
+	Ran    time.Duration
+	Verb   store.Ending // what was stored; "" if it was taken over, or nobody knows
+	Kind   store.Kind   // of Fail
+	Delay  time.Duration
+	Result int    // bytes
+	Error  string // why it did not finish
+}
+
+// A story is what is traced of an attempt. Session.mu protects it.
+type story struct {
+	taken  time.Time // when the answer that brought it came
+	began  time.Time // zero while nobody works on it
+	left   time.Time // when its handler returned, or its caller ended it; zero before
+	result int       // bytes
+	text   string    // of the error
+	end    *End
+}
+
+// beganLocked notes that somebody works on the task from now on.
+func (t *Attempt) beganLocked(now time.Time) {
+	h := t.story
+	if h == nil || !h.began.IsZero() {
+		return
+	}
+	h.began = now
+	trace := t.session.engine.trace
+	if trace.Started != nil {
+		trace.Started(t, now, now.Sub(h.taken))
+	}
+	if h.end != nil && trace.Ended != nil { // it was lost before the caller had it
+		h.end.Waited = now.Sub(h.taken)
+		trace.Ended(t, h.end)
+	}
+}
+
+// leftLocked notes that nobody works on the task any more, and what came out of it.
+func (t *Attempt) leftLocked(result int, text string) {
+	if h := t.story; h != nil && h.left.IsZero() {
+		h.left, h.result, h.text = time.Now(), result, text
+	}
+}
+
+// overLocked notes that the attempt has ended for this peer, with what is stored, if that is known.
+func (t *Attempt) overLocked(o *store.Outcome) {
+	h := t.story
+	if h == nil || h.end != nil {
+		return
+	}
+	h.end = &End{At: time.Now(), Verb: o.Verb, Kind: o.Kind, Error: h.text}
+	switch o.Verb {
+	case store.Drop:
+		h.end.Error = cmp.Or(h.text, ErrCanceled.Error())
+	case store.Retry, store.Snooze:
+		h.end.Delay = o.Delay
+	case store.Finish:
+		h.end.Result, h.end.Error = h.result, ""
+	case store.Fail:
+		h.end.Error = o.Reason
+	}
+	if h.began.IsZero() {
+		return // beganLocked tells, if somebody begins
+	}
+	if h.left.IsZero() {
+		h.left = h.end.At
+	}
+	h.end.Waited, h.end.Ran = h.began.Sub(h.taken), h.left.Sub(h.began)
+	if trace := t.session.engine.trace; trace.Ended != nil {
+		trace.Ended(t, h.end)
+	}
+}
+
+// settledLocked notes what Redis answered to the end of the attempt.
+func (t *Attempt) settledLocked(end *ending, what store.Settled) {
+	switch what {
+	case store.Gone:
+		t.lostLocked(ErrNotOwner)
+	case store.Canceled:
+		t.overLocked(&store.Outcome{Verb: store.Drop})
+	default:
+		t.overLocked(&end.Outcome)
+	}
+}
+
+// lostLocked notes that the task is no longer ours, and that nobody knows whether its end was
+// stored. Why is an error of this package.
+func (t *Attempt) lostLocked(why error) {
+	if h := t.story; h != nil && h.end == nil {
+		h.text = why.Error()
+		t.overLocked(&store.Outcome{})
+	}
+}
+
+// returnedLocked notes that the task went back to the front when its worker left.
+func (t *Attempt) returnedLocked(why error) {
+	if h := t.story; h != nil && h.end == nil {
+		h.text = cmp.Or(h.text, why.Error())
+		t.overLocked(&store.Outcome{Verb: store.Stop})
+	}
+}
+
+// given returns tasks for the caller that asked for them.
+func (s *Session) given(tasks []*Attempt) []*Attempt {
+	identified(tasks)
+	if s.engine.stories {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		now := time.Now()
+		for _, t := range tasks {
+			t.beganLocked(now)
+		}
+	}
+	return tasks
+}
+
+// Worker returns the id of the worker that has the task.
+func (t *Attempt) Worker() string { return t.session.member.Worker }
+
+// Size returns the size of the payload as it came, in bytes.
+func (t *Attempt) Size() int { return t.size }
+
+// Digest returns the beginning of the payload's digest, as the log has it, or "".
+func (t *Attempt) Digest() string {
+	digest := t.sum()
+	return digest[:min(len(digest), 8)]
+}
+
+// Queue returns the name of its queue.
+func (t *Attempt) Queue() string { return t.session.queue.name }

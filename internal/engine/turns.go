@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// The sessions of a queue that is spread over parts share its slots equally, among those that have
+// tasks. When few slots are free, the session that has fewest comes first. A session asks only
+// while it is hungry: otherwise one whose server is away would keep slots in calls that fail. If a
+// queue has one session, that takes whatever is free.
+
+// A round that asks for few tasks costs Redis nearly as much as one that asks for many. So only a
+// few of the sessions that have tasks have a seat at a time. They prefetch enough tasks to make a
+// round worth its cost, and the slots that become free go to these tasks. The other sessions
+// gather what they have to say, and get a seat soon.
+
+// turns says which session asks for tasks.
+type turns struct {
+	count   int64      // rises whenever a session takes slots or a seat; it orders them
+	offered bool       // offerLocked has been called, and lookLocked will be
+	soon    bool       // offerSoonLocked has been called, and lookLocked will be
+	seats   []*Session // that may ask ahead; who has had its seat for longest is first
+}
+
+// A seat is the turn of a session to ask ahead.
+type seat struct {
+	number int64     // turns.count when it began
+	since  time.Time // when it began
+	until  time.Time // when it goes to another session, if one waits
+	tasks  int       // that may still be asked for
+}
+
+const (
+	seatful     = 512  // tasks asked for ahead that one seat is for
+	longestSeat = 4096 // tasks of one turn
+	longestTurn = 50 * time.Millisecond
+	allTurns    = 500 * time.Millisecond // in which every session has a turn; but each turn has two windows at least
+	prompt      = 20 * time.Millisecond  // for who has a seat to bring tasks; then others take the slots
+)
+
+// seatsLocked is how many seats there are, if up to most tasks may be prefetched.
+func (q *Queue) seatsLocked(most int) int {
+	return max(min(most/seatful, len(q.sessions)), 1)
+}
+
+// seatedLocked reports whether the session has a seat.
+func (q *Queue) seatedLocked(s *Session) bool {
+	return len(q.sessions) < 2 || slices.Contains(q.turns.seats, s)
+}
+
+// seatLocked gives seats to the sessions that have waited for longest. It takes them from sessions
+// that have no more tasks, or have had their turn. Session s is about to ask, so it isn't woken.
+func (q *Queue) seatLocked(s *Session, now time.Time) {
+	if len(q.sessions) < 2 {
+		return
+	}
+	t := &q.turns
+	t.seats = slices.DeleteFunc(t.seats, func(o *Session) bool { return !o.hungry || o.ended != nil })
+	most, room := q.roomLocked(now)
+	if room <= 0 {
+		return
+	}
+	var waiting []*Session
+	for _, o := range q.sessions {
+		if o.hungry && !slices.Contains(t.seats, o) {
+			waiting = append(waiting, o)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *Session) int { return cmp.Compare(a.seat.number, b.seat.number) })
+	turn := min(max(allTurns/time.Duration(len(waiting)+len(t.seats)+1), 2*q.pace.window()), longestTurn)
+	for _, next := range waiting {
+		if len(t.seats) >= q.seatsLocked(most) {
+			i := slices.IndexFunc(t.seats, func(o *Session) bool { return o.seat.tasks <= 0 || now.After(o.seat.until) })
+			if i < 0 {
+				break
+			}
+			t.seats = slices.Delete(t.seats, i, i+1)
+		}
+		t.count++
+		next.seat = seat{t.count, now, now.Add(turn), longestSeat}
+		t.seats = append(t.seats, next)
+		next.hurryLocked()
+		if next != s {
+			next.offerLocked()
+		}
+	}
+}
+
+// yieldsLocked reports whether the session leaves free slots to one that has a seat and is about
+// to bring tasks for them. If that takes too long, it doesn't.
+func (q *Queue) yieldsLocked(s *Session, now time.Time) bool {
+	if q.seatedLocked(s) {
+		return false
+	}
+	most, _ := q.roomLocked(now)
+	return most > 0 && slices.ContainsFunc(q.turns.seats, func(o *Session) bool {
+		return o.hungry && min(now.Sub(o.talked), now.Sub(o.seat.since)) < q.promptLocked()
+	})
+}
+
+// promptLocked is how long a session that has a seat may take to bring tasks: a few trips, if these
+// take long.
+func (q *Queue) promptLocked() time.Duration {
+	return min(max(4*(q.pace.trip+q.pace.late), prompt), farthest)
+}
+
+// lullLocked is how long the session gathers ends of tasks while others have the seats.
+func (q *Queue) lullLocked(s *Session, now time.Time) time.Duration {
+	if s.closing || !q.yieldsLocked(s, now) {
+		return 0
+	}
+	return q.pace.window() / 2
+}
+
+// offerLocked wakes the session, which asks for tasks if there still are slots for it.
+func (s *Session) offerLocked() {
+	s.offered = true
+	s.wakeLocked()
+}
+
+// allowedLocked is how many tasks, of the n that the session would ask for, it may ask for now.
+func (q *Queue) allowedLocked(s *Session, n int) int {
+	if len(q.sessions) < 2 {
+		return n
+	}
+	if !s.hungry {
+		return 0
+	}
+	if q.yieldsLocked(s, time.Now()) {
+		q.offerSoonLocked()
+		return 0
+	}
+	if !q.othersLocked(s) {
+		return n
+	}
+	askers, first := 1, 0 // who shares the slots, this one included, and who comes before it
+	for _, o := range q.sessions {
+		if o != s && (o.hungry || o.slots > 0) {
+			askers++
+		}
+		if o != s && o.hungry && byTurn(o, s) < 0 {
+			first++
+		}
+	}
+	part := max((q.opts.Concurrency+askers-1)/askers, 1)
+	return max(min(n, part-s.slots, q.opts.Concurrency-q.taken+len(q.spare)-first), 0)
+}
+
+// othersLocked reports whether another session is hungry.
+func (q *Queue) othersLocked(s *Session) bool {
+	return slices.ContainsFunc(q.sessions, func(o *Session) bool { return o != s && o.hungry })
+}
+
+// occupyLocked notes that the session has taken slots.
+func (q *Queue) occupyLocked(s *Session, slots int) {
+	if slots > 0 {
+		q.turns.count++
+		s.slots, s.asked = s.slots+slots, q.turns.count
+	}
+}
+
+// satedLocked passes the free slots on, since the session wants no more tasks at present.
+func (q *Queue) satedLocked(s *Session) {
+	if q.othersLocked(s) {
+		q.needsLocked(s, false)
+		q.offerLocked()
+		return
+	}
+	q.forgoLocked()
+}
+
+// offerLocked offers free slots to hungry sessions once the lock is free.
+func (q *Queue) offerLocked() {
+	if len(q.sessions) < 2 || q.turns.offered {
+		return
+	}
+	q.turns.offered = true
+	q.mu.laterLocked(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.turns.offered = false
+		q.lookLocked()
+	})
+}
+
+// offerSoonLocked offers slots to hungry sessions that are still free after a while.
+func (q *Queue) offerSoonLocked() {
+	if q.turns.soon {
+		return
+	}
+	q.turns.soon = true
+	time.AfterFunc(q.promptLocked(), func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.turns.soon = false
+		q.lookLocked()
+	})
+}
+
+// lookLocked wakes the only session, or as many hungry ones as there are free slots, to ask for
+// tasks. It reports whether one will.
+func (q *Queue) lookLocked() (will bool) {
+	if len(q.sessions) == 1 {
+		return q.sessions[0].lookLocked()
+	}
+	free := q.opts.Concurrency - q.taken + len(q.spare)
+	for _, s := range slices.SortedFunc(slices.Values(q.sessions), byTurn) {
+		if free > 0 && q.allowedLocked(s, 1) > 0 && s.ended == nil && !s.silent {
+			s.offerLocked()
+			will = true
+			free--
+		}
+	}
+	return will
+}
+
+// byTurn orders sessions by who comes first when few slots are free.
+func byTurn(a, b *Session) int {
+	return cmp.Or(cmp.Compare(a.slots, b.slots), cmp.Compare(a.asked, b.asked))
+}

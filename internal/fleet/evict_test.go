@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A peer that does nothing finds out, when the server has changed, on which of its queues the
+// new one lacks tokens that the old one had given. It finds each loss once, and writes again
+// what is registered and listed.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	var mu sync.Mutex
+	var lost []string
+	place, err := store.Open(redistest.URL(), store.Access{})
+	is.NoErr(err)
+	f, q := newFleetWith(t, place.Dial(), prefix, -1, func(queue, _ string) { // no beat sees anything
+		mu.Lock()
+		defer mu.Unlock()
+		lost = append(lost, queue)
+	})
+	forgot := make(chan struct{}, 10)
+	f.CameBack = func() { forgot <- struct{}{} }
+	all := map[string]*Queue{"q": q}
+	for _, name := range []string{"r", "s", "t"} {
+		of := &store.Served{Lines: f.Lines, Name: name, ID: name, Keys: f.Space.Queue(name)}
+		all[name] = &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
+	}
+	for name := range all {
+		redistest.Do(t, c, "SET", prefix+":token:{"+name+"}", 100)
+	}
+	f.Changed() // nothing is there to compare
+	<-forgot
+	is.NoErr(f.Start(t.Context()))
+	for _, of := range all {
+		is.NoErr(f.Join(t.Context(), of))
+	}
+	// looked waits until the worker has looked: it has written its registration again.
+	looked := func() []string {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			n, err := c.Do("SISMEMBER", prefix+":workers", f.ID())
+			is.NoErr(err)
+			if n == int64(1) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the worker does not look")
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(lost)
+		return slices.Clone(lost)
+	}
+	change := func() {
+		redistest.Do(t, c, "DEL", prefix+":workers", prefix+":registry", prefix+":worker:"+f.ID())
+		f.Changed()
+		<-forgot
+	}
+	change()
+	is.Equal(looked(), nil)
+
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 99)
+	redistest.Do(t, c, "SET", prefix+":token:{r}", 100)
+	redistest.Do(t, c, "SET", prefix+":token:{s}", 101)
+	redistest.Do(t, c, "DEL", prefix+":token:{t}")
+	change()
+	is.Equal(looked(), []string{"q", "t"})
+	is.Equal(f.Engine.Counts().LostWrites.Load(), int64(2))
+	change()
+	is.Equal(looked(), []string{"q", "t"}) // they are known
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 98)
+	change()
+	is.Equal(looked(), []string{"q", "q", "t"})
+
+	redistest.Do(t, c, "DEL", prefix+":token:{q}")
+	redistest.Do(t, c, "LPUSH", prefix+":token:{q}", "foreign")
+	change()
+	is.Equal(looked(), []string{"q", "q", "t"}) // it can't be asked
+	redistest.Do(t, c, "DEL", prefix+":token:{q}")
+	f.present().hurry() // as the next turn
+	for end := time.Now().Add(time.Minute); f.Engine.Counts().LostWrites.Load() < 4; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not ask again")
+		}
+	}
+	is.NoErr(f.Stop(t.Context()))
+}
+
+// An eviction is logged at once, with the name of the worker: what has killed it may kill this peer
+// next. What follows is said together, and then the worker is taken off the roster.
+func TestEvictionIsLoggedAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, _ := newFleet(t, prefix, time.Hour) // a beat is longer than any test
+	lines := make(chan string, 10)
+	f.Log.Before = func(msg string, attrs []any) {
+		if strings.Contains(msg, "evicted") {
+			lines <- fmt.Sprint(msg, attrs)
+		}
+	}
+	is.NoErr(f.Start(t.Context()))
+	redistest.Do(t, c, "SADD", prefix+":workers", "dead")
+	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
+	found := func(worker, queue string) evictions {
+		dead := evictions{}
+		dead.add(queue, store.Dead{Worker: worker, Tasks: 2})
+		return dead
+	}
+	next := func() string {
+		t.Helper()
+		select {
+		case line := <-lines:
+			return line
+		case <-time.After(time.Minute):
+			t.Fatal("no line")
+			return ""
+		}
+	}
+	w := f.present()
+	w.bury(found("dead", "b"))
+	line := next()
+	for _, want := range []string{"evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q lacks %q", line, want)
+		}
+	}
+	w.bury(found("dead", "c"))
+	w.bury(found("dead", "a"))
+	w.bury(found("unknown", "a"))
+	line = next()
+	is.True(strings.Contains(line, "worker unknown queues [a] tasks 2")) // it isn't registered
+	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(1))
+	is.Equal(f.counts.Swept.Load(), int64(2))
+
+	is.NoErr(f.Stop(t.Context())) // which says the rest now
+	line = next()
+	for _, want := range []string{"an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q lacks %q", line, want)
+		}
+	}
+	is.Equal(len(lines), 0)
+	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
+}
+
+// The name of a worker whose lease has lapsed is read before it's evicted. Then the line waits for
+// nothing: its task may kill this peer at once.
+func TestNameIsReadBeforeEviction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, q := newFleet(t, prefix, 3*time.Second)
+	lines := make(chan string, 10)
+	var w *worker
+	f.Log.Before = func(msg string, attrs []any) {
+		if strings.Contains(msg, "evicted a worker") {
+			w.mu.Lock()
+			_, known := w.recalled["dead"]
+			w.mu.Unlock()
+			lines <- fmt.Sprint(known, msg, attrs)
+		}
+	}
+	is.NoErr(f.Start(t.Context()))
+	w = f.present()
+	redistest.Do(t, c, "SADD", prefix+":workers", "dead")
+	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
+	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
+	is.NoErr(f.Join(t.Context(), q))
+	select {
+	case line := <-lines:
+		is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
+	case <-time.After(time.Minute):
+		t.Fatal("nobody is evicted")
+	}
+	is.NoErr(f.Stop(t.Context()))
+}

@@ -1,0 +1,45 @@
+package keys
+
+import "strings"
+
+// Slots is how many slots a Redis Cluster has.
+const Slots = 16384
+
+// Slot returns the slot of a key or a channel in a Redis Cluster. If there is something between
+// the first brace and the next closing one, the slot depends on that alone: all keys of a queue
+// share one.
+func Slot(key string) int {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	return int(sum(0, key)) % Slots
+}
+
+// sum is the checksum of what the one so far is of, and a text behind it.
+func sum(sofar uint16, text string) uint16 {
+	for i := range len(text) {
+		sofar = sofar<<8 ^ crc16[byte(sofar>>8)^text[i]]
+	}
+	return sofar
+}
+
+// Slot returns the slot of all keys and channels of the queue.
+func (q Queue) Slot() int { return Slot(q.name) }
+
+// crc16 is the table of the checksum CRC16/XMODEM.
+var crc16 = func() (table [256]uint16) {
+	for i := range table {
+		c := uint16(i) << 8
+		for range 8 {
+			if c&0x8000 != 0 {
+				c = c<<1 ^ 0x1021
+			} else {
+				c <<= 1
+			}
+		}
+		table[i] = c
+	}
+	return table
+}()

@@ -1,0 +1,77 @@
+package keys_test
+
+import (
+	"testing"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+// The checksum is that of the cluster specification (31C3 for 123456789), as are the rules for
+// what stands in braces. The numbers are those of CLUSTER KEYSLOT.
+func TestSlot(t *testing.T) {
+	t.Parallel()
+	if keys.Slot("123456789") != 0x31c3%keys.Slots {
+		t.Error("this is another checksum")
+	}
+	for key, want := range map[string]int{
+		"": 0, "a": 15495, "k{a}": 15495, "{a}{b}": 15495, "123456789": 12739, "foo": 12182, "{foo": 13308, "{}foo": 9500, "foo{{bar}}zap": 4015,
+	} {
+		if got := keys.Slot(key); got != want {
+			t.Errorf("%q: %d, want %d", key, got, want)
+		}
+	}
+	for _, same := range [][2]string{
+		{"{user1000}.following", "{user1000}.followers"}, {"foo{{bar}}zap", "{bar"}, {"foo{bar}{zap}", "bar"},
+	} {
+		if keys.Slot(same[0]) != keys.Slot(same[1]) {
+			t.Errorf("%q are in two slots", same)
+		}
+	}
+	if keys.Slot("foo{}{bar}") == keys.Slot("bar") {
+		t.Error("braces with nothing between them count")
+	}
+}
+
+// All keys and channels of a queue and of its failed queue are in the slot of its name.
+func TestSlotOfQueue(t *testing.T) {
+	t.Parallel()
+	space := keys.NewSpace("worqr").InCluster()
+	for _, name := range []string{"q", "emails", "a:b", "ä"} {
+		q, want := space.Queue(name), keys.Slot(name)
+		for _, of := range []keys.Queue{q, q.Failed()} {
+			for _, row := range keys.Table {
+				if row.Fleet {
+					continue
+				}
+				if key := row.Of(of, "x{y}"); keys.Slot(key) != want || of.Slot() != want {
+					t.Errorf("%s is in another slot than %s", key, name)
+				}
+			}
+			for _, channel := range []string{of.Channel(keys.KindWork), of.Channel(keys.KindCancel), of.Wake("w")} {
+				if keys.Slot(channel) != want {
+					t.Errorf("%s is in another slot than %s", channel, name)
+				}
+			}
+		}
+	}
+}
+
+// In a cluster each queue has a key that nothing else is called, and a producer's rule allows it.
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	if key, named := keys.NewSpace("worqr").Queue("q").Absent(); named {
+		t.Error("without a cluster, scripts name", key)
+	}
+	q := keys.NewSpace("worqr").InCluster().Queue("q")
+	for _, of := range []keys.Queue{q, q.Failed()} {
+		key, named := of.Absent()
+		if !named || keys.Slot(key) != keys.Slot("q") || key != of.Once("") {
+			t.Errorf("%s, %v", key, named)
+		}
+		for _, row := range keys.Table {
+			if row.Of(of, "x") == key || row.Of(of, "") == key && row.Part == "" {
+				t.Errorf("%s is %s, too", key, row.Name)
+			}
+		}
+	}
+}

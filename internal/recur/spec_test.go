@@ -1,0 +1,129 @@
+package recur
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// nightly is a schedule as cron has it: each day at a time of a clock on the wall. What the clock
+// leaves out in spring comes at its first minute after that; what it has twice in autumn comes once.
+type nightly struct {
+	hour, minute int
+	zone         *time.Location
+}
+
+func (n nightly) Next(t time.Time) time.Time {
+	y, m, d := t.In(n.zone).Date()
+	for ; ; d++ {
+		if at := time.Date(y, m, d, n.hour, n.minute, 0, 0, n.zone); at.After(t) {
+			return at
+		}
+	}
+}
+
+type next func(time.Time) time.Time
+
+func (f next) Next(t time.Time) time.Time { return f(t) }
+
+func every(d time.Duration) Schedule {
+	return next(func(t time.Time) time.Time { return t.Truncate(d).Add(d) })
+}
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := Spec{Schedule: nightly{2, 30, zone(t, "Europe/Berlin")}}
+	at := func(texts ...string) (all []int64) {
+		for _, text := range texts {
+			when, err := time.Parse(time.RFC3339, text)
+			is.NoErr(err)
+			all = append(all, when.UnixMilli())
+		}
+		return all
+	}
+	spring, err := s.Times(time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC), time.Time{})
+	is.NoErr(err)
+	is.Equal(spring, at("2026-03-28T02:30:00+01:00", "2026-03-29T03:30:00+02:00", "2026-03-30T02:30:00+02:00", "2026-03-31T02:30:00+02:00"))
+	autumn, err := s.Times(time.Date(2026, 10, 24, 20, 0, 0, 0, time.UTC), time.Time{})
+	is.NoErr(err)
+	is.Equal(autumn, at("2026-10-25T02:30:00+01:00", "2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00", "2026-10-28T02:30:00+01:00"))
+
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		each, cover time.Duration
+		want        int
+	}{{time.Hour, 0, 4}, {time.Second, time.Minute, 61}, {time.Second, time.Hour, 64}} {
+		all, err := (&Spec{Schedule: every(c.each)}).Times(now, now.Add(c.cover))
+		is.NoErr(err)
+		is.Equal(len(all), c.want)
+		is.Equal(all[0], now.Add(c.each).UnixMilli())
+	}
+	twice := Spec{Schedule: next(func(t time.Time) time.Time { // two are left
+		if t.Before(now.Add(2 * time.Hour)) {
+			return t.Add(time.Hour + time.Microsecond)
+		}
+		return time.Time{}
+	})}
+	all, err := twice.Times(now, now)
+	is.NoErr(err)
+	is.Equal(len(all), 2)
+	is.Equal(all[0], now.Add(time.Hour+time.Millisecond).UnixMilli()) // never too early
+	for name, c := range map[string]struct {
+		next next
+		want error
+	}{
+		"never":    {func(time.Time) time.Time { return time.Time{} }, ErrNever},
+		"too late": {func(t time.Time) time.Time { return t.AddDate(9000, 0, 0) }, ErrNever},
+		"stands":   {func(t time.Time) time.Time { return t }, ErrStands},
+		"too fast": {func(t time.Time) time.Time { return t.Add(time.Second - 1) }, ErrTooFast},
+	} {
+		if _, err := (&Spec{Schedule: c.next}).Times(now, now); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	_, err = (&Spec{Schedule: next(func(time.Time) time.Time { panic("no") })}).Times(now, now)
+	is.Equal(err.Error(), "the method Next panicked: no")
+}
+
+// A print tells specs apart, and only that.
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	print := func(s Spec) string {
+		p, err := s.Print()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	specs := map[string]Spec{
+		"hours": {Schedule: every(time.Hour)}, "days": {Schedule: every(24 * time.Hour)}, "seconds": {Schedule: every(time.Second)},
+		"payload": {Schedule: every(time.Hour), Payload: []byte("a")}, "late": {Schedule: every(time.Hour), Late: time.Second},
+		"card": {Schedule: every(time.Hour), Card: []byte("a")}, "both": {Schedule: every(time.Hour), Card: []byte("a"), Payload: []byte("b")}, "card of two": {Schedule: every(time.Hour), Card: []byte("ab")},
+		"Berlin": {Schedule: nightly{3, 0, zone(t, "Europe/Berlin")}}, "New York": {Schedule: nightly{21, 0, zone(t, "America/New_York")}},
+		"Paris, half": {Schedule: nightly{3, 30, zone(t, "Europe/Paris")}}, "Lagos": {Schedule: nightly{3, 0, zone(t, "Africa/Lagos")}},
+		"never": {Schedule: next(func(time.Time) time.Time { return time.Time{} })},
+	}
+	seen := map[string]string{}
+	for name, s := range specs {
+		if other, twice := seen[print(s)]; twice {
+			t.Errorf("%s is %s", name, other)
+		}
+		seen[print(s)] = name
+	}
+	is.New(t).Equal(print(Spec{Schedule: every(time.Hour)}), print(Spec{Schedule: every(time.Hour), Payload: []byte{}}))
+	if _, err := (&Spec{Schedule: next(func(t time.Time) time.Time { return t })}).Print(); !errors.Is(err, ErrStands) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,135 @@
+package redisconn_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Where a call belongs is told by its first key, or by the hint of one that has none.
+func TestCallKey(t *testing.T) {
+	t.Parallel()
+	script := redisconn.NewScript("return 1")
+	for want, call := range map[string]redisconn.Call{
+		"k1": redisconn.Command("GET", "k1"),
+		"k2": script.Call([]string{"k2", "other"}, "a"),
+		"k3": script.Call([]string{"k3"}).Head().Call([]any{"a"}),
+		"k4": redisconn.Command("TIME").At("k4"),
+		"k5": redisconn.Command("LPUSH", "k5").With([]any{[]byte("x")}),
+		"":   redisconn.Command("TIME"),
+	} {
+		if key, ok := call.Key(); key != want || ok != (want != "") {
+			t.Errorf("%q, %v, want %q", key, ok, want)
+		}
+	}
+	for _, call := range []redisconn.Call{script.Call(nil, "a"), redisconn.Command("INFO", "server"), redisconn.Command("SCAN", "0")} {
+		if key, ok := call.Key(); ok {
+			t.Errorf("%q is no key", key)
+		}
+	}
+}
+
+// A call with a hint is made as it is without. Those with the same hint may travel as one.
+func TestCallAt(t *testing.T) {
+	is := redistest.Parallel(t)
+	l := line(t, redistest.URL())
+	v := redistest.Sure(redis.Int64s(l.One(t.Context(), redisconn.Command("TIME").At("k"))))(t)
+	is.Equal(len(v), 2)
+	for _, reply := range l.Do(t.Context(), redisconn.Command("ECHO", "a"), redisconn.Command("TIME").At("k")) {
+		is.NoErr(reply.Err)
+	}
+}
+
+// What redirects a call is known by its form.
+func TestRedirected(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]redisconn.Redirection{
+		"MOVED 3999 127.0.0.1:6381": {Slot: 3999, Address: "127.0.0.1:6381"},
+		"ASK 3999 host:6381":        {Ask: true, Slot: 3999, Address: "host:6381"},
+		"MOVED 3999 ::1:6381":       {Slot: 3999, Address: "[::1]:6381"},
+		"MOVED 3999 :6381":          {Slot: 3999, Address: ":6381"},
+	} {
+		if got, ok := redisconn.Redirected(redis.Error(said)); !ok || got != want {
+			t.Errorf("%q: %v, %v", said, got, ok)
+		}
+	}
+	for _, said := range []string{
+		"", "MOVED", "MOVED x h:1", "MOVED -1 h:1", "MOVED 1 h", "MOVED 1 h:", "MOVED 1 h:70000", "MOVED 1 h:1 more",
+		"ERR MOVED 1 h:1", "MOVED 1 " + strings.Repeat("h", 1000) + ":1",
+	} {
+		if got, ok := redisconn.Redirected(redis.Error(said)); ok {
+			t.Errorf("%q: %v", said, got)
+		}
+	}
+	if _, ok := redisconn.Redirected(fmt.Errorf("MOVED 1 h:1")); ok { //nolint:perfsprint // no reply
+		t.Error("this is no reply")
+	}
+	if redisconn.Postponed(redis.Error("ERR Error running script -TRYAGAIN later")) != "" {
+		t.Error("a script that ran may have written")
+	}
+	if err := redisconn.Astray(redis.Error("MOVED 1 h:1")); !redisconn.Away(err) || redisconn.Answered(err) {
+		t.Error("a call that nobody takes is a matter of the servers")
+	}
+}
+
+// A line to a node of a cluster keeps its connection when a call is to go elsewhere or to be made
+// later, and repeats what it was told though words of it are in a payload. Another line doesn't.
+func TestRoutedLine(t *testing.T) {
+	is := redistest.Parallel(t)
+	replies := map[string]string{
+		"A": "-MOVED 12182 127.0.0.1:6381\r\n", "B": "-ASK 12182 127.0.0.1:6381\r\n",
+		"C": "-TRYAGAIN Multiple keys request during rehashing of slot\r\n", "D": "-CLUSTERDOWN The cluster is down\r\n",
+		"E": "-READONLY You can't write against a read only replica.\r\n", "PING": "+PONG\r\n",
+	}
+	url := replying(t, func(request string) string { return replies[request] })
+	routed := line(t, url).Routed()
+	call := func(l *redisconn.Line, name string) error {
+		_, err := l.One(t.Context(), redisconn.Command(name, []byte("12182 127.0.0.1:6381")))
+		return err
+	}
+	is.True(redisconn.Answered(call(routed, "A")))
+	made := routed.Made()
+	for _, name := range []string{"A", "B", "C", "D"} {
+		err := call(routed, name)
+		is.True(redisconn.Answered(err))
+		is.Equal(routed.Made(), made) // the connection was kept
+		if r, ok := redisconn.Redirected(err); name < "C" && (!ok || r.Slot != 12182 || r.Address != "127.0.0.1:6381") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	is.Equal(redisconn.Postponed(call(routed, "E")), redisconn.Later("READONLY"))
+	redistest.Sure(routed.One(t.Context(), redisconn.Command("PING")))(t)
+	is.True(routed.Made() != made) // that one was not
+
+	other := line(t, url)
+	redistest.Sure(other.One(t.Context(), redisconn.Command("PING")))(t)
+	made = other.Made()
+	err := call(other, "A")
+	is.True(redisconn.Answered(err) && !strings.Contains(err.Error(), "12182"))
+	redistest.Sure(other.One(t.Context(), redisconn.Command("PING")))(t)
+	is.True(other.Made() != made)
+}
+
+// A call of one key can be made at a node that is to own its slot; a script with its source.
+func TestAsking(t *testing.T) {
+	is := redistest.Parallel(t)
+	get := redisconn.Command("GET", "k")
+	calls, ok := get.Asking()
+	is.True(ok && len(calls) == 2)
+	script := redisconn.NewScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+	key := redistest.Prefix(t) + ":{1}"
+	two := script.Call([]string{key, key + "b"}, 1)
+	_, ok = two.Asking()
+	is.True(!ok)
+	one := script.Call([]string{key}, 5)
+	calls, ok = one.Asking()
+	is.True(ok && len(calls) == 2)
+	replies := line(t, redistest.URL()).Do(t.Context(), calls...)
+	is.True(redisconn.Answered(replies[0].Err)) // this is no cluster
+	is.Equal(redistest.Sure(redis.Int(replies[1].Value, replies[1].Err))(t), 5)
+}

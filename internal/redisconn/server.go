@@ -1,0 +1,153 @@
+package redisconn
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A Server is one address, and who logs in there.
+type Server struct {
+	Network, Address string
+	DB               int
+	Login            Login
+	Credentials      Credentials   // asked at each dial instead of Login, unless it is nil
+	Timeout          time.Duration // of each step of a dial; 0 is DialTimeout
+	Secure           bool
+	// TLS is the configuration of secure connections. Nil is the defaults: the authorities that
+	// the system trusts, the host of the address, and TLS 1.2 at least, which is also what is
+	// put where the config says nothing.
+	TLS *tls.Config
+}
+
+// Credentials returns the current login. It's user code.
+type Credentials func(ctx context.Context) (user, password string, err error)
+
+var errSeveral = errors.New("the URL names sentinels or a cluster; use the URL of a single server")
+
+// FromURL returns a Dial for the URL of one server. Its errors never repeat the URL, which
+// may hold a password.
+func FromURL(raw string) (Dial, error) {
+	u, err := ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	if u.Kind != Single {
+		return nil, errSeveral
+	}
+	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
+}
+
+// Dial makes a connection.
+func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
+	who, err := s.login(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", s.Address, err)
+	}
+	writes := DefaultTimeout // not what the dial has left: the connection outlives it
+	if of, ok := ctx.Value(lifeKey{}).(*life); ok {
+		writes = of.timeout
+	}
+	conn, err := redis.DialContext(ctx, s.Network, s.Address,
+		redis.DialContextFunc(bounded(s.connect())),
+		redis.DialReadTimeout(s.timeout()), redis.DialWriteTimeout(writes),
+		redis.DialUsername(who.User), redis.DialPassword(who.Password), redis.DialDatabase(s.DB))
+	if s.Secure {
+		conn, err = greeted(ctx, conn, err)
+	}
+	if err != nil {
+		return nil, &connectError{s.Address, who.user(), Discreet(err, who.Password)}
+	}
+	return conn, nil
+}
+
+func (s Server) timeout() time.Duration { return cmp.Or(s.Timeout, DialTimeout) }
+
+// login returns the login. It reads the text of a user's error here and never later, when the
+// error's methods might block on whoever needs the text.
+func (s Server) login(ctx context.Context) (who Login, err error) {
+	if s.Credentials == nil {
+		return s.Login, nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("credentials: panic: %v", v)
+		}
+	}()
+	user, password, failed := s.Credentials(ctx)
+	if failed != nil {
+		return Login{}, fmt.Errorf("credentials: %v", failed)
+	}
+	return Login{user, password}, nil
+}
+
+// connect makes a connection to an address.
+func (s Server) connect() connect {
+	dialer := &net.Dialer{Timeout: s.timeout(), KeepAlive: keepAlive}
+	switch {
+	case s.Network == "unix":
+		return dialer.DialContext
+	case s.Secure:
+		host, _, err := net.SplitHostPort(s.Address)
+		if err != nil {
+			host = s.Address
+		}
+		return secure(dialer, s.TLS, host)
+	}
+	return plain(reaches(dialer))
+}
+
+// reaches makes connections of TCP, with two tries in the time of the dialer.
+func reaches(dialer *net.Dialer) connect {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return twice(ctx, dialer.Timeout, func(ctx context.Context, begin func()) (net.Conn, error) {
+			d := *dialer
+			d.Control = func(string, string, syscall.RawConn) error { begin(); return nil } // the name is known
+			return d.DialContext(ctx, network, address)
+		})
+	}
+}
+
+// twice dials, and again if half of the time is over since that has begun. What is sent to a server that
+// is out of reach is lost, and the system repeats it after a second, then after two: too late for a
+// heartbeat when the server is there again. A connection that takes longer than half of the time
+// would be of no use, since as much has to come over it again.
+func twice(ctx context.Context, within time.Duration, dial func(ctx context.Context, begin func()) (net.Conn, error)) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	first, over := context.WithCancel(ctx)
+	defer over()
+	conn, err := dial(first, func() { time.AfterFunc(time.Until(until)/2, over) })
+	if err == nil || first.Err() == nil || ctx.Err() != nil {
+		return conn, err
+	}
+	return dial(ctx, func() {})
+}
+
+// A connectError is why there is no connection.
+type connectError struct {
+	address, user string
+	err           error
+}
+
+func (e *connectError) Error() string {
+	why := e.err
+	if of, ok := errors.AsType[*net.OpError](why); ok && of == why && of.Op == "dial" && of.Err != nil {
+		why = of.Err // it repeats the address
+	}
+	if of, ok := errors.AsType[*os.SyscallError](why); ok && of == why && of.Syscall == "connect" {
+		why = of.Err // so is what was tried
+	}
+	return fmt.Sprintf("connect to %s as user %q: %v", e.address, e.user, why)
+}
+
+func (e *connectError) Unwrap() error { return e.err }

@@ -1,0 +1,99 @@
+package redisconn_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// saysOf are what a server answers to the requests of a subscriber, which have one argument, or
+// none. What isn't there is confirmed.
+type saysOf map[string]string
+
+// serve answers requests until the connection ends.
+func (says saysOf) serve(c net.Conn) {
+	in := bufio.NewReader(c)
+	for {
+		var n, size int
+		if _, err := fmt.Fscanf(in, "*%d\r\n", &n); err != nil {
+			return
+		}
+		words := make([]string, n)
+		for i := range words {
+			if _, err := fmt.Fscanf(in, "$%d\r\n%s\r\n", &size, &words[i]); err != nil {
+				return
+			}
+		}
+		said, given := says[words[0]]
+		switch {
+		case given:
+		case words[0] == "PING":
+			said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+		default:
+			said = confirms(strings.ToLower(words[0]), words[1])
+		}
+		if _, err := fmt.Fprint(c, said); err != nil {
+			return
+		}
+	}
+}
+
+func confirms(what, topic string) string {
+	return fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n", len(what), what, len(topic), topic)
+}
+
+// A slot moves while its sharded topic is given up: the node ends the subscription, and then
+// refuses to. However that comes, what it says next is taken for what it is.
+func TestShardedTopicMovesAsItIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]saysOf{
+		"it ends as asked":                 {},
+		"it has ended, and moved":          {"SUNSUBSCRIBE": confirms("sunsubscribe", "a") + "-MOVED 1 127.0.0.1:1\r\n"},
+		"it has ended, and moved nowhere":  {"SUNSUBSCRIBE": confirms("sunsubscribe", "a") + "-CLUSTERDOWN Hash slot not served\r\n"},
+		"it has ended, and moved back":     {"SUNSUBSCRIBE": strings.Repeat(confirms("sunsubscribe", "a"), 2)},
+		"it has moved":                     {"SUNSUBSCRIBE": "-MOVED 1 127.0.0.1:1\r\n"},
+		"another one ends":                 {"SUNSUBSCRIBE": confirms("sunsubscribe", "z") + confirms("sunsubscribe", "a")},
+		"it may not be given up":           {"SUNSUBSCRIBE": "-NOPERM SUNSUBSCRIBE\r\n"},
+		"it has ended, and no PING may be": {"SUNSUBSCRIBE": confirms("sunsubscribe", "a"), "PING": "-NOPERM PING\r\n"},
+		"nothing may be":                   {"SUNSUBSCRIBE": "-NOPERM SUNSUBSCRIBE\r\n", "PING": "-NOPERM PING\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+			t.Cleanup(func() { _ = listener.Close() })
+			var conns atomic.Int32
+			go func() {
+				for {
+					c, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					conns.Add(1)
+					go says.serve(c)
+				}
+			}()
+			s := subscriber(t, "redis://"+listener.Addr().String(), t.Output())
+			stays, told := hears(redisconn.Topic{Name: "b"})
+			is.NoErr(s.Add(stays))
+			next(t, told, "synced")
+			leaves, toldToo := hears(redisconn.Topic{Name: "a", Sharded: true}, redisconn.Topic{Name: "a"})
+			is.NoErr(s.Add(leaves))
+			next(t, toldToo, "synced")
+			s.Remove(leaves)
+			for range 3 { // the answers before are those of the request before
+				l, toldToo := hears(redisconn.Topic{Name: "c"})
+				is.NoErr(s.Add(l))
+				next(t, toldToo, "synced")
+				s.Remove(l)
+			}
+			is.Equal(len(told), 0)
+			is.Equal(conns.Load(), int32(1))
+		})
+	}
+}

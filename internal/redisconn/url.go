@@ -1,0 +1,294 @@
+package redisconn
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A URL says where the servers are, and who logs in there.
+type URL struct {
+	Kind      Kind
+	Secure    bool     // with TLS
+	Network   string   // "tcp" or "unix"
+	Addresses []string // host:port of each host; the path of a socket
+	Master    string   // what the sentinels call it
+	DB        int
+	Login     Login // at the servers of tasks
+	Sentinel  Login // at the sentinels
+}
+
+// A Kind says how the server that has a key is found.
+type Kind int
+
+// The kinds: there is one server, sentinels know it, or a cluster does.
+const (
+	Single Kind = iota
+	Sentinel
+	Cluster
+)
+
+// A Login is a user and a password. The user "" is the default one.
+type Login struct{ User, Password string }
+
+// Given reports whether the login has a user or a password.
+func (l Login) Given() bool { return l != Login{} }
+
+func (l Login) user() string { return cmp.Or(l.User, "default") }
+
+// The format of a URL. Errors name the part that's wrong and repeat nothing of the URL: if a
+// password isn't escaped, a piece of it ends up in another part.
+var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], unix:///path[?db=n], " +
+	"redis+sentinel://[[user]:password@]host[:port],…/master[/db][?sentinel=[user]:password], or " +
+	"redis+cluster://[[user]:password@]host[:port],…; rediss for redis is with TLS; " +
+	"in users, passwords, names and paths, write @ : / ? # % as %40 %3A %2F %3F %23 %25")
+
+func bad(what string) error { return fmt.Errorf("%s: %w", what, errURL) }
+
+var (
+	errEmpty    = errors.New("the URL is empty")
+	errScheme   = bad("the URL does not begin with redis://, rediss://, unix:///, redis+sentinel:// or redis+cluster://")
+	errPlus     = bad("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
+	errLogin    = bad("a part of the user or the password, or of a path, is not escaped")
+	errFragment = bad("the URL has an unescaped # or a fragment")
+	errHost     = bad("the host is invalid")
+	errColons   = bad("the host or the port has too many colons; put an IPv6 address in brackets")
+	errPort     = bad("the port is not a number from 1 to 65535")
+	errDatabase = bad("the database is not a number, 0 or higher")
+	errQuery    = bad("the URL has a query, but the database is written as /2")
+	errSocket   = bad("the path of the socket does not begin with the third slash of unix:///, or is not escaped")
+	errDB       = bad("the query must be ?db= and the number of the database")
+	errNoHost   = bad("a host is missing")
+	errHosts    = bad(fmt.Sprintf("there are more than %d hosts", maxHosts))
+	errMaster   = bad("the name of the master is missing, or not escaped")
+	errSlots    = bad("a cluster has no databases, but the URL has a path or a query")
+	errWatchers = bad("the query must be ?sentinel= and the user and the password for the sentinels")
+)
+
+// maxHosts is how many hosts a URL may name. The others are learned from them.
+const maxHosts = 32
+
+// A scheme says what a URL is about.
+type scheme struct {
+	kind   Kind
+	secure bool
+	port   string
+}
+
+var schemes = map[string]scheme{
+	"redis": {Single, false, "6379"}, "rediss": {Single, true, "6379"}, "unix": {},
+	"redis+sentinel": {Sentinel, false, "26379"}, "rediss+sentinel": {Sentinel, true, "26379"},
+	"redis+cluster": {Cluster, false, "6379"}, "rediss+cluster": {Cluster, true, "6379"},
+}
+
+// ParseURL takes a URL apart. Its errors repeat nothing of it.
+func ParseURL(raw string) (URL, error) {
+	if raw == "" {
+		return URL{}, errEmpty
+	}
+	name, authority := pieces(raw)
+	of, known := schemes[name]
+	switch {
+	case misspelled(raw):
+		return URL{}, errPlus
+	case !known:
+		return URL{}, errScheme
+	case of.kind != Single:
+		return of.parseMany(raw, authority)
+	}
+	u, err := parse(raw)
+	if err != nil {
+		return URL{}, err
+	}
+	one := URL{Secure: of.secure, Network: "tcp", Login: loginOf(u.User)}
+	db := strings.Trim(u.Path, "/")
+	if name == "unix" {
+		one.Network, one.Addresses, db = "unix", []string{u.Path}, strings.TrimPrefix(u.RawQuery, "db=")
+	} else {
+		one.Addresses = []string{addressOf(u, of.port)}
+	}
+	if one.DB, err = database(db); err != nil {
+		return URL{}, err
+	}
+	return one, nil
+}
+
+// misspelled reports whether the scheme is one of other libraries.
+func misspelled(raw string) bool {
+	scheme, _, _ := strings.Cut(strings.ToLower(raw), ":")
+	return slices.Contains([]string{"redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, scheme)
+}
+
+// addressOf is the host and the port of a URL of one server.
+func addressOf(u *url.URL, port string) string {
+	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), cmp.Or(u.Port(), port))
+}
+
+// database is the number of one, 0 if none is named.
+func database(text string) (int, error) {
+	n, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil || n < 0 {
+		return 0, errDatabase
+	}
+	return n, nil
+}
+
+// parseMany takes a URL with several hosts apart. net/url knows of one.
+func (of scheme) parseMany(raw, authority string) (URL, error) {
+	_, rest, _ := strings.Cut(raw, "://")
+	rest = rest[len(authority):]
+	login, hosts, named := strings.Cut(authority, "@")
+	if !named {
+		login, hosts = "", authority
+	}
+	switch {
+	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, !parses("//" + login + "@"):
+		return URL{}, errLogin
+	case strings.Contains(raw, "#"):
+		return URL{}, errFragment
+	case strings.Count(hosts, ",") >= maxHosts:
+		return URL{}, errHosts
+	}
+	u := URL{Kind: of.kind, Secure: of.secure, Network: "tcp"}
+	for i, host := range strings.Split(hosts, ",") {
+		if host == "" || strings.HasPrefix(host, ":") {
+			return URL{}, fmt.Errorf("host %d: %w", i+1, errNoHost)
+		}
+		one, err := parse("redis://" + host)
+		if err != nil {
+			return URL{}, fmt.Errorf("host %d: %w", i+1, err)
+		}
+		u.Addresses = append(u.Addresses, addressOf(one, of.port))
+	}
+	if named {
+		who, err := url.Parse("//" + login + "@")
+		if err != nil {
+			return URL{}, errLogin
+		}
+		u.Login = loginOf(who.User)
+	}
+	path, query, asks := strings.Cut(rest, "?")
+	if of.kind == Cluster {
+		if strings.Trim(path, "/") != "" || asks {
+			return URL{}, errSlots
+		}
+		return u, nil
+	}
+	if err := u.watched(path, query, asks); err != nil {
+		return URL{}, err
+	}
+	return u, nil
+}
+
+// unnamable reports whether a character has no place in a name.
+func unnamable(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+
+// watched takes in what of a URL is about a master and its sentinels.
+func (u *URL) watched(path, query string, asks bool) (err error) {
+	master, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if u.Master, err = url.PathUnescape(master); err != nil || strings.Contains(master, ":") || u.Master == "" || strings.ContainsFunc(u.Master, unnamable) {
+		return errMaster
+	}
+	if u.DB, err = database(strings.TrimSuffix(db, "/")); err != nil || !asks {
+		return err
+	}
+	login, ok := strings.CutPrefix(query, "sentinel=")
+	if !ok || login == "" || strings.ContainsAny(login, "&/?") {
+		return errWatchers
+	}
+	who, err := url.Parse("//" + login + "@")
+	if err != nil {
+		return errWatchers
+	}
+	u.Sentinel = loginOf(who.User)
+	return nil
+}
+
+// Address returns the address in human-readable form, without user and password.
+func (u URL) Address() string {
+	at := strings.Join(u.Addresses, ",")
+	if u.Master != "" {
+		at += "/" + u.Master
+	}
+	return at
+}
+
+// parse parses the URL of one server. It refuses what it doesn't understand, and a URL in which an
+// unescaped password may have got into another part: that part would be dialed and appear in the
+// error.
+func parse(raw string) (*url.URL, error) {
+	scheme, authority := pieces(raw)
+	login, host, named := strings.Cut(authority, "@")
+	if !named {
+		login, host = "", authority
+	}
+	_, port, _ := strings.Cut(host, ":")
+	u, err := url.Parse(raw)
+	switch {
+	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, !parses("//" + login + "@"):
+		return nil, errLogin
+	case strings.Contains(raw, "#"):
+		return nil, errFragment
+	case !strings.HasPrefix(host, "[") && strings.Contains(port, ":"):
+		return nil, errColons
+	case !parses("//" + host):
+		if i := strings.LastIndex(host, ":"); i >= 0 && parses("//"+host[:i]) {
+			return nil, errPort
+		}
+		return nil, errHost
+	case scheme == "unix" && (err != nil || host != "" || u.Path == ""):
+		return nil, errSocket
+	case scheme == "unix" && u.RawQuery != "" && !strings.HasPrefix(u.RawQuery, "db="):
+		return nil, errDB
+	case scheme == "unix":
+		return u, nil
+	case err != nil:
+		return nil, errDatabase
+	case strings.Contains(raw, "?"):
+		return nil, errQuery
+	}
+	if n, err := strconv.Atoi(cmp.Or(u.Port(), "1")); err != nil || n < 1 || n > 65535 {
+		return nil, errPort
+	}
+	return u, nil
+}
+
+// pieces splits a URL into its scheme ("" if it's unknown) and what comes between the scheme and
+// the path: user, password, hosts and ports.
+func pieces(raw string) (scheme, authority string) {
+	scheme, rest, _ := strings.Cut(raw, ":")
+	scheme = strings.ToLower(scheme)
+	_, known := schemes[scheme]
+	many := known && schemes[scheme].kind != Single
+	if !known || !strings.HasPrefix(rest, "/") || many && !strings.HasPrefix(rest, "//") {
+		return "", ""
+	}
+	if rest, ok := strings.CutPrefix(rest, "//"); ok {
+		authority = rest[:strings.IndexAny(rest+"/", "/?#")]
+	}
+	return scheme, authority
+}
+
+// parses reports whether a piece of a URL is one.
+func parses(piece string) bool {
+	_, err := url.Parse(piece)
+	return err == nil
+}
+
+// loginOf returns the login. A name alone is a password, as in redis-cli.
+func loginOf(user *url.Userinfo) Login {
+	if user == nil {
+		return Login{}
+	}
+	if password, two := user.Password(); two {
+		return Login{user.Username(), password}
+	}
+	return Login{"", user.Username()}
+}

@@ -1,0 +1,87 @@
+package redisconn_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// What the parts of a URL say. The login is that of the servers, not of the sentinels.
+func TestURLParts(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"redis://":                              "{0 false tcp [localhost:6379]  0 { } { }}",
+		"rediss://ann:a%40b@h:1/2":              "{0 true tcp [h:1]  2 {ann a@b} { }}",
+		"unix:///path?db=3":                     "{0 false unix [/path]  3 { } { }}",
+		"redis+sentinel://a:1,b/m":              "{1 false tcp [a:1 b:26379] m 0 { } { }}",
+		"rediss+sentinel://pass@a,[::1]:2/m/5/": "{1 true tcp [a:26379 [::1]:2] m 5 { pass} { }}",
+		"redis+sentinel://ann:p@a/my%2Fmaster?sentinel=bob:q%26": "{1 false tcp [a:26379] my/master 0 {ann p} {bob q&}}",
+		"redis+sentinel://a/m?sentinel=q":                        "{1 false tcp [a:26379] m 0 { } { q}}",
+		"REDIS+CLUSTER://:p,q@a,b:7,c/":                          "{2 false tcp [a:6379 b:7 c:6379]  0 { p,q} { }}",
+		"rediss+cluster://a":                                     "{2 true tcp [a:6379]  0 { } { }}",
+	} {
+		u, err := redisconn.ParseURL(raw)
+		if _, single := redisconn.FromURL(raw); (single == nil) != (u.Kind == redisconn.Single) {
+			t.Errorf("%s: %v", raw, single)
+		}
+		if got := fmt.Sprint(u); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", raw, got, err, want)
+		}
+		if strings.ContainsAny(u.Address(), "@?") {
+			t.Errorf("%s: for people, it is %s", raw, u.Address())
+		}
+	}
+}
+
+// What is wrong with a URL of several hosts is told as that of one is: by the name of its
+// part, without anything of it.
+func TestBadURLsOfMany(t *testing.T) {
+	t.Parallel()
+	for url, part := range map[string]string{
+		"redis+sentinel:canary":                       "does not begin with",
+		"redis-sentinel://canary/m":                   "spelled with a plus",
+		"REDISS-CLUSTER:canary":                       "spelled with a plus",
+		"redis+sentinel://h/m:canary":                 "the name of the master",
+		"redis+sentinel://h/can%E2%80%AEary":          "the name of the master",
+		"redis+sentinel:///m":                         "host 1: a host is missing",
+		"redis+cluster://":                            "host 1: a host is missing",
+		"redis+cluster://h,":                          "host 2: a host is missing",
+		"redis+cluster://h,:6379":                     "host 2: a host is missing",
+		"redis+cluster://h,g:canary":                  "host 2: the port",
+		"redis+cluster://h:0,g":                       "host 1: the port",
+		"redis+cluster://h,fe80::1:1":                 "host 2: the host or the port",
+		"redis+cluster://h,canary%zz":                 "host 2: the host",
+		"redis+cluster://h/0":                         "a cluster has no databases",
+		"redis+cluster://h?canary":                    "a cluster has no databases",
+		"redis+cluster://h#canary":                    "unescaped #",
+		"redis+cluster://" + strings.Repeat("h,", 33): "more than 32 hosts",
+		"redis+sentinel://h":                          "the name of the master",
+		"redis+sentinel://h/":                         "the name of the master",
+		"redis+sentinel://h/%zz":                      "the name of the master",
+		"redis+sentinel://h/a%0d%0ab":                 "the name of the master",
+		"redis+sentinel://h/m/canary":                 "the database",
+		"redis+sentinel://h/m/1/2":                    "the database",
+		"redis+sentinel://h/m?db=canary":              "the query must be ?sentinel=",
+		"redis+sentinel://h/m?sentinel=":              "the query must be ?sentinel=",
+		"redis+sentinel://h/m?sentinel=ann:can/ary":   "the query must be ?sentinel=",
+		"redis+sentinel://h/m?sentinel=%zzcanary":     "the query must be ?sentinel=",
+		"redis+sentinel://h/m?sentinel=ann:can@ry":    "the user or the password",
+		"redis+sentinel://:canary%zz@h/m":             "the user or the password",
+		"redis+sentinel://:can@ry@h/m":                "the user or the password",
+		"redis+cluster://ann:can/ary@h,g":             "the user or the password",
+		"redis+cluster://ann:can?ary@h,g":             "the user or the password",
+		"redis+cluster://ann:can#ary@h,g":             "the user or the password",
+	} {
+		_, err := redisconn.ParseURL(url)
+		switch {
+		case err == nil:
+			t.Errorf("%s is taken", url)
+		case !strings.Contains(err.Error(), part):
+			t.Errorf("%s: %v; want %q", url, err, part)
+		case strings.Contains(err.Error(), "can") && !strings.Contains(err.Error(), "cannot"), strings.Contains(err.Error(), "ry@"):
+			t.Errorf("%s: it is shown: %v", url, err)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A Cluster is masters, and replicas of some of them.
+type Cluster struct {
+	Nodes []*Server // the masters first, as it was in the beginning
+	buses []int     // ports by which they talk to each other
+	conns map[*Server]redis.Conn
+}
+
+const slots = 16384
+
+// StartCluster starts one in which each master has an equal range of slots, and returns when
+// all nodes serve and all replicas follow. A master that is silent for two seconds is held for down.
+func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{conns: map[*Server]redis.Conn{}}
+	for range masters + replicas {
+		node, bus := startNode(t, args)
+		c.Nodes, c.buses = append(c.Nodes, node), append(c.buses, bus)
+	}
+	for i, n := range c.Nodes[:masters] {
+		span := []any{"ADDSLOTS"}
+		for s := i * slots / masters; s < (i+1)*slots/masters; s++ {
+			span = append(span, s)
+		}
+		Do(t, c.conn(t, n), "CLUSTER", span...)
+		Do(t, c.conn(t, n), "CLUSTER", "SET-CONFIG-EPOCH", i+1)
+	}
+	for i, n := range c.Nodes[1:] {
+		Do(t, c.conn(t, c.Nodes[0]), "CLUSTER", "MEET", "127.0.0.1", n.port, c.buses[i+1])
+	}
+	c.await(t, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.Nodes)))
+	for i, n := range c.Nodes[masters:] {
+		of := c.ID(t, c.Nodes[i%masters])
+		eventually(t, func() error { _, err := c.conn(t, n).Do("CLUSTER", "REPLICATE", of); return err })
+	}
+	c.await(t, "cluster_state:ok")
+	for _, n := range c.Nodes[masters:] {
+		eventually(t, func() error { return c.follows(t, n) })
+	}
+	for _, n := range c.Nodes { // a client may ask any of them
+		eventually(t, func() error {
+			ranges, err := redis.Values(c.conn(t, n).Do("CLUSTER", "SLOTS"))
+			if err == nil && len(ranges) != masters {
+				err = fmt.Errorf("%s knows %d masters", n.Addr(), len(ranges))
+			}
+			return err
+		})
+	}
+	for _, n := range c.Nodes { // they may publish at any
+		eventually(t, func() error { return c.linked(t, n) })
+	}
+	return c
+}
+
+// linked reports whether a node has a connection to each other and one from it, and knows whose
+// that is. Otherwise what is published may be lost: Valkey closes a connection on which it hears
+// a message before it knows whose it is. Redis 6.2 doesn't tell.
+func (c *Cluster) linked(t testing.TB, n *Server) error {
+	links, err := redis.Values(c.conn(t, n).Do("CLUSTER", "LINKS"))
+	if refused, ok := errors.AsType[redis.Error](err); ok && strings.Contains(strings.ToLower(string(refused)), "unknown subcommand") {
+		return nil
+	}
+	if want := 2 * (len(c.Nodes) - 1); err == nil && len(links) != want {
+		err = fmt.Errorf("%s has %d of %d links", n.Addr(), len(links), want)
+	}
+	return err
+}
+
+// startNode starts a server that may be part of a cluster. Its bus has a port of its own: the
+// default, 10,000 above the port, is often one that the system gives to connections.
+func startNode(t testing.TB, args []string) (node *Server, bus int) {
+	t.Helper()
+	for try := 0; ; try++ {
+		bus = 20_000 + rand.IntN(10_000)
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", bus))
+		if err != nil {
+			if try == 20 {
+				t.Fatal(err)
+			}
+			continue
+		}
+		_ = l.Close() // the server is to have it
+		args := append([]string{"--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(bus), "--cluster-node-timeout", "2000"}, args...)
+		return Start(t, args...), bus
+	}
+}
+
+// follows reports why a node does not follow its master.
+func (c *Cluster) follows(t testing.TB, n *Server) error {
+	role, err := redis.Values(c.conn(t, n).Do("ROLE"))
+	if err != nil {
+		return err
+	}
+	if len(role) < 4 {
+		return fmt.Errorf("%s is no replica yet", n.Addr())
+	}
+	if state, err := redis.String(role[3], nil); state != "connected" {
+		return fmt.Errorf("the replica %s is in state %q: %w", n.Addr(), state, err)
+	}
+	return nil
+}
+
+// conn is the connection with which the harness speaks to a node. One that was lost is made
+// again.
+func (c *Cluster) conn(t testing.TB, n *Server) redis.Conn {
+	t.Helper()
+	if c.conns[n] == nil || c.conns[n].Err() != nil {
+		c.conns[n] = Dial(t, n.URL())
+	}
+	return c.conns[n]
+}
+
+// Kill kills a node. Once it is started again it is a replica of who was promoted.
+func (c *Cluster) Kill(n *Server) {
+	n.Kill()
+	delete(c.conns, n)
+}
+
+// ID is what the cluster calls a node.
+func (c *Cluster) ID(t testing.TB, n *Server) string {
+	t.Helper()
+	return Sure(redis.String(c.conn(t, n).Do("CLUSTER", "MYID")))(t)
+}
+
+// URL leads to the cluster.
+func (c *Cluster) URL() string {
+	var all []string
+	for _, n := range c.Nodes {
+		all = append(all, n.Addr())
+	}
+	return "redis+cluster://" + strings.Join(all, ",")
+}
+
+// Dial returns a connection by which each command goes to the node that has its key.
+func (c *Cluster) Dial(t testing.TB) redis.Conn {
+	t.Helper()
+	conn := Sure(c.dial(redis.DialReadTimeout(time.Minute)))(t)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (c *Cluster) dial(options ...redis.DialOption) (redis.Conn, error) {
+	return newRouted(c.Nodes[0].Addr(), options)
+}
+
+// Slot is the one of a key.
+func (c *Cluster) Slot(t testing.TB, key string) int {
+	t.Helper()
+	return Sure(redis.Int(c.conn(t, c.Nodes[0]).Do("CLUSTER", "KEYSLOT", key)))(t)
+}
+
+// Known waits until all nodes that run know that a master has a slot, and of which epoch its word is.
+// Until then its replica doesn't know what it would have to take over. And a master to which the slot
+// goes on might take an epoch that isn't above: a message of before, which is still on its way, would
+// then take the slot from it again, and each of the two would have the other for the owner.
+func (c *Cluster) Known(t testing.TB, slot int, owner *Server) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		if n.cmd.ProcessState != nil {
+			continue // it was killed
+		}
+		every(t, time.Millisecond, func() error {
+			port, err := n.ownerOf(slot)
+			if err == nil && port != owner.port {
+				err = fmt.Errorf("%s holds %d for the owner of slot %d", n.Addr(), port, slot)
+			}
+			is, failed := owner.epochOf(owner.port)
+			has, failed2 := n.epochOf(owner.port)
+			if err = errors.Join(err, failed, failed2); err == nil && has != is {
+				err = fmt.Errorf("%s has epoch %q of %s, which is %q", n.Addr(), has, owner.Addr(), is)
+			}
+			return err
+		})
+	}
+}
+
+// epochOf is the epoch of the master at a port, as a node has it.
+func (s *Server) epochOf(port int) (string, error) {
+	all, err := redis.String(s.Call("CLUSTER", "NODES"))
+	for line := range strings.Lines(all) {
+		if words := strings.Fields(line); len(words) > 7 && strings.Contains(words[1], fmt.Sprintf(":%d@", port)) {
+			return words[6], nil
+		}
+	}
+	return "", errors.Join(err, fmt.Errorf("%s doesn't know the node at %d", s.Addr(), port))
+}
+
+// ownerOf is the port of the master that has a slot, as a node has it; 0 if nobody has.
+func (s *Server) ownerOf(slot int) (port int, err error) {
+	ranges, err := redis.Values(s.Call("CLUSTER", "SLOTS"))
+	for _, r := range ranges {
+		of := r.([]any)
+		if of[0].(int64) <= int64(slot) && int64(slot) <= of[1].(int64) {
+			return int(of[2].([]any)[1].(int64)), nil
+		}
+	}
+	return 0, err
+}
+
+// Owner is the master that has a slot, as the first node that runs has it.
+func (c *Cluster) Owner(t testing.TB, slot int) *Server {
+	t.Helper()
+	for _, n := range c.Nodes {
+		if n.cmd.ProcessState != nil {
+			continue // it was killed
+		}
+		port := Sure(n.ownerOf(slot))(t)
+		if at := slices.IndexFunc(c.Nodes, func(n *Server) bool { return n.port == port }); at >= 0 {
+			return c.Nodes[at]
+		}
+		break
+	}
+	t.Fatal("nobody has slot ", slot)
+	return nil
+}
+
+// BeginMove has a slot be on its way from its owner, once all nodes know it, to another master. No key
+// has moved yet.
+func (c *Cluster) BeginMove(t testing.TB, slot int, to *Server) (from *Server) {
+	t.Helper()
+	from = c.Owner(t, slot)
+	c.Known(t, slot, from)
+	Do(t, c.conn(t, to), "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ID(t, from))
+	Do(t, c.conn(t, from), "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ID(t, to))
+	return from
+}
+
+// MoveKeys moves up to n keys of a slot, and returns how many it has moved.
+func (c *Cluster) MoveKeys(t testing.TB, slot, n int, from, to *Server) int {
+	t.Helper()
+	keys := Sure(redis.Strings(c.conn(t, from).Do("CLUSTER", "GETKEYSINSLOT", slot, n)))(t)
+	if len(keys) > 0 {
+		Do(t, c.conn(t, from), "MIGRATE", redis.Args{"127.0.0.1", to.port, "", 0, 10_000, "KEYS"}.AddFlat(keys)...)
+	}
+	return len(keys)
+}
+
+// EndMove gives the slot to whom it was on its way to, and returns when all nodes know.
+func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
+	t.Helper()
+	id := c.ID(t, to)
+	Do(t, c.conn(t, to), "CLUSTER", "SETSLOT", slot, "NODE", id)
+	Do(t, c.conn(t, from), "CLUSTER", "SETSLOT", slot, "NODE", id)
+	c.Known(t, slot, to)
+}
+
+// Move moves a slot to another master while it is in use. Only who knows no keys to be written
+// there may rely on that none is left behind.
+func (c *Cluster) Move(t testing.TB, slot int, to *Server) {
+	t.Helper()
+	from := c.BeginMove(t, slot, to)
+	for c.MoveKeys(t, slot, 100, from, to) > 0 {
+	}
+	c.EndMove(t, slot, from, to)
+}
+
+// await waits until all nodes say something of the cluster.
+func (c *Cluster) await(t testing.TB, what string) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		eventually(t, func() error {
+			told, err := redis.String(c.conn(t, n).Do("CLUSTER", "INFO"))
+			if err == nil && !strings.Contains(told, what) {
+				err = fmt.Errorf("%s doesn't say %s, but %s", n.Addr(), what, told)
+			}
+			return err
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// Call carries out one command on a connection of its own.
+func (s *Server) Call(command string, args ...any) (any, error) {
+	c, err := s.dial(5 * time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() //nolint:errcheck // it has nothing to lose
+	return c.Do(command, args...)
+}
+
+// IsMaster reports whether a server says that it is one.
+func (s *Server) IsMaster() bool { return s.is("master") == nil }
+
+// replication is what a server says of its master and its replicas.
+func (s *Server) replication() (map[string]string, error) {
+	text, err := redis.String(s.Call("INFO", "replication"))
+	said := map[string]string{}
+	for line := range strings.Lines(text) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
+		said[k] = v
+	}
+	return said, err
+}
+
+// Agreed makes a master refuse writes for a minute, and returns when its replicas have caught up.
+// After that, nothing is lost even if the master dies.
+func Agreed(t testing.TB, master *Server, replicas ...*Server) {
+	t.Helper()
+	Sure(master.Call("CLIENT", "PAUSE", 60_000, "WRITE"))(t)
+	every(t, time.Millisecond, func() error {
+		is, err := master.replication()
+		for _, r := range replicas {
+			has, failed := r.replication()
+			if err = errors.Join(err, failed); err == nil && has["slave_repl_offset"] != is["master_repl_offset"] {
+				err = fmt.Errorf("a replica has %s of %s", has["slave_repl_offset"], is["master_repl_offset"])
+			}
+		}
+		return err
+	})
+}
+
+// Apart lets a master continue for a while without its replicas, and then kills it: the writes of
+// that time are lost.
+func Apart(t testing.TB, master *Server, kill func(), replicas ...*Server) {
+	t.Helper()
+	login := func(password string) {
+		for _, r := range replicas {
+			Sure(r.Call("CONFIG", "SET", "masterauth", password))(t)
+		}
+	}
+	login("wrong") // so that they don't come back
+	Sure(master.Call("CLIENT", "KILL", "TYPE", "replica"))(t)
+	time.Sleep(300 * time.Millisecond) // of load
+	kill()
+	login("")
+}
+
+// Others are all servers but one.
+func (s *Sentinels) Others(than *Server) (all []*Server) {
+	for _, server := range s.Servers {
+		if server != than {
+			all = append(all, server)
+		}
+	}
+	return all
+}
+
+// Ready waits until both replicas follow the master and all sentinels know it, and returns it.
+func (s *Sentinels) Ready(t testing.TB) (master *Server) {
+	t.Helper()
+	every(t, 50*time.Millisecond, func() error {
+		master = s.Master(t)
+		said, err := master.replication()
+		if err != nil || said["role"] != "master" || strings.Count(said["slave0"]+said["slave1"], "state=online") != 2 {
+			return fmt.Errorf("%s says %v: %w", master.Addr(), said, err)
+		}
+		for _, w := range s.Watch {
+			if err := w.watches(master); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return master
+}
+
+// watches reports why a sentinel doesn't see the master well, with two replicas.
+func (s *Server) watches(master *Server) error {
+	is, err := redis.StringMap(s.Call("SENTINEL", "MASTER", MasterName))
+	if err != nil || is["flags"] != "master" || is["port"] != fmt.Sprint(master.port) {
+		return fmt.Errorf("a sentinel says %v: %w", is, err)
+	}
+	replicas, err := redis.Values(s.Call("SENTINEL", "REPLICAS", MasterName))
+	if err != nil || len(replicas) != 2 {
+		return fmt.Errorf("a sentinel knows %d replicas: %w", len(replicas), err)
+	}
+	for _, r := range replicas {
+		if is, err := redis.StringMap(r, nil); err != nil || is["flags"] != "slave" || is["master-link-status"] != "ok" {
+			return fmt.Errorf("a sentinel says %v: %w", is, err)
+		}
+	}
+	return nil
+}
+
+// Replace has a sentinel promote a replica in the place of the master, so that nothing is lost: the
+// replicas have all of its writes, and it takes no more until no user of that name is connected to it.
+// Promoted is called as soon as there is a new master.
+func (s *Sentinels) Replace(t testing.TB, old, by *Server, user string, promoted func()) {
+	t.Helper()
+	Agreed(t, old, s.Others(old)...)
+	s.Follow(t, old, func() {
+		_, _ = by.Call("SENTINEL", "FAILOVER", MasterName) // it refuses while another is under way
+	})
+	promoted()
+	every(t, 20*time.Millisecond, func() error {
+		list, err := redis.String(old.Call("CLIENT", "LIST"))
+		if err == nil && strings.Contains(list, "user="+user+" ") {
+			err = errors.New("there are clients at the old master")
+		}
+		return err
+	})
+	Sure(old.Call("CLIENT", "UNPAUSE"))(t)
+	s.Demoted(t, old)
+}
+
+// Follow waits until another server is a master. Once a second it asks for that.
+func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
+	t.Helper()
+	asked := time.Time{}
+	every(t, 5*time.Millisecond, func() error {
+		for _, server := range s.Others(old) {
+			if server.IsMaster() {
+				return nil
+			}
+		}
+		if time.Since(asked) > time.Second {
+			ask()
+			asked = time.Now()
+		}
+		return errors.New("nobody is promoted")
+	})
+}
+
+// Masters are the nodes that say that they are.
+func (c *Cluster) Masters() (all []*Server) {
+	for _, n := range c.Nodes {
+		if n.IsMaster() {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Replica waits until a node follows a master, and returns it.
+func (c *Cluster) Replica(t testing.TB, of *Server) (found *Server) {
+	t.Helper()
+	eventually(t, func() (err error) {
+		found, err = c.replica(of)
+		return err
+	})
+	return found
+}
+
+func (c *Cluster) replica(of *Server) (*Server, error) {
+	for _, n := range c.Nodes {
+		if said, err := n.replication(); err == nil && n != of && said["master_port"] == fmt.Sprint(of.port) && said["master_link_status"] == "up" {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("nobody follows %s", of.Addr())
+}
+
+// OwnerAndReplica waits until the owner of a slot has a replica. The node that is asked for the owner
+// may not have heard yet of the last one that was promoted.
+func (c *Cluster) OwnerAndReplica(t testing.TB, slot int) (owner, replica *Server) {
+	t.Helper()
+	eventually(t, func() (err error) {
+		owner = c.Owner(t, slot)
+		replica, err = c.replica(owner)
+		return err
+	})
+	return owner, replica
+}
+
+// TakeOver has a replica take its master's place. It asks once a second: if the machine is busy, the
+// two may not agree in the five seconds that they have for it.
+func (c *Cluster) TakeOver(t testing.TB, replica *Server) {
+	t.Helper()
+	asked := time.Time{}
+	every(t, 5*time.Millisecond, func() error {
+		err := replica.is("master")
+		if err != nil && time.Since(asked) > time.Second {
+			_, _ = replica.Call("CLUSTER", "FAILOVER") // it refuses while another is under way
+			asked = time.Now()
+		}
+		return err
+	})
+}
+
+// Failed waits until a replica of a cluster knows that its master has failed, and so stands for
+// election.
+func (c *Cluster) Failed(t testing.TB, replica *Server) {
+	t.Helper()
+	every(t, 5*time.Millisecond, func() error {
+		text, err := redis.String(replica.Call("CLUSTER", "NODES"))
+		if err != nil {
+			return err
+		}
+		flags, master := map[string][]string{}, ""
+		for line := range strings.Lines(text) { // id, address, flags, master or "-"
+			fields := strings.Fields(line)
+			flags[fields[0]] = strings.Split(fields[2], ",")
+			if slices.Contains(flags[fields[0]], "myself") {
+				master = fields[3]
+			}
+		}
+		if master != "-" && !slices.Contains(flags[master], "fail") {
+			return fmt.Errorf("%s takes its master for %v", replica.Addr(), flags[master])
+		}
+		return nil
+	})
+}
+
+// Promoted waits until a replica is a master.
+func (c *Cluster) Promoted(t testing.TB, replica *Server) {
+	t.Helper()
+	every(t, 5*time.Millisecond, func() error { return replica.is("master") })
+}

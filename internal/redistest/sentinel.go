@@ -1,0 +1,304 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisserver"
+)
+
+// Sentinels is a set of three sentinels with a master and two replicas.
+type Sentinels struct {
+	Servers []*Server // the master first, as it was in the beginning
+	Watch   []*Server // the sentinels
+	setup   SentinelSetup
+}
+
+// A SentinelSetup says what is special about them.
+type SentinelSetup struct {
+	Password string     // of the servers
+	Watch    string     // the password of the sentinels
+	TLS      *Authority // everybody speaks TLS
+	Args     []string   // more arguments of the servers
+
+	// Hurried has them hold a master for down that was silent for two seconds, at any time. Without,
+	// they promote a replica only when they are told to, or between Hurry and Promoted: on a busy
+	// machine, a master that is well may be silent for so long.
+	Hurried bool
+}
+
+// How many milliseconds a master that is held for down was silent.
+const (
+	hurried   = "2000" // with less, a busy machine has them promote one replica after the other
+	unhurried = "60000"
+)
+
+// MasterName is what the sentinels call the master.
+const MasterName = "main"
+
+// StartSentinels starts them.
+func StartSentinels(t testing.TB, setup SentinelSetup) *Sentinels {
+	t.Helper()
+	s := &Sentinels{setup: setup}
+	s.Servers = append(s.Servers, s.server(t))
+	master := s.Servers[0]
+	for range 2 {
+		s.Servers = append(s.Servers, s.server(t, "--replicaof", fmt.Sprint("127.0.0.1 ", master.port)))
+	}
+	for range 3 {
+		s.Watch = append(s.Watch, s.Sentinel(t, master, ""))
+	}
+	for _, w := range s.Watch {
+		s.await(t, w, func(about map[string]string) bool {
+			return about["num-other-sentinels"] == "2" && about["num-slaves"] == "2" && about["flags"] == "master"
+		})
+	}
+	return s
+}
+
+// server starts one of those that are watched.
+func (s *Sentinels) server(t testing.TB, args ...string) *Server {
+	t.Helper()
+	args = append(slices.Clone(s.setup.Args), args...)
+	if s.setup.Password != "" {
+		args = append(args, "--requirepass", s.setup.Password, "--masterauth", s.setup.Password)
+	}
+	if s.setup.TLS == nil {
+		server := Start(t, args...)
+		server.password = s.setup.Password
+		return server
+	}
+	server := StartTLS(t, s.setup.TLS, []string{"127.0.0.1"}, append(args, "--tls-replication", "yes", "--tls-auth-clients", "no")...)
+	server.password = s.setup.Password
+	return server
+}
+
+// Sentinel starts one more sentinel, which logs in to the servers as a user; "" is the default
+// one. What it knows it keeps in its configuration.
+func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server {
+	t.Helper()
+	dir := Sure(os.MkdirTemp("", "worqr-sentinel-"))(t)
+	w := &Server{dir: dir, scheme: master.scheme, sentinel: true, password: s.setup.Watch}
+	downAfter := unhurried
+	if s.setup.Hurried {
+		downAfter = hurried
+	}
+	lines := []string{
+		"bind 127.0.0.1", "dir " + dir, fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", MasterName, master.port),
+		"sentinel down-after-milliseconds " + MasterName + " " + downAfter, "sentinel failover-timeout " + MasterName + " 3000",
+	}
+	switch {
+	case user != "":
+		lines = append(lines, "sentinel auth-user "+MasterName+" "+user, "sentinel auth-pass "+MasterName+" SECRET")
+	case s.setup.Password != "":
+		lines = append(lines, "sentinel auth-pass "+MasterName+" "+s.setup.Password)
+	}
+	if p := s.setup.Watch; p != "" {
+		lines = append(lines, "requirepass "+p, "sentinel sentinel-pass "+p)
+	}
+	port := "port "
+	if a := s.setup.TLS; a != nil {
+		cert, key := a.server(t, []string{"127.0.0.1"})
+		lines = append(lines, "port 0", "tls-replication yes", "tls-auth-clients no",
+			"tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+a.File)
+		port = "tls-port "
+	}
+	must(t, redisserver.OnFreePort(func(at int) error {
+		w.port = at
+		if err := os.WriteFile(w.config(), []byte(strings.Join(append(lines, port+fmt.Sprint(at)), "\n")), 0o600); err != nil {
+			return err
+		}
+		return w.launch()
+	}))
+	t.Cleanup(func() {
+		_ = Resume(w.cmd.Process) // if a test left it paused
+		w.stop()
+	})
+	return w
+}
+
+// Stray starts a sentinel that is cut off from all others: the master is the one that it was
+// told of, for ever, and its configuration is the oldest. It sees that the servers answer, but may
+// not speak to others by them.
+func (s *Sentinels) Stray(t testing.TB, master *Server) *Server {
+	t.Helper()
+	for _, server := range s.Servers {
+		c := server.admin(t)
+		Do(t, c, "ACL", "SETUSER", "stray", "on", ">SECRET", "+info", "+ping", "+client|setname")
+		_ = c.Close() // it was only to make a user
+	}
+	w := s.Sentinel(t, master, "stray")
+	s.await(t, w, func(about map[string]string) bool { return about["runid"] != "" }) // it has spoken to the master
+	return w
+}
+
+// config is the file of a sentinel.
+func (s *Server) config() string { return filepath.Join(s.dir, fmt.Sprint("sentinel-", s.port)) }
+
+// Addrs are the addresses of the sentinels.
+func (s *Sentinels) Addrs() (all []string) {
+	for _, w := range s.Watch {
+		all = append(all, w.Addr())
+	}
+	return all
+}
+
+// URL leads to the master.
+func (s *Sentinels) URL() string {
+	url, login, query := "redis+sentinel://", "", ""
+	if s.setup.TLS != nil {
+		url = "rediss+sentinel://"
+	}
+	if s.setup.Password != "" {
+		login = ":" + s.setup.Password + "@"
+	}
+	if s.setup.Watch != "" {
+		query = "?sentinel=" + s.setup.Watch
+	}
+	return url + login + strings.Join(s.Addrs(), ",") + "/" + MasterName + query
+}
+
+// await waits until a sentinel says of the master what it is to say.
+func (s *Sentinels) await(t testing.TB, w *Server, want func(about map[string]string) bool) {
+	t.Helper()
+	c := w.admin(t)
+	defer c.Close() //nolint:errcheck // it was only to ask
+	eventually(t, func() error {
+		about, err := redis.StringMap(c.Do("SENTINEL", "MASTER", MasterName))
+		if err == nil && !want(about) {
+			err = fmt.Errorf("sentinel %s says %v", w.Addr(), about)
+		}
+		return err
+	})
+}
+
+// Failover has a sentinel promote a replica, though the master is well, and returns when it
+// is promoted.
+func (s *Sentinels) Failover(t testing.TB) (now *Server) {
+	t.Helper()
+	was := s.Master(t)
+	c := s.Watch[0].admin(t)
+	defer c.Close()              //nolint:errcheck // it was only to ask
+	eventually(t, func() error { // it refuses while another is under way, or no replica is ready
+		_, err := c.Do("SENTINEL", "FAILOVER", MasterName)
+		return err
+	})
+	return s.Promoted(t, was)
+}
+
+// Hurry has the sentinels miss a master that goes away now, within seconds.
+func (s *Sentinels) Hurry(t testing.TB) {
+	t.Helper()
+	for _, w := range s.Watch {
+		Sure(w.Call("SENTINEL", "SET", MasterName, "down-after-milliseconds", hurried))(t)
+	}
+}
+
+// Promoted waits until another server than one is the master, and returns it. Without hurry, it
+// remains the master.
+func (s *Sentinels) Promoted(t testing.TB, than *Server) (now *Server) {
+	t.Helper()
+	eventually(t, func() error {
+		if now = s.Master(t); now == than {
+			return errors.New("no replica was promoted")
+		}
+		return now.is("master")
+	})
+	for _, w := range s.Watch {
+		if !s.setup.Hurried {
+			_, _ = w.Call("SENTINEL", "SET", MasterName, "down-after-milliseconds", unhurried) // some may be gone
+		}
+	}
+	return now
+}
+
+// is reports why the server does not say that it is a master, or a slave.
+func (s *Server) is(role string) error {
+	c, err := s.dial(time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // it was only to ask
+	said, err := redis.Values(c.Do("ROLE"))
+	if err != nil {
+		return err
+	}
+	is, err := redis.String(said[0], nil)
+	if err == nil && is != role {
+		err = fmt.Errorf("%s says that it is a %s, not a %s", s.Addr(), is, role)
+	}
+	return err
+}
+
+// Demoted waits until a server says that it is no master any more.
+func (s *Sentinels) Demoted(t testing.TB, server *Server) {
+	t.Helper()
+	eventually(t, func() error { return server.is("slave") })
+}
+
+// Master is the server that the first sentinel which runs names.
+func (s *Sentinels) Master(t testing.TB) *Server {
+	t.Helper()
+	var all []error
+	for _, w := range s.Watch {
+		c, err := w.dial(time.Second)
+		if err != nil {
+			all = append(all, err)
+			continue
+		}
+		where, err := redis.Strings(c.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName))
+		_ = c.Close() // it was only to ask
+		if err != nil || len(where) != 2 {
+			all = append(all, fmt.Errorf("%s says %q: %w", w.Addr(), where, err))
+			continue
+		}
+		at := slices.IndexFunc(s.Servers, func(server *Server) bool { return fmt.Sprint(server.port) == where[1] })
+		if at < 0 {
+			t.Fatal("the master is none of ours:", where)
+		}
+		return s.Servers[at]
+	}
+	t.Fatal(errors.Join(all...))
+	return nil
+}
+
+// admin returns a connection with which a test sets up and looks at the server. Its caller
+// closes it.
+func (s *Server) admin(t testing.TB) redis.Conn {
+	t.Helper()
+	return Sure(s.dial(time.Minute))(t)
+}
+
+// dial makes one on which a reply may take that long.
+func (s *Server) dial(within time.Duration) (redis.Conn, error) {
+	return redis.DialURL(s.scheme+s.Addr(), redis.DialConnectTimeout(within), redis.DialReadTimeout(within),
+		redis.DialPassword(s.password), redis.DialTLSSkipVerify(true))
+}
+
+// eventually repeats what fails, for a minute.
+func eventually(t testing.TB, do func() error) {
+	t.Helper()
+	every(t, 20*time.Millisecond, do)
+}
+
+// every is eventually with a pause of its own.
+func every(t testing.TB, pause time.Duration, do func() error) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(pause) { // between two looks, no synchronisation
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+}

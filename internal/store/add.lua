@@ -1,0 +1,41 @@
+-- add: add tasks with cards behind those that were added before, in order, all or none, and
+-- wake as many idle workers. A repetition with the same nonce does nothing within its window.
+--
+-- KEYS[1] added    stream   added tasks that wait, in their order
+-- KEYS[2] idle     zset     worker → idle since, ms
+-- KEYS[3] workers  zset     worker → lease deadline, ms
+-- KEYS[4] waiting  list     payloads; the tail is the front
+-- KEYS[5] once     string   the mark of the nonce, with a TTL: the name of the first task
+-- ARGV[1] wake     channel  prefix, with a worker appended
+-- ARGV[2] enqueue  channel  told the count, for observers
+-- ARGV[3] keyed    key prefix  an entry of the schedule, with its name appended
+-- ARGV[4] window   ms of the mark; 0: there is none
+-- ARGV[5] salt     of the names: 13 hex digits that no other call has
+-- ARGV[6] task     card and payload of the first of one or more
+-- Uses lib_card, lib_wake, lib_append.
+--
+-- Returns {first, fresh}: the name of the first task, or what the mark has; 1, or 2 where
+-- nothing waited and nobody serves the queue; 0 when it has been done before.
+local added, window, salt = KEYS[1], tonumber(ARGV[4]), ARGV[5]
+if window > 0 then
+  local mark = redis.call('GET', KEYS[5])
+  if mark then
+    return { mark, 0 }
+  end
+end
+local at = 6
+local tasks = {}
+for i = at, #ARGV, 2 do
+  tasks[#tasks + 1] = { card = ARGV[i], payload = ARGV[i + 1] }
+end
+local first = append(added, ARGV[3], salt, tasks)
+if type(first) == 'table' then
+  return first
+end
+if window > 0 then
+  redis.call('SET', KEYS[5], first, 'PX', window)
+end
+local woken = wake(KEYS[2], ARGV[1], #tasks)
+redis.pcall('PUBLISH', ARGV[2], #tasks)
+local alone = woken == 0 and redis.call('XLEN', added) == #tasks and redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
+return { first, alone and 2 or 1 }

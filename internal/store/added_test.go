@@ -1,0 +1,198 @@
+package store
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+)
+
+// Added tasks in short notation: see state.
+
+const fullSalt = "000000000000"
+
+var (
+	shortName = regexp.MustCompile(`@(\d+-\d+)-([a-f])\b`)
+	shortItem = regexp.MustCompile(`([ |]|\ba:)(\d+-\d+)-([a-f])([0-7]|\b)`)
+	fullKey   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7000-8[0-9a-f]{3}-[0-9a-f]{2}000000000[a-f]`)
+	fullID    = regexp.MustCompile(`(\d+)-(\d+)-` + fullSalt + `([a-f])`)
+)
+
+// spelled is a notation with the keys and names of added tasks as they are in Redis.
+func spelled(s string) string {
+	s = shortName.ReplaceAllStringFunc(s, func(short string) string {
+		m := shortName.FindStringSubmatch(short)
+		key, _ := keys.AddedKey(m[1], fullSalt+m[2])
+		return key
+	})
+	return shortItem.ReplaceAllString(s, "${1}${2}-"+fullSalt+"${3}${4}")
+}
+
+// short is a text with these as the notation has them. A key that has the time of Redis is told
+// by its minutes, and by how far its sequence is from the first one seen.
+func (e *env) short(text string) string {
+	now := e.now()
+	text = fullKey.ReplaceAllStringFunc(text, func(key string) string {
+		name, _ := keys.AddedName(key)
+		return "@" + strings.TrimPrefix(name, "a:")
+	})
+	return fullID.ReplaceAllStringFunc(text, func(id string) string {
+		m := fullID.FindStringSubmatch(id)
+		ms, _ := strconv.ParseInt(m[1], 10, 64)
+		seq, _ := strconv.Atoi(m[2])
+		if ms < 1e12 || ms > 5e13 {
+			return m[1] + "-" + m[2] + "-" + m[3]
+		}
+		if _, seen := e.firsts[m[1]]; !seen {
+			e.firsts[m[1]] = seq
+		}
+		return fmt.Sprintf("%s-%d-%s", minutes(ms-now), seq-e.firsts[m[1]], m[3])
+	})
+}
+
+func (e *env) shortened(all state) state {
+	short := state{}
+	if added, ok := all["added"]; ok {
+		e.short(added) // its first ids are seen first
+	}
+	for k, v := range all {
+		short[e.short(k)] = e.short(v)
+	}
+	return short
+}
+
+var (
+	// line is two added tasks that wait, and one on the list.
+	line = member.with("added", "|1-7-a/0=x 1-8-a/0=y|", "queues", "[a b]")
+	// runsA is the first of them, when it runs.
+	runsA = member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[x]",
+		"entries", "{a:1-7-a=p1:w1 p1=a:1-7-a0}")
+	// backA is when it waits again.
+	backA = doneX.with("contents", "(#@:k:@1-7-a=0)")
+)
+
+// lifted is the waiting part of an added task that is an entry by now.
+func lifted(payload, due string, retries, crashes int, fields ...string) string {
+	return h(append(fields, waits(payload, due, retries, crashes), "card=0", "digest="+digestOfA)...)
+}
+
+// digestOfA is the digest that stands for the first of them.
+var digestOfA = digest(spelled("k:@1-7-a"))
+
+func TestAdded(t *testing.T) {
+	t.Parallel()
+	finish := func(n int64, ids ...string) func(*env) string {
+		var all []*Outcome
+		for i, id := range ids {
+			all = append(all, &Outcome{Process: id, Token: int64(i + 1), Verb: Finish})
+		}
+		return steps(Round{Worker: "w1", Number: n, Outcomes: all})
+	}
+	retry := func(reason string) Outcome { return Outcome{Delay: time.Hour, Reason: reason} }
+	waits2 := member.with("added", "|1-7-a/0=x|")
+	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
+		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
+	grave := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
+		h(waits("x", "now", 0, 0), "card=0", "digest="+digestOfA, "kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
+	expired := func(id string) []string {
+		return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
+			h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
+	}
+	run(t, []scenario{
+		{name: "started before the list, repeated, finished", seed: line, steps: []when{
+			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4", state: two},
+			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4"},
+			{call: finish(2, "p1", "p2", "p3", "p4"), want: "settled=ok,ok,ok,ok", heard: []string{"done w1 x", "done w1 y", "done w1 a", "done w1 b"},
+				state: member.with("rounds", "{w1=2}", "token", "=4")}}},
+		{name: "in turns with the list", seed: line, steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[0][1]", state: runsA.with("added", "|1-8-a/0=y|", "queues", "[a b]")},
+			{call: begins(2, "p2"), want: "started=a/2", state: runsA.with("rounds", "{w1=2}", "token", "=2", "added", "|1-8-a/0=y|", "queues", "[b]", "working:w1", "(p1=1 p2=2)", "process:p2", "[a]")},
+			{call: begins(3, "p3", "p4"), want: "started=y/3*@k:@1-8-a[0][1],b/4", state: runsA.with("rounds", "{w1=3}", "token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)",
+				"process:p2", "[a]", "process:p3", "[y]", "process:p4", "[b]", "entries", "{a:1-7-a=p1:w1 a:1-8-a=p3:w1 p1=a:1-7-a0 p3=a:1-8-a0}")}}},
+		{name: "tried again", seed: runsA, steps: []when{
+			{call: ends(2, "p1", 1, Retry, retry("no")), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
+			{call: puts("schedule", "(k:@1-7-a=-1m)"), state: backA.with("schedule", "(k:@1-7-a=-1m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
+			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a~1[0][-1m]{no}", state: doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[x]",
+				"entries", "{p2=k:@1-7-a}", "keyed:k:@1-7-a", h(runs("p2", 1, 0), "held=0", "sum=p2:"+digestOfA, "error=no"))},
+			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a~1[0]{no}"},
+			{call: ends(4, "p2", 2, Retry, retry("")), want: "settled=ok", state: backA.with("rounds", "{w1=4}", "token", "=2", "schedule", "(k:@1-7-a=+60m)",
+				"keyed:k:@1-7-a", lifted("x", "+60m", 2, 0, "error=no"))}}},
+		{name: "stopped", seed: runsA, steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
+		{name: "its worker dies", seed: runsA, steps: []when{
+			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=2", "schedule": "(k:@1-7-a=1)", "contents": backA["contents"], "keyed:k:@1-7-a": lifted("x", "1", 0, 1)}}}},
+		{name: "failed, and put back", seed: runsA, steps: []when{
+			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(grave...)},
+			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
+		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
+				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
+		{name: "its time is over, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
+			{call: begins(3, "p1"), want: "again buried=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
+		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
+		{name: "canceled while it waits", seed: line, steps: []when{
+			{call: cancelsKey("@1-8-a"), want: "removed=1 token=0", state: line.with("added", "|1-7-a/0=x|")},
+			{call: cancelsKey("@1-8-b"), want: "removed=0 token=0"},
+			{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: line.with("added", "")}}},
+		{name: "canceled while it runs", alive: []string{"w1"}, seed: runsA, steps: []when{
+			{call: cancelsKey("@1-7-a"), want: "removed=0 token=2", heard: []string{"wake:w1 0"}, state: runsA.with("token", "=2", "canceled", "(k:@1-7-a=2)",
+				"cancel:k:@1-7-a", "{finished=0 stopped=0 token=2} +1440m", "stopping", "(k"+digestOfA+":0000000000000001:p1=0)")},
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: doneX.with("token", "=2", "cancel:k:@1-7-a", "{finished=0 stopped=1 token=2} +1m")}}},
+		{name: "a cancel of its payload is about others", seed: runsA.with("queues", "[x]", "added", "|1-8-a/0=x|"), steps: []when{
+			{call: cancels("x"), want: "removed=1 token=2", heard: []string{"cancel x"}, state: runsA.with("token", "=2", "added", "|1-8-a/0=x|",
+				"canceled", "(#x=2)", "cancel:#x", "{finished=0 stopped=0 token=2} +1440m")},
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=2", state: backA.with("token", "=2", "added", "|1-8-a/0=x|", "cancel:#x", "{finished=0 stopped=0 token=2} +1m",
+				"schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
+		{name: "removed", seed: line, steps: []when{
+			{call: removes("k:@1-7-a"), want: "removed=true", state: line.with("added", "|1-8-a/0=y|")},
+			{call: removes("k:@1-7-a"), want: "removed=false"}}},
+		{name: "changed while it waits", seed: waits2, steps: []when{
+			{call: sets("@1-7-a", "b", "+60m", "keep"), want: "ok", state: member.with("contents", backA["contents"], "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 0, 0))},
+			{call: sets("@1-7-a", "b", "+60m"), want: "ok", state: member.with("contents", "(#b:k:@1-7-a=0)", "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
+		{name: "changed while it runs", seed: runsA, steps: []when{
+			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
+				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))},
+			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 x"}, state: doneX.with("contents", "(#b:k:@1-7-a=0)",
+				"schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
+		{name: "changed while it runs, and back", seed: runsA, steps: []when{
+			{call: sets("@1-7-a", "b", "+60m", "keep"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
+				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(1, 1, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))},
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 0, 0))}}},
+		{name: "deleted", seed: line, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
+		{name: "explained", seed: line, steps: []when{
+			{call: explains("k:@1-8-a", ""), want: "workers=1 length=2 added=2 line=1@1/0=y"},
+			{call: explains("k:@1-8-b", ""), want: "workers=1 length=2 added=2"},
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[0][1]", state: runsA.with("added", "|1-8-a/0=y|", "queues", "[a b]")},
+			{call: explains("k:@1-7-a", ""), want: "workers=1 length=2 added=1 entries=k:@1-7-a@-/-~0!0#-1<p1 w1 1>"}}},
+	})
+}
+
+// A payload that is large is apart, until the task starts: then it is an entry.
+func TestAddedApart(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("l", 16385)
+	seed := member.with("added", `|1-7-a/2=""|`, "keyed:k:@1-7-a", h("card=0", "payload="+large))
+	seed["added"] = "|1-7-a/2=|"
+	running := member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "["+large+"]", "entries", "{p1=k:@1-7-a}",
+		"keyed:k:@1-7-a", h(runs("p1", 0, 0), "held=0", "sum=p1:"+digestOfA))
+	run(t, []scenario{
+		{name: "started", seed: seed, steps: []when{
+			{call: begins(1, "p1"), want: "started=" + large + "/1@k:@1-7-a[0]", state: running},
+			{call: ends(2, "p1", 1, Finish, Outcome{Size: len(large)}), want: "settled=ok", heard: []string{"done w1 " + large}, state: doneX}}},
+		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
+			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},
+		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
+			{call: begins(1, "p1"), want: "again buried=1", state: member.with("rounds", "{w1=1}",
+				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
+				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
+		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
+		{name: "deleted", seed: seed, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
+		{name: "changed", seed: seed, steps: []when{
+			{call: sets("@1-7-a", "b", "+60m"), want: "ok", state: member.with("contents", "(#b:k:@1-7-a=0)", "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
+	})
+}

@@ -1,0 +1,211 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// aged is a queue whose tasks have come one by one.
+var aged = member.with("token", "=5", "queues", "[a b c]", "ages", "(drift=drift:0 -9m=6 -5m=7 -2m=8)")
+
+// Beats note how many have come, and forget what has left.
+func TestAges(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "the first note", seed: member.with("token", "=5", "queues", "[a b]"), steps: []when{
+			{call: beats("w1", false), want: "waiting=2", state: member.with("token", "=5", "queues", "[a b]", "ages", "(drift=drift:0 now=7)")},
+			{call: beats("w1", false), want: "waiting=2"}}},
+		{name: "nobody has given a token", seed: member.with("queues", "[a]"), steps: []when{
+			{call: beats("w1", false), want: "waiting=1", state: member.with("queues", "[a]", "ages", "(drift=drift:0 now=1)")}}},
+		{name: "more have come", seed: aged.with("queues", "[a b c d]"), steps: []when{
+			{call: beats("w1", false), want: "waiting=4", state: aged.with("queues", "[a b c d]", "ages", "(drift=drift:0 -9m=6 -5m=7 -2m=8 now=9)")}}},
+		{name: "no more have come", seed: aged, steps: []when{{call: beats("w1", false), want: "waiting=3", state: aged}}},
+		{name: "more have come within a second", seed: aged.with("ages", "(drift=drift:0 now=7)"), steps: []when{
+			{call: nearNote, want: "", state: aged.with("ages", "(drift=drift:0 now=7)")}}},
+		{name: "the first has left", seed: aged.with("token", "=6", "queues", "[b c]"), steps: []when{
+			{call: beats("w1", false), want: "waiting=2", state: aged.with("token", "=6", "queues", "[b c]", "ages", "(drift=drift:0 -5m=7 -2m=8)")}}},
+		{name: "one was canceled", seed: aged.with("queues", "[a c]"), steps: []when{
+			{call: beats("w1", false), want: "waiting=2", state: aged.with("queues", "[a c]", "ages", "(drift=drift:0 -9m=6 -5m=7 -2m=7)")}}},
+		{name: "two were canceled", seed: aged.with("queues", "[c]", "ages", "(drift=drift:0 -9m=4 -5m=7 -2m=8)"), steps: []when{
+			{call: beats("w1", false), want: "waiting=1", state: aged.with("queues", "[c]", "ages", "(drift=drift:0 -5m=6)")}}},
+		{name: "the list is empty", seed: aged.with("queues", ""), steps: []when{
+			{call: beats("w1", false), want: "", state: aged.with("queues", "", "ages", "")}}},
+	})
+}
+
+// nearNote has one more come, and a beat in the second of the last note.
+func nearNote(e *env) string {
+	for {
+		now := e.now()
+		e.must(e.conn.Do("DEL", e.q.Ages()))
+		e.must(e.conn.Do("ZADD", e.q.Ages(), -ageBase, ageDrift, 7, now))
+		e.must(ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0]))
+		if e.now()/1000 == now/1000 {
+			return ""
+		}
+	}
+}
+
+// What raises the token without taking from the list, or puts something back there, adds to the
+// drift, so that the notes stay right. Starts and ends of what is on the list write nothing.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	drift := func(n int) string { return fmt.Sprintf("(drift=drift:%d -9m=3)", n) }
+	aged := func(s state, list string) state { return s.with("token", "=1", "queues", list, "ages", drift(0)) }
+	list, entry, held := aged(member, "[a b]"), aged(keyX, "[a b]"), aged(rawP, "[b c]")
+	lapsed := held.with("workers", "(w1=-1m w2=+60m)", "suspects", "(w1=-1m)")
+	for _, c := range []struct {
+		name string
+		seed state
+		call func(*env) string
+		want string
+	}{
+		{"two of the list start", list, begins(1, "p1", "p2"), drift(0)},
+		{"two of the list start beside locks", list.with("unique", "{#b=w:1 offset=0}"), begins(1, "p1", "p2"), drift(0)},
+		{"one of the list ends", held, ends(2, "p1", 1, Finish, Outcome{}), drift(0)},
+		{"one of the list is to be tried again", held, ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), drift(0)},
+		{"an entry starts", entry, begins(1, "p1"), drift(1)},
+		{"an entry and two of the list start", entry, begins(1, "p1", "p2", "p3"), drift(1)},
+		{"one is stopped", held, ends(2, "p1", 1, Stop, Outcome{}), drift(1)},
+		{"one fails instead of starting", list.with("ledger", "{#a=3}"), steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1", "p2"}}), drift(-1)},
+		{"one is left to others", list.with("ledger", "{#a=2}"), steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1", "p2"}}), drift(-1)},
+		{"a worker is evicted", held, fails("w1"), drift(2)},
+		{"a look evicts one", lapsed, sweeps, drift(2)},
+		{"a beat evicts one", lapsed, beats("w2", true), drift(2)},
+		{"a worker leaves", held, leaves("w1"), drift(2)},
+		{"a cancel", list, cancels("x"), drift(1)},
+		{"a cancel of a key", aged(runX, "[b c]"), cancelsKey("x"), drift(1)},
+		{"nobody keeps notes", entry.with("ages", ""), begins(1, "p1"), ""},
+		{"notes of another type", entry.with("ages", "=foreign"), begins(1, "p1"), "=foreign"},
+		{"a worker leaves an empty list", member.with("ages", drift(0)), leaves("w1"), ""},
+		{"a worker is evicted beside an empty list", member.with("ages", drift(0)), fails("w1"), ""},
+		{"a look at an empty list", member.with("ages", drift(0)), sweeps, ""},
+		{"a delete", list, deletes, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, way := range []way{wordy, unheard} {
+				e := newEnv(t, redistest.URL(), nil)
+				e.way = way
+				e.seed(c.seed)
+				c.call(e)
+				if got := e.look()["ages"]; got != c.want {
+					t.Errorf("%s: there is %s, want %s", way, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Notes that are many are thinned out: the newest stays, and each that goes is followed soon.
+func TestAgesAreThinned(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
+	begin := e.now() - 3_600_000
+	at := func(i int64) int64 { return begin + 1000*i + i/100*600_000 } // with two breaks of ten minutes
+	args := []any{e.q.Ages(), -ageBase, ageDrift}
+	for i := range int64(257) {
+		args = append(args, i+1, at(i))
+	}
+	e.must(e.conn.Do("ZADD", args[:len(args)-2]...)) // as many as may be
+	beats("w1", false)(e)
+	is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
+	for i := range int64(256) {
+		note := sure(redis.Int64s(e.conn.Do("ZRANGEBYSCORE", e.q.Ages(), i+1, "+inf", "LIMIT", 0, 1)))(t)
+		if i < 255 && (note[0] < at(i) || note[0]-at(i) > 2000) {
+			t.Errorf("what has come at %d is said to have come at %d", at(i)-begin, note[0]-begin)
+		}
+	}
+}
+
+// What reads as a number and is no time doesn't keep the thinning from its end.
+func TestAgesOfNoTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, name := range []string{"nan(%d)", "-inf%.0d", "1%0309d", "0x1p%d"} {
+		e := newEnv(t, redistest.URL(), nil)
+		e.seed(member.with("token", "=0", "queues", "[a b]"))
+		args := []any{e.q.Ages(), -ageBase, ageDrift}
+		for i := range 300 {
+			args = append(args, 1, fmt.Sprintf(name, i))
+		}
+		e.must(e.conn.Do("ZADD", args...))
+		beats("w1", false)(e)
+		is.True(e.count("ZCARD", "ages") < 257)
+	}
+}
+
+// Of notes of somebody else, some are too many, and no time: a beat begins anew.
+func TestForeignAges(t *testing.T) {
+	t.Parallel()
+	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
+	crowd := make([]string, 600)
+	for i := range crowd {
+		crowd[i] = fmt.Sprintf("%+dm=9", i)
+	}
+	var all []scenario
+	for name, ages := range map[string]string{
+		"another type": "=foreign", "no drift": "(-5m=6)", "a drift that can't be": "(drift=7 -5m=6)", "one that is too low": "(drift=drift:9 -5m=6)",
+	} {
+		all = append(all, scenario{name: name, seed: begun.with("ages", ages), steps: []when{{call: beats("w1", false), want: "waiting=1", state: begun}}})
+	}
+	all = append(all,
+		scenario{name: "a token that is no number", seed: begun.with("token", "=x"), steps: []when{
+			{call: beats("w1", false), want: "waiting=1", state: begun.with("token", "=x", "ages", "")}}},
+		scenario{name: "the list is of another type", seed: begun.with("queues", "=foreign"), steps: []when{
+			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", "")}}})
+	run(t, all)
+}
+
+// Check removes what nobody will: where a worker lives, its beats do.
+func TestCheckAges(t *testing.T) {
+	t.Parallel()
+	dead := aged.with("workers", "")
+	run(t, []scenario{
+		{name: "of an empty list", seed: dead.with("queues", ""), steps: []when{
+			{call: checks(true, CheckQueue, "q"), want: "stale ages mended", state: dead.with("queues", "", "ages", "")}}},
+		{name: "without a drift", seed: dead.with("ages", "(-5m=6)"), steps: []when{
+			{call: checks(true, CheckQueue, "q"), want: "stale ages mended, no-worker q 3", state: dead.with("ages", "")}}},
+		{name: "as they should be", seed: dead, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
+		{name: "a worker lives", seed: aged.with("queues", ""), steps: []when{{call: checks(true, CheckQueue, "q"), want: ""}}},
+	})
+}
+
+// Oldest is the age of the task in front, as far as it was noted.
+func TestOldest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		seed state
+		want time.Duration
+	}{
+		{"the first", aged, 9 * time.Minute},
+		{"the second", aged.with("token", "=6", "queues", "[b c]"), 5 * time.Minute},
+		{"two have returned", aged.with("ages", "(drift=drift:2 -9m=6 -5m=7 -2m=8)"), 9 * time.Minute},
+		{"it isn't noted", aged.with("token", "=8"), 0},
+		{"nothing waits", aged.with("queues", ""), 0},
+		{"there are no notes", aged.with("ages", ""), 0},
+		{"no token", aged.with("token", ""), 9 * time.Minute},
+		{"no drift", aged.with("ages", "(-5m=6)"), 0},
+		{"a token that is no number", aged.with("token", "=x"), 0},
+		{"another type", aged.with("ages", "=foreign"), 0},
+		{"a note to come", aged.with("ages", "(drift=drift:0 +9m=6)"), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			e := newEnv(t, redistest.URL(), nil)
+			e.seed(c.seed)
+			counts := sure(Count(e.ctx, e.line, e.q))(t)
+			is.Equal(counts.Oldest.Round(time.Minute), c.want)
+		})
+	}
+}

@@ -1,0 +1,80 @@
+-- lib_added: added tasks by their entries. One that waits is an item of the stream (lib_card).
+-- While it runs, entries has two fields: process → name and card, and name → process:worker.
+-- Once it is tried again, returned or changed, it's an entry of the schedule like others.
+
+local added = {}
+
+-- The added task that waits for an entry: its id, card and payload; nil if there is none.
+function added.waits(entry)
+  local id, salt = cards.place(entry)
+  local item = id and adding and redis.call('XRANGE', q.added, id, id)[1] --! look operand.2
+  if not item then
+    return nil
+  end
+  local _, _, of, card = cards.item(item[1], item[2])
+  if of ~= salt then
+    return nil
+  end
+  if cards.has(card, cards.apart) then
+    return id, cards.with(card, cards.apart, false), redis.call('HGET', q.keyed .. entry, 'payload') or '', true
+  end
+  return id, card, item[2][2]
+end
+
+-- Takes items out of the stream, which goes with the last one. Returns how many are left.
+function added.drop(ids)
+  for i = 1, #ids, 1000 do -- unpack has a limit
+    redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids)))
+  end
+  local left = redis.call('XLEN', q.added)
+  if left == 0 then
+    redis.call('DEL', q.added)
+  end
+  return left
+end
+
+-- The process and the worker that run the added task of an entry; nil if it doesn't run.
+function added.runs(entry)
+  local id, salt = cards.place(entry)
+  local name = id and keyed and 'a:' .. id .. '-' .. salt --! look operand.2
+  local runs = name and redis.call('HGET', q.entries, name)
+  if runs then
+    local process, worker = string.match(runs, '^([^:]*):(.*)$')
+    return process, worker, name
+  end
+end
+
+-- Removes the added task that waits for an entry: its payload and its card, or nil if there
+-- is none.
+function added.withdraw(entry)
+  local id, card, payload, apart = added.waits(entry)
+  if not id then
+    return nil
+  end
+  if apart then
+    redis.call('DEL', q.keyed .. entry)
+  end
+  added.drop({ id })
+  return payload, card
+end
+
+-- Makes the added task of an entry, waiting or running, an entry of the schedule.
+function added.lift(entry)
+  local id, card, payload = added.waits(entry)
+  if id then
+    local ms = tonumber((string.match(id, '^%d+')))
+    digests.forget()
+    digests.name(payload, redis.sha1hex(entry))
+    await(q, entry, payload, ms, 0, 0, card)
+    plan(q, entry, ms)
+    added.drop({ id })
+  end
+  local process, worker, name = added.runs(entry)
+  if process then
+    local _, _, held = cards.read(redis.call('HGET', q.entries, process) or '')
+    redis.call('HSET', q.keyed .. entry, 'process', process, 'tried', 0, 'died', 0, 'holder', worker,
+      'sum', process .. ':' .. redis.sha1hex(entry), 'held', held or '0')
+    redis.call('HSET', q.entries, process, entry)
+    redis.call('HDEL', q.entries, name)
+  end
+end

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// ErrCluster says that a cluster node was used as a single server. ErrPlain says
+// the reverse.
+var (
+	ErrCluster = redisconn.ErrCluster
+	ErrPlain   = redisconn.ErrPlain
+)
+
+// IsMisplaced reports whether an error is one of them.
+func IsMisplaced(err error) bool { return errors.Is(err, ErrCluster) || errors.Is(err, ErrPlain) }
+
+// IsNode reports whether a server is a cluster node, from the section cluster of INFO.
+func (t Told) IsNode() bool { return t["cluster_enabled"] == "1" }
+
+// IsPlain reports whether it isn't one.
+func (t Told) IsPlain() bool { return t["cluster_enabled"] == "0" }
+
+// A Node is a server: the only one, or one of a cluster. Its calls aren't sent on to other nodes.
+type Node struct {
+	Name    string // "" if it is the only one
+	Replica bool
+	Runner
+}
+
+// Nodes returns all servers, masters first.
+func (l *Lines) Nodes(ctx context.Context) (all []Node, err error) {
+	nodes, err := l.Calls.Nodes(ctx)
+	for _, n := range nodes {
+		all = append(all, Node{n.Name, n.Replica, Reads(n.Line, 0)})
+	}
+	return all, err
+}
+
+// TellCluster reads what a node says about its cluster.
+func (t Told) TellCluster(ctx context.Context, r Runner) error {
+	v, err := r.One(ctx, redisconn.Command("CLUSTER", "INFO"))
+	return t.read(redisconn.Reply{Value: v, Err: err})
+}
+
+// An OpenSlot is one that is moving from or to a node, as that node sees it.
+type OpenSlot struct {
+	Slot  int
+	Comes bool   // to that node; otherwise it leaves
+	Other string // address of the other node; "" if it isn't known
+}
+
+// OpenSlots returns those of a node.
+func OpenSlots(ctx context.Context, r Runner) ([]OpenSlot, error) {
+	text, err := redis.String(r.One(ctx, redisconn.Command("CLUSTER", "NODES")))
+	if err != nil {
+		return nil, err
+	}
+	return openSlots(text), nil
+}
+
+// openSlots reads the answer to CLUSTER NODES, where [7->-id] is a slot that leaves for a node and
+// [7-<-id] one that comes from it.
+func openSlots(text string) (open []OpenSlot) {
+	addresses := map[string]string{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 8 {
+			continue
+		}
+		addresses[words[0]], _, _ = strings.Cut(words[1], "@")
+		if !strings.Contains(words[2], "myself") {
+			continue
+		}
+		for _, w := range words[8:] {
+			parts := strings.SplitN(strings.Trim(w, "[]"), "-", 3) // a range has two
+			slot, err := strconv.Atoi(parts[0])
+			if len(parts) < 3 || err != nil || !strings.HasPrefix(w, "[") {
+				continue
+			}
+			open = append(open, OpenSlot{Slot: slot, Comes: parts[1] == "<", Other: parts[2]})
+		}
+	}
+	for i := range open { // all addresses are known now
+		open[i].Other = addresses[open[i].Other]
+	}
+	return open
+}
+
+// IsAway reports whether an error says that Redis, or a node, can't be used at present.
+func IsAway(err error) bool { return redisconn.Away(err) }
+
+// LacksReplicas reports whether a call was refused because too few replicas follow the master.
+func LacksReplicas(err error) bool { return redisconn.Postponed(err) == redisconn.Alone }
+
+// IsMoving reports whether a call was refused because its slot is moving.
+func IsMoving(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN") }

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// kept is a seed in which z's task has ended, and a newer one waits there; y's runs; and x's has
+// ended.
+var kept = state{
+	"entries": "{p1=k:y}", "working:w1": "(p1=1)", "process:p1": "[b]", "workers": "(w1=+60m)", "token": "=1",
+	"keyed:k:z": h(waits("a", "+60m", 0, 0), "card=40000060000"), "schedule": "(k:z=+60m)", "contents": "(#a:k:z=0)",
+	"keyed:k:y":  h(runs("p1", 0, 0), "held=5"+"0000000000000001"+"0000120000"),
+	"result:k:z": "=failed:17:3:no!", "result:k:x": "=finished:18:0:=yes",
+}
+
+var _ = probed("outcome",
+	probe{seed: kept, call: outcomes("k:x", "k:y", "k:z")},
+)
+
+// outcomes asks how the tasks of entries ended.
+func outcomes(entries ...string) func(*env) string {
+	return func(e *env) string {
+		ends, err := Ends(e.ctx, e.line, e.q, entries)
+		if err != nil {
+			return refused(err)
+		}
+		var said []string
+		for i, end := range ends {
+			var w words
+			if r := end.Record; r != nil {
+				w.add(r.End, fmt.Sprint(r.At))
+				if r.Error != "" {
+					w.add("error", r.Error)
+				}
+				if r.Result != nil {
+					w.add("result", string(r.Result))
+				}
+				w.num("bytes", int64(r.Size), 0)
+			}
+			w.num("waits", end.Waits.Milliseconds(), -1)
+			w.num("runs", end.Runs.Milliseconds(), -1)
+			said = append(said, entries[i]+" "+w.String())
+		}
+		return strings.Join(said, "; ")
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	run(t, []scenario{
+		{name: "nothing", steps: []when{{call: outcomes("k:x"), want: "k:x "}}},
+		{name: "all there is", seed: kept, steps: []when{{call: outcomes("k:x", "k:y", "k:z", "k:u"),
+			want: "k:x finished=18 result=yes bytes=3; k:y runs=120000; k:z failed=17 error=no! waits=60000; k:u "}}},
+		{name: "both", seed: kept.with("keyed:k:y", h(runs("p1", 0, 0), waits("c", "+60m", 0, 0), "card=0")), steps: []when{
+			{call: outcomes("k:y"), want: "k:y waits=0 runs=0"}}},
+		{name: "cards of others", seed: state{"keyed:k:a": h(waits("a", "+60m", 0, 0), "card=9000"), "keyed:k:b": h(waits("b", "+60m", 0, 0), "card=4x"),
+			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="), "schedule": "=foreign"}, steps: []when{
+			{call: outcomes("k:a", "k:b", "k:c", "k:d"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0"}}},
+		{name: "another type", seed: state{"keyed:k:x": "=foreign", "result:k:x": "[a]"}, steps: []when{{call: outcomes("k:x"), want: "k:x "}}},
+	})
+}
+
+// keeps is the card of a task whose result is kept for an hour.
+const keeps = "40003600000"
+
+// What ends for good leaves a record, in the step that ends it, and whoever waits is told.
+func TestOutcomeOfEnds(t *testing.T) {
+	t.Parallel()
+	running := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
+	waiting := keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card="+keeps))
+	over := func(s state, record string) state { return s.with("result:k:x", "="+record+" +60m") }
+	told, listens := []string{"end:k:x \"\""}, []string{"end:k:x"}
+	done := func(what string) []string { return append(slices.Clone(told), "done w1 a "+what) }
+	canceled := running.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
+	stopped := over(doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m"), "canceled:now:0:")
+	large := Outcome{Result: bytes.Repeat([]byte("r"), Large+1)}
+	sum := digest(string(large.Result))
+	run(t, []scenario{
+		{name: "finishes", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Finish, Outcome{Result: []byte("r")}), want: "settled=ok",
+			state: over(doneX, "finished:now:0:=r"), heard: done(`"r"`)}}},
+		{name: "with a result that is too large", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Finish, large), want: "settled=ok",
+			state: over(doneX, "finished:now:0:#65537:"+sum), heard: done("65537:" + sum)}}},
+		{name: "is dropped", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: over(doneX, "canceled:now:0:"), heard: told}}},
+		{name: "fails", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "no"}), want: "settled=ok", heard: told,
+			state: over(doneX, "failed:now:2:no").with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
+				"failed:keyed:k:p1", h(graveOf("a", "now", "reason=no", "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
+		{name: "waits, and is canceled", alive: listens, seed: waiting, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=0", state: over(member, "canceled:now:0:"), heard: told}}},
+		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
+		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
+			{call: removes("k:x"), want: "removed=true", state: runX}}},
+		{name: "returns, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
+		{name: "is tried again, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
+		{name: "fails, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
+		{name: "where something else is", alive: listens, seed: running.with("result:k:x", "=foreign"), steps: []when{{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok",
+			state: over(doneX, "finished:now:0:"), heard: []string{told[0], "done w1 a"}}}},
+	})
+}
+
+// A page of large results ends after a mebibyte; one is read in any case.
+func TestOutcomeOfLargeResults(t *testing.T) {
+	is := redistest.Parallel(t)
+	e := newEnv(t, redistest.URL(), nil)
+	for i := range 4 {
+		e.must(e.conn.Do("SET", e.q.Result(fmt.Sprint("k:", i)), "finished:1:0:="+strings.Repeat("x", 700_000)))
+	}
+	entries := []string{"k:0", "k:1", "k:2", "k:3"}
+	ends, err := Ends(e.ctx, e.line, e.q, entries)
+	is.NoErr(err)
+	is.Equal(len(ends), 2)
+	is.Equal(len(ends[1].Record.Result), 700_000)
+}

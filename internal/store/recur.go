@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Schedule is what a peer asserts under a key. Without Times it only says that it has it:
+// the answer tells whether they are wanted.
+type Schedule struct {
+	Entry   string
+	Print   string // what it is: equal ones have equal prints; hexadecimal
+	Since   int64  // since when this is asserted, as an answer told; 0 if none has
+	Late    int64  // ms after which an occurrence is skipped; 0 is never
+	Times   []int64
+	Payload []byte
+	Card    []byte // "": none
+}
+
+// An Asserted is what Redis has of a schedule that was asserted.
+type Asserted struct {
+	Since int64
+	After int64 // ms of Redis time after which times are wanted
+	State string
+}
+
+// The states of what is asserted.
+const (
+	ScheduleHeld    = "held"
+	ScheduleWanted  = "wanted"  // its times and its payload are
+	ScheduleMore    = "more"    // the same, since its times run out
+	ScheduleOlder   = "older"   // a newer one is in force
+	ScheduleDamaged = "damaged" // its keys are of another type
+)
+
+// Recur asserts schedules for a period, in ms. If judge, those that nobody has asserted for
+// theirs end; it returns their entries, a page of them.
+func Recur(ctx context.Context, r Runner, q keys.Queue, period int64, judge bool, all []Schedule) (told []Asserted, ended []string, err error) {
+	args := make([]any, 0, 7*len(all))
+	for _, s := range all {
+		var times []byte
+		for i, at := range s.Times {
+			if i > 0 {
+				times = append(times, ' ')
+			}
+			times = strconv.AppendInt(times, at, 10)
+		}
+		args = append(args, s.Entry, s.Print, s.Since, s.Late, times, s.Payload, s.Card)
+	}
+	a := recur.ask(ctx, r, q, "period", period, "judge", flag(judge), "schedules", args)
+	a.each("asserted", func(d *decoder) {
+		one := d.list()
+		told = append(told, Asserted{Since: one.int(), After: one.int(), State: one.string()})
+		d.join(one)
+	})
+	a.each("ended", func(d *decoder) { ended = append(ended, d.string()) })
+	if a.err == nil && len(told) != len(all) {
+		a.err = errTooShort
+	}
+	return told, ended, a.err
+}
+
+// A RecurringTask is a schedule as Redis has it.
+type RecurringTask struct {
+	Key     string
+	Next    int64 // time of the next occurrence, ms; 0 if none is planned
+	Running int64 // time of the occurrence that runs, or waits for its retry; 0 if none
+	Until   int64 // asserted until then
+	Now     int64 // the time of the listing
+	Outcome string
+	Of      int64 // the time of the occurrence that had it
+	At      int64 // when it had it
+}
+
+// Recurring yields the schedules of a queue, in no order.
+func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
+	return rows(ctx, func() pager[RecurringTask] {
+		return atNow(r, q, func(now int64) pager[RecurringTask] {
+			entries := filter(names(scan(r, "ZSCAN", q.Recurring())), sieve{}.passes)
+			return each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
+				calls := make([]redisconn.Call, 0, 3*len(some))
+				for _, entry := range some {
+					calls = append(calls, redisconn.Command("ZSCORE", q.Recurring(), entry),
+						redisconn.Command("HMGET", q.Recurrence(entry), "passed", "times", "last"),
+						redisconn.Command("HMGET", q.Keyed(entry), "turn", "took"))
+				}
+				replies := r.Do(ctx, calls...)
+				for i, entry := range some {
+					t, err := recurring(replies[3*i : 3*i+3])
+					if errors.Is(err, redis.ErrNil) {
+						continue // it ended meanwhile
+					}
+					if err != nil {
+						return all, err
+					}
+					t.Key, t.Now = KeyOf(entry), now
+					all = append(all, t)
+				}
+				return all, nil
+			})
+		})
+	})
+}
+
+func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {
+	until, err := redis.Float64(replies[0].Value, replies[0].Err)
+	if err != nil {
+		return t, err
+	}
+	schedule, err := redis.Strings(replies[1].Value, replies[1].Err)
+	if err != nil {
+		return t, err
+	}
+	entry, err := redis.Strings(replies[2].Value, replies[2].Err)
+	if err != nil {
+		return t, err
+	}
+	if len(schedule) != 3 || len(entry) != 2 {
+		return t, errReply
+	}
+	number := func(s string) int64 {
+		n, _ := strconv.ParseInt(s, 10, 64)
+		return n
+	}
+	t.Until = int64(min(until, 1<<52))
+	passed, turn, took := number(schedule[0]), number(entry[0]), number(entry[1])
+	switch {
+	case took > 0:
+		t.Running = took
+	case turn > 0 && turn <= passed: // it waits for its retry
+		t.Running = turn
+	}
+	if turn > passed {
+		t.Next = turn
+	}
+	for word := range strings.FieldsSeq(schedule[1]) {
+		if at := number(word); t.Next == 0 && at > passed {
+			t.Next = at
+		}
+	}
+	last := strings.SplitN(schedule[2], ":", 3)
+	if len(last) == 3 {
+		t.Outcome, t.Of, t.At = last[0], number(last[1]), number(last[2])
+	}
+	return t, nil
+}

@@ -1,0 +1,135 @@
+-- recur: assert a page of schedules. A schedule is asserted by what it is, its print; the
+-- caller sends its times and payload where the answer asks for them. Of several that are
+-- asserted under a key, the newest is in force.
+--
+-- KEYS[19] recurring zset  entry → until when it's asserted, ms
+-- ARGV[6] period  ms for which they are asserted
+-- ARGV[7] judge   1: schedules that nobody asserts end
+-- ARGV[8] schedules  each: entry, print, since in μs or 0, late in ms, times in ms, ascending,
+--                 or "", payload, card or ""
+-- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added, lib_recur.
+--
+-- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
+-- is: held, wanted (its times and payload), more (of them), older (another one is in force) or
+-- damaged; and the entries of schedules that have ended.
+local period, judge = tonumber(ARGV[6]), ARGV[7] == '1'
+redis.call('ZCARD', KEYS[19]) -- of another type: fail before anything changes
+if broken then
+  return broken
+end
+
+-- Replaced prints, the newest first: as many as there may be deploys at a time.
+local function replaced(before, print, since)
+  local all = { print .. ':' .. since }
+  for one in string.gmatch(before or '', '%S+') do
+    if #all < 4 then --! page bound constant
+      all[#all + 1] = one
+    end
+  end
+  return table.concat(all, ' ')
+end
+
+-- What an entry has to do: nothing to change, except a plan that is missing, was withheld, or
+-- is of a schedule that was replaced.
+local function mend(entry, passed, changed)
+  local key = q.keyed .. entry
+  added.lift(entry)
+  local payload, process, took, turn, held = unpack(redis.call('HMGET', key, 'payload', 'process', 'took', 'turn', 'withheld'))
+  turn = turn and number(turn)
+  local fresh = payload and turn and turn > passed
+  if changed and not (fresh and turn <= now) then
+    if fresh then
+      unwait(q, entry)
+      payload, held = nil, nil
+    end
+    redis.call('HSET', courses.key(entry), 'passed', now)
+  end
+  if fresh and held then
+    redis.call('HDEL', key, 'withheld')
+    redis.call('HSET', key, 'due', turn)
+    plan(q, entry, turn)
+  elseif not payload and (took or not process) then
+    courses.follow(entry, process)
+  end
+end
+
+-- The answer for one. Until is how long it was asserted before this call.
+local function assert_one(until_, entry, print, since, late, times, payload, card)
+  local record = courses.key(entry)
+  local known = redis.pcall('HMGET', record, 'print', 'since', 'passed', 'more', 'before')
+  if known.err then
+    return { since, 0, 'damaged' }
+  end
+  local was, mine, began = known[1], known[1] == print, number(known[2])
+  local lacks = times == '' and (not mine or number(known[4]) <= now)
+  if mine and times == '' and not lacks and until_ >= now + 0.8 * period then --! look operand.4
+    return { math.max(since, began), 0, 'held' } -- a peer has just seen to it
+  end
+  if type(redis.pcall('HLEN', q.keyed .. entry)) ~= 'number' then
+    return { since, 0, 'damaged' }
+  end
+  if mine then
+    since = math.max(since, began)
+  elseif since == 0 then
+    since = tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
+  end
+  if was and not mine and since <= began and until_ >= now then
+    return { since, 0, 'older' }
+  end
+  local before = mine and (lacks or times ~= '') and redis.call('HGET', record, 'times') or ''
+  if lacks and mine then
+    redis.call('ZADD', KEYS[19], now + period, entry)
+    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or 0), 'more' }
+  elseif lacks then
+    return { since, now, 'wanted' }
+  end
+  local passed = known[3] and number(known[3]) or now
+  if times ~= '' then
+    local all, newest = {}, passed
+    for at in string.gmatch(before .. ' ' .. times, '%d+') do
+      if tonumber(at) > newest then
+        newest = tonumber(at)
+        if #all == 0 or newest > now then -- of those that are late, only the first one occurs
+          all[#all + 1] = at
+        end
+      end
+    end
+    if was and not mine then
+      redis.call('HSET', record, 'before', replaced(known[5], was, known[2] or '0'))
+    end
+    redis.call('HSET', record, 'print', print, 'since', since, 'late', late, 'more', math.floor((now + newest) / 2),
+      'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
+  end
+  redis.call('ZADD', KEYS[19], now + period, entry)
+  mend(entry, passed, was and not mine)
+  return { since, 0, 'held' }
+end
+
+local answers, ended, entries = {}, {}, {}
+local at = 8
+if (ARGV[at + 4] or '') == '' then -- nothing is added, so a full Redis takes it
+  first_write() --! follows omitted
+end
+for i = at, #ARGV, 7 do
+  entries[#entries + 1] = ARGV[i]
+end
+local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[19], unpack(entries)) or {}
+for i = at, #ARGV, 7 do
+  answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]),
+    ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+end
+if judge then
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do --! page constant.2
+    local course, waits = courses.of(entry), redis.pcall('HMGET', q.keyed .. entry, 'turn')
+    if waits[1] and (not course or number(waits[1]) > course.passed) then
+      unwait(q, entry)
+    end
+    redis.call('DEL', courses.key(entry))
+    redis.call('ZREM', KEYS[19], entry)
+    ended[#ended + 1] = entry
+  end
+end
+if not paused then
+  alert(q, 0)
+end
+return { answers, ended }

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+var _ = probed("recur",
+	probe{seed: busyLane, call: recurs("v", "1a", "+1m +2m"), adds: true},
+	probe{what: "known", seed: planX.with("recurring", "(k:x=+30m)"), call: recurs("x", "1a", "")},
+)
+
+// recurs asserts a schedule: its print, and its times or "" for none. How is "since=" or "late=" a
+// number, "judge", "payload=".
+func recurs(key, print, times string, how ...string) func(*env) string {
+	return func(e *env) string {
+		s := Schedule{Entry: "k:" + key, Print: print, Payload: []byte("a")}
+		now := e.now()
+		for word := range strings.FieldsSeq(times) {
+			s.Times = append(s.Times, at(word, now))
+		}
+		judge := false
+		for _, h := range how {
+			name, value, _ := strings.Cut(h, "=")
+			switch name {
+			case "judge":
+				judge = true
+			case "payload":
+				s.Payload = []byte(value)
+			case "card":
+				s.Card = []byte(value)
+			case "since":
+				fmt.Sscan(value, &s.Since)
+			case "late":
+				s.Late = at(value, 0)
+			}
+		}
+		told, ended, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), judge, []Schedule{s})
+		if err != nil {
+			return refused(err)
+		}
+		word := told[0].State
+		for _, entry := range ended {
+			word += " ended=" + entry
+		}
+		return word
+	}
+}
+
+// each is a schedule as tests have it: asserted by a print, every minute from a time on.
+func course(print, times, passed string, more ...string) string {
+	return h(append([]string{"print=" + print, "since=-9m", "late=0", "more=+15m", "payload=a", "card=", "times=" + times, "passed=" + passed}, more...)...)
+}
+
+var (
+	// planX occurs under x.
+	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"),
+		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m"))
+	// dueX is when that is due.
+	dueX = planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
+	// next is what waits behind a run.
+	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", rule(1, 1, "0", "never"))
+	// takenX is when it runs.
+	takenX = dueX.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
+		"recurrence:k:x", course("1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
+	// overX is when it has ended, and the next one is planned.
+	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m"))
+)
+
+func lastX(outcome string) string {
+	return course("1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
+}
+
+// An occurrence starts, and the next one waits behind it until it has ended for good.
+func TestRecurrence(t *testing.T) {
+	t.Parallel()
+	again := func(due string, retries, crashes int) state {
+		return takenX.with("rounds", "{w1=2}", "working:w1", "", "process:p1", "", "entries", "", "schedule", "(k:x="+due+")",
+			"keyed:k:x", h(waits("a", due, retries, crashes), "turn=-1m"))
+	}
+	grave := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)"}
+	late := course("1a", "-9m,-1m,+20m,+30m", "-20m", "late=60000")
+	run(t, []scenario{
+		{name: "start, repeated", seed: dueX, steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX},
+			{call: begins(1, "p1"), want: "started=a/1@k:x"}}},
+		{name: "finish", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"},
+			state: overX.with("recurrence:k:x", lastX("finished"))}}},
+		{name: "drop", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: overX.with("recurrence:k:x", lastX("canceled"))}}},
+		{name: "retry, start, and the next waits again", seed: takenX, steps: []when{
+			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0)},
+			{call: begins(3, "p2"), want: "started=a/2@k:x~1", state: takenX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p1", "", "process:p2", "[a]",
+				"entries", "{p2=k:x}", "keyed:k:x", h(runs("p2", 1, 0), "took=-1m", nextX))}}},
+		{name: "stop", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: again("1", 0, 0)}}},
+		{name: "its worker is failed", seed: takenX, steps: []when{{call: fails("w1"), want: "known=true returned=1",
+			state: again("1", 0, 1).with("workers", "", "rounds", "", "token", "=2")}}},
+		{name: "fail: its grave is not of the key", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok",
+			state: overX.with("recurrence:k:x", lastX("failed")).with(grave...).with("failed:keyed:k:p1",
+				h(waits("a", "now", 0, 0), "kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x@-1m"))}}},
+		{name: "crashed too often", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "turn=-1m")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again buried=1", state: overX.with("rounds", "{w1=1}", "token", "",
+				"recurrence:k:x", lastX("crashed"), "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
+				h(waits("a", "now", 0, 0), "kind=crashed", `reason="2 workers died holding it"`, "tries=0", "deaths=2", "worker=w1", "at=now", "from=k:x@-1m"))}}},
+		{name: "missed ones occur once", seed: dueX.with("recurrence:k:x", course("1a", "-9m,-1m,+20m,+30m", "-20m"), "schedule", "(k:x=-9m)",
+			"keyed:k:x", h(waits("a", "-9m", 0, 0), "turn=-9m")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "-9m,-1m,+20m,+30m", "now"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-9m", nextX))}}},
+		{name: "or not at all", seed: dueX.with("recurrence:k:x", late, "schedule", "(k:x=-9m)", "keyed:k:x", h(waits("a", "-9m", 0, 0), "turn=-9m")), steps: []when{
+			{call: begins(1, "p1"), state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", h(late, "passed=now", "last=skipped:-9m:now"))}}},
+		{name: "late, but in time", seed: dueX.with("recurrence:k:x", h(dueX["recurrence:k:x"], "late=180000")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", h(takenX["recurrence:k:x"], "late=180000"))}}},
+		{name: "nobody asserts it: withheld, until somebody does", seed: dueX.with("recurring", "(k:x=-1m)"), steps: []when{
+			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "(k:x=-1m)", "schedule", "(k:x=now)",
+				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))},
+			{call: begins(2, "p1"), state: dueX.with("rounds", "{w1=2}", "recurring", "(k:x=-1m)", "schedule", "(k:x=now)",
+				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))},
+			{call: recurs("x", "1a", ""), want: "held", state: dueX.with("rounds", "{w1=2}")}}},
+		{name: "its times have run out: nothing is planned", seed: dueX.with("recurrence:k:x", course("1a", "-1m", "-9m")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "-1m", "now"), "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))},
+			{call: recurs("x", "1a", "+20m +30m"), want: "held", state: takenX.with("recurrence:k:x", course("1a", "+20m,+30m", "now"))}}},
+		{name: "its card", seed: dueX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m", "card=0t4:1500"), "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=0t4:1500")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x[0t4:1500][-1m]", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "held=0t4:1500", nextX, "card=0t4:1500"))},
+			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
+				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
+		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
+			{call: begins(1, "p1"), want: "again buried=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
+				"failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
+				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x", "card=10000000000000001"))}}},
+		{name: "started before its time", seed: planX, steps: []when{
+			{call: sets("x", "b", ""), want: "ok", state: planX.with("schedule", "(k:x=now)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "now", 0, 0), "turn=+10m"))},
+			{call: begins(1, "p1"), want: "started=b/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m"), "process:p1", "[b]",
+				"keyed:k:x", h(runs("p1", 0, 0), "took=+10m", nextX))}}},
+		{name: "removed: the one after it is planned", seed: planX, steps: []when{
+			{call: removes("k:x"), want: "removed=true", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=removed:+10m:now"))}}},
+		{name: "removed behind a run: the one after it is planned", seed: takenX, steps: []when{
+			{call: removes("k:x"), want: "removed=true", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "+20m", "last=removed:+20m:now"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("a", "+30m", 0, 0), "turn=+30m", rule(1, 1, "0", "never")))}}},
+		{name: "canceled: the one after it is planned", seed: planX, steps: []when{
+			{call: cancelsKey("x"), want: "removed=1 token=0", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=canceled:+10m:now"))}}},
+		{name: "its payload is canceled: a peer plans the one after it", seed: planX.with("recurring", "(k:x=+30m)"), steps: []when{
+			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: planX.with("recurring", "(k:x=+30m)", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m",
+				"schedule", "", "contents", "", "keyed:k:x", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m"))},
+			{call: recurs("x", "1a", ""), want: "held", state: overX.with("rounds", "", "cancel:#a", "{finished=0 stopped=0 token=1} +1m", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m"))}}},
+		{name: "canceled while it runs: the next one stays", seed: takenX.with("holders", "(w1=0)"), alive: []string{"w1"}, steps: []when{
+			{call: cancelsKey("x"), want: "removed=0 token=2", heard: []string{"wake:w1 0"}, state: takenX.with("token", "=2", "holders", "(w1=0)", "canceled", "(k:x=2)",
+				"cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")}}},
+	})
+}
+
+// What peers assert.
+func TestRecur(t *testing.T) {
+	t.Parallel()
+	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
+	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
+		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m"))
+	two := recurs("x", "2b", "+5m +6m", "payload=b")
+	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
+	run(t, []scenario{
+		{name: "new", steps: []when{
+			{call: recurs("x", "1a", ""), want: "wanted"},
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX},
+			{call: recurs("x", "1a", ""), want: "held"},
+			{call: recurs("x", "1a", "-1m +40m"), want: "held", state: newX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m,+40m", "now", "since=now", "more=+20m"))}}},
+		{name: "an idle worker keeps its time", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)"}, steps: []when{
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", heard: []string{"wake:w2 0"}, state: newX}}},
+		{name: "more times are wanted", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m", "more=-1m")), steps: []when{
+			{call: recurs("x", "1a", ""), want: "more"}}},
+		{name: "a newer one", seed: planX, steps: []when{
+			{call: recurs("x", "2b", ""), want: "wanted"},
+			{call: two, want: "held", state: twoX},
+			{call: recurs("x", "1a", ""), want: "older"}, // one that has just started
+			{call: recurs("x", "1a", "+10m"), want: "older"},
+			{call: recurs("x", "2b", ""), want: "held", state: twoX}}},
+		{name: "an older one, whose peers stay", seed: oneX(twoX), steps: []when{
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "before=2b:now,1a:-9m"))}}},
+		{name: "a newer one, while one is due", seed: dueX, steps: []when{
+			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
+		{name: "a newer one, while one runs", seed: takenX, steps: []when{
+			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", rule(1, 1, "0", "never")))}}},
+		{name: "a put task is there: it goes first", seed: keyX, steps: []when{
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
+		{name: "and while it runs", seed: runX, steps: []when{
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: runX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
+		{name: "nobody asserts it: it ends", seed: oneX(planX), steps: []when{
+			{call: recurs("y", "1a", ""), want: "wanted"},
+			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: member}}},
+		{name: "while it runs: what runs stays", seed: oneX(takenX), steps: []when{
+			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: takenX.with("recurring", "", "recurrence:k:x", "", "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))},
+			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
+		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "damaged"}}},
+		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
+		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
+			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
+	})
+}

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// How a task ended, as its record has it.
+const (
+	EndFinished = "finished"
+	EndFailed   = "failed"
+	EndCanceled = "canceled"
+	EndExpired  = "expired"
+	EndRemoved  = "removed"
+)
+
+// A Record says how the last task of an entry ended.
+type Record struct {
+	End    string
+	At     int64 // µs of Redis time; another end has another one
+	Error  string
+	Result []byte // nil if there was none, or it was too large
+	Size   int    // bytes of the result
+}
+
+// An End is what Redis knows of the end of an entry's task. Waits and Runs are how long the result
+// of what waits, and of what runs, will be kept: 0 not at all, negative if nothing does.
+type End struct {
+	Record      *Record // nil if there is none
+	Waits, Runs time.Duration
+}
+
+// Pending reports whether something waits or runs.
+func (e *End) Pending() bool { return e.Waits >= 0 || e.Runs >= 0 }
+
+// Keeps returns how long the result of something that waits or runs will be kept; 0 if it won't.
+func (e *End) Keeps() time.Duration { return max(e.Waits, e.Runs, 0) }
+
+// MaxEnds is how many entries one call of Ends takes.
+const MaxEnds = 100
+
+// Ends asks about entries, MaxEnds at most, of one moment. If their results are large, it answers
+// for the first ones only, and for one at least.
+func Ends(ctx context.Context, r Runner, q keys.Queue, entries []string) ([]End, error) {
+	var ends []End
+	a := outcome.ask(ctx, r, q, "entry", entries)
+	a.each("ends", func(d *decoder) {
+		e := End{Record: readRecord(d.bytes())}
+		e.Waits, e.Runs = time.Duration(d.int())*time.Millisecond, time.Duration(d.int())*time.Millisecond
+		ends = append(ends, e)
+	})
+	if a.err == nil && (len(ends) == 0 || len(ends) > len(entries)) {
+		a.err = errors.New("the reply doesn't match the request")
+	}
+	return ends, a.err
+}
+
+// readRecord reads "end:µs:length:", the text of the error, which has that length, and the result
+// as a round has it: see Outcome.word. What others have written there is no record.
+func readRecord(b []byte) *Record {
+	parts := bytes.SplitN(b, []byte(":"), 4)
+	if len(parts) < 4 {
+		return nil
+	}
+	at, err := strconv.ParseInt(string(parts[1]), 10, 64)
+	n, bad := strconv.Atoi(string(parts[2]))
+	rest := parts[3]
+	if err != nil || bad != nil || n < 0 || n > len(rest) {
+		return nil
+	}
+	r := &Record{End: string(parts[0]), At: at, Error: string(rest[:n])}
+	if rest = rest[n:]; len(rest) == 0 {
+		return r
+	}
+	switch about := rest[1:]; rest[0] {
+	case '=':
+		r.Result, r.Size = about[:len(about):len(about)], len(about)
+	case '#':
+		size, _, _ := strings.Cut(string(about), ":")
+		r.Size, _ = strconv.Atoi(size)
+	case '+':
+		if _, encoded, ok := bytes.Cut(about, []byte(`:"`)); ok {
+			r.Result = unquoted(bytes.TrimSuffix(encoded, []byte(`"`)))
+			r.Size = len(r.Result)
+		}
+	}
+	return r
+}
+
+// unquoted is the inverse of quoted, in the place of what it reads.
+func unquoted(b []byte) []byte {
+	s := b[:0]
+	for len(b) > 0 {
+		c, n := b[0], 1
+		if c == '\\' && len(b) > 1 {
+			c, n = b[1], 2
+			if c == 'u' && len(b) >= 6 {
+				code, _ := strconv.ParseUint(string(b[2:6]), 16, 8)
+				c, n = byte(code), 6
+			}
+		}
+		s, b = append(s, c), b[n:]
+	}
+	return s
+}
+
+// An EndListener is told when the task of an entry ends. Its functions are called on the
+// connection's goroutine, and must not block.
+type EndListener struct {
+	Look   func()             // it has ended, or messages may have been missed
+	Heard  func(arrives bool) // whether messages arrive from now on
+	Closed func()             // there will be nothing more
+}
+
+// AwaitEnd subscribes to the end of an entry's task, until stop is called.
+func (l *Lines) AwaitEnd(q Keys, entry string, by EndListener) (stop func(), err error) {
+	s := &redisconn.Subscription{
+		Topics:  topics(q, q.End(entry)),
+		Message: func(string, []byte) { by.Look() },
+		Synced:  func() { by.Heard(true); by.Look() },
+		Failed:  func(error) { by.Heard(false) },
+		Moved:   func(redisconn.Topic, string) { by.Heard(false) },
+		Closed:  by.Closed,
+	}
+	return func() { l.Sub.Remove(s) }, l.Sub.Add(q, s)
+}

@@ -1,0 +1,63 @@
+package store
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("\x00\"\\\n\xffé\x7fu", 20_000)
+	sent := &Outcome{Verb: Finish, Result: []byte(large)}
+	word := func(most int) string {
+		sent.large = nil
+		return string(sent.word(&Round{Results: most}).([]byte))
+	}
+	for text, want := range map[string]*Record{
+		"finished:17:0:":             {End: EndFinished, At: 17},
+		"finished:17:0:=":            {End: EndFinished, At: 17, Result: []byte{}},
+		"failed:17:5:a:b:c":          {End: EndFailed, At: 17, Error: "a:b:c"},
+		"failed:17:5:a:b:c=d":        {End: EndFailed, At: 17, Error: "a:b:c", Result: []byte("d"), Size: 1},
+		"finished:17:0:" + word(1e6): {End: EndFinished, At: 17, Result: []byte(large), Size: len(large)},
+		"finished:17:0:+9":           {End: EndFinished, At: 17},
+		"finished:17:0:?x":           {End: EndFinished, At: 17},
+		"finished:17:0:#8:x":         {End: EndFinished, At: 17, Size: 8},
+		"finished:17:9:x":            nil, "finished:17:-1:x": nil, "finished:x:0:": nil, "finished:17:": nil, "foreign": nil, "": nil,
+	} {
+		is := is.New(t)
+		is.Equal(readRecord([]byte(text)), want)
+	}
+	for quoted, want := range map[string]string{`\u00`: "u00", `\`: `\`, `a\u0041\\\"`: `aA\"`} {
+		is.New(t).Equal(string(unquoted([]byte(quoted))), want)
+	}
+}
+
+// Listeners are told once they are subscribed, of each message, and of the end.
+func TestAwaitEnd(t *testing.T) {
+	is := redistest.Parallel(t)
+	e := newEnv(t, redistest.URL(), nil)
+	l := NewLines(Single(sure(redisconn.FromURL(redistest.URL()))(t)), Lanes, logs.New(slog.New(slog.DiscardHandler)), time.Second, time.Second)
+	looks, closed := make(chan bool, 10), make(chan bool, 1)
+	stop, err := l.AwaitEnd(e.q, "k:x", EndListener{Look: func() { looks <- true }, Heard: func(bool) {}, Closed: func() { closed <- true }})
+	is.NoErr(err)
+	<-looks
+	e.must(e.conn.Do("PUBLISH", e.q.End("k:y"), ""))
+	e.must(e.conn.Do("PUBLISH", e.q.End("k:x"), ""))
+	<-looks
+	is.Equal(len(looks), 0)
+	_, err = l.AwaitEnd(e.q, "k:y", EndListener{Look: func() {}, Heard: func(bool) {}, Closed: func() {}})
+	is.NoErr(err)
+	l.Close()
+	<-closed
+	stop()
+	_, err = l.AwaitEnd(e.q, "k:x", EndListener{})
+	is.Equal(err, ErrClosed)
+}

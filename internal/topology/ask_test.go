@@ -1,0 +1,191 @@
+package topology_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// A fake is a sentinel that says what the test wants.
+type fake struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+	asked    atomic.Int32 // connections
+
+	mu    sync.Mutex // protects the fields below
+	conns []net.Conn
+	says  map[string]string // by command
+}
+
+func newFake(t *testing.T, master *redistest.Server, epoch int) *fake {
+	t.Helper()
+	f := &fake{listener: redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t), says: map[string]string{}}
+	f.names(master, epoch, "")
+	f.says["SENTINELS"] = "*0\r\n"
+	f.wg.Go(func() {
+		for {
+			c, err := f.listener.Accept()
+			if err != nil {
+				return
+			}
+			f.asked.Add(1)
+			f.mu.Lock()
+			f.conns = append(f.conns, c)
+			f.mu.Unlock()
+			f.wg.Go(func() { f.serve(c) })
+		}
+	})
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *fake) close() {
+	_ = f.listener.Close() // a test may have done so
+	f.mu.Lock()
+	for _, c := range f.conns {
+		_ = c.Close() // likewise
+	}
+	f.mu.Unlock()
+	f.wg.Wait()
+}
+
+// names has it name a master.
+func (f *fake) names(master *redistest.Server, epoch int, run string) {
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.says["MASTER"] = array("ip", host, "port", port, "runid", run, "config-epoch", fmt.Sprint(epoch))
+	f.says["GET-MASTER-ADDR-BY-NAME"] = array(host, port)
+}
+
+func array(words ...string) string {
+	text := fmt.Sprintf("*%d\r\n", len(words))
+	for _, w := range words {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+	}
+	return text
+}
+
+func (f *fake) serve(c net.Conn) {
+	for lines := bufio.NewScanner(c); lines.Scan(); {
+		f.mu.Lock()
+		said, is := f.says[lines.Text()]
+		f.mu.Unlock()
+		if is {
+			_, _ = c.Write([]byte(said)) // who asked may be gone
+		}
+	}
+}
+
+func (f *fake) address() string { return f.listener.Addr().String() }
+
+func urlOf(all ...*fake) string {
+	var at []string
+	for _, f := range all {
+		at = append(at, f.address())
+	}
+	return "redis+sentinel://" + strings.Join(at, ",") + "/main"
+}
+
+// An older configuration than the one that is followed is believed by itself only if most of the
+// sentinels have it: they were set up anew.
+func TestOlderConfiguration(t *testing.T) {
+	is := redistest.Parallel(t)
+	old, now := redistest.Start(t), redistest.Start(t)
+	a, b, c := newFake(t, now, 7), newFake(t, now, 7), newFake(t, now, 7)
+	l := line(t, open(t, urlOf(a, b, c), topology.Options{}))
+	is.NoErr(at(l, now))
+	a.names(old, 6, "")
+	l.Abort()
+	is.NoErr(at(l, now))
+	b.names(old, 0, "")
+	c.names(old, 0, "")
+	a.names(old, 0, "")
+	l.Abort()
+	is.NoErr(at(l, old))
+}
+
+// Sentinels that know one server by two addresses cut no connections.
+func TestOneServerByTwoAddresses(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	a, b := newFake(t, server, 3), newFake(t, server, 3)
+	a.names(server, 3, "run1")
+	b.mu.Lock()
+	host, port, _ := strings.Cut(strings.TrimPrefix(link.URL(), "redis://"), ":")
+	b.says["MASTER"] = array("ip", host, "port", port, "runid", "run1", "config-epoch", "3")
+	b.says["GET-MASTER-ADDR-BY-NAME"] = array(host, port)
+	b.mu.Unlock()
+	l := line(t, open(t, urlOf(a, b), topology.Options{}))
+	is.NoErr(at(l, server))
+	made := l.Made()
+	for began := time.Now(); b.asked.Load() == 0 || a.asked.Load() < 2; time.Sleep(10 * time.Millisecond) { // until the watch has asked both
+		if time.Since(began) > time.Minute {
+			t.Fatal("the watch doesn't ask")
+		}
+	}
+	is.NoErr(at(l, server))
+	is.Equal(l.Made(), made)
+}
+
+// What isn't an address, and a server that is no master, lead nowhere; a master that takes no
+// writes any more is left at once.
+func TestWhereNobodyGoes(t *testing.T) {
+	is := redistest.Parallel(t)
+	one, two := redistest.Start(t), redistest.Start(t)
+	conn := redistest.Dial(t, one.URL())
+	f := newFake(t, one, 1)
+	try := topology.OneTry("main", f.address()) // a dial tries until its time is over, and a try may get too little
+	fails := func(want string) {
+		t.Helper()
+		_, err := try(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%v, want %q", err, want)
+		}
+	}
+	f.mu.Lock()
+	f.says["GET-MASTER-ADDR-BY-NAME"] = array("canary", "99999")
+	f.mu.Unlock()
+	fails("its answer isn't an address")
+	f.names(one, 1, "")
+	host, port, _ := strings.Cut(two.Addr(), ":")
+	redistest.Do(t, conn, "REPLICAOF", host, port)
+	fails("it isn't a master yet")
+
+	place := open(t, urlOf(f), topology.Options{})
+	redistest.Do(t, conn, "REPLICAOF", "NO", "ONE")
+	writes, reads := line(t, place), line(t, place)
+	is.NoErr(at(writes, one))
+	is.NoErr(at(reads, one))
+	redistest.Do(t, conn, "REPLICAOF", host, port)
+	f.names(two, 1, "")
+	_, err := writes.One(t.Context(), redisconn.Command("SET", "k", "v"))
+	is.True(redisconn.Demoted(err))
+	is.NoErr(at(reads, two)) // without having asked for anything
+	is.NoErr(at(writes, two))
+}
+
+// A sentinel that names a server which is no master is asked last from then on, though its
+// configuration is no older.
+func TestSentinelThatIsWrong(t *testing.T) {
+	is := redistest.Parallel(t)
+	wrong, right := redistest.Start(t), redistest.Start(t)
+	a, b := newFake(t, wrong, 1), newFake(t, right, 1)
+	l := line(t, open(t, urlOf(a, b), topology.Options{}))
+	is.NoErr(at(l, wrong))
+	host, port, _ := strings.Cut(right.Addr(), ":")
+	redistest.Do(t, redistest.Dial(t, wrong.URL()), "REPLICAOF", host, port)
+	_, err := l.One(t.Context(), redisconn.Command("SET", "k", "v"))
+	is.True(err != nil)
+	is.NoErr(at(l, right))
+}

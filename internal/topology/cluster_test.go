@@ -1,0 +1,180 @@
+package topology_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// addresses are those of all nodes.
+func addresses(c *redistest.Cluster) (all []string) {
+	for _, n := range c.Nodes {
+		all = append(all, n.Addr())
+	}
+	return all
+}
+
+// elsewhere is a master that does not own the slot.
+func elsewhere(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
+	t.Helper()
+	if owner := c.Owner(t, slot); owner != c.Nodes[0] {
+		return c.Nodes[0]
+	}
+	return c.Nodes[1]
+}
+
+// A script in a slot that is on its way to another node may end half-way, if all keys that it
+// declares are there: at the first one that it doesn't declare. If one that it declares never
+// exists, it is refused before it has written anything, and the router makes it once the slot has
+// arrived. The same holds for what a plain command needs, which follows at once.
+func TestSlotOnItsWay(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 2, 0)
+	at := slot("{q}")
+	is.Equal(at, c.Slot(t, "{q}")) // of a queue that is called q
+	owner, to := c.Owner(t, at), elsewhere(t, c, at)
+	r := router(t, cluster(addresses(c)...), 20*time.Second)
+	ctx := t.Context()
+	redistest.Sure(r.One(ctx, redisconn.Command("SET", "count{q}", 0)))(t)
+	eventually(t, "the owner is known", func() bool { return r.Home(queue("q")) == owner.Addr() })
+	script := redisconn.NewScript("redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', KEYS[1])")
+	half := redisconn.NewScript("redis.call('INCR', KEYS[1]); redis.call('RPUSH', 'more{q}', 'x')")
+	count := func(want int) {
+		t.Helper()
+		is.Helper()
+		is.Equal(redistest.Sure(redis.Int(redistest.Dial(t, owner.URL()).Do("GET", "count{q}")))(t), want)
+	}
+	c.BeginMove(t, at, to)
+
+	_, err := r.One(ctx, half.Call([]string{"count{q}"}))
+	is.True(redisconn.Answered(err) && strings.Contains(err.Error(), "non local key"))
+	count(1) // half of it was done
+
+	p := r.Start(script.Call([]string{"count{q}", "never{q}"}))
+	redistest.Sure(r.One(ctx, redisconn.Command("SET", "new{q}", "y")))(t) // is at the new node now
+	is.Equal(redistest.Sure(redis.Int(redistest.Dial(t, owner.URL()).Do("EXISTS", "count{q}")))(t), 1)
+	is.Equal(redistest.Sure(redis.String(r.One(ctx, redisconn.Command("GET", "new{q}"))))(t), "y")
+	// A script of one key that isn't there goes where the slot goes; its source is not known there.
+	one := redisconn.NewScript("return redis.call('SET', KEYS[1], 'z')")
+	redistest.Sure(r.One(ctx, one.Call([]string{"newer{q}"})))(t)
+	count(1)
+
+	is.Equal(c.MoveKeys(t, at, 100, owner, to), 1)
+	c.EndMove(t, at, owner, to)
+	reply := p.Wait(ctx)[0]
+	is.Equal(redistest.Sure(redis.Int(reply.Value, reply.Err))(t), 2)
+	is.Equal(r.Home(queue("q")), to.Addr())
+	is.Equal(redistest.Sure(redis.Int(r.One(ctx, redisconn.Command("EXISTS", "count{q}", "more{q}", "new{q}", "newer{q}"))))(t), 4)
+}
+
+// A slot goes to and fro while calls are made: each is carried out once, and none fails. What
+// the nodes say of the slots is known to the router in the end.
+func TestSlotMoves(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	at := slot("{q}")
+	r := router(t, cluster(c.Nodes[0].Addr()), 20*time.Second)
+	script := redisconn.NewScript("redis.call('SADD', KEYS[1], ARGV[1]); redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', 'n{q}')")
+	over, stopped := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			n := int(calls.Add(1))
+			v, err := redis.Int(r.One(t.Context(), script.Call([]string{"set{q}", "never{q}"}, n)))
+			if err != nil || v != n {
+				t.Error(n, v, err)
+				return
+			}
+		}
+	}()
+	slowest := time.Duration(0)
+	for range 6 {
+		before := calls.Load()
+		eventually(t, "calls are made", func() bool { return t.Failed() || calls.Load() > before+50 })
+		began := time.Now()
+		c.Move(t, at, elsewhere(t, c, at))
+		slowest = max(slowest, time.Since(began))
+	}
+	close(over)
+	<-stopped
+	n := int(calls.Load())
+	is.Equal(redistest.Sure(redis.Int(r.One(t.Context(), redisconn.Command("SCARD", "set{q}"))))(t), n)
+	eventually(t, "the owner is known", func() bool { return r.Home(queue("q")) == c.Owner(t, at).Addr() })
+	t.Log(n, "calls; the slowest move took", slowest)
+}
+
+// When the owner of a slot dies, the calls for it wait until its replica is promoted, and those
+// for others only while the cluster is down.
+func TestPromotion(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 3)
+	r := router(t, cluster(addresses(c)...), time.Minute)
+	ctx := t.Context()
+	other := "{other}"
+	for i := 0; c.Owner(t, slot(other)) == c.Owner(t, slot("{q}")); i++ {
+		other = fmt.Sprintf("{other%d}", i)
+	}
+	for _, key := range []string{"{q}", other} {
+		redistest.Sure(r.One(ctx, redisconn.Command("SET", key, "x")))(t)
+	}
+	owner := c.Owner(t, slot("{q}"))
+	eventually(t, "the replicas have it", func() bool { // what they don't have is lost
+		n, err := redis.Int(r.One(ctx, redisconn.Command("WAIT", 1, 1000).At("{q}")))
+		return err == nil && n == 1
+	})
+	owner.Kill()
+	died := time.Now()
+	promoted := make(chan time.Duration, 1)
+	go func() {
+		defer close(promoted)
+		for time.Since(died) < time.Minute {
+			for _, n := range c.Nodes[3:] {
+				conn, err := redis.DialURL(n.URL())
+				if err != nil {
+					return
+				}
+				_, err = conn.Do("GET", "{q}")
+				_ = conn.Close()
+				if err == nil {
+					promoted <- time.Since(died)
+					return
+				}
+			}
+			time.Sleep(5 * time.Millisecond) // between two looks, no synchronisation
+		}
+	}()
+	for _, key := range []string{"{q}", other} {
+		reply := redisconn.Reply{Err: redisconn.ErrUnknown} // what was on its way when the node died may be
+		for errors.Is(reply.Err, redisconn.ErrUnknown) {
+			reply = r.Do(ctx, redisconn.Command("GET", key))[0]
+		}
+		value(t, is, reply, "x")
+		t.Log(key, "is served", time.Since(died).Round(time.Millisecond), "after the owner of {q} has died")
+	}
+	t.Log("its replica was promoted", (<-promoted).Round(time.Millisecond), "after it")
+	eventually(t, "the new owner is known", func() bool {
+		redistest.Sure(r.One(ctx, get))(t)
+		return r.Home(queue("q")) != owner.Addr()
+	})
+}
+
+func value(t *testing.T, is *is.I, reply redisconn.Reply, want string) {
+	t.Helper()
+	is.Helper()
+	is.Equal(redistest.Sure(redis.String(reply.Value, reply.Err))(t), want)
+}

@@ -1,0 +1,49 @@
+package topology
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Who wants to know at the same time asks together, and nothing is asked when nobody waits.
+func TestTogether(t *testing.T) {
+	is := redistest.Parallel(t)
+	mute := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { _ = mute.Close() })
+	server := redisconn.Server{Network: "tcp"}
+	s := newSentinels("main", []string{mute.Addr().String()}, server, server, new(atomic.Pointer[func()]))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil { // it is asked for half a second
+				if _, err := s.ask(ctx); err == nil {
+					t.Error("somebody has answered")
+				}
+			}
+		})
+	}
+	waiting := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.asking == nil {
+			return 0
+		}
+		return s.asking.waiting
+	}
+	for began := time.Now(); waiting() < 8; time.Sleep(time.Millisecond) { // between two looks, no synchronisation
+		if time.Since(began) > time.Minute {
+			t.Fatal("they ask by themselves")
+		}
+	}
+	cancel()
+	all.Wait()
+	is.Equal(waiting(), 0)
+}

@@ -1,0 +1,94 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// longPause is the longest pause between retries of a call that the one server has put off, since
+// many callers may wait at the same time.
+const longPause = 400 * time.Millisecond
+
+// Patient makes the router retry calls that the one server has put off, as when it briefly lacks
+// replicas after a failover. It returns the router.
+func (r *Router) Patient() *Router {
+	r.patient = true
+	return r
+}
+
+// isPutOff reports whether the one server has refused a call that it, or its replacement, will
+// accept later. Without sentinels, only missing replicas count, since the server's role doesn't
+// change.
+func (r *Router) isPutOff(err error) bool {
+	if err == nil || !r.patient {
+		return false
+	}
+	why := redisconn.Postponed(err)
+	return why == redisconn.Alone || why != "" && r.watched
+}
+
+// insist retries the calls that the one server has put off, until the timeout of the call is over. A write
+// is then carried out after reads that were sent behind it.
+func (r *Router) insist(ctx context.Context, began time.Time, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		var off []int // indexes
+		var some []redisconn.Call
+		for i := range replies {
+			if r.isPutOff(replies[i].Err) && !overtaken(replies[i:]) {
+				off, some = append(off, i), append(some, calls[i])
+			}
+		}
+		left := r.timeout - time.Since(began)
+		if len(off) == 0 || left <= 0 {
+			return replies
+		}
+		var over error
+		select {
+		case <-ctx.Done():
+			over = context.Cause(ctx)
+		case <-r.life.Done():
+			over = redisconn.ErrClosed
+		case <-time.After(min(redisconn.Jitter(pause), left)):
+		}
+		var again []redisconn.Reply
+		if over == nil {
+			again = r.one.Do(ctx, some...)
+		}
+		for n, i := range off {
+			why := replies[i].Err
+			if over != nil {
+				replies[i].Err = after(over, why)
+				continue
+			}
+			replies[i] = again[n]
+			if err := again[n].Err; err != nil && !redisconn.Answered(err) && !errors.Is(err, redisconn.ErrUnknown) {
+				replies[i].Err = after(err, why)
+			}
+		}
+	}
+}
+
+// overtaken reports whether the first of some replies refuses a call as the server refuses them all, and
+// yet it has answered one that was sent behind it. Then the call isn't made again: what the other
+// answer means may depend on their order.
+func overtaken(replies []redisconn.Reply) bool {
+	switch redisconn.Postponed(replies[0].Err) {
+	case "LOADING", "MASTERDOWN":
+		return slices.ContainsFunc(replies[1:], func(reply redisconn.Reply) bool { return reply.Err == nil })
+	}
+	return false
+}
+
+// after returns the error of a call that wasn't carried out: what ended it, and why the last server
+// had put it off.
+func after(over, why error) error {
+	if why == nil {
+		return over
+	}
+	return fmt.Errorf("%w; the last answer was: %s", over, why)
+}

@@ -1,0 +1,117 @@
+package topology_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+const lonely = "-NOREPLICAS Not enough good replicas to write."
+
+// alone returns a router to one server that nobody watches.
+func alone(t *testing.T, n *fakeNode, timeout time.Duration) *topology.Router {
+	t.Helper()
+	place := redistest.Sure(topology.Open("redis://"+n.address, topology.Options{}))(t)
+	r := topology.NewRouter(place, timeout, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, timeout) }).Patient()
+	t.Cleanup(r.Close)
+	return r
+}
+
+// What the one server doesn't carry out for want of replicas is made again, and nothing else is: not
+// the calls beside it, and not what a server refuses that nobody replaces.
+func TestPutOff(t *testing.T) {
+	is := redistest.Parallel(t)
+	tries := 0
+	a := node(t, func(command string) string {
+		switch {
+		case strings.HasPrefix(command, "ECHO"):
+			return "$1\r\ne"
+		case strings.HasPrefix(command, "GET"):
+			if tries++; tries%3 != 0 {
+				return lonely
+			}
+			return "$1\r\na"
+		}
+		return ""
+	})
+	r := alone(t, a, timeout)
+	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
+	is.Equal(a.heard("GET"), 3)
+	echo := redisconn.Command("ECHO", "e")
+	for i, reply := range r.Do(t.Context(), echo, get, echo) {
+		is.Equal(redistest.Sure(redis.String(reply.Value, reply.Err))(t), []string{"e", "a", "e"}[i])
+	}
+	is.Equal(a.heard("GET"), 6)
+	is.Equal(a.heard("ECHO"), 2)
+	is.Equal(a.conns, 1)
+
+	for _, said := range []string{"READONLY You can't write against a read only replica.", "ERR Error running script -NOREPLICAS few"} {
+		b := node(t, always("-"+said))
+		_, err := alone(t, b, timeout).One(t.Context(), get)
+		is.True(redisconn.Answered(err))
+		is.Equal(b.heard("GET"), 1)
+	}
+
+	b := node(t, always(lonely)) // who doesn't ask for it isn't kept waiting
+	r = topology.Over(redisconn.NewLine(redistest.Sure(redisconn.FromURL("redis://"+b.address))(t), timeout))
+	defer r.Close()
+	_, err := r.One(t.Context(), get)
+	is.True(redisconn.Postponed(err) == redisconn.Alone)
+	is.Equal(b.heard("GET"), 1)
+}
+
+// It ends with the timeout of a call, its context and the router, and says what the server said.
+func TestPutOffHasAnEnd(t *testing.T) {
+	is := redistest.Parallel(t)
+	a := node(t, always(lonely))
+	_, err := alone(t, a, 2*time.Second).One(t.Context(), get) // for a try, too, on a busy machine
+	is.True(redisconn.Postponed(err) == redisconn.Alone)
+	is.True(a.heard("GET") > 1 && a.heard("GET") < 20)
+
+	r := alone(t, a, timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = r.One(ctx, get)
+	sent := errors.Is(err, redisconn.ErrUnknown) // the last try was under way
+	is.True(errors.Is(err, context.DeadlineExceeded) && (sent || strings.Contains(err.Error(), "NOREPLICAS")))
+
+	ended, asked := make(chan error, 1), a.heard("GET")
+	go func() {
+		_, err := r.One(t.Context(), get)
+		ended <- err
+	}()
+	eventually(t, "it was put off", func() bool { return a.heard("GET") > asked })
+	r.Close()
+	is.True(errors.Is(<-ended, redisconn.ErrClosed))
+}
+
+// A call isn't made again behind one that was sent after it and is answered: what that means may depend
+// on their order.
+func TestPutOffKeepsOrder(t *testing.T) {
+	is := redistest.Parallel(t)
+	tries := 0
+	a := node(t, func(command string) string {
+		if strings.HasPrefix(command, "GET") {
+			if tries++; tries%2 == 1 {
+				return "-LOADING Redis is loading the dataset in memory"
+			}
+			return "$1\r\na"
+		}
+		return ""
+	})
+	r := alone(t, a, timeout)
+	r.Watch()
+	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
+	replies := r.Do(t.Context(), get, redisconn.Command("GET", "{q}second"))
+	is.True(redisconn.Answered(replies[0].Err))
+	is.NoErr(replies[1].Err)
+	is.Equal(a.heard("GET"), 4)
+}

@@ -1,0 +1,146 @@
+package topology_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// confirming answers subscriptions as a node does, and calls as it is told.
+func confirming(calls func(string) string) func(string) string {
+	return func(command string) string {
+		verb, channel, _ := strings.Cut(command, " ")
+		if strings.HasSuffix(verb, "SUBSCRIBE") {
+			return fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1", len(verb), strings.ToLower(verb), len(channel), channel)
+		}
+		return calls(command)
+	}
+}
+
+// goroutines is how many there are of connections.
+func goroutines() (n int) {
+	text := make([]byte, 4<<20)
+	for _, one := range strings.Split(string(text[:runtime.Stack(text, true)]), "\n\n") {
+		if strings.Contains(one, "internal/redisconn.") {
+			n++
+		}
+	}
+	return n
+}
+
+// Where nodes are replaced again and again, as those in containers that get new addresses, nothing is
+// left of those that are gone: no connection, no goroutine, and nothing that is remembered. One that
+// comes back is used again. Subscriptions are where the slot is.
+func TestNodesAreReplaced(t *testing.T) {
+	is := is.New(t) // not beside others: it counts goroutines
+	first := node(t, confirming(always("$1\r\nx")))
+	known := cluster(first.address)
+	r := router(t, known, timeout)
+	r.SweepAfter(20 * time.Millisecond)
+	s := subscribers(t, topology.InCluster(known), r)
+	q := queue("q")
+	l := listening(redisconn.Topic{Name: "c"})
+	is.NoErr(s.Add(q, l.Subscription))
+	pattern := listening(redisconn.Topic{Name: "*", Pattern: true})
+	is.NoErr(s.Add(q, pattern.Subscription))
+	call := func() {
+		t.Helper()
+		is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "x")
+	}
+	call()
+	eventually(t, "it listens", func() bool { return first.heard("PSUBSCRIBE") > 0 })
+	before := goroutines()
+	nodes := []*fakeNode{first}
+	for i := range 20 {
+		now := first // comes back in the end
+		if i < 19 {
+			now = node(t, nil)
+		}
+		now.says(confirming(always("$1\r\nx")))
+		nodes[len(nodes)-1].says(confirming(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), now.address))))
+		nodes = append(nodes, now)
+		call()
+		is.Equal(r.Home(q), now.address)
+		eventually(t, "subscriptions are at the new node", func() bool { return now.heard("SSUBSCRIBE") > 0 && s.Nodes() == 1 })
+	}
+	call()
+	for _, n := range nodes[1 : len(nodes)-1] {
+		eventually(t, "connections to nodes that are gone are closed", func() bool { return n.open.Load() == 0 })
+	}
+	is.True(first.open.Load() > 0)
+	eventually(t, "nodes that are gone are forgotten", func() bool { return r.Lines() == 1 })
+	eventually(t, "goroutines have ended", func() bool { return goroutines() <= before })
+	s.Remove(l.Subscription)
+	s.Remove(pattern.Subscription)
+	is.Equal(s.Nodes(), 0)
+}
+
+// A node is forgotten while a call is on its way there: the call is answered, once, and the connection
+// is closed then. The next call makes another.
+func TestForgottenOnTheWay(t *testing.T) {
+	is := redistest.Parallel(t)
+	release, arrived := make(chan struct{}), make(chan struct{}, 2)
+	a := node(t, func(command string) string {
+		switch command {
+		case "CLUSTER SLOTS":
+			return "*0"
+		case "GET {q}":
+			arrived <- struct{}{}
+			<-release
+			return "$1\r\na"
+		}
+		return ""
+	})
+	r := router(t, cluster(a.address), timeout) // nobody says that it owns the slot
+	r.SweepAfter(time.Millisecond)
+	p := r.Start(get)
+	<-arrived
+	eventually(t, "it is forgotten", func() bool { return r.Lines() == 0 })
+	is.Equal(a.open.Load(), int32(1))
+	close(release)
+	is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "a")
+	eventually(t, "the connection is closed", func() bool { return a.open.Load() == 0 })
+	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
+	is.Equal(len(arrived), 1) // the second
+	eventually(t, "that connection is closed, too", func() bool { return a.open.Load() == 0 })
+}
+
+// However often a node is forgotten, no call fails for that, and each is made once.
+func TestForgottenAllTheTime(t *testing.T) {
+	is := redistest.Parallel(t)
+	a := node(t, always("$1\r\na"))
+	r := router(t, cluster(a.address), timeout)
+	r.SweepAfter(50 * time.Microsecond)
+	var calls atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				if s, err := redis.String(r.One(t.Context(), get)); err != nil || s != "a" {
+					t.Error(s, err)
+				}
+				p := r.Start(get)
+				if err := p.Wait(t.Context())[0].Err; err != nil {
+					t.Error(err)
+				}
+				calls.Add(2)
+			}
+		})
+	}
+	all.Wait()
+	is.Equal(int64(a.heard("GET")), calls.Load())
+	a.mu.Lock()
+	t.Log(a.conns, "connections")
+	a.mu.Unlock()
+}

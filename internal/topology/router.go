@@ -1,0 +1,449 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Router sends calls to the right server. With a single server, there is only one choice. In a
+// cluster it's the node that owns the slot of the call's key. If a node refuses a call because
+// another node owns the slot, or because the slot is moving, the Router retries it until the call
+// times out; the caller doesn't notice. It never repeats a call that may have been carried out.
+//
+// In a cluster, the calls of one Do run in no particular order, even within a slot: while its keys
+// move, a node redirects one call and carries out the next. Callers that need an order wait for one
+// Do before the next.
+type Router struct {
+	one     *redisconn.Line // to the one server; nil in a cluster
+	watched bool            // sentinels watch that one
+	patient bool            // it retries calls that the one server has put off
+	cluster *Cluster
+	line    func(dial redisconn.Dial) *redisconn.Line
+	timeout time.Duration
+	leave   func() // no more changes are wanted
+	unused  time.Duration
+
+	mu     sync.Mutex // protects the fields below
+	nodes  map[string]*node
+	life   context.Context // of calls in flight: it ends with Abort and Close
+	end    context.CancelFunc
+	closed bool
+	timer  *time.Timer    // of the next sweep; nil if none is due
+	errand sync.WaitGroup // goroutines
+}
+
+// A node is one of a cluster.
+type node struct {
+	line   *redisconn.Line
+	used   time.Time
+	failed time.Time // when it was last found unreachable; zero if it's reachable
+}
+
+const (
+	maxHops    = 16                     // redirections to follow without a pause
+	firstPause = 20 * time.Millisecond  // before the first retry; then it doubles
+	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed at once
+	patience   = 250 * time.Millisecond // for a connection, before another node is asked for the owner; a quarter of the timeout at most
+	downFor    = 500 * time.Millisecond // how long a node that wasn't reached is left alone; half of the timeout at most
+	unusedFor  = time.Minute            // before the connection to a node without slots is closed
+)
+
+// NewRouter returns a router to the servers of a place. Line makes the connection to a server,
+// which all calls share; timeout is the timeout of a call.
+func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *redisconn.Line) *Router {
+	if timeout == 0 {
+		timeout = redisconn.DefaultTimeout
+	}
+	r := &Router{cluster: p.cluster, line: line, timeout: timeout, unused: unusedFor, nodes: map[string]*node{}}
+	r.life, r.end = context.WithCancel(context.Background())
+	if p.cluster == nil {
+		r.one, r.watched = line(p.dial), p.watched
+		return r
+	}
+	r.leave = p.cluster.onChange(r.sweepLater)
+	return r
+}
+
+// Over returns a router to the one server of a line.
+func Over(l *redisconn.Line) *Router { return &Router{one: l} }
+
+// Do makes the calls and returns a reply for each.
+func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	if r.one != nil {
+		began := time.Now()
+		return r.insist(ctx, began, calls, r.one.Do(ctx, calls...))
+	}
+	return r.route(ctx, calls)
+}
+
+// One makes one call.
+func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
+	if r.one != nil {
+		began := time.Now()
+		v, err := r.one.One(ctx, c)
+		if !r.isPutOff(err) {
+			return v, err
+		}
+		reply := r.insist(ctx, began, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
+		return reply.Value, reply.Err
+	}
+	reply := r.route(ctx, []redisconn.Call{c})[0]
+	return reply.Value, reply.Err
+}
+
+// Start makes calls to one node as Do does, but doesn't wait for the replies. If the connection is
+// up and nobody else uses it, the calls have been sent when Start returns.
+func (r *Router) Start(calls ...redisconn.Call) Pending {
+	if r.one != nil {
+		return Pending{first: r.one.Start(calls...)}
+	}
+	return Pending{all: r.start(calls)}
+}
+
+// A Pending holds calls in flight.
+type Pending struct {
+	first *redisconn.Pending // on one server
+	all   *trip              // in a cluster
+}
+
+// Done is closed when there is nothing more to wait for.
+func (p *Pending) Done() <-chan struct{} {
+	if p.all != nil {
+		return p.all.done
+	}
+	return p.first.Done()
+}
+
+// Wait returns the replies, as Do does. It is called once.
+func (p *Pending) Wait(ctx context.Context) []redisconn.Reply {
+	if p.all != nil {
+		return p.all.wait(ctx)
+	}
+	return p.first.Wait(ctx)
+}
+
+// Took returns the time from sending the calls until all were answered, without the time that they
+// waited for other calls. It's valid only after Wait has returned replies.
+func (p *Pending) Took() time.Duration {
+	if p.all != nil {
+		return p.all.took
+	}
+	return p.first.Took()
+}
+
+// Line returns the connection to the node that is known to have the queue. Use it to inspect the
+// connection, not to make calls.
+func (r *Router) Line(q keys.Queue) *redisconn.Line {
+	if r.one != nil {
+		return r.one
+	}
+	if n := r.to(r.home(q.Slot(), "")); n != nil {
+		return n.line
+	}
+	return ended
+}
+
+// ended is a connection that is closed.
+var ended = func() *redisconn.Line {
+	l := redisconn.NewLine(nil, 0)
+	l.Close()
+	return l
+}()
+
+// Home names the node that has the queue now; "" on one server, or if it isn't known.
+func (r *Router) Home(q keys.Queue) string {
+	if r.one != nil {
+		return ""
+	}
+	return r.cluster.owner(q.Slot())
+}
+
+// Owner names the node that has a key now; "" on one server, or if it isn't known.
+func (r *Router) Owner(key string) string {
+	if r.one != nil {
+		return ""
+	}
+	return r.cluster.owner(keys.Slot(key))
+}
+
+// Homes groups queues by where they are now: it returns their indexes.
+func (r *Router) Homes(all []keys.Queue) (groups [][]int) {
+	at := map[string]int{}
+	for i, q := range all {
+		home := r.Home(q)
+		if _, ok := at[home]; !ok {
+			at[home] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[home]] = append(groups[at[home]], i)
+	}
+	return groups
+}
+
+// InCluster reports whether there may be several servers.
+func (r *Router) InCluster() bool { return r.one == nil }
+
+// Made returns when the connection to a node, or to the one server, was made; zero if there is
+// none.
+func (r *Router) Made(home string) time.Time {
+	if r.one != nil {
+		return r.one.Made()
+	}
+	r.mu.Lock()
+	n := r.nodes[home]
+	r.mu.Unlock()
+	if n == nil {
+		return time.Time{}
+	}
+	return n.line.Made()
+}
+
+// A Node is a server: the only one, or one of a cluster. Calls on its line don't follow
+// redirections.
+type Node struct {
+	Name    string // "" if it is the only one
+	Replica bool
+	Line    *redisconn.Line
+}
+
+// Nodes returns all servers, masters first, as some node knows them.
+func (r *Router) Nodes(ctx context.Context) (all []Node, err error) {
+	if r.one != nil {
+		return []Node{{Line: r.one}}, nil
+	}
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	masters, replicas := r.cluster.members()
+	for i, at := range slices.Concat(masters, replicas) {
+		n := r.to(at)
+		if n == nil {
+			return nil, redisconn.ErrClosed
+		}
+		all = append(all, Node{Name: at, Replica: i >= len(masters), Line: n.line})
+	}
+	return all, nil
+}
+
+// survey asks nodes for the owners of all slots until one answers. It asks connected nodes first.
+func (r *Router) survey(ctx context.Context) (err error) {
+	_, known := r.cluster.all()
+	there := slices.DeleteFunc(slices.Clone(known), func(at string) bool { return !r.isThere(at) })
+	others := slices.DeleteFunc(known, func(at string) bool { return slices.Contains(there, at) })
+	err = errors.New("the cluster has no nodes")
+	for _, at := range slices.Concat(there, others) {
+		if err = r.ask(ctx, at); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// Abort ends calls in flight. Later calls dial again.
+func (r *Router) Abort() {
+	if r.one != nil {
+		r.one.Abort()
+		return
+	}
+	r.mu.Lock()
+	r.end()
+	if !r.closed {
+		r.life, r.end = context.WithCancel(context.Background())
+	}
+	r.mu.Unlock()
+	r.each((*redisconn.Line).Abort)
+}
+
+// Close closes the connections, and waits until calls in flight have ended. Later calls fail with
+// redisconn.ErrClosed.
+func (r *Router) Close() {
+	if r.one != nil {
+		if r.end != nil {
+			r.end()
+		}
+		r.one.Close()
+		return
+	}
+	r.leave()
+	r.mu.Lock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.end()
+	r.mu.Unlock()
+	r.each((*redisconn.Line).Close)
+	r.errand.Wait()
+}
+
+// each calls a function for all lines, in parallel.
+func (r *Router) each(do func(l *redisconn.Line)) {
+	var all sync.WaitGroup
+	for _, l := range r.lines() {
+		all.Go(func() { do(l) })
+	}
+	all.Wait()
+}
+
+func (r *Router) lines() (all []*redisconn.Line) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.nodes {
+		all = append(all, n.line)
+	}
+	return all
+}
+
+// anySlot is that of a call which any node may carry out.
+const anySlot = -1
+
+// home returns the node for a call of the slot: its owner or, if the owner is unknown or down, any
+// node that is up, which redirects the call. It returns avoid only if no other node is known.
+func (r *Router) home(slot int, avoid string) string {
+	if slot != anySlot {
+		if at := r.cluster.owner(slot); at != "" && at != avoid && !r.isDown(at) {
+			return at
+		}
+	}
+	_, known := r.cluster.all()
+	others := slices.DeleteFunc(known, func(at string) bool { return at == avoid })
+	up := slices.DeleteFunc(slices.Clone(others), r.isDown)
+	there := slices.DeleteFunc(slices.Clone(up), func(at string) bool { return !r.isThere(at) })
+	for _, of := range [][]string{there, up, others} {
+		if len(of) > 0 {
+			return some(of)
+		}
+	}
+	return avoid
+}
+
+// isDown reports whether a node could not be reached a moment ago, and can't be yet, as far as is known: a
+// dial for which nobody has waited any longer may have succeeded.
+func (r *Router) isDown(at string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[at]
+	return n != nil && !n.failed.IsZero() && time.Since(n.failed) < min(downFor, r.timeout/2) && n.line.Made().IsZero()
+}
+
+// isThere reports whether there's a connection to a node.
+func (r *Router) isThere(at string) bool { return !r.Made(at).IsZero() }
+
+// to returns a node with a line to it; nil if the router is closed.
+func (r *Router) to(at string) *node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	n := r.nodes[at]
+	if n == nil {
+		n = &node{line: r.line(r.cluster.dial(at)).Routed()}
+		r.nodes[at] = n
+		r.sweepLaterLocked() // it may own nothing
+	}
+	n.used = time.Now()
+	return n
+}
+
+// sweepLater has nodes be swept after a while.
+func (r *Router) sweepLater() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweepLaterLocked()
+}
+
+func (r *Router) sweepLaterLocked() {
+	if r.timer == nil && !r.closed {
+		r.timer = time.AfterFunc(r.unused, r.sweep)
+	}
+}
+
+// sweep forgets the nodes that own nothing, if nobody has used them for a while, and closes the
+// connections to them. A call that comes just then is not sent, and is made again. As long as there
+// is another node that owns nothing, it sweeps again.
+func (r *Router) sweep() {
+	owners, _ := r.cluster.all()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = nil
+	if r.closed {
+		return
+	}
+	for at, n := range r.nodes {
+		switch _, owns := slices.BinarySearch(owners, at); {
+		case owns:
+		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls take long, and some know the line
+			r.sweepLaterLocked()
+		default:
+			delete(r.nodes, at)
+			r.errand.Go(n.line.Close)
+		}
+	}
+}
+
+// reached records whether a node could be reached.
+func (r *Router) reached(at string, was bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.nodes[at]; n != nil {
+		if n.failed = (time.Time{}); !was {
+			n.failed = time.Now()
+		}
+	}
+}
+
+// learn asks a node for all owners in the background, once in a while.
+func (r *Router) learn(at string) {
+	if !r.cluster.mayAsk(time.Now()) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		r.cluster.asked(time.Now(), false)
+		return
+	}
+	life := r.life
+	r.errand.Go(func() {
+		err := r.ask(life, at)
+		r.cluster.asked(time.Now(), redisconn.Denied(err) || redisconn.UnknownCommand(err))
+	})
+}
+
+// ask asks a node for all owners.
+func (r *Router) ask(ctx context.Context, at string) error {
+	n := r.to(at)
+	if n == nil {
+		return redisconn.ErrClosed
+	}
+	reply, err := n.line.One(ctx, redisconn.Command("CLUSTER", "SLOTS"))
+	if err != nil {
+		return redisconn.Plain(err)
+	}
+	said, err := readSlots(reply, at)
+	if err == nil {
+		r.cluster.take(said)
+		r.cluster.met.Store(true)
+	}
+	return err
+}
+
+// meet makes sure that the first server which is reached is in cluster mode, if the user may ask: a
+// call to another one would be carried out, and nobody would notice.
+func (r *Router) meet(ctx context.Context, at string) error {
+	if r.cluster.met.Load() {
+		return nil
+	}
+	err := r.ask(ctx, at)
+	if redisconn.Answered(err) { // it doesn't tell
+		r.cluster.met.Store(true)
+	}
+	return err
+}

@@ -1,0 +1,420 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+const (
+	askShare     = 4                      // a sentinel has this fraction of the dial timeout to answer
+	retryFirst   = 100 * time.Millisecond // between tries to reach a master, which double
+	retryMost    = 400 * time.Millisecond
+	watchEvery   = time.Second
+	mostLearned  = 32 // sentinels that others have named
+	waitNoLonger = redisconn.DefaultTimeout
+)
+
+// sentinels follow one master. They connect to the server that the sentinels name, and close the
+// connections when another is named: for ten seconds after a manual failover, the old master
+// accepts writes, and all of them are lost.
+type sentinels struct {
+	name    string
+	listed  []string         // addresses of sentinels, from the URL
+	watcher redisconn.Server // how to dial a sentinel, without its address
+	master  redisconn.Server // likewise
+	within  time.Duration    // for a sentinel to answer, from the dial on
+	kick    chan struct{}    // has an element when the watch should ask now
+
+	changed *atomic.Pointer[func()] // called when another server becomes the master
+
+	mu        sync.Mutex // protects the fields below
+	learned   []string   // further sentinels, which those have named
+	first     string     // the sentinel to ask first; "" for the first one listed
+	current   answer     // the master that is followed; its epoch only rises
+	newer     chan struct{}
+	asking    *inquiry // under way; nil if nobody waits for one
+	followers map[*follower]bool
+	users     int                // dials under way, and connections that nobody has closed yet
+	stop      context.CancelFunc // of the watch, which runs while there are users
+}
+
+// newSentinels returns those that watch the named master. It does no I/O.
+func newSentinels(name string, listed []string, watcher, master redisconn.Server, changed *atomic.Pointer[func()]) *sentinels {
+	within := cmp.Or(watcher.Timeout, redisconn.DialTimeout) / askShare
+	watcher.Timeout = within
+	return &sentinels{
+		name: name, listed: listed, watcher: watcher, master: master, within: within,
+		kick: make(chan struct{}, 1), changed: changed, newer: make(chan struct{}), followers: map[*follower]bool{},
+	}
+}
+
+// An answer is whom a sentinel names as the master.
+type answer struct {
+	address string
+	by      string // the sentinel
+	epoch   int64  // of the sentinel's configuration; a higher one is newer
+	run     string // the server's run id; "" if it isn't known
+}
+
+// replaces reports whether the answer is about another server than one before it.
+func (a answer) replaces(b answer) bool {
+	return a.address != b.address && (a.epoch > b.epoch || a.run == "" || a.run != b.run)
+}
+
+// dial connects to the master. During a failover, when there is none, it retries until ctx ends, so
+// that callers get the new master as soon as it's there. It doesn't retry when that can't help.
+func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, waitNoLonger)
+		defer cancel()
+	}
+	s.enter()
+	defer s.leave()
+	var last error
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		conn, err := s.try(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		if last == nil || ctx.Err() == nil { // else the one before says more
+			last = err
+		}
+		if final(err) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, last
+		case <-time.After(redisconn.Jitter(wait)):
+		}
+	}
+}
+
+// try makes a connection to the server that is the master now.
+func (s *sentinels) try(ctx context.Context) (redis.Conn, error) {
+	a, err := s.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	newer := s.newer
+	s.mu.Unlock()
+	reaching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // leave a hanging server as soon as another is promoted
+		select {
+		case <-newer:
+			cancel()
+		case <-reaching.Done():
+		}
+	}()
+	conn, err := s.reach(reaching, a.address)
+	if err != nil {
+		s.mu.Lock()
+		s.first = s.afterLocked(a.by) // it may be cut off with that server
+		s.mu.Unlock()
+		return nil, err
+	}
+	return s.follow(conn, a)
+}
+
+// final reports whether retrying soon can't help: the server, or every sentinel, has refused the
+// login, or no sentinel knows the name.
+func final(err error) bool {
+	if of, ok := errors.AsType[*nobodyError](err); ok {
+		return of.final
+	}
+	return redisconn.Refused(err)
+}
+
+// reach makes a connection to a server that says that it is a master.
+func (s *sentinels) reach(ctx context.Context, address string) (redis.Conn, error) {
+	server := s.master
+	server.Address = address
+	conn, err := server.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	said, err := redis.Values(redis.DoContext(conn, ctx, "ROLE"))
+	if redisconn.Denied(err) || redisconn.UnknownCommand(err) {
+		return conn, nil // a write will show whether it's the master
+	}
+	var role string
+	if err == nil && len(said) > 0 {
+		role, err = redis.String(said[0], nil)
+	}
+	if err == nil && role != "master" {
+		err = errors.New("it isn't a master yet")
+	}
+	if err != nil {
+		_ = conn.Close() // it leads nowhere
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+var (
+	errOlder    = errors.New("it knows only an older master")
+	errReplaced = errors.New("another master was promoted in the meantime")
+)
+
+// follow tracks a connection, so that it's closed once its server is no longer the master.
+// Connections to an earlier master are closed now.
+func (s *sentinels) follow(conn redis.Conn, a answer) (redis.Conn, error) {
+	f := &follower{Conn: conn, of: s, address: a.address}
+	s.mu.Lock()
+	if a.epoch < s.current.epoch {
+		s.mu.Unlock()
+		_ = conn.Close() // somebody has heard of a newer master meanwhile
+		return nil, fmt.Errorf("connect to %s: %w", a.address, errReplaced)
+	}
+	moved := s.adoptLocked(a)
+	s.followers[f] = true
+	s.users++
+	s.mu.Unlock()
+	moved()
+	return f, nil
+}
+
+// adoptLocked records an answer that isn't older than the current one. It returns a function to
+// call without the lock, which closes connections to another master and then calls the OnChange
+// function.
+func (s *sentinels) adoptLocked(a answer) (moved func()) {
+	if !a.replaces(s.current) {
+		s.current.epoch = max(s.current.epoch, a.epoch)
+		return func() {}
+	}
+	first := s.current.address == ""
+	s.current = a
+	close(s.newer)
+	s.newer = make(chan struct{})
+	cut := s.cutLocked(func(f *follower) bool { return f.address != a.address })
+	return func() {
+		interrupt(cut)
+		if tell := s.changed.Load(); tell != nil && !first {
+			(*tell)()
+		}
+	}
+}
+
+// cutLocked forgets the connections that are meant, and returns them.
+func (s *sentinels) cutLocked(meant func(*follower) bool) (cut []*follower) {
+	for f := range s.followers {
+		if meant(f) {
+			cut = append(cut, f)
+			delete(s.followers, f)
+		}
+	}
+	return cut
+}
+
+// interrupt closes connections, which their users notice.
+func interrupt(cut []*follower) {
+	for _, f := range cut {
+		redisconn.Interrupt(f.Conn)
+	}
+}
+
+// enter has the watch run until leave was called as often.
+func (s *sentinels) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+	if s.stop == nil {
+		var ctx context.Context
+		ctx, s.stop = context.WithCancel(context.Background())
+		go s.watch(ctx)
+	}
+}
+
+func (s *sentinels) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	if s.users == 0 {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// watch asks one sentinel after the other whether there is a new master. Callers wouldn't find out
+// themselves while they wait for a server that hangs, or get answers from one that was replaced.
+func (s *sentinels) watch(ctx context.Context) {
+	kept := map[string]redis.Conn{}
+	defer func() {
+		for _, c := range kept {
+			_ = c.Close() // nobody asks any more
+		}
+	}()
+	for turn := 0; ; turn++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(redisconn.Jitter(watchEvery)):
+		case <-s.kick:
+		}
+		for range s.inOrder() {
+			if a, err := s.askKept(ctx, kept, s.turn(turn)); err == nil {
+				s.consider(ctx, a)
+				break
+			}
+			turn++
+		}
+		select { // limits how often it can be kicked
+		case <-ctx.Done():
+		case <-time.After(retryFirst):
+		}
+	}
+}
+
+// turn is the sentinel whose turn it is.
+func (s *sentinels) turn(n int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Concat(s.listed, s.learned)
+	return all[n%len(all)]
+}
+
+// consider switches to the master in an answer, if that is newer and says itself that it's a
+// master.
+func (s *sentinels) consider(ctx context.Context, a answer) {
+	s.mu.Lock()
+	older, same := a.epoch < s.current.epoch, !a.replaces(s.current)
+	s.mu.Unlock()
+	if older {
+		return
+	}
+	if !same {
+		probe, err := s.reach(ctx, a.address)
+		if err != nil {
+			return // the next turn tries again
+		}
+		_ = probe.Close() // it was only to ask
+	}
+	moved := func() {}
+	s.mu.Lock()
+	if a.epoch >= s.current.epoch {
+		moved = s.adoptLocked(a)
+	}
+	s.mu.Unlock()
+	moved()
+}
+
+// inOrder is all sentinels, beginning with the one to ask first.
+func (s *sentinels) inOrder() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Concat(s.listed, s.learned)
+	at := max(slices.Index(all, s.first), 0)
+	return slices.Concat(all[at:], all[:at])
+}
+
+// A follower is a connection to a master.
+type follower struct {
+	redis.Conn
+	of      *sentinels
+	address string
+	closed  sync.Once
+}
+
+// heard handles a reply. If the server says that it's no longer a master, all connections to it are
+// closed. If it says that it lacks replicas, it may have been replaced.
+func (f *follower) heard(err error) {
+	if err == nil {
+		return
+	}
+	s := f.of
+	switch {
+	case redisconn.Demoted(err):
+		s.mu.Lock()
+		cut := s.cutLocked(func(o *follower) bool { return o.address == f.address })
+		s.mu.Unlock()
+		interrupt(slices.DeleteFunc(cut, func(o *follower) bool { return o == f })) // its user has the reply
+	case redisconn.Postponed(err) == redisconn.Alone:
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *follower) Close() error {
+	err := f.Conn.Close()
+	f.closed.Do(func() {
+		f.of.mu.Lock()
+		delete(f.of.followers, f)
+		f.of.mu.Unlock()
+		f.of.leave()
+	})
+	return err
+}
+
+// Receive and the following are those of the driver's connections.
+func (f *follower) Receive() (any, error) {
+	v, err := f.Conn.Receive()
+	f.heard(err)
+	return v, err
+}
+
+func (f *follower) ReceiveWithTimeout(d time.Duration) (any, error) {
+	v, err := redis.ReceiveWithTimeout(f.Conn, d)
+	f.heard(err)
+	return v, err
+}
+
+func (f *follower) Do(name string, args ...any) (any, error) {
+	v, err := f.Conn.Do(name, args...)
+	f.heard(err)
+	return v, err
+}
+
+func (f *follower) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
+	v, err := redis.DoWithTimeout(f.Conn, d, name, args...)
+	f.heard(err)
+	return v, err
+}
+
+// A nobodyError says why no sentinel names a master.
+type nobodyError struct {
+	all   []error
+	final bool
+}
+
+func (e *nobodyError) Error() string {
+	said := make([]string, len(e.all))
+	for i, err := range e.all {
+		said[i] = err.Error()
+	}
+	return "no sentinel names a master: " + strings.Join(said, "; ")
+}
+
+// Unwrap returns one of the errors, preferably a failed connection: if some sentinels refuse the
+// login, that doesn't mean that all would.
+func (e *nobodyError) Unwrap() error {
+	if at := slices.IndexFunc(e.all, func(err error) bool { return !redisconn.Answered(err) }); at >= 0 {
+		return e.all[at]
+	}
+	return e.all[0]
+}
+
+// addressOf returns the host and port in an answer of a sentinel.
+func addressOf(host, port string) (string, error) {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return "", errors.New("its answer isn't an address")
+	}
+	return net.JoinHostPort(host, port), nil
+}

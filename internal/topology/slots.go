@@ -1,0 +1,293 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Cluster records which node of a Redis Cluster owns which slot. It may be out of date: the
+// redirection of a call that went to the wrong node corrects it.
+type Cluster struct {
+	seeds []string // never forgotten
+	dial  func(address string) redisconn.Dial
+	met   atomic.Bool // a server was asked whether it is a node
+
+	mu     sync.RWMutex // protects the fields below
+	owners [keys.Slots]uint16
+	nodes  []string // owners are indexes of these; 0 is unknown
+	others []string // known nodes that may own nothing
+	pace   pace
+	watch  map[*func()]bool
+}
+
+// How often nodes are asked for all owners.
+const (
+	askFirst   = 250 * time.Millisecond // after an answer with news
+	askMost    = time.Second            // after some without
+	askRefused = time.Minute            // after a refusal
+	mostNodes  = 4096                   // that are remembered; a cluster has up to 1,000
+)
+
+// NewCluster returns what is known at first: the addresses of some nodes.
+func NewCluster(seeds []string, dial func(address string) redisconn.Dial) *Cluster {
+	return &Cluster{seeds: slices.Clone(seeds), dial: dial, nodes: []string{""}, pace: pace{pause: askFirst}, watch: map[*func()]bool{}}
+}
+
+// InCluster returns the place that a cluster is.
+func InCluster(c *Cluster) *Place { return &Place{cluster: c} }
+
+// IsCluster reports whether keys are at several servers.
+func (p *Place) IsCluster() bool { return p.cluster != nil }
+
+// owner returns the node that owns a slot; "" if it isn't known.
+func (c *Cluster) owner(slot int) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.nodes[c.owners[slot]]
+}
+
+// all returns the nodes that own something, sorted, and all that are known.
+func (c *Cluster) all() (owners, known []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	own := make([]bool, len(c.nodes))
+	for _, at := range c.owners {
+		own[at] = true
+	}
+	for at, is := range own {
+		if at > 0 && is {
+			owners = append(owners, c.nodes[at])
+		}
+	}
+	slices.Sort(owners)
+	known = slices.Concat(owners, c.others, c.seeds)
+	slices.Sort(known)
+	return owners, slices.Compact(known)
+}
+
+// members returns the nodes that own something, and their replicas.
+func (c *Cluster) members() (owners, replicas []string) {
+	owners, _ = c.all()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	replicas = slices.DeleteFunc(slices.Clone(c.others), func(at string) bool { return slices.Contains(owners, at) })
+	slices.Sort(replicas)
+	return owners, replicas
+}
+
+// moved records the owner of a slot.
+func (c *Cluster) moved(slot int, address string) {
+	c.mu.Lock()
+	changed := c.nodes[c.owners[slot]] != address
+	if changed {
+		if len(c.nodes) > mostNodes { // somebody makes them up
+			c.nodes, c.owners = c.nodes[:1], [keys.Slots]uint16{}
+		}
+		c.owners[slot] = c.indexLocked(address)
+	}
+	c.mu.Unlock()
+	if changed {
+		c.tell()
+	}
+}
+
+func (c *Cluster) indexLocked(address string) uint16 {
+	if at := slices.Index(c.nodes, address); at > 0 {
+		return uint16(at)
+	}
+	c.nodes = append(c.nodes, address)
+	return uint16(len(c.nodes) - 1)
+}
+
+// take records a node's answer about all owners.
+func (c *Cluster) take(said *owned) {
+	c.mu.Lock()
+	changed := false
+	old := c.nodes
+	c.nodes, c.others = []string{""}, said.others
+	for slot := range c.owners {
+		before, now := old[c.owners[slot]], said.nodes[said.owners[slot]]
+		if now == "" {
+			now = before // if nobody owns a slot, its last owner knows best
+		}
+		changed = changed || before != now
+		c.owners[slot] = 0
+		if now != "" {
+			c.owners[slot] = c.indexLocked(now)
+		}
+	}
+	if changed {
+		c.pace.pause = askFirst
+	}
+	c.mu.Unlock()
+	if changed {
+		c.tell()
+	}
+}
+
+// onChange calls f after owners have changed, until stop is called. f must not block.
+func (c *Cluster) onChange(f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watch[&f] = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watch, &f)
+	}
+}
+
+func (c *Cluster) tell() {
+	c.mu.RLock()
+	all := make([]func(), 0, len(c.watch))
+	for f := range c.watch {
+		all = append(all, *f)
+	}
+	c.mu.RUnlock()
+	for _, f := range all {
+		f()
+	}
+}
+
+// A pace is how often nodes are asked for all owners.
+type pace struct {
+	asking  bool
+	refused bool // the user may not ask, or could not the last time
+	next    time.Time
+	pause   time.Duration
+}
+
+// mayAsk reports whether to ask nodes now. If so, asked must follow.
+func (c *Cluster) mayAsk(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pace.asking || now.Before(c.pace.next) {
+		return false
+	}
+	c.pace.asking = true
+	return true
+}
+
+// isRefused reports whether no node says who owns what, but for the slot of a call.
+func (c *Cluster) isRefused() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.pace.refused
+}
+
+// asked notes that an answer has come, or none.
+func (c *Cluster) asked(now time.Time, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pause := c.pace.pause
+	if refused {
+		pause = askRefused
+	}
+	c.pace = pace{refused: refused, next: now.Add(redisconn.Jitter(pause)), pause: min(2*c.pace.pause, askMost)}
+}
+
+// owned is an answer to CLUSTER SLOTS.
+type owned struct {
+	owners [keys.Slots]uint16
+	nodes  []string // the first is nobody
+	others []string
+}
+
+var errSlots = errors.New("the reply to CLUSTER SLOTS isn't what it should be")
+
+// readSlots reads the answer that a node has given.
+func readSlots(reply any, from string) (*owned, error) {
+	ranges, ok := reply.([]any)
+	if !ok || len(ranges) > keys.Slots {
+		return nil, errSlots
+	}
+	host, _, _ := net.SplitHostPort(from)
+	said, index := &owned{nodes: []string{""}}, map[string]uint16{}
+	for _, r := range ranges {
+		of, _ := r.([]any)
+		if len(of) < 3 {
+			return nil, errSlots
+		}
+		first, ok1 := of[0].(int64)
+		last, ok2 := of[1].(int64)
+		if !ok1 || !ok2 || first < 0 || last < first || last >= keys.Slots {
+			return nil, errSlots
+		}
+		owner, err := readNode(of[2], host)
+		if err != nil {
+			return nil, err
+		}
+		for _, replica := range of[3:] {
+			if at, err := readNode(replica, host); err == nil && at != "" && len(said.others) < mostNodes && !slices.Contains(said.others, at) {
+				said.others = append(said.others, at)
+			}
+		}
+		if owner == "" {
+			continue
+		}
+		at := index[owner]
+		if at == 0 {
+			if len(said.nodes) > mostNodes {
+				return nil, errSlots
+			}
+			at = uint16(len(said.nodes))
+			said.nodes, index[owner] = append(said.nodes, owner), at
+		}
+		for slot := first; slot <= last; slot++ {
+			said.owners[slot] = at
+		}
+	}
+	return said, nil
+}
+
+// readNode reads the address of a node; "" if the answering node doesn't know it. If the host is
+// missing, it's the host that was asked.
+func readNode(of any, from string) (string, error) {
+	words, _ := of.([]any)
+	if len(words) < 2 {
+		return "", errSlots
+	}
+	host, _ := redis.String(words[0], nil) // nil is left out
+	port, ok := words[1].(int64)
+	switch {
+	case !ok || port < 0 || port > 65535 || len(host) > maxHost:
+		return "", fmt.Errorf("%w: a node has no address", errSlots)
+	case host == "?" || port == 0:
+		return "", nil
+	case host == "":
+		host = from
+	}
+	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), nil
+}
+
+const maxHost = 255 // bytes
+
+// whole completes the address of a redirection, in which the host may be missing.
+func whole(address, from string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != "" {
+		return address
+	}
+	host, _, _ = net.SplitHostPort(from)
+	return net.JoinHostPort(host, port)
+}
+
+// some returns one of several.
+func some(of []string) string {
+	if len(of) == 0 {
+		return ""
+	}
+	return of[rand.IntN(len(of))]
+}

@@ -1,0 +1,323 @@
+package topology
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// Subscribers are connections for messages: one to the one server, or one to each node of a
+// cluster at which somebody listens. There, each subscription is at the node that owns the slot of
+// its queue, since only that node knows by their number whether somebody has heard a message. It
+// moves with the slot; then there is a gap, and Synced follows it.
+type Subscribers struct {
+	one   *redisconn.Subscriber // to the one server; nil in a cluster
+	line  func(dial redisconn.Dial) *redisconn.Subscriber
+	by    *Router // knows who owns what, and asks
+	leave func()  // no more changes are wanted
+
+	mu      sync.Mutex             // protects the fields below
+	nodes   map[string]*subscribed // at which somebody listens
+	placed  map[*redisconn.Subscription]*placed
+	closing bool
+	timer   *time.Timer // of the next look; nil if none is due
+}
+
+// A subscribed is a node at which somebody listens.
+type subscribed struct {
+	*redisconn.Subscriber
+	listeners int
+}
+
+// A placed is a subscription on a node.
+type placed struct {
+	slot int // or anySlot
+	at   string
+	here *redisconn.Subscription // what is subscribed there
+	gone bool                    // the node doesn't have it any more
+	left time.Time               // when it last left a node; zero if it never has
+	due  time.Time               // if it is gone, and may be anywhere: when it leaves
+	held time.Time               // it is confirmed, and the listener wasn't told, since then; zero otherwise
+}
+
+// lookAfter is how long after it has heard of a change it moves subscriptions: several changes
+// come together, and nodes that send a subscription to each other do so at a bounded rate.
+const lookAfter = 20 * time.Millisecond
+
+// NewSubscribers returns the connections for messages of the servers at a place. Line makes one;
+// by is a router to the same servers.
+func NewSubscribers(p *Place, by *Router, line func(dial redisconn.Dial) *redisconn.Subscriber) *Subscribers {
+	s := &Subscribers{line: line, by: by, nodes: map[string]*subscribed{}, placed: map[*redisconn.Subscription]*placed{}}
+	if p.cluster == nil {
+		s.one = line(p.dial)
+		return s
+	}
+	s.leave = p.cluster.onChange(s.changed)
+	return s
+}
+
+// Add subscribes the listener of a queue.
+func (s *Subscribers) Add(q keys.Queue, l *redisconn.Subscription) error {
+	if s.one != nil {
+		return s.one.Add(l)
+	}
+	return s.add(q.Slot(), l)
+}
+
+// AddAll subscribes a listener to messages that every node delivers.
+func (s *Subscribers) AddAll(l *redisconn.Subscription) error {
+	if s.one != nil {
+		return s.one.Add(l)
+	}
+	return s.add(anySlot, l)
+}
+
+func (s *Subscribers) add(slot int, l *redisconn.Subscription) error {
+	at := s.by.home(slot, "")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return redisconn.ErrClosed
+	}
+	p := &placed{slot: slot, at: at}
+	s.placed[l] = p
+	return s.putLocked(l, p)
+}
+
+// putLocked subscribes a listener at its node. It doesn't wait for the node.
+func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
+	node := s.nodes[p.at]
+	if node == nil {
+		node = &subscribed{Subscriber: s.line(s.by.cluster.dial(p.at))}
+		s.nodes[p.at] = node
+	}
+	node.listeners++
+	here := *l
+	p.here, p.gone, p.held = &here, false, time.Time{}
+	sharded := func(t redisconn.Topic) bool { return t.Sharded }
+	if p.slot != anySlot && !slices.ContainsFunc(l.Topics, sharded) {
+		// By this one the node tells that the slot is not there, or not any more.
+		here.Topics = append([]redisconn.Topic{{Name: l.Topics[0].Name, Sharded: true}}, l.Topics...)
+	}
+	here.Failed = func(err error) {
+		if _, refused := errors.AsType[*redisconn.RefusalError](err); !refused {
+			s.failed(l, &here, err)
+		}
+		if l.Failed != nil {
+			l.Failed(err)
+		}
+	}
+	here.Synced = func() {
+		s.stay(l, &here)
+		if !s.elsewhere(l, &here) && !s.hold(l, &here) {
+			l.Synced()
+		}
+	}
+	here.Moved = func(t redisconn.Topic, to string) {
+		if l.Moved != nil {
+			l.Moved(t, to)
+		}
+		s.moved(l, &here, to)
+	}
+	return node.Add(&here)
+}
+
+// takeLocked ends a subscription at its node. A node at which nobody listens any more is forgotten: its
+// connection ends with the last subscription.
+func (s *Subscribers) takeLocked(p *placed) {
+	node := s.nodes[p.at]
+	node.Remove(p.here)
+	if node.listeners--; node.listeners == 0 {
+		delete(s.nodes, p.at)
+	}
+}
+
+// elsewhere reports whether a node has said that it doesn't have a subscription. Its other
+// confirmations are then useless: the subscription is about to move, and is synced on the new node.
+func (s *Subscribers) elsewhere(l, here *redisconn.Subscription) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.placed[l]
+	return p == nil || p.here != here || p.slot != anySlot && p.gone
+}
+
+// holdFor is how long a confirmation is held back while the owner of the slot isn't known.
+const holdFor = askMost
+
+// hold reports whether a listener is to be told later that it is subscribed: a replica of the
+// owner confirms subscriptions as the owner does, and as long as no owner is known, it may be one.
+func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
+	s.mu.Lock()
+	p := s.placed[l]
+	held := p != nil && p.here == here && p.slot != anySlot && s.by.cluster.owner(p.slot) == "" && !s.by.cluster.isRefused()
+	if held {
+		p.held = time.Now()
+	}
+	s.mu.Unlock()
+	if held {
+		s.changed()
+	}
+	return held
+}
+
+// release tells a listener that it is subscribed, if that was held.
+func (s *Subscribers) release(l, here *redisconn.Subscription) {
+	s.mu.Lock()
+	p := s.placed[l]
+	held := p != nil && p.here == here && !p.held.IsZero() && !p.gone && !s.closing
+	if held {
+		p.held = time.Time{}
+	}
+	s.mu.Unlock()
+	if held {
+		l.Synced()
+	}
+}
+
+// moved records that a node no longer has a subscription, and which node does.
+func (s *Subscribers) moved(l, here *redisconn.Subscription, to string) {
+	s.mu.Lock()
+	p := s.placed[l]
+	slot, at := anySlot, ""
+	if p != nil && p.here == here {
+		p.gone, slot, at = true, p.slot, p.at
+	}
+	s.mu.Unlock()
+	if slot != anySlot && to != "" {
+		s.by.cluster.moved(slot, whole(to, at))
+	}
+	s.changed()
+}
+
+// How long after it has left one node that can't be reached, or that refuses the login, a subscription
+// that may be anywhere leaves the next one. Until then that one is tried again.
+const (
+	leaveAfter  = time.Second
+	loginsAfter = 30 * time.Second
+)
+
+// failed records that a node can't be reached; another may have replaced it.
+func (s *Subscribers) failed(l, here *redisconn.Subscription, err error) {
+	after := leaveAfter
+	if redisconn.Refused(err) {
+		after = loginsAfter
+	}
+	s.mu.Lock()
+	p, at := s.placed[l], ""
+	if p != nil && p.here == here {
+		at = p.at
+		if p.slot == anySlot && !p.gone {
+			p.gone, p.due = true, p.left.Add(after)
+			time.AfterFunc(time.Until(p.due), s.changed)
+		}
+	}
+	s.mu.Unlock()
+	if at != "" {
+		s.by.learn(s.by.home(anySlot, at))
+		s.changed()
+	}
+}
+
+// stay records that a subscription which may be anywhere is confirmed where it is.
+func (s *Subscribers) stay(l, here *redisconn.Subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.placed[l]; p != nil && p.here == here && p.slot == anySlot {
+		p.gone = false
+	}
+}
+
+// changed schedules a look for subscriptions to move.
+func (s *Subscribers) changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer == nil && !s.closing {
+		s.timer = time.AfterFunc(lookAfter, s.look)
+	}
+}
+
+// look moves subscriptions to where their queues are.
+func (s *Subscribers) look() {
+	s.mu.Lock()
+	s.timer = nil
+	all := map[*redisconn.Subscription]placed{}
+	for l, p := range s.placed {
+		all[l] = *p
+	}
+	s.mu.Unlock()
+	for l, was := range all {
+		to := was.at
+		if was.slot == anySlot && was.gone {
+			if time.Now().Before(was.due) {
+				continue // it looks again then
+			}
+			to = s.by.home(anySlot, was.at)
+		} else if was.slot != anySlot {
+			to = cmp.Or(s.by.cluster.owner(was.slot), was.at)
+		}
+		switch {
+		case was.gone || to != was.at:
+			s.move(l, was.here, to)
+		case was.held.IsZero():
+		case s.by.cluster.owner(was.slot) != "" || s.by.cluster.isRefused() || time.Since(was.held) > holdFor:
+			s.release(l, was.here)
+		default:
+			s.by.learn(was.at)
+			s.changed() // look again
+		}
+	}
+}
+
+// move subscribes a listener at another node, or again at the same one, unless that was done
+// meanwhile.
+func (s *Subscribers) move(l, here *redisconn.Subscription, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.placed[l]; p != nil && p.here == here && !s.closing {
+		s.takeLocked(p)
+		p.at, p.left = to, time.Now()
+		_ = s.putLocked(l, p) // it is closed only with all of them
+	}
+}
+
+// Remove ends the subscriptions of a listener. It doesn't wait for a function of the listener
+// that runs.
+func (s *Subscribers) Remove(l *redisconn.Subscription) {
+	if s.one != nil {
+		s.one.Remove(l)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.placed[l]; p != nil {
+		delete(s.placed, l)
+		s.takeLocked(p)
+	}
+}
+
+// Close ends all connections and listeners. Later calls of Add fail.
+func (s *Subscribers) Close() {
+	if s.one != nil {
+		s.one.Close()
+		return
+	}
+	s.leave()
+	s.mu.Lock()
+	s.closing = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	nodes := slices.Collect(maps.Values(s.nodes))
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, node := range nodes {
+		all.Go(node.Close)
+	}
+	all.Wait()
+}

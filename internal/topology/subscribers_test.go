@@ -1,0 +1,182 @@
+package topology_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// A listener writes down what it is told.
+type listener struct {
+	*redisconn.Subscription
+	told chan string
+}
+
+func listening(topics ...redisconn.Topic) listener {
+	l := listener{told: make(chan string, 1000)}
+	l.Subscription = &redisconn.Subscription{
+		Topics:  topics,
+		Message: func(_ string, data []byte) { l.told <- string(data) },
+		Synced:  func() { l.told <- "synced" },
+	}
+	return l
+}
+
+// expect waits until a listener is told something, whatever it is told before.
+func (l listener) expect(t *testing.T, want string) {
+	t.Helper()
+	for over := time.After(20 * time.Second); ; {
+		select {
+		case got := <-l.told:
+			if got == want {
+				return
+			}
+		case <-over:
+			t.Fatalf("not told %q", want)
+		}
+	}
+}
+
+func subscribers(t *testing.T, p *topology.Place, r *topology.Router) *topology.Subscribers {
+	t.Helper()
+	log := logs.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	s := topology.NewSubscribers(p, r, func(dial redisconn.Dial) *redisconn.Subscriber { return redisconn.NewSubscriber(dial, log) })
+	t.Cleanup(s.Close)
+	return s
+}
+
+// On one server there is one connection for messages.
+func TestSubscribersOfOne(t *testing.T) {
+	is := redistest.Parallel(t)
+	place := topology.Of(redistest.Sure(redisconn.FromURL(redistest.URL()))(t))
+	s := subscribers(t, place, nil)
+	channel := redistest.Prefix(t)
+	a, b := listening(redisconn.Topic{Name: channel}), listening(redisconn.Topic{Name: channel})
+	is.NoErr(s.Add(queue("a"), a.Subscription))
+	is.NoErr(s.AddAll(b.Subscription))
+	a.expect(t, "synced")
+	b.expect(t, "synced")
+	is.Equal(redistest.Do(t, redistest.Conn(t), "PUBLISH", channel, "x"), int64(1))
+	a.expect(t, "x")
+	b.expect(t, "x")
+	s.Remove(a.Subscription)
+	s.Close()
+	is.Equal(s.Add(queue("a"), a.Subscription), redisconn.ErrClosed)
+}
+
+// heardAt reports whether a node knows that its own subscribers hear a message.
+func heardAt(t *testing.T, n *redistest.Server, command, channel, message string) bool {
+	t.Helper()
+	count, err := redis.Int(redistest.Dial(t, n.URL()).Do(command, channel, message))
+	return err == nil && count > 0
+}
+
+// Who begins to listen at a node that doesn't have the slot is synced once: where the slot is.
+func TestSyncedWhereTheSlotIs(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 2, 0)
+	at := slot("{q}")
+	known := cluster(elsewhere(t, c, at).Addr())
+	s := subscribers(t, topology.InCluster(known), router(t, known, 20*time.Second))
+	q := queue("q")
+	sharded, plain := q.Wake("w"), q.Channel(keys.KindWork)
+	l := listening(redisconn.Topic{Name: sharded, Sharded: true}, redisconn.Topic{Name: plain})
+	is.NoErr(s.Add(q, l.Subscription))
+	is.Equal(<-l.told, "synced")
+	is.True(heardAt(t, c.Owner(t, at), "SPUBLISH", sharded, "x"))
+	is.Equal(<-l.told, "x")
+}
+
+// Who begins to listen at a replica of the owner, which confirms that, is synced once, too: at the
+// owner.
+func TestSyncedAtTheOwner(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 1, 1)
+	owner, replica := c.OwnerAndReplica(t, slot("{q}"))
+	known := cluster(replica.Addr())
+	s := subscribers(t, topology.InCluster(known), router(t, known, 20*time.Second))
+	q := queue("q")
+	plain := q.Channel(keys.KindWork)
+	l := listening(redisconn.Topic{Name: plain, Sharded: true})
+	is.NoErr(s.Add(q, l.Subscription))
+	is.Equal(<-l.told, "synced")
+	is.True(heardAt(t, owner, "SPUBLISH", plain, "x"))
+	is.Equal(<-l.told, "x")
+}
+
+// In a cluster a subscription is at the node that owns its queue, where it is counted: at first,
+// after the slot has moved, whoever notices, and after the node has died.
+func TestSubscriptionMoves(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 3)
+	known := cluster(c.Nodes[0].Addr())
+	r := router(t, known, 20*time.Second)
+	s := subscribers(t, topology.InCluster(known), r)
+	q := queue("q")
+	plain, sharded := q.Channel(keys.KindWork), q.Wake("w")
+	both := listening(redisconn.Topic{Name: sharded, Sharded: true}, redisconn.Topic{Name: plain})
+	is.NoErr(s.Add(q, both.Subscription))
+	all := listening(redisconn.Topic{Name: "*{q}*", Pattern: true})
+	is.NoErr(s.AddAll(all.Subscription))
+	all.expect(t, "synced")
+	at := slot("{q}")
+	check := func(message string) {
+		t.Helper()
+		owner := c.Owner(t, at)
+		eventually(t, "the owner knows of who listens", func() bool {
+			return heardAt(t, owner, "SPUBLISH", sharded, message+"s") && heardAt(t, owner, "PUBLISH", plain, message+"p")
+		})
+		both.expect(t, message+"s")
+		both.expect(t, message+"p")
+		all.expect(t, message+"p")
+	}
+	check("first")
+	c.Move(t, at, elsewhere(t, c, at)) // nobody makes a call: the node itself tells
+	check("moved")
+	c.Move(t, at, elsewhere(t, c, at))
+	redistest.Sure(r.One(t.Context(), get))(t)
+	check("again")
+
+	owner := c.Owner(t, at)
+	owner.Kill()
+	eventually(t, "a replica is promoted", func() bool { return c.Owner(t, at) != owner })
+	check("promoted")
+	s.Remove(both.Subscription)
+	owner = c.Owner(t, at)
+	eventually(t, "nobody listens any more", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
+}
+
+// Where no node can be reached, or all refuse the login, who listens to all of them tries again after a
+// while, and not at once at another node.
+func TestNobodyToListenTo(t *testing.T) {
+	t.Parallel()
+	for name, why := range map[string]error{
+		"refused": redis.Error("WRONGPASS invalid username-password pair or user is disabled."),
+		"away":    errors.New("connection refused"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			var dials atomic.Int64
+			known := topology.NewCluster([]string{"a:1", "b:1"}, func(string) redisconn.Dial {
+				return redisconn.Marked(func(context.Context) (redis.Conn, error) { dials.Add(1); return nil, why })
+			})
+			s := subscribers(t, topology.InCluster(known), router(t, known, timeout))
+			l := listening(redisconn.Topic{Name: "*", Pattern: true})
+			is.NoErr(s.AddAll(l.Subscription))
+			time.Sleep(3 * time.Second) // in which there were 150
+			t.Log(dials.Load(), "dials")
+			is.True(dials.Load() > 1 && dials.Load() < 50)
+		})
+	}
+}

@@ -1,0 +1,355 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A trip follows calls through a cluster until each is answered.
+type trip struct {
+	*Router
+	ctx     context.Context // of the caller
+	life    context.Context // of the router
+	calls   []redisconn.Call
+	replies []redisconn.Reply
+	left    []*parcel // not answered
+	until   time.Time // deadline for retries
+
+	// Of one that nobody waits for at once.
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	took   time.Duration
+}
+
+// A parcel is a call that isn't answered yet.
+type parcel struct {
+	call *redisconn.Call
+	i    int    // the call's
+	slot int    // or anySlot
+	at   string // the node to which it goes
+	ask  bool   // this once, before that owns the slot
+	hops int
+	why  error // why it wasn't carried out; an unreachable node takes precedence over a redirection
+}
+
+// trip begins one. It is nil if the router is closed.
+func (r *Router) trip(ctx context.Context, calls []redisconn.Call) *trip {
+	t := &trip{Router: r, ctx: ctx, calls: calls, replies: make([]redisconn.Reply, len(calls)), until: time.Now().Add(r.timeout)}
+	r.mu.Lock()
+	t.life = r.life
+	closed := r.closed
+	r.mu.Unlock()
+	if closed {
+		return nil
+	}
+	parcels := make([]parcel, len(calls))
+	for i := range calls {
+		p := &parcels[i]
+		p.call, p.i, p.slot = &calls[i], i, anySlot
+		if key, ok := p.call.Key(); ok {
+			p.slot = keys.Slot(key)
+		}
+		p.at = r.home(p.slot, "")
+		t.left = append(t.left, p)
+	}
+	return t
+}
+
+func closedReplies(n int) []redisconn.Reply {
+	return slices.Repeat([]redisconn.Reply{{Err: redisconn.ErrClosed}}, n)
+}
+
+// route makes the calls.
+func (r *Router) route(ctx context.Context, calls []redisconn.Call) []redisconn.Reply {
+	t := r.trip(ctx, calls)
+	if t == nil {
+		return closedReplies(len(calls))
+	}
+	t.send()
+	t.follow()
+	return t.replies
+}
+
+// start makes the calls in the background.
+func (r *Router) start(calls []redisconn.Call) *trip {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	t := r.trip(ctx, calls)
+	if t == nil {
+		t = &trip{replies: closedReplies(len(calls)), done: make(chan struct{}), cancel: cancel}
+		close(t.done)
+		return t
+	}
+	t.cancel, t.done = cancel, make(chan struct{})
+	for _, p := range t.left {
+		p.at = t.left[0].at // even if the slot has moved meanwhile
+	}
+	began, first := time.Now(), (*redisconn.Pending)(nil)
+	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() {
+		first = n.line.Start(calls...)
+	}
+	go func() {
+		defer close(t.done)
+		if first != nil {
+			copy(t.replies, first.Wait(ctx))
+		} else {
+			t.send()
+		}
+		if t.follow() || first == nil {
+			t.took = time.Since(began)
+		} else {
+			t.took = first.Took()
+		}
+	}()
+	return t
+}
+
+// wait returns the replies. It has the trip end with ctx.
+func (t *trip) wait(ctx context.Context) []redisconn.Reply {
+	defer t.cancel(nil)
+	select {
+	case <-t.done:
+		return t.replies
+	case <-ctx.Done():
+		t.cancel(context.Cause(ctx))
+	}
+	<-t.done // at once: a line lets those go whose context has ended
+	return t.replies
+}
+
+// follow retries calls that were redirected or put off. It reports whether there were any.
+func (t *trip) follow() (again bool) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		now := false
+		t.left = slices.DeleteFunc(t.left, func(p *parcel) bool {
+			next := t.judge(p)
+			now = now || next == elsewhere
+			return next == answered
+		})
+		if len(t.left) == 0 {
+			return again
+		}
+		if !now {
+			select {
+			case <-t.ctx.Done():
+			case <-t.life.Done():
+			case <-time.After(redisconn.Jitter(pause)):
+			}
+		}
+		if t.over() {
+			return again
+		}
+		again = true
+		t.send()
+	}
+}
+
+// over reports whether nothing is to be made again. What is left has failed.
+func (t *trip) over() bool {
+	var err error
+	switch {
+	case t.ctx.Err() != nil:
+		err = context.Cause(t.ctx)
+	case t.isClosed():
+		err = redisconn.ErrClosed
+	case t.life.Err() == nil && time.Now().Before(t.until):
+		return false
+	}
+	for _, p := range t.left {
+		t.replies[p.i] = redisconn.Reply{Err: redisconn.Astray(p.why)}
+		if err != nil {
+			t.replies[p.i].Err = after(err, p.why)
+		}
+	}
+	return true
+}
+
+func (r *Router) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+// send makes the remaining calls: one exchange for each node, all in parallel.
+func (t *trip) send() {
+	rest := slices.Clone(t.left)
+	var all sync.WaitGroup
+	for len(rest) > 0 {
+		first := rest[0]
+		together := func(p *parcel) bool { return p == first || p.at == first.at && !p.ask && !first.ask }
+		some := slices.DeleteFunc(slices.Clone(rest), func(p *parcel) bool { return !together(p) })
+		rest = slices.DeleteFunc(rest, together)
+		if len(rest) == 0 { // mostly there is one
+			t.exchange(some)
+			break
+		}
+		all.Go(func() { t.exchange(some) })
+	}
+	all.Wait()
+}
+
+// exchange makes some calls at one node.
+func (t *trip) exchange(some []*parcel) {
+	n, at := t.to(some[0].at), some[0].at
+	err := redisconn.ErrClosed
+	if n != nil {
+		err = t.reach(n, at)
+	}
+	if err != nil {
+		for _, p := range some {
+			t.replies[p.i] = redisconn.Reply{Err: err}
+		}
+		return
+	}
+	t.reached(at, true)
+	if p := some[0]; p.ask {
+		calls, _ := p.call.Asking()
+		replies := n.line.Do(t.ctx, calls...)
+		t.replies[p.i] = replies[len(replies)-1]
+		return
+	}
+	calls := t.calls
+	if len(some) < len(calls) {
+		calls = make([]redisconn.Call, len(some))
+		for i, p := range some {
+			calls[i] = *p.call
+		}
+	}
+	for i, reply := range n.line.Do(t.ctx, calls...) {
+		t.replies[some[i].i] = reply
+	}
+}
+
+// reach checks that a node answers before anything is sent that can't be taken back. It doesn't
+// wait long for a silent node, since others may know which node has replaced it.
+func (t *trip) reach(n *node, at string) error {
+	there := !n.line.Made().IsZero()
+	if there && t.cluster.met.Load() {
+		return nil
+	}
+	within := min(patience, t.timeout/4)
+	ctx, cancel := context.WithTimeout(t.ctx, within)
+	defer cancel()
+	defer context.AfterFunc(t.life, cancel)()
+	if !there {
+		_, err := n.line.One(ctx, redisconn.Command("PING"))
+		switch {
+		case redisconn.Answered(err), errors.Is(err, redisconn.ErrClosed):
+			return err
+		case err != nil:
+			return &unreached{err, at, within}
+		}
+	}
+	if err := t.meet(ctx, at); errors.Is(err, redisconn.ErrPlain) {
+		return err
+	}
+	return nil // what is wrong besides, the call shows
+}
+
+// An unreached says why a call wasn't sent.
+type unreached struct {
+	err    error
+	at     string
+	within time.Duration
+}
+
+func (e *unreached) Error() string {
+	if errors.Is(e.err, context.DeadlineExceeded) {
+		return fmt.Sprintf("connect to %s: no reply within %v", e.at, e.within)
+	}
+	return strings.TrimPrefix(e.err.Error(), redisconn.ErrUnknown.Error()+": ") // only the PING is unknown
+}
+
+// A verdict says what becomes of a call.
+type verdict int
+
+const (
+	answered  verdict = iota
+	elsewhere         // it is sent to another node
+	later             // it is sent again after a while
+)
+
+// judge decides what a reply means for its call.
+func (t *trip) judge(p *parcel) verdict {
+	err, from := t.replies[p.i].Err, p.at
+	if err == nil || errors.Is(err, redisconn.ErrUnknown) {
+		if p.slot != anySlot && !p.ask && t.cluster.owner(p.slot) != from {
+			t.learn(from) // it only happened to be the right node
+			if err == nil && t.cluster.isRefused() {
+				t.cluster.moved(p.slot, from) // nobody else will say so
+			}
+		}
+		return answered
+	}
+	asked := p.ask
+	p.ask = false
+	p.hops++
+	if to, ok := redisconn.Redirected(err); ok && to.Slot < keys.Slots {
+		return t.redirect(p, to, err)
+	}
+	if why := redisconn.Postponed(err); why != "" {
+		p.why, p.hops = err, 0
+		p.at = t.home(p.slot, "")
+		if why != "TRYAGAIN" && !asked {
+			t.learn(t.home(anySlot, from))
+		}
+		return later
+	}
+	if redisconn.Answered(err) || errors.Is(err, redisconn.ErrPlain) {
+		return answered
+	}
+	p.why = err
+	if t.ctx.Err() != nil || t.life.Err() != nil {
+		return later
+	}
+	if errors.Is(err, redisconn.ErrClosed) {
+		return elsewhere // the connection was dropped just then, since nobody used it; there will be another
+	}
+	// It was not sent. Another node may know who owns the slot now.
+	t.reached(from, false)
+	p.at = t.home(anySlot, from)
+	t.learn(p.at)
+	if p.hops > maxHops || t.isDown(p.at) {
+		return later
+	}
+	return elsewhere
+}
+
+// redirect takes in that another node is to carry out a call.
+func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict {
+	from, at := p.at, whole(to.Address, p.at)
+	p.why = cmp.Or(p.why, err)
+	if _, redirection := redisconn.Redirected(p.why); redirection {
+		p.why = err
+	}
+	if to.Ask {
+		// A call with several keys would be refused there, too: the keys are moving.
+		if _, p.ask = p.call.Asking(); !p.ask {
+			return later
+		}
+		p.at = at
+	} else {
+		t.cluster.moved(to.Slot, at)
+		t.learn(at)
+		p.at = at
+		if t.isDown(at) { // others may soon know a new owner
+			if _, redirection := redisconn.Redirected(p.why); redirection {
+				p.why = fmt.Errorf("%s, which has slot %d, doesn't answer", at, to.Slot)
+			}
+			p.at = t.home(anySlot, at)
+			return later
+		}
+	}
+	if p.hops > maxHops || p.at == from {
+		return later
+	}
+	return elsewhere
+}

@@ -1,0 +1,173 @@
+package worqr
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr/internal/recur"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A Schedule tells when a task recurs. Next returns the first time after t, or the zero time if
+// there is none. It must be a pure function: all peers must get the same times, and it must be safe
+// for concurrent use. The schedules of github.com/robfig/cron are such.
+type Schedule interface {
+	Next(t time.Time) time.Time
+}
+
+type interval time.Duration
+
+// Interval is a schedule with times that are multiples of d since the year 1, in UTC, so all peers
+// agree on them: every hour is on the hour, every day at midnight, every week on Monday. Every needs
+// at least a second.
+func Interval(d time.Duration) Schedule { return interval(d) }
+
+func (d interval) Next(t time.Time) time.Time {
+	if d <= 0 {
+		return time.Time{}
+	}
+	return t.Truncate(time.Duration(d)).Add(time.Duration(d))
+}
+
+// EveryOptions configure Every.
+type EveryOptions struct {
+	// SkipLate skips an occurrence that can't start within this time, because no peer was running or
+	// the one before it took long. At least 1 ms; 0 is none: it starts late. Either way, of several
+	// that are late, only the first one occurs.
+	SkipLate time.Duration
+	// Properties are those of each occurrence, which has neither Expires nor Once.
+	Properties
+}
+
+// MaxEveryPayload is the largest payload of a recurring task, in bytes.
+const MaxEveryPayload = 64 << 10
+
+// longestRecurring leaves room for the time that distinguishes an occurrence that failed.
+const longestRecurring = MaxKeySize - 24
+
+// Every has payload occur under key, 1 to 1,000 bytes, at the times of schedule: each time once for
+// the whole fleet, as long as a running peer has called Every. Call it in each process, before or
+// during Run. It does no I/O; Run tells Redis.
+//
+// The next occurrence is scheduled before the handler of one starts, and waits until it has ended
+// for good: runs never overlap or pile up. Retries, crashes and the failed queue apply to one
+// occurrence. CancelKey and RemoveKey drop one; the schedule goes on. Put under key moves the next
+// one; with no time, it starts now.
+//
+// If peers call Every for a key with different schedules, payloads or options, the one that came last
+// is in force until its peers are gone. A schedule that no running peer has any more ends within
+// seconds, which is logged. A nil schedule takes back what this peer has asked for.
+//
+// It fails with ErrInvalid if the schedule has no next time, or times less than a second apart; with
+// ErrTooLarge if the payload has more than MaxEveryPayload bytes.
+func (q *Queue) Every(key string, schedule Schedule, payload []byte, opts *EveryOptions) error {
+	return q.wrap("every", q.every(key, schedule, payload, opts))
+}
+
+func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *EveryOptions) error {
+	var o EveryOptions
+	if opts != nil {
+		o = *opts
+	}
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	switch {
+	case q.bad != nil:
+		return q.bad
+	case q.keys.IsFailed():
+		return fmt.Errorf("%w: nothing recurs in a failed queue", ErrInvalid)
+	case len(key) > longestRecurring:
+		return tooLarge("a key of %d bytes; at most %d for a recurring task", len(key), longestRecurring)
+	case len(payload) > MaxEveryPayload:
+		return tooLarge("a payload of %d bytes; at most %d for a recurring task", len(payload), MaxEveryPayload)
+	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
+		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
+	case !o.Expires.IsZero():
+		return fmt.Errorf("%w: no occurrence may have Expires; set SkipLate instead", ErrInvalid)
+	case o.Once != "" || o.OnceFor != 0:
+		return fmt.Errorf("%w: Once is for a single task", ErrInvalid)
+	}
+	if err := q.checkPayloads([][]byte{payload}); err != nil {
+		return err
+	}
+	card, err := o.card()
+	if err != nil {
+		return err
+	}
+	if schedule == nil {
+		q.peer.recurring.Unset(q.id, store.EntryOf(key))
+		return nil
+	}
+	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
+	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, func(ctx context.Context) (store.Target, error) {
+		part, err := q.ofKey(ctx, key)
+		if err != nil {
+			return q.target(), err
+		}
+		q.peer.producer.List(ctx, part.target())
+		return part.target(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
+// due while nobody ran are known to recur. The function that it returns waits for the end.
+func (p *Peer) recur(ctx context.Context) (wait func()) {
+	p.recurring.Assert(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.recurring.Run(ctx, p.targets)
+	}()
+	return func() { <-ended }
+}
+
+// targets are the queues and parts that Run serves.
+func (p *Peer) targets() (all []store.Target) {
+	p.mu.Lock()
+	services := slices.Collect(maps.Values(p.services))
+	p.mu.Unlock()
+	for _, s := range services {
+		for _, part := range s.served() {
+			all = append(all, part.target())
+		}
+	}
+	return all
+}
+
+// A RecurringTask is a schedule as Redis has it.
+type RecurringTask struct {
+	Key string
+	// Next is the time of the next occurrence; it may be past if that is late. Zero is none.
+	Next time.Time
+	// Current is the time of the occurrence that is running, or waiting for its retry; zero if none.
+	Current time.Time
+	// Asserted reports whether a running peer has it. If not, it ends soon.
+	Asserted bool
+	// LastOutcome is what became of the occurrence of LastDue, at LastAt: "finished", "failed",
+	// "crashed", "canceled", "skipped", "lost", or "" if none has ended.
+	LastOutcome     string
+	LastDue, LastAt time.Time
+}
+
+// Recurring yields the recurring tasks of the queue, in no order.
+func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
+	at := func(ms int64) time.Time {
+		if ms == 0 {
+			return time.Time{}
+		}
+		return time.UnixMilli(ms)
+	}
+	return listed(rowsOf(ctx, q, store.Recurring, inTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
+		return RecurringTask{Key: t.Key, Next: at(t.Next), Current: at(t.Running), Asserted: t.Until >= t.Now,
+			LastOutcome: t.Outcome, LastDue: at(t.Of), LastAt: at(t.At)}
+	})
+}

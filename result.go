@@ -1,0 +1,114 @@
+package worqr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/worqr/worqr/internal/await"
+	"github.com/worqr/worqr/internal/store"
+)
+
+var (
+	// ErrNoResult: the key is unknown, its task keeps no result, or the result has expired; the
+	// error says which.
+	ErrNoResult = await.ErrNoResult
+	// ErrNotEnded: a task waits or runs under the key.
+	ErrNotEnded = errors.New("worqr: the task hasn't ended")
+)
+
+// An Outcome says how a task ended.
+type Outcome string
+
+const (
+	OutcomeFinished Outcome = store.EndFinished
+	OutcomeFailed   Outcome = store.EndFailed // for good: it's in the failed queue
+	OutcomeCanceled Outcome = store.EndCanceled
+	OutcomeExpired  Outcome = store.EndExpired // before it started
+	OutcomeRemoved  Outcome = store.EndRemoved // by RemoveKey
+	OutcomeDeleted  Outcome = "deleted"        // with its queue, or Redis lost it
+)
+
+// MinKeepResult and MaxKeepResult limit KeepResult.
+const (
+	MinKeepResult = time.Second
+	MaxKeepResult = 30 * 24 * time.Hour
+)
+
+// A Result is how a task with KeepResult ended.
+type Result struct {
+	Outcome Outcome
+	Value   []byte    // Task.Result of a task that finished; nil if it's larger than Options.MaxResult
+	Size    int       // of Task.Result, in bytes
+	Error   string    // why the task failed, at most 1,024 bytes
+	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
+}
+
+// Result returns how the last task under key ended, for as long as its KeepResult says. It fails
+// with ErrNotEnded while a task waits or runs under the key, and with ErrNoResult.
+func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
+	r, err := q.result(ctx, key)
+	return r, q.wrap("result", err)
+}
+
+func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := store.Ends(ctx, q.peer.reads, part.keys, []string{store.EntryOf(key)})
+	switch {
+	case err != nil:
+		return nil, err
+	case ends[0].Pending():
+		return nil, ErrNotEnded
+	case ends[0].Record == nil:
+		return nil, await.ErrUnknown
+	}
+	return resultOf(ends[0].Record), nil
+}
+
+// Wait blocks until a task under key ends, and returns how. It must have KeepResult. If none waits
+// or runs, Wait returns the last result, or fails with ErrNoResult at once.
+//
+// Wait doesn't depend on this peer: it works while Redis restarts, and goes on until ctx ends or
+// the peer is closed. Thousands of calls share a connection. If a Put replaces the waiting task,
+// Wait waits for the new one. If the queue is deleted, Wait returns OutcomeDeleted.
+func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return nil, q.wrap("wait", err)
+	}
+	record, err := q.peer.ends.Wait(ctx, part.keys, store.EntryOf(key))
+	switch {
+	case err != nil:
+		return nil, q.wrap("wait", err)
+	case record == nil:
+		return &Result{Outcome: OutcomeDeleted}, nil
+	}
+	return resultOf(record), nil
+}
+
+// keyed checks a key, and returns the part of the queue that it is in.
+func (q *Queue) keyed(ctx context.Context, key string) (*Queue, error) {
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	return q.ofKey(ctx, key)
+}
+
+func resultOf(r *store.Record) *Result {
+	return &Result{Outcome: Outcome(r.End), Value: r.Result, Size: r.Size, Error: r.Error, EndedAt: time.UnixMicro(r.At)}
+}
+
+func (r Result) Format(s fmt.State, _ rune) { show(s, "result", r) }
+
+func (r Result) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("outcome", string(r.Outcome)), slog.Int("bytes", r.Size), slog.String("at", r.EndedAt.Format(time.RFC3339Nano)))
+}

@@ -1,0 +1,484 @@
+package worqr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A spread queue runs every task once, from every part, with no more handlers than Concurrency
+// allows; and what was enqueued before it was spread.
+func TestSpread(t *testing.T) {
+	for _, concurrency := range []int{1, 3, 64} {
+		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
+			is := parallel(t)
+			p := open(t, worqr.Options{})
+			q := p.Queue("q").Spread(5)
+			want := numbers("plain", 20)
+			enqueue(t, p.Queue("q"), want...)
+			for i := range 200 {
+				payload := fmt.Sprint("t", i)
+				enqueue(t, q, payload)
+				want = append(want, payload)
+			}
+			is.Equal(sure(q.Len(t.Context()))(t), len(want))
+			is.Equal(len(waiting(t, q)), len(want))
+			var running, most atomic.Int64
+			done := make(chan string, len(want)+1)
+			q.Handle(func(_ context.Context, task *worqr.Task) error {
+				n := running.Add(1)
+				defer running.Add(-1)
+				for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
+				}
+				if task.Queue != "q" {
+					t.Errorf("a task says that it is of %q", task.Queue)
+				}
+				done <- string(task.Payload)
+				return nil
+			}, &worqr.HandleOptions{Concurrency: concurrency})
+			stop := run(t, p)
+			got := receive(t, done, len(want))
+			slices.Sort(got)
+			slices.Sort(want)
+			is.Equal(got, want)
+			stop()
+			is.True(most.Load() <= int64(concurrency))
+			is.Equal(len(done), 0)
+		})
+	}
+}
+
+// While every slot is taken by tasks of one part, those of another get their turn as soon as
+// one ends: long before the first part is empty.
+func TestSpreadIsFair(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(2)
+	plain := p.Queue("q") // a part like the others
+	enqueue(t, plain, numbers("full", 500)...)
+	started, proceed := make(chan string, 2000), make(chan struct{}, 2000)
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		started <- string(task.Payload)
+		<-proceed
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 2, Prefetch: -1})
+	run(t, p)
+	t.Cleanup(func() { close(proceed) })
+	receive(t, started, 2)
+	enqueue(t, q, "other", "other")
+	eventually(t, "the other part's turn", func() bool {
+		proceed <- struct{}{}
+		return strings.HasPrefix(receive(t, started, 1)[0], "other")
+	})
+	is.True(len(waiting(t, q)) > 400)
+}
+
+// No part starves, however unequal the backlogs are: all the others are empty while much is left
+// of the largest.
+func TestSpreadStarvesNoPart(t *testing.T) {
+	for _, concurrency := range []int{1, 4, 64} {
+		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
+			is := parallel(t)
+			prefix := redistest.Prefix(t)
+			p := open(t, worqr.Options{Prefix: prefix})
+			q := p.Queue("q").Spread(8)
+			backlogs := []int{20_000, 3000, 500, 100, 20, 5, 2, 1}
+			others := 0
+			for _, n := range backlogs[1:] {
+				others += n
+			}
+			var small, large atomic.Int64
+			conn := redistest.Conn(t)
+			for i, n := range backlogs {
+				key := keys.NewSpace(prefix).Queue(keys.Part("q", i, 8)).Waiting()
+				for payloads := range slices.Chunk(numbers(fmt.Sprintf("part%d-", i), n), 1000) {
+					sure(conn.Do("LPUSH", redis.Args{key}.AddFlat(payloads)...))(t)
+				}
+			}
+			rest := make(chan int64, 1)
+			q.Handle(func(_ context.Context, task *worqr.Task) error {
+				if strings.HasPrefix(string(task.Payload), "part0-") {
+					large.Add(1)
+				} else if small.Add(1) == int64(others) {
+					rest <- int64(backlogs[0]) - large.Load()
+				}
+				return nil
+			}, &worqr.HandleOptions{Concurrency: concurrency})
+			run(t, p)
+			is.True(receive(t, rest, 1)[0] > 5000) // a turn has 4096 tasks at most
+		})
+	}
+}
+
+// Keys, unique tasks and nonces have one part each, whoever asks.
+func TestSpreadIsExact(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(16)
+	other := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(16)
+	for i := range 40 {
+		payload, key := []byte(fmt.Sprint("u", i)), fmt.Sprint("k", i)
+		is.NoErr(q.EnqueueUnique(ctx, payload))
+		is.True(is_(other.EnqueueUnique(ctx, payload), worqr.ErrDuplicate))
+		fresh := sure(q.EnqueueOnce(ctx, key, payload))(t)
+		is.True(fresh)
+		fresh = sure(other.EnqueueOnce(ctx, key, payload))(t)
+		is.True(!fresh)
+		put(t, q, key, "first", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+		put(t, other, key, "second", &worqr.PutOptions{At: time.Now().Add(time.Duration(40-i) * time.Hour)})
+		e := sure(other.ExplainKey(ctx, key))(t)
+		is.Equal(len(e.Copies), 1)
+	}
+	all := scheduled(t, q)
+	is.Equal(len(all), 40)
+	is.True(slices.IsSortedFunc(all, func(a, b worqr.ScheduledTask) int { return a.DueAt.Compare(b.DueAt) }))
+	is.True(sure(other.RemoveKey(ctx, "k0"))(t))
+	is.Equal(sure(q.CancelKey(ctx, "k1"))(t).Removed, 1)
+	s := sure(q.Stats(ctx))(t)
+	is.Equal([]int{s.Waiting, s.Scheduled}, []int{80, 38})
+	lists := slices.DeleteFunc(left(t, prefix), func(key string) bool { return !strings.HasPrefix(key, prefix+":queues:") })
+	is.True(len(lists) > 8) // so they are on several parts
+	is.NoErr(q.Delete(ctx))
+	for _, key := range left(t, prefix) {
+		is.True(strings.HasPrefix(key, prefix+":once:") || key == prefix+":spreads") // nonces expire; the number stays
+	}
+}
+
+// Programs that spread a queue over different numbers of parts would look for a key in
+// different places. So one of them fails, and a queue grows with the peers that serve it.
+func TestSpreadsDiffer(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	over := func(n int) *worqr.Queue { return open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(n) }
+	put(t, over(4), "k", "x", nil)
+	err := over(8).Put(ctx, "k", []byte("x"), nil)
+	is.True(is_(err, worqr.ErrInvalid))
+	is.True(strings.Contains(err.Error(), "over 4 parts"))
+	_, err = over(8).CancelKey(ctx, "k")
+	is.True(is_(err, worqr.ErrInvalid))
+	enqueue(t, over(8), "anywhere") // which belongs to no part
+
+	done := make(chan string, 10)
+	serve := func(n int) {
+		p := open(t, worqr.Options{Prefix: prefix})
+		p.Queue("q").Spread(n).Handle(tell(done), nil)
+		run(t, p)
+	}
+	serve(8)
+	is.Equal(len(receive(t, done, 2)), 2)
+	eventually(t, "it has eight parts", func() bool { return over(8).Put(ctx, "k", []byte("y"), nil) == nil })
+	is.True(is_(over(4).Put(ctx, "k", []byte("x"), nil), worqr.ErrInvalid))
+	receive(t, done, 1)
+	for _, q := range []*worqr.Queue{over(8), over(4)} {
+		is.NoErr(q.Pause(ctx))
+	}
+	is.NoErr(over(8).Resume(ctx))
+}
+
+// A peer that has fewer parts than others serves theirs, too.
+func TestSpreadServesMore(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
+	want := numbers("t", 30)
+	for _, payload := range want {
+		put(t, big, payload, payload, nil)
+	}
+	p := open(t, worqr.Options{Prefix: prefix})
+	done := make(chan string, 100)
+	p.Queue("q").Spread(2).Handle(tell(done), nil)
+	run(t, p)
+	got := receive(t, done, 30)
+	slices.Sort(got)
+	slices.Sort(want)
+	is.Equal(got, want)
+}
+
+// A running peer learns of parts that others add, and Explain finds a task on a part by the name
+// of the queue alone.
+func TestSpreadGrows(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.AgreeEach(20 * time.Millisecond)
+	done := make(chan string, 100)
+	p.Queue("q").Spread(2).Handle(tell(done), nil)
+	run(t, p)
+	enqueue(t, p.Queue("q").Spread(2), "before")
+	receive(t, done, 1)
+
+	grown := open(t, worqr.Options{Prefix: prefix})
+	q := grown.Queue("q").Spread(7)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error { <-ctx.Done(); return ctx.Err() }, &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
+	stop := run(t, grown)
+	eventually(t, "it has seven parts", func() bool { return q.Put(t.Context(), "first", []byte("x"), nil) == nil })
+	stop()
+	for i := range 30 {
+		put(t, q, fmt.Sprint("k", i), fmt.Sprint("t", i), nil)
+	}
+	receive(t, done, 31)
+
+	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	named := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	is.Equal(len(sure(named.Explain(t.Context(), []byte("later")))(t).Copies), 1)
+	is.Equal(len(sure(named.ExplainKey(t.Context(), "later"))(t).Copies), 1)
+}
+
+// A cancel ends every copy, on whichever part it waits or runs, and Wait waits for all.
+func TestSpreadCancel(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(4)
+	started := make(chan string, 100)
+	q.Handle(func(ctx context.Context, task *worqr.Task) error {
+		started <- string(task.Payload)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Concurrency: 6, Prefetch: -1})
+	for range 12 {
+		enqueue(t, q, "same")
+	}
+	run(t, p)
+	receive(t, started, 6)
+	e := sure(q.Explain(t.Context(), []byte("same")))(t)
+	is.Equal(len(e.Copies), 12)
+	report := cancel(t, q, "same")
+	wait(t, report)
+	is.Equal([]int{report.Removed + report.Stopped, report.Finished}, []int{12, 0})
+	wait(t, report) // once more changes nothing
+	is.Equal(report.Removed+report.Stopped, 12)
+}
+
+// By hand: StartTasks takes tasks of several parts, and StopWork returns them.
+func TestSpreadByHand(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	is.NoErr(p.StartWorker(ctx))
+	q := p.Queue("q").Spread(3)
+	_, err := q.StartTask(ctx)
+	is.True(is_(err, worqr.ErrNotWorking))
+	is.NoErr(q.StartWork(ctx))
+	noTask(t, q)
+	want := numbers("t", 9)
+	for _, payload := range want {
+		enqueue(t, q, payload)
+	}
+	tasks := sure(q.StartTasks(ctx, 20))(t)
+	got := payloads(tasks)
+	slices.Sort(got)
+	is.Equal(got, want)
+	is.NoErr(tasks[0].Finish(ctx))
+	is.NoErr(tasks[1].Fail(ctx, errors.New("no")))
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
+	is.NoErr(q.StopWork(ctx))
+	is.Equal(sure(q.Len(ctx))(t), 8)
+	var names []string
+	for name, err := range p.Queues(ctx) {
+		is.NoErr(err)
+		names = append(names, name)
+	}
+	is.Equal(names, []string{"q"})
+}
+
+// Events of a spread queue are those of its parts, under its name.
+func TestSpreadEvents(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(3)
+	synced, heard := make(chan struct{}, 1), make(chan string, 100)
+	go func() {
+		for e, err := range p.Events(t.Context(), "q") {
+			switch {
+			case err != nil:
+				heard <- err.Error()
+			case e.Kind == worqr.EventSync:
+				synced <- struct{}{}
+			default:
+				heard <- fmt.Sprint(e.Kind, " ", e.Queue)
+			}
+		}
+	}()
+	receive(t, synced, 1)
+	for range 3 {
+		enqueue(t, q, "x")
+	}
+	is.Equal(receive(t, heard, 3), []string{"work q", "work q", "work q"})
+	is.Equal(sure(q.Cancel(t.Context(), []byte("x")))(t).Removed, 3)
+	is.NoErr(q.Delete(t.Context())) // both concern all parts, and are told once
+	enqueue(t, q, "y")
+	got := receive(t, heard, 3)
+	slices.Sort(got)
+	is.Equal(got, []string{"cancel q", "delete q", "work q"})
+}
+
+// What cannot be spread says so, in every verb.
+func TestBadSpread(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	for _, n := range []int{-1, 0, 257} {
+		for verb, err := range verbs(t.Context(), p, p.Queue("q").Spread(n)) {
+			if !is_(err, worqr.ErrInvalid) && !slices.Contains([]string{"Sweep", "StartWorker", "Queues", "Workers", "FailWorker"}, verb) {
+				t.Errorf("%s over %d parts: %v", verb, n, err)
+			}
+		}
+	}
+	long := p.Queue(strings.Repeat("x", 250))
+	is.True(is_(long.Spread(2).Enqueue(t.Context(), nil), worqr.ErrBadName))
+	is.True(is_(p.Queue("q~8192~0e7i").Enqueue(t.Context(), nil), worqr.ErrBadName)) // the name of a part
+	is.NoErr(long.Spread(1).Enqueue(t.Context(), []byte("x")))
+	is.Equal(waiting(t, long), []string{"x"}) // one part is the queue itself
+}
+
+// What fails on any part is handled by OnFailed, also on parts that only others know of; and
+// the failed tasks that are kept are as many as KeepFailed in all.
+func TestSpreadFailed(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	var log journal
+	fails := func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }
+	p := open(t, worqr.Options{Prefix: prefix, Logger: log.Logger()})
+	q := p.Queue("q").Spread(2)
+	q.Handle(fails, &worqr.HandleOptions{KeepFailed: 9})
+	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4)
+	for i := range 60 {
+		put(t, big, fmt.Sprint("k", i), "x", nil)
+	}
+	stop := run(t, p)
+	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 60 })
+	stop()
+	kept := failed(t, big)
+	is.True(len(kept) > 0 && len(kept) <= 15) // three on each of the five parts
+	is.True(slices.IsSortedFunc(kept, func(a, b worqr.FailedTask) int { return b.FailedAt.Compare(a.FailedAt) }))
+	is.Equal(len(log.Lines("serving these, too")), 1)
+
+	again := open(t, worqr.Options{Prefix: prefix})
+	handled := make(chan string, 100)
+	again.Queue("q").Spread(2).Handle(fails, &worqr.HandleOptions{OnFailed: tell(handled)})
+	run(t, again)
+	receive(t, handled, len(kept))
+	eventually(t, "none is left", func() bool { return stats(t, big).Failed == 0 })
+}
+
+// StopWork of a peer that serves the parts of others, too, stops all of them, and StartWork resumes
+// them, and what others add meanwhile.
+func TestSpreadStopWork(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.AgreeEach(10 * time.Millisecond)
+	done := make(chan string, 100)
+	q := p.Queue("q").Spread(2)
+	q.Handle(tell(done), nil)
+	for _, k := range numbers("first", 30) {
+		put(t, big, k, k, nil)
+	}
+	run(t, p)
+	receive(t, done, 30)
+	is.NoErr(q.StopWork(ctx))
+	is.Equal(stats(t, big).Workers, 0)
+	for _, k := range numbers("t", 30) {
+		put(t, big, k, k, nil)
+	}
+	is.Equal(sure(big.Len(ctx))(t), 30)
+	is.Equal(stats(t, big).Workers, 0)
+	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
+	is.NoErr(q.StartWork(ctx))
+	receive(t, done, 30)
+}
+
+// What goes over all parts goes over those that others have, too.
+func TestSpreadKnowsMore(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(8)
+	put(t, big, "k", "x", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	for range 8 {
+		enqueue(t, big, "same")
+	}
+	small := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4)
+	is.Equal(sure(small.Len(ctx))(t), 9)
+	is.Equal(len(scheduled(t, small)), 1)
+	is.Equal(len(waiting(t, small)), 9)
+	is.Equal(len(sure(small.Explain(ctx, []byte("same")))(t).Copies), 8)
+	is.Equal(cancel(t, small, "same").Removed, 8)
+	is.NoErr(small.Pause(ctx))
+	hand := open(t, worqr.Options{Prefix: prefix})
+	is.NoErr(hand.StartWorker(ctx))
+	is.NoErr(hand.Queue("q").Spread(8).StartWork(ctx))
+	for range 8 {
+		enqueue(t, big, "paused")
+	}
+	noTask(t, hand.Queue("q").Spread(8))
+	is.NoErr(small.Resume(ctx))
+	is.Equal(len(sure(hand.Queue("q").Spread(8).StartTasks(ctx, 20))(t)), 8)
+	is.NoErr(small.Delete(ctx))
+	is.Equal(sure(big.Len(ctx))(t), 0)
+	is.True(is_(small.Put(ctx, "k", []byte("y"), nil), worqr.ErrInvalid)) // the others still have eight
+}
+
+// Who listens to a queue hears of all its parts, also of those that only others have spread.
+func TestSpreadEventsOfOthers(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(8)
+	put(t, q, "k", "x", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // it has eight parts
+	unaware := open(t, worqr.Options{Prefix: prefix})
+	both := open(t, worqr.Options{Prefix: prefix})
+	both.Queue("other").Spread(8)
+	both.Queue("other").Spread(3)
+	listen := func(p *worqr.Peer, name string) chan string {
+		heard := make(chan string, 100)
+		go func() {
+			for e, err := range p.Events(t.Context(), name) {
+				if err != nil {
+					heard <- err.Error()
+				} else {
+					heard <- string(e.Kind)
+				}
+			}
+		}()
+		is.Equal(receive(t, heard, 1), []string{"sync"})
+		return heard
+	}
+	heard := listen(unaware, "q")
+	for range 8 {
+		enqueue(t, q, "x")
+	}
+	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
+	heard = listen(both, "other")
+	for range 8 {
+		enqueue(t, both.Queue("other").Spread(8), "x")
+	}
+	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
+}
+
+// StartTask says that its context has ended, not that there is no task.
+func TestSpreadStartEnds(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	is.NoErr(p.StartWorker(t.Context()))
+	q := p.Queue("q").Spread(5)
+	is.NoErr(q.StartWork(t.Context()))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.StartTask(ended)
+	is.True(is_(err, context.Canceled))
+	noTask(t, q)
+}

@@ -1,0 +1,79 @@
+package worqr_test
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+)
+
+// allocated returns how many allocations the program makes for each of n calls.
+func allocated(n int, call func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		call()
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / float64(n)
+}
+
+// A Trace whose functions are nil costs no more allocations than none, for a task that is enqueued,
+// started and finished; one with functions does, so this can tell. It isn't parallel, since
+// it counts what the whole program allocates.
+func TestTraceAllocations(t *testing.T) {
+	calls := 0
+	costs := map[string]float64{}
+	for name, trace := range map[string]*worqr.Trace{
+		"none": nil, "empty": {},
+		"full": {
+			Enqueued: func(worqr.TraceQueue) { calls++ },
+			Started:  func(worqr.TraceTask) { calls++ },
+			Ended:    func(worqr.TraceTask) { calls++ },
+		},
+	} {
+		p, _ := openQueue(t, worqr.Options{Lease: time.Hour, Trace: trace})
+		q := peertest.Working(t, p, "q")
+		payload := []byte("payload")
+		work := func() {
+			must(t, q.Enqueue(t.Context(), payload))
+			must(t, sure(q.StartTask(t.Context()))(t).Finish(t.Context()))
+		}
+		for range 50 { // connections, scripts, pools
+			work()
+		}
+		costs[name] = 1 << 30
+		for range 5 { // garbage collections empty pools
+			costs[name] = min(costs[name], allocated(100, work))
+		}
+		must(t, p.Close())
+	}
+	t.Log(costs)
+	// The race detector has pools lose some of what they hold, so these are right to one or two.
+	if costs["full"] < costs["none"]+8 || costs["empty"] > costs["none"]+(costs["full"]-costs["none"])/4 {
+		t.Error(costs)
+	}
+	if calls != 3*550 {
+		t.Error(calls)
+	}
+}
+
+// What is traced can be printed and logged, and shows no key.
+func TestTraceIsDiscreet(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	for _, v := range []any{worqr.TraceTask{Queue: "emails", Key: canary}, worqr.TraceQueue{Queue: "emails", Key: canary}} {
+		said := fmt.Sprintf("%v %+v %#v %s", v, v, v, v)
+		log.Info("traced", "v", v)
+		if said += text.String(); strings.Contains(said, canary) || strings.Count(said, "emails") < 5 {
+			t.Error(said)
+		}
+		text.Reset()
+	}
+}

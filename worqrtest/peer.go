@@ -1,0 +1,88 @@
+package worqrtest
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+)
+
+// A Peer is a peer on a Redis in memory, with switches that break its connections. It's closed when
+// the test ends.
+type Peer struct {
+	*worqr.Peer
+	t    testing.TB
+	link link
+}
+
+// Peer returns a peer. Opts may be nil. Several peers of one Redis are a fleet, unless their options
+// have different prefixes. Without a Logger, warnings and errors go to the test's log.
+func (r *Redis) Peer(opts *worqr.Options) *Peer {
+	r.t.Helper()
+	var o worqr.Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	o.Lease = cmp.Or(o.Lease, r.lease)
+	p := &Peer{t: r.t, link: link{dial: r.dial, conns: map[*conn]bool{}, resumed: make(chan struct{})}}
+	close(p.link.resumed)
+	p.Peer = worqr.New(&redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
+		c, err := p.link.connect()
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewConn(c, 0, 0), nil
+	}}, &o)
+	r.t.Cleanup(func() {
+		p.link.repair() // else its end would have to wait for Redis
+		if err := p.Close(); err != nil {
+			r.t.Log(err) // what a test has broken isn't always mended
+		}
+	})
+	return p
+}
+
+// Serve runs the peer until the test ends, or stop is called, which drains. The test fails if Run
+// does.
+func (p *Peer) Serve() (stop func()) {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ran; err != nil {
+			p.t.Errorf("Run: %v", err)
+		}
+	})
+	p.t.Cleanup(func() {
+		p.link.repair()
+		stop()
+	})
+	return stop
+}
+
+// Crash cuts the peer off for good, as if its process had been killed: nothing that it does reaches
+// Redis any more. When its lease has expired, or FailWorker is called, others take over its tasks.
+// Its handlers keep running, since a goroutine can't be killed.
+func (p *Peer) Crash() { p.link.crash() }
+
+// Pause holds back all that the peer sends and receives, until Resume: as if its process was stopped,
+// or the network didn't deliver. Its handlers keep running.
+func (p *Peer) Pause() { p.link.pause() }
+
+// Resume ends a Pause, and delivers what was held back.
+func (p *Peer) Resume() { p.link.resume() }
+
+// LoseReply loses the reply to the next call in which text stands, such as a payload or a worker's id;
+// "" is any call, even a heartbeat. Redis carries the call out, and the connection breaks. A call that
+// isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
+func (p *Peer) LoseReply(text string) { p.link.lose(text) }

@@ -1,0 +1,108 @@
+package worqrtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// patience is how long something that must happen may take, by the clock that applies.
+const patience = time.Minute
+
+// WaitIdle waits until nothing of the queues waits, runs or is due. What is scheduled for later, and
+// what waits for a retry, doesn't count, nor do the tasks of a paused queue. It fails the test after a
+// minute.
+func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
+	t.Helper()
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		busy := ""
+		for _, q := range queues {
+			if isBusy(t, q) {
+				busy = q.Name()
+			}
+		}
+		if busy == "" {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("%q isn't idle after %v", busy, patience)
+		}
+		time.Sleep(pause)
+	}
+}
+
+func isBusy(t testing.TB, q *worqr.Queue) bool {
+	t.Helper()
+	ctx := context.Background()
+	s, err := q.Stats(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Running > 0 || s.Waiting > 0 && !s.Paused {
+		return true
+	}
+	if s.Scheduled == 0 || s.Paused {
+		return false
+	}
+	for next, err := range q.Scheduled(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !next.DueAt.After(time.Now())
+	}
+	return false
+}
+
+// A Task is what waits in a queue.
+type Task struct {
+	Payload string
+	Key     string            // "" for those of Enqueue
+	Headers map[string]string // nil if it has none
+	DueAt   time.Time         // zero is now
+}
+
+// Enqueued returns what waits in the queue: the tasks of Enqueue, then those of Add, then those in the
+// schedule, each in the order in which they start. No peer should be working on the queue.
+func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
+	t.Helper()
+	ctx := context.Background()
+	var keyed []Task
+	for a, err := range q.Added(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyed = append(keyed, Task{Payload: string(a.Payload), Key: a.Key, Headers: a.Headers})
+	}
+	due := 0
+	for s, err := range q.Scheduled(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyed = append(keyed, Task{Payload: string(s.Payload), Key: s.Key, Headers: s.Headers, DueAt: s.DueAt})
+		if !s.DueAt.After(time.Now()) {
+			due++
+		}
+	}
+	for payload, err := range q.Tasks(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Task{Payload: string(payload)})
+	}
+	// Tasks yields what is due in the schedule, then those of Enqueue, then the others.
+	all = all[min(due, len(all)):]
+	all = all[:max(len(all)-(len(keyed)-due), 0)]
+	return append(all, keyed...)
+}
+
+// Payloads returns the payloads of Enqueued.
+func Payloads(t testing.TB, q *worqr.Queue) (all []string) {
+	t.Helper()
+	for _, task := range Enqueued(t, q) {
+		all = append(all, task.Payload)
+	}
+	return all
+}

@@ -1,0 +1,145 @@
+// Package worqrtest helps to test programs that use worqr, without a Redis server: Start runs one in
+// memory, Virtual does so in virtual time, and Run runs a handler once. Peers have
+// switches that crash or pause them and lose replies.
+//
+// The server is [github.com/alicebob/miniredis/v2]. It's for tests of a few thousand tasks: it's
+// slower than Redis, and takes longer the more tasks wait. It knows no users, persistence,
+// Sentinel or Cluster, and Peer.Check can't read its settings. An hour of virtual time takes about 60 ms
+// for each peer.
+package worqrtest
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gomodule/redigo/redis"
+)
+
+// A Redis is a server in memory. It ends with its test.
+type Redis struct {
+	t      testing.TB
+	server *miniredis.Miniredis
+	lease  time.Duration // of peers, by default; 0 is theirs
+
+	mu       sync.Mutex // protects the fields below
+	listener net.Listener
+	over     bool // the test has ended
+}
+
+// epoch is when time begins in a bubble: worqr takes earlier times for something else.
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Start starts a server for this test. It may be called in a bubble of testing/synctest; then its
+// clock is the bubble's, which Start moves on to 2030-01-01 UTC.
+func Start(t testing.TB) *Redis {
+	t.Helper()
+	if year := time.Now().UTC().Year(); year == 2000 { // only in a bubble
+		time.Sleep(time.Until(epoch))
+	}
+	r := &Redis{t: t, server: miniredis.NewMiniRedis()}
+	r.server.ClockTTL(true) // registrations of dead peers expire, as they do in Redis
+	t.Cleanup(r.end)
+	return r
+}
+
+// Virtual runs test in a bubble of testing/synctest, with a server. Its clock begins at midnight of
+// 2030-01-01 UTC and moves on only while everybody waits, so time.Sleep(24*time.Hour) returns at
+// once, after all that was to be done until then:
+//
+//	worqrtest.Virtual(t, func(t *testing.T, redis *worqrtest.Redis) {
+//		...
+//		time.Sleep(24 * time.Hour)
+//		worqrtest.WaitIdle(t, reports)
+//	})
+//
+// There, the default of Options.Lease is an hour, since heartbeats take most of the time of such a
+// test. A test in a bubble can't use sockets, so neither URL nor a real Redis.
+func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := Start(t)
+		r.lease = time.Hour
+		test(t, r)
+	})
+}
+
+// Pool returns a pool of connections to the server, for worqr.New and for commands of your own.
+func (r *Redis) Pool() *redis.Pool {
+	return &redis.Pool{MaxIdle: 4, DialContext: func(context.Context) (redis.Conn, error) {
+		conn, err := r.dial()
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewConn(conn, 0, 0), nil
+	}}
+}
+
+// Miniredis returns the server itself, to look at keys or set its clock.
+func (r *Redis) Miniredis() *miniredis.Miniredis { return r.server }
+
+// URL returns the URL of the server for worqr.Open, and listens there, on the loopback interface,
+// until the test ends.
+func (r *Redis) URL() string {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener == nil {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.listener = l
+		var served sync.WaitGroup
+		served.Go(func() { r.accept(l, &served) })
+		r.t.Cleanup(func() {
+			_ = l.Close()
+			r.end() // with the connections
+			served.Wait()
+		})
+	}
+	return "redis://" + r.listener.Addr().String()
+}
+
+// accept leads connections to the server until the listener is closed.
+func (r *Redis) accept(l net.Listener, served *sync.WaitGroup) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		to, err := r.dial()
+		if err != nil {
+			_ = conn.Close()
+			return
+		}
+		for _, way := range [][2]net.Conn{{conn, to}, {to, conn}} {
+			served.Go(func() {
+				_, _ = io.Copy(way[0], way[1])
+				_, _ = way[0].Close(), way[1].Close()
+			})
+		}
+	}
+}
+
+func (r *Redis) end() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.server.Close()
+}
+
+// dial connects to the server, unless the test has ended: that would start it again.
+func (r *Redis) dial() (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, net.ErrClosed
+	}
+	return r.server.Dial()
+}

@@ -1,0 +1,198 @@
+package worqrtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counting returns a handler that counts its calls.
+func counting(calls *atomic.Int64) worqr.Handler {
+	return func(context.Context, *worqr.Task) error {
+		calls.Add(1)
+		return nil
+	}
+}
+
+// A nightly task and its retries take no time. Times that end in zeros are kept.
+func TestNight(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		ctx, midnight := t.Context(), time.Now()
+		peer := redis.Peer(nil)
+		times := make(chan time.Time, 10)
+		reports := peer.Queue("reports")
+		reports.Handle(func(_ context.Context, task *worqr.Task) error {
+			times <- time.Now()
+			if task.Attempt < 3 {
+				return worqr.RetryAfter(errors.New("not yet"), 20*time.Minute)
+			}
+			return nil
+		}, nil)
+		defer peer.Serve()()
+		due := midnight.Add(time.Hour)
+		must(t, reports.Put(ctx, "nightly", []byte("x"), &worqr.PutOptions{At: due}))
+		if all := Enqueued(t, reports); len(all) != 1 || !all[0].DueAt.Equal(due) || all[0].Key != "nightly" {
+			t.Errorf("waiting: %+v", all)
+		}
+		time.Sleep(30 * time.Minute)
+		WaitIdle(t, reports)
+		if len(times) != 0 {
+			t.Error("ran too early")
+		}
+		time.Sleep(90 * time.Minute)
+		WaitIdle(t, reports)
+		if len(times) != 3 {
+			t.Fatalf("ran %d times", len(times))
+		}
+		for i := range 3 {
+			if late := (<-times).Sub(due.Add(time.Duration(i) * 20 * time.Minute)); late < 0 || late > time.Second {
+				t.Errorf("attempt %d was late by %v", i+1, late)
+			}
+		}
+	})
+	if took := time.Since(began); took > 30*time.Second { // as long as it seems to last: 2 h
+		t.Errorf("took %v", took)
+	}
+}
+
+// The lease of a peer that crashes expires in virtual time, too, and its task starts elsewhere.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"default": 3 * time.Second, "long": 10 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			Virtual(t, func(t *testing.T, redis *Redis) {
+				starts, began := make(chan string, 10), time.Now()
+				var fleet []*Peer
+				for _, name := range []string{"a", "b"} {
+					p := redis.Peer(&worqr.Options{Name: name, Lease: lease, Drain: -1})
+					p.Queue("q").Handle(func(ctx context.Context, _ *worqr.Task) error {
+						starts <- name
+						<-ctx.Done()
+						return context.Cause(ctx)
+					}, nil)
+					p.Serve()
+					fleet = append(fleet, p)
+				}
+				must(t, fleet[0].Queue("q").Enqueue(t.Context(), []byte("x")))
+				first := <-starts
+				fleet[strings.Index("ab", first)].Crash()
+				if next := <-starts; next == first {
+					t.Errorf("%s has crashed, and has its task again", first)
+				}
+				if after := time.Since(began); after > 2*lease {
+					t.Errorf("its task started elsewhere after %v", after)
+				}
+			})
+		})
+	}
+}
+
+// What a paused peer sends arrives later, in order.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		p, other := redis.Peer(nil), redis.Peer(nil)
+		q, ctx := p.Queue("q"), t.Context()
+		must(t, q.Enqueue(ctx, []byte("1")))
+		p.Pause()
+		done := make(chan error)
+		go func() { done <- q.Enqueue(ctx, []byte("2")) }()
+		time.Sleep(2 * time.Second)
+		if got := Payloads(t, other.Queue("q")); !slices.Equal(got, []string{"1"}) {
+			t.Errorf("during the pause: %q", got)
+		}
+		p.Resume()
+		must(t, <-done)
+		must(t, q.Enqueue(ctx, []byte("3")))
+		if got := Payloads(t, other.Queue("q")); !slices.Equal(got, []string{"1", "2", "3"}) {
+			t.Errorf("afterwards: %q", got)
+		}
+		p.Pause()
+		if err := q.Enqueue(ctx, []byte("4")); !errors.Is(err, worqr.ErrUnknownOutcome) {
+			t.Errorf("without an answer: %v", err)
+		}
+	})
+}
+
+// A reply that is lost leaves it unknown what the call did. It did what it should.
+func TestLoseReply(t *testing.T) {
+	t.Parallel()
+	redis := Start(t)
+	p := redis.Peer(nil)
+	q, ctx := p.Queue("q"), t.Context()
+	must(t, q.Enqueue(ctx, []byte("first")))
+	p.LoseReply("second")
+	must(t, q.Enqueue(ctx, []byte("third")))
+	if err := q.Enqueue(ctx, []byte("second")); !errors.Is(err, worqr.ErrUnknownOutcome) {
+		t.Errorf("Enqueue: %v", err)
+	}
+	must(t, q.Enqueue(ctx, []byte("second")))
+	if got := Payloads(t, q); !slices.Equal(got, []string{"first", "third", "second", "second"}) {
+		t.Errorf("waiting: %q", got)
+	}
+}
+
+// A peer at the URL shares the Redis with others.
+func TestURL(t *testing.T) {
+	t.Parallel()
+	r := Start(t)
+	p, err := worqr.Open(r.URL(), nil)
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	var calls atomic.Int64
+	q := r.Peer(nil).Queue("q")
+	worker := r.Peer(nil)
+	worker.Queue("q").Handle(counting(&calls), nil)
+	stop := worker.Serve()
+	must(t, p.Queue("q").Enqueue(t.Context(), []byte("x")))
+	WaitIdle(t, q)
+	stop()
+	if calls.Load() != 1 {
+		t.Errorf("%d calls", calls.Load())
+	}
+	conn := r.Pool().Get()
+	defer func() { _ = conn.Close() }()
+	if known, err := redis.Strings(conn.Do("SMEMBERS", "worqr:registry")); err != nil || !slices.Equal(known, []string{"q"}) {
+		t.Errorf("queues: %q, %v", known, err)
+	}
+	if url := r.URL(); url != r.URL() || !slices.Contains(r.Miniredis().Keys(), "worqr:registry") {
+		t.Error("another server")
+	}
+}
+
+// Everything that waits is listed, with what it has.
+func TestEnqueued(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		ctx, due := t.Context(), time.Now().Add(time.Hour)
+		q := redis.Peer(nil).Queue("q")
+		must(t, q.Enqueue(ctx, []byte("a"), []byte("b")))
+		key, err := q.Add(ctx, []byte("b"), &worqr.Properties{Headers: map[string]string{"h": "v"}})
+		must(t, err)
+		must(t, q.Put(ctx, "k", []byte("a"), &worqr.PutOptions{At: due}))
+		got := Enqueued(t, q)
+		if len(got) != 4 || got[0].Payload != "a" || got[1].Payload != "b" || got[0].Key+got[1].Key != "" ||
+			got[2].Key != key || got[2].Headers["h"] != "v" || got[3].Key != "k" || !got[3].DueAt.Equal(due) {
+			t.Errorf("%+v", got)
+		}
+		WaitIdle(t) // of no queue
+	})
+}

@@ -1,0 +1,72 @@
+package worqrtest
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/worqr/worqr"
+)
+
+// An Attempt is how a handler ended.
+type Attempt struct {
+	worqr.TraceTask        // Outcome, Error, Next, ...
+	Err             error  // what the handler returned
+	Result          []byte // of its Task
+}
+
+// RunOptions configure Run. A zero field means the default.
+type RunOptions struct {
+	Queue      string // "test"
+	Properties *worqr.Properties
+	Handle     *worqr.HandleOptions
+}
+
+// Run runs a handler once, as a peer would, on a Redis of its own, and returns how the attempt ended:
+// finished, retried, snoozed, failed, stopped. All methods of its Task work. Opts may be nil. The test
+// fails if it takes more than a minute.
+func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attempt {
+	t.Helper()
+	var o RunOptions
+	if opts != nil {
+		o = *opts
+	}
+	ended := make(chan worqr.TraceTask, 1)
+	peer := Start(t).Peer(&worqr.Options{Trace: &worqr.Trace{Ended: func(e worqr.TraceTask) {
+		select {
+		case ended <- e:
+		default: // another attempt
+		}
+	}}})
+	var began atomic.Bool
+	attempts := make(chan Attempt, 1)
+	q := peer.Queue(cmp.Or(o.Queue, "test"))
+	q.Handle(func(ctx context.Context, task *worqr.Task) error {
+		if began.Swap(true) { // another attempt
+			<-task.Draining()
+			return worqr.Later(0)
+		}
+		err := h(ctx, task)
+		attempts <- Attempt{Err: err, Result: task.Result}
+		return err
+	}, o.Handle)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := q.Add(ctx, payload, o.Properties); err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Serve()()
+	var a Attempt
+	select {
+	case a.TraceTask = <-ended:
+	case <-ctx.Done():
+		t.Fatalf("the handler hasn't ended after %v", patience)
+	}
+	select {
+	case end := <-attempts:
+		a.Err, a.Result = end.Err, end.Result
+	default: // it panicked, or ignores its context
+	}
+	return a
+}

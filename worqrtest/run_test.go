@@ -1,0 +1,61 @@
+package worqrtest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A handler is run once, whatever it returns, and its Task can do all that a Task can.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("bad")
+	for name, c := range map[string]struct {
+		handler worqr.Handler
+		outcome worqr.TraceOutcome
+		err     error
+		result  string
+	}{
+		"finished": {outcome: worqr.TraceFinished, result: "hello", handler: func(_ context.Context, task *worqr.Task) error {
+			task.Result = append([]byte("hel"), task.Payload...)
+			return nil
+		}},
+		"failed":  {outcome: worqr.TraceFailed, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
+		"retried": {outcome: worqr.TraceRetried, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, -1) }},
+		"snoozed": {outcome: worqr.TraceSnoozed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Snooze(ctx, time.Hour) }},
+		"stopped": {outcome: worqr.TraceStopped, handler: func(ctx context.Context, task *worqr.Task) error { return task.Stop(ctx) }},
+		"by hand": {outcome: worqr.TraceFailed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Fail(ctx, bad) }},
+		"panic":   {outcome: worqr.TraceRetried, handler: func(context.Context, *worqr.Task) error { panic("oh") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := Run(t, c.handler, []byte("lo"), nil)
+			if a.Outcome != c.outcome || !errors.Is(a.Err, c.err) || string(a.Result) != c.result || a.Queue != "test" {
+				t.Errorf("%+v, result %q, %v", a, a.Result, a.Err)
+			}
+		})
+	}
+}
+
+// What a task has beside its payload is there, and in virtual time, too.
+func TestRunVirtually(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, _ *Redis) {
+		began := time.Now()
+		a := Run(t, func(ctx context.Context, task *worqr.Task) error {
+			if task.Headers["h"] != "v" || task.Attempt != 1 || task.EnqueuedAt.IsZero() || task.Queue != "mails" || task.Draining() == nil {
+				t.Errorf("task: %+v", *task)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, nil, &RunOptions{
+			Queue: "mails", Properties: &worqr.Properties{Headers: map[string]string{"h": "v"}}, Handle: &worqr.HandleOptions{Timeout: 30 * time.Second},
+		})
+		if a.Outcome != worqr.TraceRetried || !errors.Is(a.Err, worqr.ErrTimeout) || a.Ran.Round(time.Second) != 30*time.Second {
+			t.Errorf("%+v, %v after %v", a, a.Err, time.Since(began))
+		}
+	})
+}
