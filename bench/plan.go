@@ -101,11 +101,14 @@ func planEnqueue(s scale) scenario {
 		{"one by one", ours, 20_000, 1, 1},
 		{"one by one", theirs, 15_000, 1, 1},
 		{"one by one", bare, 20_000, 1, 1},
+		{"one by one", added, 15_000, 1, 1},
 		{"32 callers", ours, 200_000, 32, 1},
 		{"32 callers", theirs, 60_000, 32, 1},
 		{"32 callers", bare, 150_000, 32, 1},
 		{"32 callers", pipelined, 400_000, 1, 32},
 		{"batches of 100", ours, 500_000, 1, 100},
+		{"batches of 100", added, 200_000, 1, 100},
+		{"32 callers, batches of 100", added, 400_000, 32, 100},
 		{"batches of 100", bare, 500_000, 1, 100},
 	} {
 		p.add(v.variant, v.system, job{Measure: "enqueue", N: s.of(v.n, v.n/100), Callers: v.callers, Batch: v.batch})
@@ -123,6 +126,7 @@ func planProcess(s scale) scenario {
 		p.add(variant, ours, job{Measure: "process", N: s.of(v.ours, v.ours/100), Handlers: v.handlers})
 		p.add(variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: v.handlers})
 	}
+	p.add("64", added, job{Measure: "process", N: s.of(100_000, 1000), Handlers: 64})
 	for _, system := range []string{scripted, variadic} {
 		p.add("64", system, job{Measure: "process", N: s.of(250_000, 2500)})
 	}
@@ -191,7 +195,7 @@ func planLatency(s scale) scenario {
 func planMemory(s scale) scenario {
 	p := scenario{name: storing}
 	systems := []string{ours, theirs, bare}
-	for _, system := range systems {
+	for _, system := range append([]string{added}, systems...) {
 		p.add("waiting", system, job{Measure: "waiting", N: s.of(100_000, 10_000)})
 	}
 	for _, system := range systems {

@@ -27,6 +27,7 @@ type system interface {
 var systems = map[string]func(url string, queues []string) (system, error){
 	ours:      openWorqr(worqr.HandleOptions{}),
 	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
+	added:     openAdded,
 	theirs:    openAsynq,
 	bare:      openFloor(startScripted, endScripted),
 	pipelined: openPipelined,
@@ -37,6 +38,7 @@ var systems = map[string]func(url string, queues []string) (system, error){
 const (
 	ours      = "worqr"
 	oneByOne  = "worqr, Prefetch: -1"
+	added     = "worqr, Add"
 	theirs    = "asynq"
 	bare      = "floor"
 	pipelined = "floor, pipelined"

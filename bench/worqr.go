@@ -25,6 +25,31 @@ func openWorqr(options worqr.HandleOptions) func(url string, queues []string) (s
 	}
 }
 
+// An addedSystem is this library, too, with tasks that have a key and a header.
+type addedSystem struct{ *peerSystem }
+
+func openAdded(url string, queues []string) (system, error) {
+	s, err := openWorqr(worqr.HandleOptions{})(url, queues)
+	return addedSystem{s.(*peerSystem)}, err
+}
+
+func (s addedSystem) producer(queue string) (func([][]byte) error, error) {
+	q, ctx := s.queue(s.sender, queue), context.Background()
+	props := worqr.Properties{Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
+	return func(payloads [][]byte) error {
+		if len(payloads) == 1 {
+			_, err := q.Add(ctx, payloads[0], &props)
+			return err
+		}
+		tasks := make([]worqr.TaskSpec, len(payloads))
+		for i, p := range payloads {
+			tasks[i] = worqr.TaskSpec{Payload: p, Properties: props}
+		}
+		_, err := q.AddMany(ctx, tasks)
+		return err
+	}, nil
+}
+
 // queue is the queue with that name, as a peer of the system has it.
 func (s *peerSystem) queue(of *worqr.Peer, name string) *worqr.Queue {
 	q := of.Queue(name)

@@ -24,18 +24,15 @@ if window > 0 then
   end
 end
 local at = 6
-local tasks = {}
-for i = at, #ARGV, 2 do
-  tasks[#tasks + 1] = { card = ARGV[i], payload = ARGV[i + 1] }
-end
-local first = append(added, ARGV[3], salt, tasks)
+local count = (#ARGV - at + 1) / 2
+local first = append(added, ARGV[3], salt, ARGV, at)
 if type(first) == 'table' then
   return first
 end
 if window > 0 then
   redis.call('SET', KEYS[5], first, 'PX', window)
 end
-local woken = wake(KEYS[2], ARGV[1], #tasks)
-redis.pcall('PUBLISH', ARGV[2], #tasks)
-local alone = woken == 0 and redis.call('XLEN', added) == #tasks and redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
+local woken = wake(KEYS[2], ARGV[1], count)
+redis.pcall('PUBLISH', ARGV[2], count)
+local alone = woken == 0 and redis.call('XLEN', added) == count and redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
 return { first, alone and 2 or 1 }

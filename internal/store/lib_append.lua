@@ -5,21 +5,29 @@ local LARGE = 16384 -- bytes of a payload that is kept apart, so that a page of 
 local SEQUENCES = 1048576
 local TIMES = 281474976710655 -- ms; a key has 48 bits for them
 
--- Returns the name of the first, or the error of Redis before anything has changed.
-local function append(added, keyed, salt, tasks)
+-- The tasks are cards and payloads by turns, from a place in a list on. Returns the name of
+-- the first, or the error of Redis before anything has changed.
+local function append(added, keyed, salt, list, from)
   local time = redis.call('TIME')
   local ms, seq = time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000 * 1046
+  local prefix, count = string.format('%d-', ms), (#list - from + 1) / 2
+  local card, field -- most tasks of a call have the same
   local function push(i)
-    local card, payload = tasks[i].card, tasks[i].payload
-    local apart = #payload > LARGE
-    card = cards.with(card, cards.apart, apart)
-    local pushed = redis.pcall('XADD', added, string.format('%d-%d', ms, seq + i - 1), salt .. card, apart and '' or payload)
-    if apart and type(pushed) == 'string' then
-      redis.call('HSET', keyed .. cards.entry(ms, seq + i - 1, salt), 'payload', payload, 'card', cards.with(card, cards.apart, false))
+    local of, payload = list[from + 2 * i], list[from + 2 * i + 1]
+    if #payload > LARGE then
+      local apart = salt .. cards.with(of, cards.apart, true)
+      local pushed = redis.pcall('XADD', added, prefix .. seq + i, apart, '')
+      if type(pushed) == 'string' then
+        redis.call('HSET', keyed .. cards.entry(ms, seq + i, salt), 'payload', payload, 'card', cards.with(of, cards.apart, false))
+      end
+      return pushed
     end
-    return pushed
+    if of ~= card then --! look true
+      card, field = of, salt .. cards.with(of, cards.apart, false)
+    end
+    return redis.pcall('XADD', added, prefix .. seq + i, field, payload)
   end
-  local pushed = push(1)
+  local pushed = push(0)
   if type(pushed) == 'table' and string.find(pushed.err, 'equal or smaller', 1, true) then
     local about, last = redis.call('XINFO', 'STREAM', added), nil
     for i = 1, #about, 2 do
@@ -30,15 +38,16 @@ local function append(added, keyed, salt, tasks)
     if ms >= TIMES then
       return { err = 'WRONGTYPE an item in the stream of added tasks is of no time; remove it' }
     end
-    if seq + #tasks > SEQUENCES then
+    if seq + count > SEQUENCES then
       ms, seq = ms + 1, 0
     end
-    pushed = push(1)
+    prefix = string.format('%d-', ms)
+    pushed = push(0)
   end
   if type(pushed) == 'table' then
     return pushed
   end
-  for i = 2, #tasks do
+  for i = 1, count - 1 do
     push(i)
   end
   return string.format('a:%d-%d-%s', ms, seq, salt)

@@ -45,7 +45,13 @@ function cards.item(id, pair)
   end
 end
 
--- Takes apart what entries has of a running added task: its name, its entry and its card.
+-- What entries has of a running added task: its name and its card.
+function cards.named(value)
+  local name, _, _, _, card = string.match(value, cards.value)
+  return name, card
+end
+
+-- The same, with its entry.
 function cards.read(value)
   local name, ms, seq, salt, card = string.match(value, cards.value)
   if name then
@@ -53,18 +59,16 @@ function cards.read(value)
   end
 end
 
-
 function cards.has(card, flag)
   return math.floor((tonumber(string.sub(card, 1, 1)) or 0) / flag) % 2 == 1
 end
 
 -- The card with a flag, or without it.
 function cards.with(card, flag, on)
-  local flags = tonumber(string.sub(card, 1, 1))
-  if cards.has(card, flag) ~= on then
-    flags = flags + (on and flag or -flag)
+  if cards.has(card, flag) == on then --! look false
+    return card
   end
-  return flags .. string.sub(card, 2)
+  return string.sub(card, 1, 1) + (on and flag or -flag) .. string.sub(card, 2)
 end
 
 -- For how many ms its result is kept: 0 not at all.

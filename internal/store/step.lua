@@ -286,8 +286,7 @@ for i = 1, ends, PAGE do
     local id, what, name, card = page[j], nil, nil, nil
     keyed = any and i + j - 1 <= added.ends --! look operand.1
     if known[j] then
-      local _
-      name, _, card = cards.read(known[j])
+      name, card = cards.named(known[j])
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
@@ -511,17 +510,15 @@ function added.start()
     next_one, looked, from = next_one + 1, looked + 1, '(' .. id
     local payload, process = pair[2], ARGV[first]
     local ms, seq, salt, card = cards.item(id, pair)
-    local entry = ms and cards.entry(ms, seq, salt)
-    local apart = entry and cards.has(card, cards.apart)
-    if entry then
-      digests.forget()
-    end
+    local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
+    local entry = (apart or over) and cards.entry(ms, seq, salt) -- others start without
+    digests.forget()
     if apart then
       payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
     end
     if type(payload) ~= 'string' then -- Redis has lost it
       taken[#taken + 1], spent = id, spent + COST.passed
-    elseif entry and failed and cards.over(card, now) then
+    elseif over then
       digests.name(payload, redis.sha1hex(entry))
       if expire(payload, entry, 0, 0, card) then
         taken[#taken + 1] = id
@@ -540,10 +537,10 @@ function added.start()
     else
       redis.call('LPUSH', q.process .. process, payload)
       taken[#taken + 1] = id
-      if entry then
+      if ms then
         local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
         ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
-        start(payload, entry, 0, 0, ms, card, nil, value)
+        start(payload, nil, 0, 0, ms, card, nil, value)
       else
         start(payload, nil, 0, 0) -- others have put it there
       end
