@@ -360,7 +360,7 @@ func (q *queue) line(entry string, depth int) []any {
 		if it.id.String() == w.id {
 			break
 		}
-		if before%100 == 0 && before > 0 && (before >= depth || bytes >= 1<<20) {
+		if before >= min(depth, 4000) || bytes >= 1<<20 {
 			before = -1
 			break
 		}
@@ -374,6 +374,9 @@ func (q *queue) dropLine() (left, bytes int) {
 	items := q.ranging(q.added, "-", "+")
 	var ids []string
 	for _, it := range items[:min(len(items), 50)] {
+		if bytes >= 1<<20 {
+			break
+		}
 		entry, _, card, ok := it.added()
 		if ok && keepsFor(card) > 0 {
 			q.tellEnd(entry)

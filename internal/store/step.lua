@@ -482,7 +482,7 @@ end
 -- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
 -- each gets half of the ids.
 function added.start()
-  local LOOKED, PAGE_BYTES, PAGE_ITEMS = 1000, 262144, 250 -- of the items that one round looks at --! page constant.1 constant.2 constant.3
+  local LOOKED = 1000 -- items, at most, in one round --! page constant
   local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
   listed = type(listed) == 'number' and listed or 0
   local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
@@ -492,14 +492,7 @@ function added.start()
       if page and #page < count then --! look true
         break
       end
-      if page then
-        local bytes = 1
-        for _, item in ipairs(page) do
-          bytes = bytes + #item[2][2]
-        end
-        count = math.max(math.min(math.floor(PAGE_BYTES * #page / bytes), 8 * count, PAGE_ITEMS), 1) --! page clamp.1 clamp.2 constant
-      end
-      count = math.min(count, stop - first) --! page clamp
+      count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp
       page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
       if #page == 0 then --! look false
         break
@@ -545,8 +538,8 @@ function added.start()
       end
     end
   end
-  for i = 1, #ties, 4 * PAGE_ITEMS do
-    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + 4 * PAGE_ITEMS - 1, #ties)))
+  for i = 1, #ties, PAGE do
+    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + PAGE - 1, #ties)))
   end
   added.left = #taken == 0 and redis.call('XLEN', q.added) or added.drop(taken)
   again = again or looked >= LOOKED or others >= 999 or lifted
