@@ -2,21 +2,12 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/worqr/worqr/internal/await"
 	"github.com/worqr/worqr/internal/store"
-)
-
-var (
-	// ErrNoResult: the key is unknown, its task keeps no result, or the result has expired; the
-	// error says which.
-	ErrNoResult = await.ErrNoResult
-	// ErrNotEnded: a task waits or runs under the key.
-	ErrNotEnded = errors.New("worqr: the task hasn't ended")
 )
 
 // An Outcome says how a task ended.
@@ -47,7 +38,7 @@ type Result struct {
 }
 
 // Result returns how the last task under key ended, for as long as its KeepResult says. It fails
-// with ErrNotEnded while a task waits or runs under the key, and with ErrNoResult.
+// with ErrNotEnded while one waits or runs, and with ErrNoResult.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)
@@ -70,12 +61,12 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	return resultOf(ends[0].Record), nil
 }
 
-// Wait blocks until a task under key ends, and returns how. It must have KeepResult. If none waits
-// or runs, Wait returns the last result, or fails with ErrNoResult at once.
+// Wait blocks until a task under key ends, and returns how. The task must have KeepResult. If none
+// waits or runs, Wait returns the last result, or fails with ErrNoResult at once.
 //
-// Wait doesn't depend on this peer: it works while Redis restarts, and goes on until ctx ends or
-// the peer is closed. Thousands of calls share a connection. If a Put replaces the waiting task,
-// Wait waits for the new one. If the queue is deleted, Wait returns OutcomeDeleted.
+// Wait survives restarts of Redis, and ends with ctx or the peer. Thousands of calls share a
+// connection. If a Put replaces the waiting task, Wait waits for the new one; if the queue is
+// deleted, it returns OutcomeDeleted.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {

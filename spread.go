@@ -15,9 +15,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Spread returns a handle to the queue spread over n parts, 1 to 256, on the nodes of a Redis
-// Cluster. Use that handle for everything: one from Peer.Queue alone still acts on the plain queue,
-// which is one more part. All programs must use the same n. Order holds, and tokens rise, within a part.
+// Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
+// Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
+// All programs must use the same n. Order holds, and tokens rise, within a part.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q
 	s.spread = nil
