@@ -170,7 +170,7 @@ func (b *batches) run(all []*batch.Member[*waiting]) {
 	errs = b.handler(ctx, tasks)
 	failed = nil
 	if errs != nil && len(errs) != len(tasks) {
-		failed = fmt.Errorf("the handler of batches returned %d errors for %d tasks; return one for each, or nil if all are finished", len(errs), len(tasks))
+		failed = fmt.Errorf("the batch handler returned %d errors for %d tasks; return one per task, or nil if all are finished", len(errs), len(tasks))
 	}
 }
 

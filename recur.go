@@ -78,7 +78,7 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case q.bad != nil:
 		return q.bad
 	case q.keys.IsFailed():
-		return fmt.Errorf("%w: nothing recurs in a failed queue", ErrInvalid)
+		return fmt.Errorf("%w: a failed queue can't have recurring tasks", ErrInvalid)
 	case len(key) > longestRecurring:
 		return tooLarge("a key of %d bytes; at most %d for a recurring task", len(key), longestRecurring)
 	case len(payload) > MaxEveryPayload:
@@ -86,7 +86,7 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	case !o.Expires.IsZero():
-		return fmt.Errorf("%w: no occurrence may have Expires; set SkipLate instead", ErrInvalid)
+		return fmt.Errorf("%w: recurring tasks can't have Expires; set SkipLate instead", ErrInvalid)
 	case o.Once != "" || o.OnceFor != 0:
 		return fmt.Errorf("%w: Once is for a single task", ErrInvalid)
 	}

@@ -143,7 +143,7 @@ func (p *Peer) serve(ctx context.Context) {
 			}
 			parts, err := s.queue.toServe(ctx)
 			if err != nil {
-				p.log.Debug("worqr: cannot read over how many parts a queue is spread", "queue", s.queue.id, "err", err)
+				p.log.Debug("worqr: cannot read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
 			}
 			s.serve(parts)
 		}
@@ -413,7 +413,7 @@ func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
 }
 
 var (
-	errOwnHandler = fmt.Errorf("%w: the context is that of one of the queue's handlers, which this would wait for; call it in a goroutine, with another context", ErrInvalid)
+	errOwnHandler = fmt.Errorf("%w: called with a handler's context: Unhandle would wait for that handler; call it in a goroutine with another context", ErrInvalid)
 	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
 )
 

@@ -47,7 +47,7 @@ func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err
 
 // Later returns an error that starts the task again after d, at once if d isn't positive. Use it if
 // a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't logged.
-// A panic with it is a panic.
+// A panic with it counts as a panic.
 func Later(d time.Duration) error { return engine.Later(d) }
 
 // IsPermanent reports whether a handler's error makes its task fail for good, whatever its

@@ -105,7 +105,7 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	return q.wrap("start work", err)
 }
 
-var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrInvalid)
+var errRunning = fmt.Errorf("%w: Run is still running; end its context or call Shutdown first", ErrInvalid)
 
 var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
 

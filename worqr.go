@@ -379,7 +379,7 @@ func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	err := store.CheckName(name)
 	if err == nil && store.Whole(name) != name {
-		err = errors.New("it ends like the name of a part of a spread queue; use Spread")
+		err = errors.New("it looks like a part of a spread queue; use Spread")
 	}
 	if err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)

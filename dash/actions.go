@@ -92,7 +92,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusUnprocessableEntity, string(wrong))
 		return
 	case err != nil:
-		d.refuse(w, r, http.StatusBadGateway, "It failed, or was done in part: "+err.Error())
+		d.refuse(w, r, http.StatusBadGateway, "The action failed, perhaps halfway: "+err.Error())
 		return
 	}
 	d.hub.refresh(ctx)
@@ -262,7 +262,7 @@ func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 		return d.each(ctx, name, f, j, one)
 	})
 	if j == nil {
-		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
+		return -1, "", mistake("The last action on matching tasks of this queue is still running. Wait for it or stop it.")
 	}
 	select { // most have ended by then, and the page says so
 	case <-j.done:

@@ -136,7 +136,7 @@ func ofQueue(q *queueState) (all []banner) {
 			several(n, "worker"), c.Workers, held), link("workers", "q", q.name), "Its workers")
 	}
 	if leases := leases(q); len(leases) > 1 {
-		add("warning", "leases", "Workers have different leases", fmt.Sprintf("The workers of this queue have leases of %s, so they judge each other differently. Give all the same.",
+		add("warning", "leases", "Workers have different leases", fmt.Sprintf("The workers of this queue have leases of %s, so they evict each other after different times. Use one lease.",
 			strings.Join(leases, " and ")), link("workers", "q", q.name), "Its workers")
 	}
 	if q.grown.failed >= manyFailed {

@@ -193,7 +193,7 @@ func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter)
 	s.over, s.ended, s.err = true, time.Now(), failure
 }
 
-var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
+var errUnwatched = fmt.Errorf("the search stopped because nobody was watching; reload the page")
 
 func (s *search) note(d *dashboard, queue string, t *worqr.FailedTask, picked bool) {
 	var row failedRow

@@ -224,7 +224,7 @@ type sentence string
 func (s sentence) Error() string { return string(s) }
 
 // errNoQueue is the answer to a name that isn't known.
-const errNoQueue = sentence("There's no such queue: nothing was enqueued to it, and no worker has served it. Check its name, and the prefix of the fleet.")
+const errNoQueue = sentence("No such queue: nothing was enqueued to it and no worker has served it. Check the name and the prefix.")
 
 // known returns what is known of a queue. While Redis can't be reached, any may exist.
 func known(now *snapshot, name string) (*queueState, error) {

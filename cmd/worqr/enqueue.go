@@ -19,7 +19,7 @@ type enqueueCommand struct {
 	Queue    queueName `arg:"" help:"Name of the queue."`
 	Payloads []string  `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
 	Whole    bool      `help:"All of standard input is one payload, byte for byte."`
-	Unique   bool      `help:"Leave out a payload if an equal one that was enqueued like this waits or runs."`
+	Unique   bool      `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
 	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
@@ -54,7 +54,7 @@ func (c *enqueueCommand) Validate() error {
 	case one && len(c.Payloads) != 1 && !c.Whole:
 		return usage("--key and --once need exactly one payload, or --whole")
 	case c.Unique && (one || timed || c.hasProperties()):
-		return usage("--unique goes with no property, key or time")
+		return usage("--unique can't be combined with properties, a key or a time")
 	case c.OnceFor > 0 && c.Once == "":
 		return usage("--once-for needs --once")
 	}

@@ -40,9 +40,9 @@ func eventRowOf(e worqr.Event) eventRow {
 
 type watchCommand struct {
 	target
-	JSON   bool       `help:"Is the default, and the only form: one JSON object a line."`
-	Events int        `short:"n" placeholder:"N" help:"Stop after so many events; by default, go on until Ctrl-C."`
-	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, also those to come."`
+	JSON   bool       `help:"Print JSON lines. This is always on."`
+	Events int        `short:"n" placeholder:"N" help:"Stop after N events; by default, run until Ctrl-C."`
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, including new ones."`
 }
 
 // Help is called by kong.

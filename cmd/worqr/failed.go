@@ -45,8 +45,8 @@ type failedCommand struct {
 	Header  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
 	Since   time.Duration     `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
 	Group   bool              `help:"Count the tasks by kind and error, instead of listing them."`
-	Requeue bool              `help:"Put the matching tasks back into the queue, after a question."`
-	Delete  bool              `help:"Delete the matching tasks, after a question."`
+	Requeue bool              `help:"Requeue the matching tasks, after asking."`
+	Delete  bool              `help:"Delete the matching tasks, after asking."`
 	DryRun  bool              `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
 }
 
@@ -66,7 +66,7 @@ func (c *failedCommand) Validate() error {
 	case c.DryRun && !acts:
 		return usage("--dry-run needs --requeue or --delete")
 	case c.Group && acts:
-		return usage("--group goes with neither --requeue nor --delete")
+		return usage("--group can't be combined with --requeue or --delete")
 	case c.Limit > 0 && acts:
 		return usage("--limit is for listing; it goes with neither --requeue nor --delete")
 	}
@@ -79,7 +79,7 @@ type pattern struct{ *regexp.Regexp }
 // UnmarshalText is called by kong.
 func (p *pattern) UnmarshalText(text []byte) (err error) {
 	if p.Regexp, err = regexp.Compile(string(text)); err != nil {
-		return errors.New("not a regular expression") // which says what was given
+		return errors.New("invalid regular expression") // which says what was given
 	}
 	return nil
 }

@@ -40,13 +40,13 @@ type cli struct {
 	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
 	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep the tasks of queues from starting."`
 	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
-	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until nothing of them runs."`
+	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until none of their tasks run."`
 	Delete     deleteCommand     `cmd:"" group:"act" help:"Delete all waiting tasks of a queue."`
 	FailWorker failWorkerCommand `cmd:"" group:"act" help:"Evict a worker and return its tasks."`
 	Sweep      sweepCommand      `cmd:"" group:"act" help:"Evict workers whose lease has expired, if no peer is left to do it."`
 
 	Work       workCommand       `cmd:"" group:"run" help:"Run a program for each task of a queue."`
-	Bench      benchCommand      `cmd:"" group:"run" help:"Measure how fast a Redis is with this queue."`
+	Bench      benchCommand      `cmd:"" group:"run" help:"Measure worqr's throughput and latency on your Redis."`
 	Demo       demoCommand       `cmd:"" group:"run" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
 	Serve      serveCommand      `cmd:"" group:"run" help:"Serve the dashboard."`
 	Completion completionCommand `cmd:"" group:"run" help:"Print the completion script for bash, zsh or fish."`
@@ -59,9 +59,9 @@ type cli struct {
 // manual is what the help of the command says about all of its commands.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. What others have written is printed with control characters escaped.
+The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. Control characters in stored data are escaped.
 
-Exit status: 0 it worked and all is well; 1 the output tells what is wrong, or there was nothing to act on; 2 wrong usage, or the command failed.`
+Exit status: 0 it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
 
 type versionCommand struct{ form }
 

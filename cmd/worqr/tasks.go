@@ -98,7 +98,7 @@ type scheduledRow struct {
 
 // A some is how much of a list to print.
 type some struct {
-	Limit int `short:"n" placeholder:"N" help:"Print at most so many; by default all."`
+	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
 }
 
 type scheduledCommand struct {
@@ -146,7 +146,7 @@ type waitingCommand struct {
 	target
 	form
 	some
-	Added bool      `help:"Show only tasks that were added with properties and haven't been retried, with their keys and headers."`
+	Added bool      `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
 	Queue queueName `arg:"" help:"Name of the queue."`
 }
 

@@ -12,8 +12,8 @@ import (
 
 type topCommand struct {
 	target
-	Every    time.Duration `default:"1s" help:"How often to look; the default is 1s."`
-	ReadOnly bool          `help:"Keys don't act."`
+	Every    time.Duration `default:"1s" help:"How often to refresh; the default is 1s."`
+	ReadOnly bool          `help:"Disable the keys that act."`
 }
 
 // Help is called by kong.

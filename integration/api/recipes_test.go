@@ -109,7 +109,7 @@ func recipeDraining(parts iter.Seq[string], save func(string) error, work func(c
 				if err := save(part); err != nil {
 					return err
 				}
-				return worqr.Later(0) // another peer goes on from there
+				return worqr.Later(0) // another peer continues from there
 			default:
 				work(ctx, part)
 			}

@@ -178,7 +178,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits Limits) {
 		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", Tasks(r.long, "has run", "have run"), cmp.Or(limits.Run, defaultRun), which, cure)
 	} else if first > 0 && since > int64(overtakes*r.held) && ran > atLeast {
 		f.Severity = Notice
-		f.Text = fmt.Sprintf("A task runs far longer than the others: %s, and %d have started since. %s", which, since, cure)
+		f.Text = fmt.Sprintf("A task has run far longer than others: %s; %d have started since. %s", which, since, cure)
 	} else {
 		return
 	}

@@ -244,7 +244,7 @@ func (s *Schedules) add(ctx context.Context, p *page, j *job, a store.Asserted) 
 	times, err := j.spec.Times(after, after.Add(6*s.period))
 	if err != nil {
 		if a.State == store.ScheduleWanted {
-			s.log.Warn("worqr: a schedule has no times any more", "queue", j.queue, "key", store.KeyOf(j.entry), "err", err)
+			s.log.Warn("worqr: a schedule has no further times", "queue", j.queue, "key", store.KeyOf(j.entry), "err", err)
 		}
 		s.mu.Lock()
 		j.asserted = time.Now()
@@ -284,7 +284,7 @@ func (s *Schedules) ask(ctx context.Context, q store.Target, all []store.Schedul
 	judge := time.Since(s.steady) > 2*s.period
 	told, ended, err := store.Recur(ctx, s.calls, q.Keys, s.period.Milliseconds(), judge, all)
 	for _, entry := range ended {
-		s.log.Info("worqr: a schedule has ended: no running peer has it any more", "queue", q.Name, "key", store.KeyOf(entry))
+		s.log.Info("worqr: schedule ended: no running peer asserts it", "queue", q.Name, "key", store.KeyOf(entry))
 	}
 	return told, err
 }
@@ -301,9 +301,9 @@ func (s *Schedules) tell(j *job, a store.Asserted) {
 	}
 	switch a.State {
 	case store.ScheduleOlder:
-		s.log.Info("worqr: another peer has a newer schedule under this key, which is in force", "queue", j.queue, "key", store.KeyOf(j.entry))
+		s.log.Info("worqr: another peer's newer schedule replaces this one", "queue", j.queue, "key", store.KeyOf(j.entry))
 	case store.ScheduleDamaged:
-		s.log.Error("worqr: the keys of a schedule are of another type, so it doesn't occur; delete them", "queue", j.queue, "key", store.KeyOf(j.entry))
+		s.log.Error("worqr: a schedule can't run: its keys have the wrong type; delete them", "queue", j.queue, "key", store.KeyOf(j.entry))
 	}
 }
 
