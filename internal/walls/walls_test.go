@@ -462,7 +462,7 @@ func logs(c *ast.CallExpr) bool {
 	switch f.Sel.Name {
 	case "Debug", "Info", "Warn", "Error":
 		of, ok := f.X.(*ast.SelectorExpr)
-		return ok && of.Sel.Name == "log" || isIdent(f.X, "log")
+		return ok && strings.EqualFold(of.Sel.Name, "log") || isIdent(f.X, "log")
 	case "Note":
 		return true
 	}
@@ -483,7 +483,7 @@ func TestTestNames(t *testing.T) {
 	err := fs.WalkDir(os.DirFS("../.."), ".", func(name string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(name, "_test.go") {
 			files++
-			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull"} {
+			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull", "sidekiq", "rmq", "machinery", "celery", "faktory", "goqite"} {
 				if strings.Contains(path.Base(name), product) {
 					l.found["test name"] = append(l.found["test name"], name+" has the name of another product")
 				}
