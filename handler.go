@@ -39,7 +39,7 @@ import (
 // other systems so that they can refuse late writes.
 type Handler func(ctx context.Context, t *Task) error
 
-// HandleOptions configure a handler. A zero field means the default. docs/options.md says more.
+// HandleOptions configure a handler. A zero field means the default. docs/handlers.md says more.
 type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low for
 	// handlers that mostly wait.
@@ -431,7 +431,7 @@ const exitBroken = 65 // EX_DATAERR of sysexits.h
 // Command returns a Handler that runs a program for each task, without a shell. The payload is its
 // standard input; up to 1 MiB of its standard output becomes t.Result. Exit status 0 finishes the
 // task, 65 is a Malformed error, and any other matches *exec.ExitError. When ctx ends, its process
-// group is killed. docs/options.md lists its environment.
+// group is killed. docs/handlers.md lists its environment.
 func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }

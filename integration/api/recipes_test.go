@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// The functions below hold lines that README.md and docs/recipes.md show, and
+// The functions below hold lines that README.md and pages of docs/ show, and
 // TestDocsRecipes runs them. TestReadmeCode looks for the lines.
 
 var (
