@@ -15,7 +15,7 @@ var (
 	// ErrNoResult: the key is unknown, its task keeps no result, or the result has expired; the
 	// error says which.
 	ErrNoResult = await.ErrNoResult
-	// ErrNotEnded: a task waits or runs under the key.
+	// ErrNotEnded: the first task under the key waits or runs.
 	ErrNotEnded = errors.New("worqr: the task hasn't ended")
 )
 
@@ -26,9 +26,10 @@ const (
 	OutcomeFinished Outcome = store.EndFinished
 	OutcomeFailed   Outcome = store.EndFailed // for good: it's in the failed queue
 	OutcomeCanceled Outcome = store.EndCanceled
-	OutcomeExpired  Outcome = store.EndExpired // before it started
-	OutcomeRemoved  Outcome = store.EndRemoved // by RemoveKey
-	OutcomeDeleted  Outcome = "deleted"        // with its queue, or Redis lost it
+	OutcomeExpired  Outcome = store.EndExpired  // before it started
+	OutcomeRemoved  Outcome = store.EndRemoved  // by RemoveKey, or with its schedule
+	OutcomeReplaced Outcome = store.EndReplaced // by a task under the key that has no KeepResult
+	OutcomeDeleted  Outcome = "deleted"         // with its queue, or Redis lost it
 )
 
 // MinKeepResult and MaxKeepResult limit KeepResult.
@@ -46,8 +47,9 @@ type Result struct {
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
 
-// Result returns how the last task under key ended, for as long as its KeepResult says. It fails
-// with ErrNotEnded while a task waits or runs under the key, and with ErrNoResult.
+// Result returns how a task under key ended, the last of those with KeepResult, for as long as that
+// says: also while the next one waits or runs, but not while the same one does after a requeue. If
+// there is none yet, it fails with ErrNotEnded while a task waits or runs, else with ErrNoResult.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)
@@ -62,20 +64,21 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case ends[0].Record != nil:
+		return resultOf(ends[0].Record), nil
 	case ends[0].Pending():
 		return nil, ErrNotEnded
-	case ends[0].Record == nil:
-		return nil, await.ErrUnknown
 	}
-	return resultOf(ends[0].Record), nil
+	return nil, await.ErrUnknown
 }
 
-// Wait blocks until a task under key ends, and returns how. It must have KeepResult. If none waits
-// or runs, Wait returns the last result, or fails with ErrNoResult at once.
+// Wait blocks until the task that waits or runs under key ends, and returns how. It must have
+// KeepResult. If there is none, Wait returns the last result, or fails with ErrNoResult at once.
 //
 // Wait doesn't depend on this peer: it works while Redis restarts, and goes on until ctx ends or
 // the peer is closed. Thousands of calls share a connection. If a Put replaces the waiting task,
-// Wait waits for the new one. If the queue is deleted, Wait returns OutcomeDeleted.
+// Wait waits for the new one if it has KeepResult, and else returns OutcomeReplaced. If the queue is
+// deleted, Wait returns OutcomeDeleted.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {

@@ -223,7 +223,11 @@ func put(q *queue, c store.Call) any {
 		q.keepDigest(&q.lane, entry, is.payload)
 		q.add(q.contents, q.digest(is.payload)+":"+entry, 0)
 	}
-	if !same {
+	if had, _ := q.field(key, "card"); !same {
+		held, _ := q.field(key, "held")
+		if waits && keepsFor(held) == 0 {
+			q.keepReplaced(entry, had, c.Arg("card"))
+		}
 		q.carded(key, c.Arg("card"))
 	}
 	if waits && !runs && !keep && !counts {
