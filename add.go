@@ -25,8 +25,8 @@ type Properties struct {
 	// MaxRetries replaces HandleOptions.MaxRetries for this task; negative is none.
 	MaxRetries int
 	// Once makes the call safe to repeat: for OnceFor, later calls with the same Once, of up to
-	// MaxKeySize bytes, change nothing, and return the key of the first. OnceFor is at most
-	// MaxOnceFor; 0 is 24 h.
+	// MaxKeySize bytes, change nothing, and return the key of the first: Put with another key does
+	// as an *OnceError. OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
 	Once    string
 	OnceFor time.Duration
 	// KeepResult is how long Queue.Result and Queue.Wait know how the task ended: MinKeepResult to
@@ -146,9 +146,8 @@ func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Pr
 	}
 	if due > 0 {
 		mine := store.NewKey(i, n)
-		key, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
+		return q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
 			store.Change{Payload: payload, At: due, When: store.Always, Card: card, ByKey: true}, once)
-		return key, key == mine, err
 	}
 	all, fresh, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), []store.Added{{Card: card, Payload: payload}}, once)
 	if err != nil {
