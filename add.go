@@ -24,7 +24,8 @@ type Properties struct {
 	// MaxRetries replaces HandleOptions.MaxRetries for this task; negative is none.
 	MaxRetries int
 	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
-	// change nothing and return the first key. OnceFor is at most MaxOnceFor; 0 is 24 h.
+	// change nothing and return the first key; Put under another key returns it in an *OnceError.
+	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
 	Once    string
 	OnceFor time.Duration
 	// KeepResult is how long Queue.Result and Queue.Wait know how the task ended: MinKeepResult to
@@ -144,9 +145,8 @@ func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Pr
 	}
 	if due > 0 {
 		mine := store.NewKey(i, n)
-		key, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
+		return q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
 			store.Change{Payload: payload, At: due, When: store.Always, Card: card, ByKey: true}, once)
-		return key, key == mine, err
 	}
 	all, fresh, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), []store.Added{{Card: card, Payload: payload}}, once)
 	if err != nil {
@@ -161,8 +161,8 @@ type TaskSpec struct {
 	Properties
 }
 
-// AddMany adds the tasks in order, all or none, and returns their keys: up to 2,500 of 1 MiB together.
-// None may have Once.
+// AddMany adds the tasks in order, all or none, and returns their keys. Redis adds them in one step, so
+// that must be short: more than 2,500, or 1 MiB together, fail with ErrTooLarge. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
 	began := q.peer.trace.enqueues()
 	all, err = q.addMany(ctx, tasks)
@@ -193,7 +193,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks at once; at most %d, of 1 MiB together, so split them", len(tasks), store.PageLength)
+		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.PageLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {

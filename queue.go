@@ -169,9 +169,10 @@ type QueueStats struct {
 	Workers     int
 	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
 	Paused      bool
-	// Oldest is how long the front of the list has waited, by Redis's clock, to about a second or
-	// 2 %. It's 0 if nothing waits or no peer has served the queue since that came, and may be too
-	// high after cancels. Tasks of Add and of the schedule don't count.
+	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
+	// the front of the list, the first of Add, or the one most overdue. For the list it's right to
+	// about a second or 2 %; it leaves out what came since a peer last served the queue, and may be
+	// too high after cancels.
 	Oldest time.Duration
 	// Tokens counts the tokens given, over all parts. Each start, cancel and lost worker takes one,
 	// so the difference of two reads is about how many tasks have started.

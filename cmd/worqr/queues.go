@@ -75,7 +75,7 @@ type queuesCommand struct {
 
 // Help is called by kong.
 func (queuesCommand) Help() string {
-	return "OLDEST is how long the task at the front of the list has waited, if that is known. IDLE is the number of workers with free slots. The exit status is 0, also if there is no queue."
+	return "OLDEST is how long the task that has waited longest could have started, as far as that is known. IDLE is the number of workers with free slots. The exit status is 0, also if there is no queue."
 }
 
 // Run prints a line for each queue.

@@ -208,7 +208,7 @@ func recipeResult(ctx context.Context, reports *worqr.Queue) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if result.Outcome != worqr.OutcomeFinished { // failed, canceled, expired, removed or deleted
+	if result.Outcome != worqr.OutcomeFinished { // failed, canceled, expired, removed, replaced or deleted
 		return nil, fmt.Errorf("the report %s: %s", result.Outcome, result.Error)
 	}
 	return result.Value, nil // the handler's t.Result

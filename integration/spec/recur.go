@@ -150,7 +150,9 @@ func (q *queue) endSchedule(entry string) {
 	if q.is(q.entry+entry, "hash") {
 		turn, waits := q.field(q.entry+entry, "turn")
 		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
+			card := q.cardInSchedule(entry)
 			q.unwait(&q.lane, entry)
+			q.keepResult(entry, card, store.EndRemoved, "", "")
 		}
 	}
 	q.del(q.recurrence(entry))
@@ -248,7 +250,12 @@ func (q *queue) mend(entry string, passed int64, changed bool) {
 	fresh := waits && occurs && number(turn) > passed
 	if changed && !(fresh && number(turn) <= q.now) {
 		if fresh {
+			card, by := q.cardInSchedule(entry), ""
+			if c, ok := q.course(entry); ok {
+				by = c.card
+			}
 			q.unwait(&q.lane, entry)
+			q.keepReplaced(entry, card, by)
 			waits, held = false, false
 		}
 		q.set(q.recurrence(entry), "passed", q.now)

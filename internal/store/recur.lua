@@ -7,7 +7,7 @@
 -- ARGV[7] judge   1: schedules that nobody asserts end
 -- ARGV[8] schedules  each: entry, print, since in μs or 0, late in ms, times in ms, ascending,
 --                 or "", payload, card or ""
--- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added, lib_recur.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
 -- is: held, wanted (its times and payload), more (of them), older (another one is in force) or
@@ -39,7 +39,8 @@ local function mend(entry, passed, changed)
   local fresh = payload and turn and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
-      unwait(q, entry)
+      local _, card = unwait(q, entry)
+      cards.replaced(entry, card, courses.of(entry).card)
       payload, held = nil, nil
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
@@ -122,7 +123,8 @@ if judge then
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do --! page constant.2
     local course, waits = courses.of(entry), redis.pcall('HMGET', q.keyed .. entry, 'turn')
     if waits[1] and (not course or number(waits[1]) > course.passed) then
-      unwait(q, entry)
+      local _, card = unwait(q, entry)
+      cards.ended(entry, card, 'removed', '', '')
     end
     redis.call('DEL', courses.key(entry))
     redis.call('ZREM', KEYS[19], entry)
