@@ -25,12 +25,12 @@ type enqueueCommand struct {
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
 	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
 
-	Header     map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
-	Expires    time.Duration     `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
-	Timeout    time.Duration     `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
-	MaxRetries *int              `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
-	Once       string            `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
-	OnceFor    time.Duration     `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
+	Header     headers       `placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
+	Expires    time.Duration `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
+	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
+	MaxRetries *int          `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
+	Once       string        `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
+	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
 }
 
 // Help is called by kong.

@@ -80,7 +80,7 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	lease := c.Lease
+	lease := time.Duration(c.Lease)
 	if lease <= 0 {
 		lease = 3 * time.Second
 	}

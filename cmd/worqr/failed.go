@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,16 +36,16 @@ type failedCommand struct {
 	form
 	some
 	confirmation
-	Queue   queueName         `arg:"" help:"Name of the queue."`
-	Kind    string            `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
-	Reason  *pattern          `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
-	Payload *pattern          `placeholder:"REGEX" help:"Only tasks whose payload matches."`
-	Header  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
-	Since   time.Duration     `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
-	Group   bool              `help:"Count the tasks by kind and error, instead of listing them."`
-	Requeue bool              `help:"Put the matching tasks back into the queue, after a question."`
-	Delete  bool              `help:"Delete the matching tasks, after a question."`
-	DryRun  bool              `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
+	Queue   queueName     `arg:"" help:"Name of the queue."`
+	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
+	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
+	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
+	Header  headers       `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
+	Since   time.Duration `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
+	Group   bool          `help:"Count the tasks by kind and error, instead of listing them."`
+	Requeue bool          `help:"Put the matching tasks back into the queue, after a question."`
+	Delete  bool          `help:"Delete the matching tasks, after a question."`
+	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
 }
 
 // Help is called by kong.
@@ -71,17 +69,6 @@ func (c *failedCommand) Validate() error {
 		return usage("--limit is for listing; it goes with neither --requeue nor --delete")
 	}
 	return c.given(string(c.Queue))
-}
-
-// A pattern is a regular expression that was given.
-type pattern struct{ *regexp.Regexp }
-
-// UnmarshalText is called by kong.
-func (p *pattern) UnmarshalText(text []byte) (err error) {
-	if p.Regexp, err = regexp.Compile(string(text)); err != nil {
-		return errors.New("not a regular expression") // which says what was given
-	}
-	return nil
 }
 
 // matches reports whether a task is one of those that were asked for.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -16,14 +15,14 @@ import (
 
 // A target is the fleet that a command works with.
 type target struct {
-	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
-	Prefix prefixName    `default:"worqr" help:"Prefix of the fleet's keys."`
-	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
+	Redis  string     `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
+	Prefix prefixName `default:"worqr" help:"Prefix of the fleet's keys."`
+	Lease  leaseTime  `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
 // open returns a peer that is not started, and so no member of the fleet.
 func (t *target) open() (*worqr.Peer, error) {
-	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: t.Lease})
+	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease)})
 }
 
 // A fleet is what a target leads to.
@@ -107,34 +106,3 @@ func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error)
 	slices.Sort(all)
 	return all, nil
 }
-
-// A prefixName is a prefix that was given.
-type prefixName string
-
-// Validate is called by kong. It doesn't repeat what was given: in its place may stand something
-// else, such as a URL.
-func (p prefixName) Validate() error {
-	if keys.CheckPrefix(string(p)) != nil {
-		return usage("the value of --prefix is not valid: a prefix has at most 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't contain :worker")
-	}
-	return nil
-}
-
-// A queueName is the name of a queue that was given.
-type queueName string
-
-// UnmarshalText is called by kong. It doesn't repeat what was given.
-func (q *queueName) UnmarshalText(text []byte) error {
-	switch *q = queueName(text); {
-	case *q == "":
-		return usage("expected \"<queue>\", the name of a queue")
-	case strings.Contains(string(*q), "://"):
-		return usage("expected the name of a queue, not a URL; set REDIS_URL or --redis")
-	case keys.CheckName(string(*q)) != nil:
-		return usage("not a valid queue name: use 1 to 255 bytes of UTF-8 without braces, spaces or control bytes")
-	}
-	return nil
-}
-
-// queueNames are names that were given.
-type queueNames = []queueName

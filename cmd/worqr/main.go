@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -93,7 +94,8 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Description(manual),
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Writers(out, errs))
+		kong.Writers(out, errs),
+		kong.KindMapper(reflect.String, asGiven))
 	command, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(errs, "worqr: %s; see %s --help\n", misuse(err, args), meant(err))

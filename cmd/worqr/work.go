@@ -65,7 +65,7 @@ func (c *workCommand) options() *worqr.HandleOptions {
 // Run is a peer until it's told to end.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
-	o := &worqr.Options{Prefix: string(c.Prefix), Lease: c.Lease, Name: c.Name, Drain: c.Drain, Logger: log}
+	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
 		o.Drain = -1 // to the library, 0 is the default
 	}
