@@ -84,7 +84,7 @@ func (c *failedCommand) matches(t worqr.FailedTask, from time.Time) bool {
 
 // Run lists failed tasks, or acts on them.
 func (c *failedCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ type requeueCommand struct {
 
 // Help is called by kong.
 func (requeueCommand) Help() string {
-	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there."
+	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or nothing has failed."
 }
 
 // Validate is called by kong.
@@ -260,7 +260,7 @@ func (c *requeueCommand) Validate() error {
 
 // Run requeues failed tasks.
 func (c *requeueCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", number(n, "task")); err != nil {
 		return err
 	}
-	if n < len(c.IDs) {
+	if n < max(len(c.IDs), 1) {
 		return errTold
 	}
 	return nil

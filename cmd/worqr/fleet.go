@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,6 +29,7 @@ func (t *target) open() (*worqr.Peer, error) {
 // A fleet is what a target leads to.
 type fleet struct {
 	*worqr.Peer
+	prefix prefixName
 	space  keys.Space
 	router *topology.Router // for what the library doesn't tell; it connects when it's used
 }
@@ -42,7 +44,7 @@ func (t *target) fleet() (*fleet, error) {
 		return nil, err
 	}
 	return &fleet{
-		Peer: p, space: keys.NewSpace(string(t.Prefix)),
+		Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)),
 		router: topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }),
 	}, nil
 }
@@ -52,7 +54,18 @@ func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Qu
 	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })
 }
 
-// toQueues is the same for the names of several, or of all.
+// toKnown is the same for a queue that exists.
+func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
+	return reach(t, func(f *fleet) (*worqr.Queue, error) {
+		q, err := f.queue(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return q, f.known(ctx, q)
+	})
+}
+
+// toQueues is the same for the names of several that exist, or of all.
 func (t *target) toQueues(ctx context.Context, given queueNames) (*fleet, queueNames, error) {
 	return reach(t, func(f *fleet) (queueNames, error) { return f.names(ctx, given) })
 }
@@ -91,9 +104,52 @@ func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error)
 	return f.Queue(string(name)).Spread(max(n, 1)), err
 }
 
-// names are the queues that were given, or else all, in the order of their names.
+// known fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
+func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
+	s, err := q.Stats(ctx)
+	if err != nil || s.Paused || s.Tokens > 0 || s.Waiting+s.Scheduled+s.Running+s.Failed+s.Workers > 0 {
+		return err
+	}
+	for name, err := range f.Queues(ctx) {
+		if errors.Is(err, worqr.ErrDenied) {
+			return nil // it may be listed
+		}
+		if err != nil || name == q.Name() {
+			return err
+		}
+	}
+	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; worqr queues lists them", q.Name(), f.prefix))
+}
+
+// alive are the queues that registered peers serve. The registration of one that has died is gone after
+// two leases; its queues have it as a worker until a peer evicts it.
+func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
+	served := map[string]bool{}
+	for w, err := range f.Workers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range w.Queues {
+			served[store.Whole(q)] = true
+		}
+	}
+	return served, nil
+}
+
+// names are the queues that were given, which must exist, or else all, in the order of their names.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
+		for _, err := range eachOf(given, func(name queueName) (*worqr.Queue, error) {
+			q, err := f.queue(ctx, name)
+			if err == nil {
+				err = f.known(ctx, q)
+			}
+			return q, err
+		}) {
+			if err != nil {
+				return nil, err
+			}
+		}
 		return given, nil
 	}
 	var all queueNames
