@@ -23,6 +23,7 @@ func TestJSONLine(t *testing.T) {
 		blob("\U000e0001"):           `"\udb40\udc01"` + "\n",
 		blob("\xff\x00"):             `{"base64":"/wA="}` + "\n",
 		seconds(90 * time.Second):    "90\n",
+		seconds(43_210):              "0.000043\n",
 	} {
 		line, err := jsonLine(v)
 		is.NoErr(err)
