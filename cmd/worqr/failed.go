@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/causes"
 )
 
 // A failedRow is a failed task.
@@ -42,7 +44,7 @@ type failedCommand struct {
 	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
 	Header  headers       `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
 	Since   time.Duration `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
-	Group   bool          `help:"Count the tasks by kind and error, instead of listing them."`
+	Group   bool          `help:"Count the tasks by kind and error, instead of listing them. Errors that only differ in ids, numbers and what is quoted are one."`
 	Requeue bool          `help:"Put the matching tasks back into the queue, after a question."`
 	Delete  bool          `help:"Delete the matching tasks, after a question."`
 	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
@@ -114,26 +116,32 @@ const mostGroups = 1000
 
 // A groupRow is how often tasks failed in one way.
 type groupRow struct {
-	Tasks int    `json:"tasks"`
-	Kind  string `json:"kind"`
-	Error string `json:"error"`
+	Tasks   int    `json:"tasks"`
+	Kind    string `json:"kind"`
+	Error   string `json:"error"`
+	Example string `json:"example,omitempty"` // the error of the newest
 }
 
 // group counts tasks by the way they failed, the most frequent first.
 func (c *failedCommand) group(con *console, tasks iter.Seq2[worqr.FailedTask, error]) error {
-	counts := map[groupRow]int{}
+	counts, examples := map[groupRow]int{}, map[groupRow]string{}
 	for t, err := range tasks {
 		if err != nil {
 			return err
 		}
-		g := groupRow{Kind: string(t.Kind), Error: brief(t.Error, 200)}
-		if _, known := counts[g]; !known && len(counts) >= mostGroups {
+		g := groupRow{Kind: string(t.Kind), Error: brief(cmp.Or(causes.Of(t.Error), "(no text)"), 200)}
+		_, known := counts[g]
+		switch {
+		case !known && len(counts) >= mostGroups:
 			g = groupRow{Error: "(others)"}
+		case !known:
+			examples[g] = brief(t.Error, 200)
 		}
 		counts[g]++
 	}
 	var groups []groupRow
 	for g, n := range counts {
+		g.Example = examples[g]
 		g.Tasks = n
 		groups = append(groups, g)
 	}
