@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type cli struct {
@@ -89,6 +90,14 @@ type nothing string
 
 func (n nothing) Error() string { return string(n) }
 
+// advice is what to do about an error that doesn't say it.
+func advice(err error) string {
+	if redisconn.BadLogin(err) {
+		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
+	}
+	return ""
+}
+
 // What the command exits with.
 const (
 	exitWell   = 0
@@ -132,7 +141,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "worqr: interrupted")
 		return exitFailed
 	}
-	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: ")))
+	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: "))+advice(err))
 	if none {
 		return exitUnwell
 	}
