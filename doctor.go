@@ -458,7 +458,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		}
 		fmt.Fprintf(&s, ", as attempt %s with token %d.", doctor.Shown(c.AttemptID), c.Token)
 	case CopyFailed:
-		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, doctor.Clock(c.FailedAt), doctor.Shown(string(c.Kind)), counts, c.Error)
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, doctor.Clock(c.FailedAt), doctor.Shown(string(c.Kind)), counts, c.Error)
 	}
 	for _, why := range c.Reasons {
 		switch why {

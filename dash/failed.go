@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/causes"
 )
 
 // A filter picks failed tasks.
@@ -56,23 +57,8 @@ func (f *filter) picks(d *dashboard, queue string, t *worqr.FailedTask) bool {
 		(f.payload == nil || f.payload.MatchString(d.payload(queue, t.Payload, shownPayload)))
 }
 
-// What differs between errors that have the same cause.
-var (
-	uuids   = regexp.MustCompile(`(?i)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
-	quoted  = regexp.MustCompile(`"[^"]*"|'[^']*'`)
-	numbers = regexp.MustCompile(`(?i)\b(0x)?[0-9a-f]*[0-9][0-9a-f]*|[0-9]+`)
-	dotted  = regexp.MustCompile(`…([.:,/-]?…)+`) // addresses, times
-)
-
 // alike is an error without what differs between those that have the same cause.
-func alike(err string) string {
-	err, _, _ = strings.Cut(err, "\n")
-	err = err[:min(len(err), 400)]
-	err = uuids.ReplaceAllString(err, "…")
-	err = quoted.ReplaceAllString(err, "“…”")
-	err = numbers.ReplaceAllString(err, "…")
-	return line(dotted.ReplaceAllString(err, "…"), 140)
-}
+func alike(err string) string { return line(causes.Of(err), 140) }
 
 // groupOf is the id of a task's group: the same kind, and errors that are alike.
 func groupOf(t *worqr.FailedTask) string {

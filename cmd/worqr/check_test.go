@@ -102,7 +102,7 @@ func TestCheckFlags(t *testing.T) {
 		"--max-failed", "9",
 		"--ignore", "memory,clock",
 	)
-	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: 4 * time.Second})
+	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: leaseTime(4 * time.Second)})
 	is.True(c.Repair)
 	is.Equal(c.options(), &worqr.CheckOptions{
 		MaxRunTime:  5 * time.Minute,

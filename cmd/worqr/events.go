@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // An eventRow is something that happened.
@@ -67,7 +68,7 @@ func (c *watchCommand) Run(ctx context.Context, con *console) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, worqr.ErrInvalid), errors.Is(err, worqr.ErrDenied) && !synced:
+		case errors.Is(err, worqr.ErrInvalid), (errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)) && !synced:
 			return err
 		case err != nil:
 			con.say("%v", err)

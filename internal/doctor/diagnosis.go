@@ -136,7 +136,7 @@ var diagnoses = map[Kind]diagnosis{
 		cure: "Repair returns them to the front of the queue.", cured: "Returned to the front of the queue."},
 	entry: {severity: Error, says: "The keys of a scheduled task disagree.",
 		cure: "Repair makes them agree.", cured: "They agree again."},
-	lock: {severity: Error, says: "A unique lock has no task, so EnqueueUnique refuses its payload forever.",
+	lock: {severity: Error, says: "A unique lock has no task, so its payload is refused as a duplicate forever.",
 		cure: "Repair removes the lock.", cured: "The lock was removed."},
 	cancel: {severity: Error, says: "Cancel records don't match the running tasks: a cancel may never end, or miss a task.",
 		cure: "Repair corrects the record.", cured: "The record was corrected."},

@@ -218,7 +218,7 @@ func (all *findings) failures(t *total, limits Limits) {
 		when = "in the last hour"
 	}
 	all.add(failed, against(limits.Failed != 0), t.keys.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
+		fmt.Sprintf("%s failed for good, %s. List them with their reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks

@@ -25,10 +25,11 @@ const module = "github.com/worqr/worqr"
 // down: nothing below knows what is above.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/recur", "internal/store"},
-	"dash":                 {""},
+	"dash":                 {"", "internal/causes"},
 	"internal/await":       {"internal/store"},
 	"internal/batch":       {},
 	"internal/capacity":    {},
+	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
