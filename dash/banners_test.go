@@ -30,7 +30,7 @@ func TestBanners(t *testing.T) {
 		{"suspect", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
 		{"just joined", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}}, ""},
 		{"all dead", queueState{counts: worqr.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
-		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3.0 s"},
+		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
 		{"failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
 		{"few failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
 		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 900, Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},

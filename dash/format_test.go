@@ -17,7 +17,7 @@ func TestFormat(t *testing.T) {
 		is.Equal(amount(f), want)
 	}
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0 s", 0: "0 ms", 850 * time.Millisecond: "850 ms", 1500 * time.Millisecond: "1.5 s", 42 * time.Second: "42 s", time.Minute: "1 min",
+		-time.Second: "0 s", 0: "0 ms", 340 * time.Microsecond: "340 µs", 3 * time.Second: "3 s", 850 * time.Millisecond: "850 ms", 1500 * time.Millisecond: "1.5 s", 42 * time.Second: "42 s", time.Minute: "1 min",
 		200 * time.Second: "3 min 20 s", 50*time.Minute + 20*time.Second: "50 min", 5*time.Hour + 12*time.Minute: "5 h 12 min", 76 * time.Hour: "3 d 4 h",
 	} {
 		is.Equal(span(d), want)

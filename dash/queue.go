@@ -55,7 +55,7 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, now.At), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
+	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
 	if body.Pace.Starting > 0 {
 		body.Lag = time.Duration(float64(body.Counts.Waiting) / body.Pace.Starting * float64(time.Second))
 	}
