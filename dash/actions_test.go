@@ -98,7 +98,7 @@ func TestFailedActions(t *testing.T) {
 	fail(t, q, "disk", "disk full", "disk full")
 	fail(t, q, "lost", "connection reset")
 	b := browse(t, p, &dash.Options{AllowActions: true})
-	page := b.get("failed?name=q").text
+	page := b.shows("failed?name=q", "6 failed tasks.").text
 	is.Equal(strings.Count(page, `type="checkbox" name="id"`), 6)
 	id := func(payload string) string {
 		for _, f := range peertest.Failed(t, q) {
@@ -118,11 +118,10 @@ func TestFailedActions(t *testing.T) {
 	is.Equal(len(peertest.Failed(t, q)), 4)
 
 	// A group is one reason with different numbers.
-	page = b.get("failed?name=q").text
+	page = b.shows("failed?name=q", `<a href="failed?group=`).text
 	_, link, _ := strings.Cut(page, `<a href="failed?group=`)
 	group, _, _ := strings.Cut(link, "&")
-	page = b.get("failed?name=q&group=" + group).text
-	is.True(strings.Contains(page, "3 of 4 failed tasks match: <q>no such mailbox: …</q>"))
+	page = b.shows("failed?name=q&group="+group, "3 of 4 failed tasks match: <q>no such mailbox: …</q>").text
 	is.True(!strings.Contains(page, "disk full"))
 	r = b.act("verb", "requeue-matching", "name", "q", "group", group, "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "Requeued 3 tasks"))
