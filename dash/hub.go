@@ -116,8 +116,8 @@ type watcher struct {
 }
 
 // lingering is how long the loop goes on without watchers, so that going from one page to another
-// leaves no gap in the charts.
-const lingering = 5 * time.Second
+// leaves no gap in the charts. Tests shorten it.
+var lingering = 5 * time.Second
 
 // mostWatchers limits the streams. Pages without one don't change until they're reloaded.
 const mostWatchers = 200
