@@ -56,7 +56,7 @@ const longestRecurring = MaxKeySize - 24
 // The next occurrence is scheduled before the handler of one starts, and waits until it has ended
 // for good: runs never overlap or pile up. Retries, crashes and the failed queue apply to one
 // occurrence. CancelKey and RemoveKey drop one; the schedule goes on. Put under key moves the next
-// one; with no time, it starts now.
+// one; with no time, it starts now. RunNow does that without a payload.
 //
 // If peers call Every for a key with different schedules, payloads or options, the one that came last
 // is in force until its peers are gone. A schedule that no running peer has any more ends within
@@ -116,6 +116,29 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
+}
+
+// RunNow starts the next occurrence of the recurring task under key now, with its payload and
+// properties; those after it stay. While one runs, it starts as soon as that has ended; if one waits
+// for its retry, that starts. RunNow reports whether something recurs under key.
+func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
+	found, err := q.runNow(ctx, key)
+	return found, q.wrap("run now", err)
+}
+
+func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	payload, card, found, err := store.Occurrence(ctx, q.peer.reads, part.keys, store.EntryOf(key))
+	if err != nil || !found {
+		return false, err
+	}
+	// What waits keeps its payload. If a cancel has just taken it away, this puts it back.
+	change := store.Change{Payload: payload, When: store.Always, KeepPayload: true, Card: card}
+	_, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key), change, store.Once{})
+	return err == nil, err
 }
 
 // recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
