@@ -38,7 +38,7 @@ func filtered(query url.Values) (*filter, error) {
 		}
 		expression, err := regexp.Compile("(?i)" + text)
 		if err != nil {
-			return f, fmt.Errorf("the expression for the %s isn't valid: %s", name, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+			return f, fmt.Errorf("the expression for the %s isn't valid: %s", name, strings.Replace(strings.TrimPrefix(err.Error(), "error parsing regexp: "), "(?i)", "", 1))
 		}
 		*of = expression
 	}

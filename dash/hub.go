@@ -10,6 +10,7 @@ import (
 // A hub has the last snapshot, reads the next one when somebody needs it, and tells those who watch.
 type hub struct {
 	interval time.Duration
+	seen     func(*snapshot) // is called with each one that is shown
 
 	turn  sync.Mutex // held while reading
 	fleet fleet      // protected by turn
@@ -177,6 +178,7 @@ func (h *hub) loop() {
 			return
 		}
 		h.mu.Unlock()
+		h.seen(now)
 		tell(ctx, now, all)
 		pause := max(h.interval, 20*now.Took) // so that it's a twentieth of the time at most
 		if now.err != nil {
