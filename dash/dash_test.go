@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 	b.shows("queue?name=emails&tab=added", "No added task")
 	b.shows("failed", "emails", "3 tasks")
 	b.shows("failed?name=emails", "no such mailbox: …", "disk full", "bad mail")
-	b.shows("task?name=emails&key=invoice-7", "scheduled, and starts in 59 min", "later")
+	b.shows("task?name=emails&key=invoice-7", "Starts in 59 min", "later")
 	b.shows("workers", "replica-1", "emails")
 	b.shows("server", "Findings", p.WorkerID())
 	is.Equal(b.get("queue?name=nosuch").StatusCode, http.StatusNotFound)
@@ -197,7 +197,7 @@ func TestTask(t *testing.T) {
 	is.True(strings.Contains(b.get("task?name=emails&digest=00").text, "probably ended"))
 	_, err := q.Add(t.Context(), []byte("x"), &worqr.Properties{Headers: map[string]string{"trace": "abc"}})
 	is.NoErr(err)
-	b.shows("task?name=emails&header=trace:+abc", "waiting in the queue")
+	b.shows("task?name=emails&header=trace:+abc", ">waiting</span>")
 }
 
 // Payloads are hidden, or shown as the hook says, in each page, and searched as they're shown.

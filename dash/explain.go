@@ -17,37 +17,39 @@ type copied struct {
 // summary says where a copy of a task is, why it doesn't run, and what to do. The facts below it say the
 // rest.
 func summary(c *worqr.TaskCopy) string {
-	all := []string{where(c)}
+	var all []string
+	if text := where(c); text != "" {
+		all = append(all, text)
+	}
 	for _, r := range c.Reasons {
-		if why := why(r, c); why != "" {
-			all = append(all, why)
+		if text := why(r, c); text != "" {
+			all = append(all, text)
 		}
 	}
-	if len(c.Reasons) == 0 && (c.State == worqr.CopyWaiting || c.State == worqr.CopyScheduled) {
-		all = append(all, "It's about to start.")
+	if len(all) == 0 {
+		return "About to start."
 	}
 	return strings.Join(all, " ")
 }
 
+// where says what the name of the state doesn't.
 func where(c *worqr.TaskCopy) string {
 	switch c.State {
-	case worqr.CopyWaiting:
-		return "It's waiting in the queue."
 	case worqr.CopyScheduled:
 		if d := time.Until(c.DueAt); d > 0 {
-			return "It's scheduled, and starts in " + span(d) + "."
+			return "Starts in " + span(d) + "."
 		}
-		return "It's scheduled, and due for " + span(time.Since(c.DueAt)) + "."
+		return "Due for " + span(time.Since(c.DueAt)) + "."
 	case worqr.CopyBlocked:
-		return "It's waiting until the task that runs under its key has ended."
+		return "Starts once the task that runs under its key has ended."
 	case worqr.CopyRunning:
-		text := "It's held by " + printable(cmp.Or(c.WorkerName, c.WorkerID))
+		text := "On " + printable(cmp.Or(c.WorkerName, c.WorkerID))
 		if !c.StartedAt.IsZero() {
-			text += ", running for " + span(time.Since(c.StartedAt))
+			text += ", for " + span(time.Since(c.StartedAt))
 		}
 		return text + "."
 	case worqr.CopyFailed:
-		text := "It failed " + span(time.Since(c.FailedAt)) + " ago"
+		text := span(time.Since(c.FailedAt)) + " ago"
 		switch {
 		case c.Retries == 1:
 			text += ", after a retry"
@@ -55,6 +57,7 @@ func where(c *worqr.TaskCopy) string {
 			text += ", after " + count(c.Retries) + " retries"
 		}
 		return text + ". Requeue it to run it again."
+	case worqr.CopyWaiting:
 	}
 	return ""
 }

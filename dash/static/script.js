@@ -22,7 +22,8 @@
 
   function themeButton() {
     const button = document.getElementById('theme');
-    const label = () => { button.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme()]; button.ariaLabel = 'Theme: ' + button.textContent; };
+    const word = button.querySelector('.word');
+    const label = () => { word.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme()]; button.ariaLabel = 'Theme: ' + word.textContent; };
     button.hidden = false;
     label();
     button.addEventListener('click', () => {
@@ -191,6 +192,6 @@
 
   // identity tells rows apart that have a state of their own.
   function identity(node) {
-    return node.nodeName === 'TR' ? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
+    return node.nodeName === 'TR' ? node.dataset.worker ?? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
   }
 })();
