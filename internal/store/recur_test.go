@@ -73,6 +73,32 @@ func lastX(outcome string) string {
 	return course("1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
 }
 
+// An extra occurrence starts beside those of the schedule: the one in whose place it waits is planned
+// again. One that is due already is none, and neither is a retry.
+func TestExtraOccurrence(t *testing.T) {
+	t.Parallel()
+	extra := sets("x", "n", "", "extra", "keep")
+	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now"))
+	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
+	run(t, []scenario{
+		{name: "planned", seed: planX, steps: []when{
+			{call: extra, want: "ok", state: now},
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=now", h(waits("a", "+10m", 0, 0), "turn=+10m", rule(1, 1, "0", "never"))))}}},
+		{name: "passed in this millisecond", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m")), steps: []when{
+			{call: extra, want: "ok", state: now.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m"),
+				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=+5m"))}}},
+		{name: "due", seed: dueX, steps: []when{
+			{call: extra, want: "ok", state: dueX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m"))}}},
+		{name: "behind one that runs", seed: takenX, steps: []when{
+			{call: extra, want: "ok", state: takenX.with("keyed:k:x", h(runs("p1", 0, 0), "took=-1m", h(waits("a", "now", 0, 0), "turn=now", rule(1, 1, "now", "now"))))}}},
+		{name: "a retry", seed: retry, steps: []when{
+			{call: extra, want: "ok", state: retry.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 1, 0), "turn=-2m"))}}},
+		{name: "nothing recurs", seed: member.with("schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "+10m", 0, 0)), steps: []when{
+			{call: extra, want: "ok", state: member.with("schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "now", 0, 0))}}},
+	})
+}
+
 // An occurrence starts, and the next one waits behind it until it has ended for good.
 func TestRecurrence(t *testing.T) {
 	t.Parallel()
