@@ -18,7 +18,7 @@ type PeerStats struct {
 	Stopped         int64 // returned to the front
 	Canceled        int64
 	Retried         int64 // attempts, not tasks
-	Snoozed         int64 // by Later
+	Snoozed         int64 // by Snooze
 	Failed          int64 // moved to the failed queue
 	Dropped         int64 // from a full failed queue
 	TakenOver       int64 // taken over by another worker, or ended too late
