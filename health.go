@@ -28,7 +28,7 @@ type PeerStats struct {
 	TimesEvicted    int64
 	RunningHandlers int64
 	StuckHandlers   int64 // abandoned and still running
-	LostWrites      int64 // signs that Redis had lost writes
+	LostWrites      int64 // times that Redis had lost writes
 }
 
 // Stats returns the peer's counters, over all queues. It doesn't ask Redis.
