@@ -25,7 +25,7 @@ import (
 //	nil                  finished
 //	an error             retried after Backoff; after MaxRetries, failed
 //	RetryAfter(err, d)   retried after d; after MaxRetries, failed
-//	Later(d)             started again after d; not a retry
+//	Snooze(d)            started again after d; not a retry
 //	Permanent(err)       failed
 //	Malformed(err)       failed: its payload can't be decoded
 //	a panic              see OnPanic; the peer survives

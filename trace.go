@@ -93,7 +93,7 @@ type TraceOutcome string
 const (
 	TraceFinished TraceOutcome = "finished"
 	TraceRetried  TraceOutcome = "retried"
-	TraceSnoozed  TraceOutcome = "snoozed" // by Later
+	TraceSnoozed  TraceOutcome = "snoozed" // by Snooze
 	TraceFailed   TraceOutcome = "failed"  // moved to the failed queue
 	TraceStopped  TraceOutcome = "stopped" // returned to the front
 	TraceCanceled TraceOutcome = "canceled"

@@ -182,7 +182,7 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 			case !returned:
 				span.SetStatus(codes.Error, "the handler panicked or ended its goroutine")
 				span.SetAttributes(semconv.ErrorTypeKey.String("panic"))
-			case err != nil && !worqr.IsLater(err):
+			case err != nil && !worqr.IsSnooze(err):
 				span.SetStatus(codes.Error, err.Error())
 				span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
 			}

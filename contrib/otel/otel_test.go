@@ -136,7 +136,7 @@ func TestOutcomes(t *testing.T) {
 		case "bad":
 			return worqr.Permanent(errors.New("bad"))
 		case "later":
-			return worqr.Later(time.Hour)
+			return worqr.Snooze(time.Hour)
 		case "panic":
 			panic("oh")
 		}

@@ -124,7 +124,7 @@ func TestTraceHandler(t *testing.T) {
 		{name: "retried", outcome: worqr.TraceRetried, text: "bad", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, time.Hour) }},
 		{name: "snoozed", outcome: worqr.TraceSnoozed, text: "it starts again in 1h0m0s", next: time.Hour,
-			handler: func(context.Context, *worqr.Task) error { return worqr.Later(time.Hour) }},
+			handler: func(context.Context, *worqr.Task) error { return worqr.Snooze(time.Hour) }},
 		{name: "failed", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad",
 			handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
 		{name: "malformed", outcome: worqr.TraceFailed, kind: worqr.FailureMalformed, text: "bad",
