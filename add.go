@@ -81,6 +81,13 @@ func (p *Properties) card() ([]byte, error) {
 	return c.Append(nil), nil
 }
 
+func (p *Properties) headers() (all map[string]string) {
+	if p != nil {
+		all = p.Headers
+	}
+	return all
+}
+
 // once returns what keeps the call from being repeated.
 func (p *Properties) once() (store.Once, error) {
 	switch {
@@ -116,7 +123,7 @@ func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payloa
 	began := q.peer.trace.enqueues()
 	key, fresh, err := q.add(ctx, at, payload, props)
 	if err = q.wrap(verb, err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, err, payload)
+		err = q.enqueued(began, TraceQueue{Key: key, DueAt: at, Headers: props.headers()}, err, payload)
 	}
 	return key, err
 }

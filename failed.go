@@ -63,12 +63,13 @@ func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("requeue failed tasks", err)
 	}
+	done := q.changes("RequeueFailed", "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) {
 		n, err := store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)
 		part.requeued(ctx, n)
 		return n, err
 	})
-	return n, q.wrap("requeue failed tasks", err)
+	return n, done(n, q.wrap("requeue failed tasks", err))
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
@@ -76,12 +77,13 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("requeue all failed tasks", q.bad)
 	}
+	done := q.changes("RequeueAllFailed", "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) {
 		n, err := store.RequeueAllFailed(ctx, q.peer.calls, part.keys)
 		part.requeued(ctx, n)
 		return n, err
 	})
-	return n, q.wrap("requeue all failed tasks", err)
+	return n, done(n, q.wrap("requeue all failed tasks", err))
 }
 
 // DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
@@ -90,8 +92,9 @@ func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("delete failed tasks", err)
 	}
+	done := q.changes("DeleteFailed", "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteFailed(ctx, q.peer.calls, part.keys, ids) })
-	return n, q.wrap("delete failed tasks", err)
+	return n, done(n, q.wrap("delete failed tasks", err))
 }
 
 // DeleteAllFailed is DeleteFailed for all failed tasks.
@@ -99,8 +102,9 @@ func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
 	if q.bad != nil {
 		return 0, q.wrap("delete all failed tasks", q.bad)
 	}
+	done := q.changes("DeleteAllFailed", "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteAllFailed(ctx, q.peer.calls, part.keys) })
-	return n, q.wrap("delete all failed tasks", err)
+	return n, done(n, q.wrap("delete all failed tasks", err))
 }
 
 // checkIDs fails when there are more ids than one call takes.

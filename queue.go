@@ -209,7 +209,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
 	}
-	return q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Pause", "")
+	return done(0, q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })))
 }
 
 // Resume ends a pause and wakes idle workers.
@@ -217,7 +218,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("resume", q.bad)
 	}
-	return q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Resume", "")
+	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
@@ -226,13 +228,14 @@ func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
+	done := q.changes("Delete", "")
 	err := q.each(ctx, true, func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})
-	return q.wrap("delete", err)
+	return done(0, q.wrap("delete", err))
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
