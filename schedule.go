@@ -65,18 +65,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if !ok {
 		return false, fmt.Errorf("%w: unknown Reschedule %d", ErrInvalid, o.Reschedule)
 	}
-	at, err := millis(o.At)
-	if err != nil {
-		return false, err
-	}
-	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return false, err
-	}
-	card, err := o.card()
-	if err != nil {
-		return false, err
-	}
-	once, err := o.once()
+	card, once, at, err := q.prepared(payload, &o.Properties, o.At)
 	if err != nil {
 		return false, err
 	}
