@@ -148,6 +148,9 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the attempt before; "" if there was none
+	DueAt      time.Time // of Add, and of recurring tasks; else zero
+
+	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
 }
 
 // Running yields the tasks that workers hold, running or prefetched.
@@ -156,7 +159,8 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
-			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error}
+			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error,
+			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: moment(t.Due)}
 	})
 }
 

@@ -143,18 +143,17 @@ type TraceTask struct {
 type TraceQueue struct {
 	At       time.Time // by this peer's clock
 	Queue    string
-	OnFailed bool          // of Joined, Left, Failed and TasksReturned: it's about the failed queue
-	WorkerID string        // "" for Enqueued, Canceled and Changed
-	Key      string        // of Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
-	Tasks    int           // that were enqueued, removed, changed, returned, failed or dropped
-	Size     int           // of their payloads, of Enqueued, in bytes
-	DueAt    time.Time     // of Enqueued; zero is now
-	Took     time.Duration // the call, of Enqueued, Canceled and Changed
-	Err      error         // of Enqueued, Changed and Left
-
-	Headers map[string]string // of Enqueued, of a single task
-	Method  string            // of Changed, such as "RemoveKey"
-	Kind    FailureKind       // of Failed
+	OnFailed bool              // of Joined, Left, Failed and TasksReturned: it's about the failed queue
+	WorkerID string            // "" for Enqueued, Canceled and Changed
+	Key      string            // of Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
+	Tasks    int               // that were enqueued, removed, changed, returned, failed or dropped
+	Size     int               // of their payloads, of Enqueued, in bytes
+	DueAt    time.Time         // of Enqueued; zero is now
+	Took     time.Duration     // the call, of Enqueued, Canceled and Changed
+	Err      error             // of Enqueued, Changed and Left
+	Method   string            // of Changed, such as "RemoveKey"
+	Kind     FailureKind       // of Failed
+	Headers  map[string]string // of Enqueued, of a single task
 }
 
 // A TraceWorker is a worker that was evicted.
@@ -256,8 +255,7 @@ func traced(a *engine.Attempt) TraceTask {
 	t := taskOf(a.Queue(), a)
 	return TraceTask{
 		Queue: t.Queue, WorkerID: a.Worker(), AttemptID: t.AttemptID, Key: t.Key, Digest: a.Digest(), Token: t.Token, Retries: t.Retries,
-		Crashes: t.Crashes, Size: a.Size(), OnFailed: t.Failure != nil, EnqueuedAt: t.EnqueuedAt, DueAt: t.DueAt,
-		Headers: a.Traced(),
+		Crashes: t.Crashes, Size: a.Size(), OnFailed: t.Failure != nil, EnqueuedAt: t.EnqueuedAt, DueAt: t.DueAt, Headers: a.Traced(),
 	}
 }
 
