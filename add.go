@@ -111,12 +111,30 @@ func (q *Queue) AddAt(ctx context.Context, at time.Time, payload []byte, props *
 	return q.addTraced(ctx, "add at a time", at, payload, props)
 }
 
+// prepared checks a task, and returns what Redis stores of its properties and its time; 0 is now.
+func (q *Queue) prepared(payload []byte, props *Properties, at time.Time) (card []byte, once store.Once, due int64, err error) {
+	if err = q.checkPayloads([][]byte{payload}); err == nil {
+		card, err = props.card()
+	}
+	if err == nil {
+		once, err = props.once()
+	}
+	if err == nil {
+		due, err = millis(at)
+	}
+	return card, once, due, err
+}
+
 // addTraced adds a task, and tells of it if it was added now.
 func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payload []byte, props *Properties) (string, error) {
 	began := q.peer.trace.enqueues()
 	key, fresh, err := q.add(ctx, at, payload, props)
 	if err = q.wrap(verb, err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, err, payload)
+		t := TraceQueue{Key: key, DueAt: at}
+		if props != nil {
+			t.Headers = props.Headers
+		}
+		err = q.enqueued(began, t, err, payload)
 	}
 	return key, err
 }
@@ -124,18 +142,7 @@ func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payloa
 // add adds a task; one with a time to the schedule. If a call with the same Once has added it, it's
 // not fresh.
 func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Properties) (key string, fresh bool, err error) {
-	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return "", false, err
-	}
-	card, err := props.card()
-	if err != nil {
-		return "", false, err
-	}
-	once, err := props.once()
-	if err != nil {
-		return "", false, err
-	}
-	due, err := millis(at)
+	card, once, due, err := q.prepared(payload, props, at)
 	if err != nil {
 		return "", false, err
 	}

@@ -148,6 +148,9 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the attempt before; "" if there was none
+	DueAt      time.Time // of Add, and of recurring tasks; else zero
+
+	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
 }
 
 // Running yields the tasks that workers hold, running or prefetched.
@@ -156,7 +159,8 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
 	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
-			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error}
+			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error,
+			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: moment(t.Due)}
 	})
 }
 
@@ -209,7 +213,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
 	}
-	return q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Pause", "")
+	return done(0, q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })))
 }
 
 // Resume ends a pause and wakes idle workers.
@@ -217,7 +222,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("resume", q.bad)
 	}
-	return q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Resume", "")
+	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
@@ -226,13 +232,14 @@ func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
+	done := q.changes("Delete", "")
 	err := q.each(ctx, true, func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})
-	return q.wrap("delete", err)
+	return done(0, q.wrap("delete", err))
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }

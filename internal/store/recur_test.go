@@ -152,7 +152,7 @@ func TestRecurrence(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
 				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
+			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x", "card=10000000000000001"))}}},
 		{name: "started before its time", seed: planX, steps: []when{
