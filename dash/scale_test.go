@@ -50,7 +50,7 @@ func TestScale(t *testing.T) {
 	}
 	slowest := time.Duration(0)
 	for _, page := range []string{"", "?sort=waiting", "?page=9", "?q=queue-7", "queue?name=queue-7", "queue?name=mails&tab=running", "queue?name=mails&tab=scheduled",
-		"task?name=mails&key=k", "workers", "workers?q=peer-7", "failed", "failed?name=mails", "failed?name=mails&reason=disk", "server"} {
+		"task?name=mails&key=k", "workers", "workers?q=peer-7", "failed", "failed?name=mails", "failed?name=mails&reason=disk", "recurring", "server"} {
 		var took []time.Duration
 		for range 5 {
 			begun := time.Now()
@@ -68,6 +68,9 @@ func TestScale(t *testing.T) {
 	}
 	searched(t, b)
 	slowScripts(t, conn)
+	_, footer, _ := strings.Cut(b.get("").text, "<footer")
+	_, read, _ := strings.Cut(footer, "</time>, ")
+	t.Logf("a snapshot of the fleet is %.20s", read)
 }
 
 // searched waits until a search has seen all failed tasks.
