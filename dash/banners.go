@@ -146,7 +146,7 @@ func ofWorkers(q *queueState) (all []banner) {
 
 // about is a span that is called a minute if it's one but for the time between two snapshots.
 func about(d time.Duration) string {
-	if d.Round(10*time.Second) == time.Minute {
+	if d > 55*time.Second && d < 75*time.Second {
 		d = time.Minute
 	}
 	return span(d)
@@ -220,9 +220,6 @@ func fold(all []banner) (f folded) {
 			}
 			add(b)
 		}
-	}
-	if len(f.Rest) == 1 { // one takes no more room than what would hide it
-		f.First, f.Rest = append(f.First, f.Rest...), nil
 	}
 	return f
 }
