@@ -77,6 +77,9 @@ func visited(t *testing.T, b *browser, conn redis.Conn) {
 		slices.Sort(took)
 		t.Logf("%-32s %4d ms median, %4d ms at most; Redis's processor %.1f ms", page, took[times/2].Milliseconds(), took[times-1].Milliseconds(), used/times*1000)
 		slowest = max(slowest, took[times/2])
+		if used/times > 0.2 {
+			t.Errorf("%s: Redis works %.0f ms for it", page, used/times*1000)
+		}
 	}
 	if slowest > 3*time.Second {
 		t.Errorf("the slowest page takes %v", slowest)
@@ -114,8 +117,8 @@ func comma(n int) string {
 	return s
 }
 
-// slowScripts says which scripts took more than 5 ms. Redis measures their time by the clock, so
-// on a busy machine there are some; none may come near what a peer would notice.
+// slowScripts says how many scripts took more than 5 ms. Redis measures their time by the clock, so
+// on a busy machine there are some.
 func slowScripts(t *testing.T, conn redis.Conn) {
 	t.Helper()
 	scripts, longest, slow := 0, 0, map[string]int{}
@@ -130,9 +133,6 @@ func slowScripts(t *testing.T, conn redis.Conn) {
 	}
 	t.Logf("slower than 5 ms by the clock: %v", slow)
 	t.Logf("%d scripts took more than 5 ms; the longest %d µs", scripts, longest)
-	if longest > 500_000 {
-		t.Errorf("a script took %d µs", longest)
-	}
 }
 
 func fillQueues(t *testing.T, p *worqr.Peer, n int) {
