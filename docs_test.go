@@ -333,8 +333,12 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 	for at == "" && lines.Scan() {
 		_, at, _ = strings.Cut(lines.Text(), "serving http://")
 	}
+	serving := make(chan bool) // or the signal would end Run before it has begun
 	go func() {
 		for lines.Scan() {
+			if strings.Contains(lines.Text(), "worqr: serving") {
+				close(serving)
+			}
 		}
 	}()
 	for login, status := range map[string]int{"": http.StatusUnauthorized, "ann:wrong@": http.StatusUnauthorized, "ann:secret@": http.StatusOK} {
@@ -342,6 +346,7 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 		is.Equal(resp.StatusCode, status)
 		is.NoErr(resp.Body.Close())
 	}
+	<-serving
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	is.NoErr(cmd.Wait())
 }
