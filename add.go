@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/worqr/worqr/internal/jsontext"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -210,6 +211,20 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 	return all, err
 }
 
+// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It fails
+// like Enqueue, and with ErrInvalid if one can't be encoded.
+func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
+	payloads := make([][]byte, len(vs))
+	for i, v := range vs {
+		p, err := json.Marshal(v)
+		if err != nil {
+			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, can't be encoded as JSON: %s", ErrInvalid, i+1, len(vs), v, jsontext.Unencodable(err)))
+		}
+		payloads[i] = p
+	}
+	return q.Enqueue(ctx, payloads...)
+}
+
 // AddJSON encodes v with json.Marshal and adds it. It fails like Add, and with ErrInvalid if v can't
 // be encoded.
 func AddJSON[T any](ctx context.Context, q *Queue, v T, props *Properties) (key string, err error) {
@@ -233,7 +248,7 @@ func PutJSON[T any](ctx context.Context, q *Queue, key string, v T, opts *PutOpt
 func encode[T any](v T) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("%w: a %T can't be encoded as JSON: %s", ErrInvalid, v, unencodable(err))
+		return nil, fmt.Errorf("%w: a %T can't be encoded as JSON: %s", ErrInvalid, v, jsontext.Unencodable(err))
 	}
 	return payload, nil
 }
@@ -249,7 +264,7 @@ type AddedTask struct {
 
 // Added yields the added tasks that wait, front first.
 func (q *Queue) Added(ctx context.Context) iter.Seq2[AddedTask, error] {
-	rows := rowsOf(ctx, q, store.AddedTasks, inTurn)
+	rows := rowsOf(ctx, q, store.AddedTasks, store.InTurn)
 	return listed(rows, q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) AddedTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: moment(c.Since), Expires: moment(c.Expires)}

@@ -53,7 +53,7 @@ func (q *Queue) failed() *Queue {
 // Failed yields the failed tasks, newest first, without those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
-	rows := rowsOf(ctx, q, store.FailedTasks, sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
+	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
 	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 

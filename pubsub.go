@@ -123,7 +123,7 @@ type hearing struct {
 func (h *hearing) parts(others []int) map[store.Keys]bool {
 	all := map[store.Keys]bool{}
 	for i, q := range h.queues {
-		for _, n := range append(h.peer.spreads.of(q.name), others[i]) {
+		for _, n := range append(h.peer.spreads.Of(q.name), others[i]) {
 			for _, part := range q.with(n) {
 				all[part.keys] = true
 			}

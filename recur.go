@@ -186,7 +186,7 @@ func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
 		}
 		return time.UnixMilli(ms)
 	}
-	return listed(rowsOf(ctx, q, store.Recurring, inTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
+	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
 		return RecurringTask{Key: t.Key, Next: at(t.Next), Current: at(t.Running), Asserted: t.Until >= t.Now,
 			LastOutcome: t.Outcome, LastDue: at(t.Of), LastAt: at(t.At)}
 	})

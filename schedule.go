@@ -167,7 +167,7 @@ type ScheduledTask struct {
 
 // Scheduled yields the schedule, earliest first, except tasks whose key is running.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
-	rows := rowsOf(ctx, q, store.Scheduled, sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
+	rows := rowsOf(ctx, q, store.Scheduled, store.Sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
 	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: moment(c.Since),
