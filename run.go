@@ -39,7 +39,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(p.shutdown, stop)()
 
-	if err := p.persist(fetch); err != nil {
+	if started, err := p.persist(fetch); !started {
 		return err
 	}
 	defer p.recur(fetch)()
@@ -286,9 +286,10 @@ func (p *Peer) begin(ctx context.Context) error {
 const reminder = time.Minute
 
 // persist starts the worker, however long that takes. It logs the error repeatedly, since somebody
-// may be waiting.
-func (p *Peer) persist(ctx context.Context) error {
+// may be waiting. If ctx ends before anything has failed, there is no error.
+func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 	var upset logs.Outage
+	var failed error // the last failure that isn't the end of ctx
 	began := time.Now()
 	said := began
 	for retry := store.NewBackoff(); ; {
@@ -296,10 +297,14 @@ func (p *Peer) persist(ctx context.Context) error {
 		err := p.StartWorker(ctx)
 		if err == nil {
 			upset.Note(p.log, "cannot start the worker; retrying", nil)
-			return nil
+			return true, nil
 		}
+		if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+			return false, failed
+		}
+		failed = err
 		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, ErrProtocol) || errors.Is(err, fleet.ErrOld) || store.IsMisplaced(err) {
-			return err
+			return false, err
 		}
 		upset.Note(p.log, "cannot start the worker; retrying", err)
 		if time.Since(tried) >= time.Second { // it lasts, so it's worth a line
@@ -311,7 +316,7 @@ func (p *Peer) persist(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return false, err
 		case <-time.After(retry.Next()):
 		}
 	}

@@ -184,6 +184,16 @@ func TestRunTellsWhatItServes(t *testing.T) {
 	}
 }
 
+// A peer that is told to stop before it has started has not failed.
+func TestRunEndsBeforeItStarts(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{Prefix: redistest.Prefix(t)})
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	is.NoErr(p.Run(ctx))
+}
+
 // While Run cannot start, it says so at once, and again every minute.
 func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	t.Parallel()
