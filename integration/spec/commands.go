@@ -310,9 +310,12 @@ func limit(word string, towards float64) float64 {
 	return f
 }
 
-// byScore is the first member between two scores.
+// byScore is the first member between two scores, with its own if that's asked for.
 func (k *Store) byScore(key string, args []string) any {
 	for _, r := range k.between(key, limit(args[0], inf), limit(args[1], -inf)) {
+		if len(args) > 2 && args[2] == "WITHSCORES" {
+			return []any{r.name, strconv.FormatFloat(r.score, 'f', -1, 64)}
+		}
 		return []any{r.name}
 	}
 	return []any{}
