@@ -121,8 +121,11 @@ func TestRunWithoutRedis(t *testing.T) {
 	stop()
 
 	server.Kill()
-	never := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	refused := newGate(func(line string) bool { return strings.Contains(line, "cannot start the worker") })
+	never := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(refused)})
 	end, ran := start(t, never)
+	receiveClosed(t, refused.Halted)
+	close(refused.Open)
 	end()
 	is.True(receive(t, ran, 1)[0] != nil) // it has never reached Redis
 }
