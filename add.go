@@ -19,11 +19,9 @@ type Properties struct {
 	Headers map[string]string
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
 	// fails as FailureExpired.
-	Expires time.Time
-	// Timeout replaces HandleOptions.Timeout for this task.
-	Timeout time.Duration
-	// MaxRetries replaces HandleOptions.MaxRetries for this task; negative is none.
-	MaxRetries int
+	Expires    time.Time
+	Timeout    time.Duration // instead of that of HandleOptions
+	MaxRetries int           // instead of that of HandleOptions; negative is none
 	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
 	// change nothing and return the first key; Put under another key returns it in an *OnceError.
 	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
@@ -35,12 +33,9 @@ type Properties struct {
 }
 
 const (
-	// MaxHeaders is the most headers that a task may have.
-	MaxHeaders = store.MaxHeaders
-	// MaxHeaderBytes is the maximum size of all names and values of a task's headers, in bytes.
-	MaxHeaderBytes = store.MaxHeaderBytes
-	// MaxOnceFor is the longest OnceFor.
-	MaxOnceFor = 30 * 24 * time.Hour
+	MaxHeaders     = store.MaxHeaders     // of a task
+	MaxHeaderBytes = store.MaxHeaderBytes // of their names and values together
+	MaxOnceFor     = 30 * 24 * time.Hour
 
 	onceFor    = 24 * time.Hour
 	mostTries  = 1_000_000

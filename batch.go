@@ -20,8 +20,7 @@ type BatchOptions struct {
 	// one by one. Concurrency is how many batches run at once; 0 is 1. With an Options.Capacity
 	// below Size*Weight, batches don't fill up.
 	HandleOptions
-	// Size is how many tasks a batch has at most, up to 10,000; 0 is 100.
-	Size int
+	Size int // most tasks of a batch, up to 10,000; 0 is 100
 	// Wait is how long a task waits for a batch to fill; 0 is 100 ms, negative is not at all. It
 	// ends when the peer drains.
 	Wait time.Duration

@@ -88,18 +88,13 @@ func lacking(err error) error {
 // CheckOptions configure Check and Repair. Exceeding a limit that you set is a warning;
 // exceeding a default is a notice.
 type CheckOptions struct {
-	// MaxRunTime is how long a task may run; 0 is an hour.
-	MaxRunTime time.Duration
+	MaxRunTime time.Duration // of a task; 0 is an hour
 	// MaxWaitTime is how late a due task may start, and how long a queue with waiting tasks may
 	// start none; 0 is ten minutes.
 	MaxWaitTime time.Duration
-	// MaxBacklog is how many due tasks may wait on a queue; 0 is any number, negative none.
-	MaxBacklog int
-	// MaxRetrying is how many tasks of a queue may wait for a retry; 0 is 10, negative none.
-	MaxRetrying int
-	// MaxFailed is how many tasks a failed queue may hold; 0 reports any as a notice, negative
-	// as a warning.
-	MaxFailed int
+	MaxBacklog  int // due tasks that may wait on a queue; 0 is any number, negative none
+	MaxRetrying int // tasks of a queue that may wait for a retry; 0 is 10, negative none
+	MaxFailed   int // tasks of a failed queue; 0 reports any as a notice, negative as a warning
 	// Ignore leaves findings of these kinds out of the report, but not out of Repair.
 	Ignore []FindingKind
 }

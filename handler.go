@@ -44,36 +44,25 @@ type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low for
 	// handlers that mostly wait.
 	Concurrency int
-	// Timeout ends an attempt's context with ErrTimeout; 0 is no limit.
-	Timeout time.Duration
-	// Grace is how long a handler may go on after its context ends; 0 is 10 s.
-	Grace time.Duration
-	// MaxRetries is how often a task is retried before it fails for good; 0 is 10, negative
-	// none.
-	MaxRetries int
-	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3, negative
-	// any number.
-	MaxCrashes int
+	Timeout     time.Duration // ends an attempt's context with ErrTimeout; 0 is no limit
+	Grace       time.Duration // for a handler to return once its context has ended; 0 is 10 s
+	MaxRetries  int           // before a task fails for good; 0 is 10, negative none
+	MaxCrashes  int           // workers that may die holding a task; 0 is 3, negative any number
 	// Backoff returns the delay before t is retried after err; t.Retries retries came before. Nil
 	// is 2 s, doubling to 5 min, ±25 %. It must be safe for concurrent use, and not change
 	// t.Payload.
 	Backoff func(t *Task, err error) time.Duration
 	// Exclusive ends the context before another peer can start the task. Without it, handlers
 	// keep running while Redis is down.
-	Exclusive bool
-	// OnPanic is RetryOnPanic or FailOnPanic.
-	OnPanic PanicPolicy
-	// KeepFailed is how many failed tasks the queue keeps, newest first; 0 is 1,000.
-	KeepFailed int
+	Exclusive  bool
+	OnPanic    PanicPolicy
+	KeepFailed int // failed tasks that the queue keeps, newest first; 0 is 1,000
 	// OnFailed, if set, handles failed tasks: those it finishes are removed, others retried.
-	OnFailed Handler
-	// OnFailedOptions are its options. Its defaults are Concurrency 1, MaxRetries 100, and
-	// Backoff 10 s, doubling to 15 min.
+	// OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s, doubling to 15 min.
+	OnFailed        Handler
 	OnFailedOptions *HandleOptions
-	// Priority orders queues that compete for Options.Capacity: higher goes first.
-	Priority int
-	// Weight is how many units of Options.Capacity a task occupies; 0 is 1.
-	Weight int
+	Priority        int // of queues that compete for Options.Capacity: higher goes first
+	Weight          int // units of Options.Capacity that a task occupies; 0 is 1
 	// Prefetch is how many tasks a peer may hold beyond those that run; 0 adapts to the
 	// handlers' pace, negative is none.
 	Prefetch int

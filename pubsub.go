@@ -21,16 +21,13 @@ type EventKind string
 const (
 	// EventSync comes first and after each gap: no event is missed until the next EventSync.
 	EventSync EventKind = "sync"
-	// EventWork: Count tasks were enqueued, by one call or several.
-	EventWork EventKind = "work"
+	EventWork EventKind = "work" // Count tasks were enqueued, by one call or several
 	// EventDone: a worker finished a task. Retries and failures publish nothing.
 	EventDone EventKind = "done"
 	// EventCancel: a payload was canceled. CancelKey publishes nothing.
 	EventCancel EventKind = "cancel"
-	// EventDelete: the queue was deleted.
-	EventDelete EventKind = "delete"
-	// EventLost: this peer noticed that Redis lost writes.
-	EventLost EventKind = "lost"
+	EventDelete EventKind = "delete" // the queue was deleted
+	EventLost   EventKind = "lost"   // Redis lost writes, as this peer noticed
 )
 
 // An Event is something that happened on a queue. Payloads above 64 KiB (1 KiB for EventCancel) and

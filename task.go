@@ -233,12 +233,9 @@ func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 func (t *Task) wrap(verb string, err error) error { return describe(verb, t.Queue, err) }
 
 const (
-	// MaxPayloadSize is the largest allowed Options.MaxPayload, in bytes.
-	MaxPayloadSize = 512 << 20
-	// DefaultMaxPayload is Options.MaxPayload by default, in bytes.
-	DefaultMaxPayload = 64 << 20
-	// MaxBatchSize is the most payloads that one call may enqueue.
-	MaxBatchSize = 100_000
+	MaxPayloadSize    = 512 << 20 // largest Options.MaxPayload, in bytes
+	DefaultMaxPayload = 64 << 20  // in bytes
+	MaxBatchSize      = 100_000   // payloads of one Enqueue
 
 	nonceWindow = 10 * time.Minute
 )

@@ -42,28 +42,21 @@ type Trace struct {
 	Changed func(TraceQueue)
 	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why: FailureExpired or
 	// FailureCrashed. Ended tells of those that fail otherwise.
-	Failed func(TraceQueue)
-	// FailedDropped: tasks were dropped from a full failed queue.
-	FailedDropped func(TraceQueue)
+	Failed        func(TraceQueue)
+	FailedDropped func(TraceQueue) // tasks, from a full failed queue
 	// Joined: the worker became a member of the queue, once for each part of a spread queue, and
 	// once more if OnFailed handles its failed tasks.
 	Joined func(TraceQueue)
 	// Left follows Joined, unless Evicted does. If Err is set, Redis didn't confirm it, and the
 	// membership ends with the lease.
-	Left func(TraceQueue)
-	// Evicted: this worker was evicted from all queues, and comes back under NewID.
-	Evicted func(TraceWorker)
-	// WorkerFailed: this peer has evicted another worker. It comes once for each.
-	WorkerFailed func(TraceWorker)
-	// TasksReturned: this peer has returned tasks of evicted workers to the front.
-	TasksReturned func(TraceQueue)
+	Left          func(TraceQueue)
+	Evicted       func(TraceWorker) // this worker, from all queues; it comes back under NewID
+	WorkerFailed  func(TraceWorker) // another worker, by this peer; once for each
+	TasksReturned func(TraceQueue)  // of evicted workers, to the front, by this peer
 	// ConnectionLost: Redis doesn't answer a started worker, or calls that add tasks, twice in a row.
-	// ConnectionRestored follows.
-	ConnectionLost func(TraceConnection)
-	// ConnectionRestored: Redis answers again.
-	ConnectionRestored func(TraceConnection)
-	// Missed: calls were dropped here because the functions were too slow.
-	Missed func(calls int)
+	ConnectionLost     func(TraceConnection)
+	ConnectionRestored func(TraceConnection) // Redis answers again
+	Missed             func(calls int)       // calls dropped here because the functions were too slow
 }
 
 // JoinTraces returns a Trace that calls the functions of each of them in turn; those that are nil are

@@ -102,38 +102,26 @@ type Options struct {
 	// Prefix starts every key and channel name; "" is "worqr". Each fleet in a Redis needs its
 	// own, whatever its database.
 	Prefix string
-	// Name is shown next to the worker's id; "" is host:pid.
-	Name string
+	Name   string // shown next to the worker's id; "" is host:pid
 	// Lease is how long this peer may be silent before others take its tasks; 0 is 3 s, negative is
 	// forever. Use one Lease for all peers of a queue.
-	Lease time.Duration
-	// Drain is how long handlers may keep running once Run's context ends; 0 is 25 s, negative is
-	// none.
-	Drain time.Duration
-	// Capacity limits the total Weight of running tasks; 0 is no limit.
-	Capacity int
+	Lease    time.Duration
+	Drain    time.Duration // for handlers to go on once Run's context ends; 0 is 25 s, negative none
+	Capacity int           // most total Weight of running tasks; 0 is no limit
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
-	// MaxPayload limits what this peer enqueues, in bytes; 0 is DefaultMaxPayload.
-	MaxPayload int
-	// MaxResult limits the results in events and kept results, in bytes; 0 is 1 MiB.
-	MaxResult int
-	// DialTimeout limits each step of connecting; 0 is 2 s.
-	DialTimeout time.Duration
-	// TLSConfig configures TLS for Open. It must not change afterwards.
-	TLSConfig *tls.Config
+	MaxPayload  int           // bytes of a payload that this peer enqueues; 0 is DefaultMaxPayload
+	MaxResult   int           // bytes of a result in events, and of a kept one; 0 is 1 MiB
+	DialTimeout time.Duration // of each step of connecting; 0 is 2 s
+	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe
 	// for concurrent use, and return when ctx ends.
-	Credentials func(ctx context.Context) (user, password string, err error)
-	// SentinelCredentials is the same, for sentinels.
+	Credentials         func(ctx context.Context) (user, password string, err error)
 	SentinelCredentials func(ctx context.Context) (user, password string, err error)
-	// Logger receives log records; nil is slog.Default.
-	Logger *slog.Logger
-	// FailureLog limits the log of handlers' failures.
-	FailureLog FailureLog
-	// Trace has functions to call when something happens. It's copied.
-	Trace *Trace
+	Logger              *slog.Logger // nil is slog.Default
+	FailureLog          FailureLog
+	Trace               *Trace // copied
 }
 
 const (
