@@ -104,14 +104,17 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return nil
 	}
 	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
-	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, func(ctx context.Context) (store.Target, error) {
-		part, err := q.ofKey(ctx, key)
-		if err != nil {
-			return q.target(), err
+	place := recur.Place{Target: q.target()}
+	if q.spread != nil {
+		place.Find = func(ctx context.Context) (store.Target, error) {
+			part, err := q.ofKey(ctx, key)
+			if err != nil {
+				return store.Target{}, err
+			}
+			return part.target(), nil
 		}
-		q.peer.producer.List(ctx, part.target())
-		return part.target(), nil
-	})
+	}
+	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, place)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -119,9 +122,10 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 }
 
 // recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
-// due while nobody ran are known to recur. The function that it returns waits for the end.
+// due while nobody ran are known to recur, but serving waits no longer than a second for that. The
+// function that it returns waits for the end.
 func (p *Peer) recur(ctx context.Context) (wait func()) {
-	p.recurring.Assert(ctx)
+	p.recurring.Begin(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

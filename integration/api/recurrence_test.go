@@ -151,7 +151,7 @@ func TestNewerSchedule(t *testing.T) {
 	is.NoErr(old.Every("x", nil, nil, nil))
 	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
 	eventually(t, "somebody says so", func() bool {
-		return len(said.Lines("a schedule has ended"))+len(theirs.Lines("a schedule has ended")) == 1
+		return len(said.Lines("schedules have ended"))+len(theirs.Lines("schedules have ended")) == 1
 	})
 	is.Equal(len(scheduled(t, old)), 0)
 }

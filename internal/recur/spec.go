@@ -39,7 +39,7 @@ var (
 func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("the method Next panicked: %v", v)
+			err = panicked(v)
 		}
 	}()
 	at = s.Schedule.Next(after)
