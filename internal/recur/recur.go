@@ -12,12 +12,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period. It
-// looks once a round for schedules that nobody asserts, in queues that it serves without having any.
+// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period.
 const (
 	cycle  = 5
 	period = 10
-	tour   = 60
 )
 
 const (
@@ -45,27 +43,30 @@ type Schedules struct {
 
 	mu   sync.Mutex // protects the fields below
 	jobs map[id]*job
+	ends ends
 	wake chan struct{}
 
-	// Of the loop alone.
-	steady time.Time // when it last failed, or took too long
-	toured int
+	steady time.Time // when it began, last failed, or took too long; of the loop alone
 }
 
 // An id is where a schedule is.
 type id struct{ queue, entry string }
 
-// A job is one schedule.
+// A job is one schedule. The lock protects its fields; only the loop changes the last two.
 type job struct {
 	id
+	base  string // the print of the spec
+	print string // what Redis is told
 	spec  Spec
-	print string
-	place func(ctx context.Context) (store.Target, error)
+	place Place
 
-	asserted time.Time // when it was last; zero: at once. Protected by mu
-	since    int64     // of the loop
-	state    string    // as Redis had it then; of the loop
+	asserted time.Time // when it was last; zero: at once
+	since    int64
+	state    string // as Redis had it then
 }
+
+// A Place tells which part of a queue has a schedule.
+type Place func(context.Context) (store.Target, error)
 
 // New returns no schedules.
 func New(c Config) *Schedules {
@@ -74,27 +75,48 @@ func New(c Config) *Schedules {
 		beat = longestBeat
 	}
 	return &Schedules{calls: c.Calls, log: c.Log, beat: beat, period: max(period*beat, shortestPeriod),
-		jobs: map[id]*job{}, wake: make(chan struct{}, 1), steady: time.Now()}
+		jobs: map[id]*job{}, ends: newEnds(), wake: make(chan struct{}, 1)}
 }
 
-// Set has a spec asserted under an entry of a queue, instead of another one. Place tells which
-// part of the queue has it.
-func (s *Schedules) Set(queue, entry string, spec Spec, place func(context.Context) (store.Target, error)) error {
-	print, err := spec.Print()
-	if err == nil {
-		_, err = spec.Times(time.Now(), time.Time{})
-	}
-	if err != nil {
+// Set has a spec asserted under an entry of a queue, instead of another one.
+func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
+	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
 		return err
 	}
-	at := id{queue, entry}
+	print := spec.Print()
+	j := &job{id: id{queue, entry}, base: print, print: print, spec: spec, place: place}
+	alike := false
+	if was, told := s.at(j.id); told && was.base == print {
+		// Then it's most likely equal. What its print doesn't tell, the times that Redis may have do.
+		if soon, same := soonAlike(&was, &spec); same {
+			alike = true
+		} else {
+			j.print = digest(print, soon)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was := s.jobs[at]; was == nil || was.print != print {
-		s.jobs[at] = &job{id: at, spec: spec, print: print, place: place}
-		s.stir()
+	was := s.jobs[j.id]
+	switch {
+	case alike && was != nil && was.base == print:
+		was.spec, was.place = spec, place
+		return nil
+	case was != nil && was.since != 0:
+		j.since = store.JustNow // whatever this peer or others had before
 	}
+	s.jobs[j.id] = j
+	s.stir()
 	return nil
+}
+
+// at returns the spec that a job has, and what Redis is told of it.
+func (s *Schedules) at(of id) (was job, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[of]; j != nil {
+		return *j, true
+	}
+	return job{}, false
 }
 
 // Unset ends that, and reports whether there was anything.
@@ -102,8 +124,12 @@ func (s *Schedules) Unset(queue, entry string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.jobs[id{queue, entry}]
-	delete(s.jobs, id{queue, entry})
-	return was != nil
+	if was == nil {
+		return false
+	}
+	delete(s.jobs, was.id)
+	s.ends.left[was.id] = left{place: was.place}
+	return true
 }
 
 // stir has the loop look at once.
@@ -124,11 +150,11 @@ func (s *Schedules) Renew() {
 	s.stir()
 }
 
-// Run asserts the schedules until ctx ends. Served are the queues that the peer serves.
-func (s *Schedules) Run(ctx context.Context, served func() []store.Target) {
+// Run asserts the schedules until ctx ends, and ends what nobody does.
+func (s *Schedules) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.Assert(ctx)
-		s.tour(ctx, served())
+		s.judge(ctx)
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
@@ -140,18 +166,21 @@ func (s *Schedules) Run(ctx context.Context, served func() []store.Target) {
 // Assert asserts a part of the schedules: those that weren't for the longest time.
 func (s *Schedules) Assert(ctx context.Context) {
 	began := time.Now()
-	err := s.assert(ctx, s.next(began))
+	if s.steady.IsZero() {
+		s.steady = began
+	}
+	err := s.assert(ctx, s.next())
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil || time.Since(began) > s.period/2 {
+	if err != nil && !store.IsWrongType(err) || time.Since(began) > s.period/2 {
 		s.steady = time.Now()
 	}
 	s.upset.Note(s.log, "cannot assert schedules; retrying", err)
 }
 
 // next returns the schedules whose turn it is.
-func (s *Schedules) next(now time.Time) []*job {
+func (s *Schedules) next() []*job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int {
@@ -162,6 +191,13 @@ func (s *Schedules) next(now time.Time) []*job {
 		n++
 	}
 	return all[:min(n, len(all))]
+}
+
+// specOf returns what a job is about now.
+func (s *Schedules) specOf(j *job) (Spec, Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.spec, j.place
 }
 
 // current reports whether a job is still to be asserted.
@@ -179,11 +215,21 @@ type page struct {
 	bytes int
 }
 
-// assert asserts jobs, page by page. If Redis has lost one, all are asserted next.
-func (s *Schedules) assert(ctx context.Context, jobs []*job) error {
+// assert asserts jobs, page by page. If Redis has lost one, all are asserted next. A queue with a key of
+// another type doesn't keep those of other queues from it.
+func (s *Schedules) assert(ctx context.Context, jobs []*job) (wrong error) {
+	send := func(p *page) error {
+		err := s.page(ctx, p)
+		if store.IsWrongType(err) {
+			wrong, err = err, nil
+			s.asserted(p.jobs)
+		}
+		return err
+	}
 	pages := map[string]*page{}
 	for _, j := range jobs {
-		queue, err := j.place(ctx)
+		_, place := s.specOf(j)
+		queue, err := place(ctx)
 		if err != nil {
 			return err
 		}
@@ -193,18 +239,27 @@ func (s *Schedules) assert(ctx context.Context, jobs []*job) error {
 			pages[queue.ID] = p
 		}
 		if p.jobs = append(p.jobs, j); len(p.jobs) == perCall {
-			if err := s.page(ctx, p); err != nil {
+			if err := send(p); err != nil {
 				return err
 			}
 			delete(pages, queue.ID)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		if err := s.page(ctx, pages[name]); err != nil {
+		if err := send(pages[name]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return wrong
+}
+
+// asserted notes that some can't be asserted, so others are next.
+func (s *Schedules) asserted(jobs []*job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		j.asserted = time.Now()
+	}
 }
 
 // page asserts a page by its prints, and then in full what Redis wants.
@@ -229,7 +284,9 @@ func (s *Schedules) page(ctx context.Context, p *page) error {
 		if told[i].State == store.ScheduleWanted && j.state == store.ScheduleHeld {
 			s.Renew() // Redis has lost it, and others
 		}
+		s.mu.Lock()
 		j.since = told[i].Since
+		s.mu.Unlock()
 		if err := s.add(ctx, full, j, told[i]); err != nil {
 			return err
 		}
@@ -241,25 +298,24 @@ func (s *Schedules) page(ctx context.Context, p *page) error {
 // counts.
 func (s *Schedules) add(ctx context.Context, p *page, j *job, a store.Asserted) error {
 	after := time.UnixMilli(a.After)
-	times, err := j.spec.Times(after, after.Add(6*s.period))
+	spec, _ := s.specOf(j)
+	times, err := spec.Times(after, after.Add(6*s.period))
 	if err != nil {
 		if a.State == store.ScheduleWanted {
 			s.log.Warn("worqr: a schedule has no times any more", "queue", j.queue, "key", store.KeyOf(j.entry), "err", err)
 		}
-		s.mu.Lock()
-		j.asserted = time.Now()
-		s.mu.Unlock()
+		s.asserted([]*job{j})
 		return nil
 	}
-	if p.bytes > 0 && p.bytes+j.spec.size() > callBytes {
+	if p.bytes > 0 && p.bytes+spec.size() > callBytes {
 		if err := s.flush(ctx, p); err != nil {
 			return err
 		}
 	}
-	p.jobs, p.bytes = append(p.jobs, j), p.bytes+j.spec.size()
+	p.jobs, p.bytes = append(p.jobs, j), p.bytes+spec.size()
 	p.full = append(p.full, store.Schedule{
-		Entry: j.entry, Print: j.print, Since: j.since, Late: j.spec.Late.Milliseconds(),
-		Times: times, Payload: j.spec.Payload, Card: j.spec.Card,
+		Entry: j.entry, Print: j.print, Since: j.since, Late: spec.Late.Milliseconds(),
+		Times: times, Payload: spec.Payload, Card: spec.Card,
 	})
 	return nil
 }
@@ -281,8 +337,7 @@ func (s *Schedules) flush(ctx context.Context, p *page) error {
 }
 
 func (s *Schedules) ask(ctx context.Context, q store.Target, all []store.Schedule) ([]store.Asserted, error) {
-	judge := time.Since(s.steady) > 2*s.period
-	told, ended, err := store.Recur(ctx, s.calls, q.Keys, s.period.Milliseconds(), judge, all)
+	told, ended, err := store.Recur(ctx, s.calls, q.Keys, s.period.Milliseconds(), s.mayJudge(), all)
 	for _, entry := range ended {
 		s.log.Info("worqr: a schedule has ended: no running peer has it any more", "queue", q.Name, "key", store.KeyOf(entry))
 	}
@@ -293,9 +348,8 @@ func (s *Schedules) ask(ctx context.Context, q store.Target, all []store.Schedul
 func (s *Schedules) tell(j *job, a store.Asserted) {
 	was := j.state
 	s.mu.Lock()
-	j.asserted = time.Now()
+	j.asserted, j.since, j.state = time.Now(), a.Since, a.State
 	s.mu.Unlock()
-	j.since, j.state = a.Since, a.State
 	if was == a.State {
 		return
 	}
@@ -304,18 +358,5 @@ func (s *Schedules) tell(j *job, a store.Asserted) {
 		s.log.Info("worqr: another peer has a newer schedule under this key, which is in force", "queue", j.queue, "key", store.KeyOf(j.entry))
 	case store.ScheduleDamaged:
 		s.log.Error("worqr: the keys of a schedule are of another type, so it doesn't occur; delete them", "queue", j.queue, "key", store.KeyOf(j.entry))
-	}
-}
-
-// tour ends schedules in queues where this peer asserts none. A few at a time.
-func (s *Schedules) tour(ctx context.Context, served []store.Target) {
-	if len(served) == 0 {
-		return
-	}
-	s.toured = max(s.toured+1, 0)
-	for i := s.toured % tour; i < len(served); i += tour {
-		if _, err := s.ask(ctx, served[i], nil); err != nil && ctx.Err() == nil {
-			s.steady = time.Now()
-		}
 	}
 }
