@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -59,8 +58,14 @@ const longestRecurring = MaxKeySize - 24
 // one; with no time, it starts now.
 //
 // If peers call Every for a key with different schedules, payloads or options, the one that came last
-// is in force until its peers are gone. A schedule that no running peer has any more ends within
-// seconds, which is logged. A nil schedule takes back what this peer has asked for.
+// is in force until its peers are gone. A peer that calls Every again replaces its own. Schedules are
+// compared by their values, and by their times at some thousand instants, within a few ms.
+//
+// A nil schedule takes back what this peer has asked for. At most ten heartbeats after the last peer
+// with a schedule took it back or stopped, no occurrence starts any more. Then the next heartbeat of a
+// peer that serves the queue, or the peer that took it back, ends the schedule, which is logged; only a
+// peer that has run for twenty heartbeats does. A heartbeat is a third of the lease, but
+// counts as no longer than a second here; ten are at least two seconds.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart; with
 // ErrTooLarge if the payload has more than MaxEveryPayload bytes.
@@ -129,22 +134,9 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.recurring.Run(ctx, p.targets)
+		p.recurring.Run(ctx)
 	}()
 	return func() { <-ended }
-}
-
-// targets are the queues and parts that Run serves.
-func (p *Peer) targets() (all []store.Target) {
-	p.mu.Lock()
-	services := slices.Collect(maps.Values(p.services))
-	p.mu.Unlock()
-	for _, s := range services {
-		for _, part := range s.served() {
-			all = append(all, part.target())
-		}
-	}
-	return all
 }
 
 // A RecurringTask is a schedule as Redis has it.

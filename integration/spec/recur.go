@@ -67,6 +67,11 @@ func (q *queue) asserted(entry string) int64 {
 	return int64(until)
 }
 
+// areOver reports whether there are schedules that nobody asserts any more.
+func (q *queue) areOver() bool {
+	return q.is(q.recurring(), "zset") && len(q.between(q.recurring(), -inf, float64(q.now-1))) > 0
+}
+
 var digits = regexp.MustCompile(`\d+`)
 
 // follow plans the next occurrence, behind the one that runs if there is one.
@@ -159,7 +164,8 @@ func (q *queue) endSchedule(entry string) {
 
 // assert is what becomes of one schedule that is asserted.
 func (q *queue) assert(period, until int64, s []string) any {
-	entry, print, since, times := s[0], s[1], number(s[2]), s[4]
+	entry, print, times := s[0], s[1], s[4]
+	since, _ := integer(s[2])
 	key := q.recurrence(entry)
 	if !q.is(key, "hash") {
 		return []any{since, 0, "damaged"}
@@ -176,6 +182,8 @@ func (q *queue) assert(period, until int64, s []string) any {
 	}
 	if mine {
 		since = max(since, began)
+	} else if since < 0 {
+		since = q.micros
 	} else if since == 0 {
 		since = q.micros
 		if m := regexp.MustCompile(print + `:(\d+)`).FindStringSubmatch(stored("before")); m != nil {

@@ -62,7 +62,7 @@ func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) err
 		}
 		isNew := a.State == store.ScheduleWanted
 		lost = lost || isNew && (j.state == store.ScheduleHeld || j.state == store.ScheduleMore)
-		j.state, j.since = a.State, a.Since
+		s.known(j, a)
 		wants = append(wants, want{j, time.UnixMilli(a.After), isNew})
 	}
 	if lost {
@@ -76,18 +76,19 @@ func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) er
 	var p page
 	for i, times := range s.times(ctx, wants) {
 		j := wants[i].job
+		spec := s.specOf(j)
 		if len(times) == 0 || !s.current(j) {
 			continue
 		}
-		if p.bytes > 0 && p.bytes+j.spec.size() > callBytes {
+		if p.bytes > 0 && p.bytes+spec.size() > callBytes {
 			if err := s.flush(ctx, h, l, &p); err != nil {
 				return err
 			}
 		}
-		p.jobs, p.bytes = append(p.jobs, j), p.bytes+j.spec.size()
+		p.jobs, p.bytes = append(p.jobs, j), p.bytes+spec.size()
 		p.all = append(p.all, store.Schedule{
-			Entry: j.entry, Print: j.print, Since: j.since, Late: j.spec.Late.Milliseconds(),
-			Times: times, Payload: j.spec.Payload, Card: j.spec.Card,
+			Entry: j.entry, Print: j.print, Since: j.since, Late: spec.Late.Milliseconds(),
+			Times: times, Payload: spec.Payload, Card: spec.Card,
 		})
 	}
 	return s.flush(ctx, h, l, &p)
@@ -113,7 +114,11 @@ func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error 
 const named = 5
 
 func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
-	told, ended, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), s.judges(h, l), all)
+	began, judge := time.Now(), s.judgesNow(h, l)
+	told, ended, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), judge, all)
+	if judge && err == nil {
+		s.judged(l, began)
+	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {
 		var keys []string
 		for _, entry := range ended[:min(len(ended), named)] {
@@ -124,10 +129,16 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Sched
 	return told, err
 }
 
+func (s *Schedules) known(j *job, a store.Asserted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.since, j.state = a.Since, a.State
+}
+
 // tell takes in what Redis has of a job, and logs if another one is in force.
 func (s *Schedules) tell(j *job, a store.Asserted) {
 	was := j.state
-	j.since, j.state = a.Since, a.State
+	s.known(j, a)
 	if was == a.State {
 		return
 	}

@@ -18,8 +18,7 @@ func TestEndedIsBounded(t *testing.T) {
 		r.do("ZADD", "p:recurring:{q}", 1, fmt.Sprint("k:secret", i))
 	}
 	long := time.Now().Add(-3 * r.period)
-	r.steady = long
-	_, err := r.ask(t.Context(), &home{}, &lane{Target: target("q"), steady: long}, nil)
+	_, err := r.ask(t.Context(), &home{steady: long}, &lane{Target: target("q")}, nil)
 	is.NoErr(err)
 	lines := r.lines("have ended")
 	is.Equal(len(lines), 1)

@@ -9,12 +9,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period. It
-// looks once a round for schedules that nobody asserts, in queues that it serves without having any.
+// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period.
 const (
 	cycle  = 5
 	period = 10
-	tour   = 60
 )
 
 const (
@@ -53,15 +51,14 @@ type Schedules struct {
 
 	mu       sync.Mutex // protects the fields below
 	jobs     map[id]*job
+	ends     ends
 	lanes    map[string]*lane   // by the queue's ID
 	homes    map[string]*home   // by node
 	finders  map[string]*finder // by queue
 	unlisted map[string]store.Target
 	listing  bool
 	renewed  time.Time // when all was last asserted again because Redis had lost one
-	turned   time.Time // when the last turn was
-	steady   time.Time // when there was none for long
-	toured   int
+	turns    int
 }
 
 // An id is where a schedule is.
@@ -70,17 +67,18 @@ type id struct{ queue, entry string }
 // A job is one schedule.
 type job struct {
 	id
-	spec  Spec
-	print string
-	place Place
+	base  string // the print of the spec
+	print string // what Redis is told
 
-	target *store.Target // nil until it's found; this and the next two are protected by mu
+	spec   Spec // this and those below are protected by Schedules.mu
+	place  Place
+	target *store.Target // nil until it's found
 	found  time.Time
 	tried  time.Time // when it was last asserted, or was to be; zero: at once
+	since  int64     // only who visits the lane changes this and the next
+	state  string    // as Redis had it last
 
-	since  int64   // this and those below are of who visits the lane
-	state  string  // as Redis had it last
-	timing *timing // nil unless its times are being computed
+	timing *timing // nil unless its times are being computed; of who visits the lane, as the next
 	flaw   error   // that was logged
 }
 
@@ -96,36 +94,61 @@ func New(c Config) *Schedules {
 	if beat <= 0 {
 		beat = longestBeat
 	}
-	now := time.Now()
 	return &Schedules{
 		calls: c.Calls, log: c.Log, beat: beat, period: max(period*beat, shortestPeriod), home: c.Home, list: c.List,
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were left out", Each: linesPerSecond, All: linesPerSecond},
-		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, lanes: map[string]*lane{}, homes: map[string]*home{},
-		finders: map[string]*finder{}, unlisted: map[string]store.Target{}, turned: now, steady: now,
+		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: newEnds(), lanes: map[string]*lane{}, homes: map[string]*home{},
+		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
 	}
 }
 
 // Set has a spec asserted under an entry of a queue, instead of another one.
 func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
-	print, err := spec.Print()
-	if err == nil {
-		_, err = spec.Times(time.Now(), time.Time{})
-	}
-	if err != nil {
+	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
 		return err
 	}
-	at := id{queue, entry}
+	print := spec.Print()
+	j := &job{id: id{queue, entry}, base: print, print: print, spec: spec}
+	j.setPlace(place)
+	alike := false
+	if was, told := s.at(j.id); told && was.base == print {
+		// Then it's most likely equal. What its print doesn't tell, the times that Redis may have do.
+		if soon, same := soonAlike(&was, &spec); same {
+			alike = true
+		} else {
+			j.print = digest(print, soon)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was := s.jobs[at]; was == nil || was.print != print {
-		j := &job{id: at, spec: spec, print: print, place: place}
-		if place.Find == nil {
-			j.target = &place.Target
-		}
-		s.jobs[at] = j
-		s.stir()
+	was := s.jobs[j.id]
+	switch {
+	case alike && was != nil && was.base == print:
+		was.spec = spec
+		was.setPlace(place)
+		return nil
+	case was != nil && was.since != 0:
+		j.since = store.JustNow // whatever this peer or others had before
 	}
+	s.jobs[j.id] = j
+	s.stir()
 	return nil
+}
+
+func (j *job) setPlace(place Place) {
+	if j.place, j.found = place, (time.Time{}); place.Find == nil {
+		j.target = &place.Target
+	}
+}
+
+// at returns the spec that a job has, and what Redis is told of it.
+func (s *Schedules) at(of id) (was job, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[of]; j != nil {
+		return job{id: j.id, base: j.base, print: j.print, spec: j.spec}, true
+	}
+	return job{}, false
 }
 
 // Unset ends that, and reports whether there was anything.
@@ -133,8 +156,14 @@ func (s *Schedules) Unset(queue, entry string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.jobs[id{queue, entry}]
-	delete(s.jobs, id{queue, entry})
-	return was != nil
+	if was == nil {
+		return false
+	}
+	delete(s.jobs, was.id)
+	if was.target != nil { // else it was never asserted
+		s.ends.left[was.id] = left{target: *was.target}
+	}
+	return true
 }
 
 // stir makes the loop look at once.
@@ -167,8 +196,8 @@ func (s *Schedules) Begin(ctx context.Context) {
 	ended := make(chan struct{})
 	s.work.Go(func() {
 		defer close(ended)
-		s.turn(ctx, nil).Wait()
-		s.turn(ctx, nil).Wait() // those whose part had to be found
+		s.turn(ctx).Wait()
+		s.turn(ctx).Wait() // those whose part had to be found
 	})
 	patience := time.NewTimer(maxNext)
 	defer patience.Stop()
@@ -179,18 +208,25 @@ func (s *Schedules) Begin(ctx context.Context) {
 	}
 }
 
-// Run asserts the schedules until ctx ends. Served are the queues that the peer serves.
-func (s *Schedules) Run(ctx context.Context, served func() []store.Target) {
+// Run asserts the schedules until ctx ends, and ends those that nobody does.
+func (s *Schedules) Run(ctx context.Context) {
 	defer s.lines.Flush()
 	defer s.work.Wait()
 	for ctx.Err() == nil {
-		s.turn(ctx, served())
+		s.turn(ctx)
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
 		case <-time.After(s.beat):
 		}
 	}
+}
+
+// specOf returns what a job is about now.
+func (s *Schedules) specOf(j *job) Spec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.spec
 }
 
 // current reports whether a job is still to be asserted.

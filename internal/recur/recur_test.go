@@ -2,222 +2,195 @@ package recur
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
-// A rig is schedules on a Redis of their own, what they log, and how often they call it.
-type rig struct {
-	*Schedules
+// A bench has the schedules of peers of one fleet.
+type bench struct {
+	*is.I
 	t     *testing.T
-	conn  redis.Conn
-	calls atomic.Int64
-	block chan struct{} // a call waits for it, once, if it isn't nil
-	home  func(store.Keys) string
-	ctx   context.Context
-	end   context.CancelFunc
+	lines *store.Lines
+	space store.Space
 
 	mu   sync.Mutex
-	text strings.Builder
+	said strings.Builder
 }
 
-const fast = 20 * time.Millisecond
-
-// newRig returns schedules with a beat of 20 ms, which asserts for 2 s.
-func newRig(t *testing.T) *rig {
-	server, conn := redistest.StartAndDial(t)
-	r := &rig{t: t, conn: conn, home: func(store.Keys) string { return store.Somewhere }}
-	r.ctx, r.end = context.WithCancel(t.Context())
-	line := redisconn.NewLine((&redisconn.Server{Network: "tcp", Address: server.Addr()}).Dial, 10*time.Second)
-	t.Cleanup(line.Close)
-	r.Schedules = New(Config{
-		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: fast,
-		Home: func(q store.Keys) string { return r.home(q) },
-		List: func(context.Context, store.Target) {},
-	})
-	return r
+func (b *bench) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.said.Write(p)
 }
 
-type counted struct {
-	store.Runner
-	r *rig
+// told is how often something was logged.
+func (b *bench) told(what string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.said.String(), what)
 }
 
-func (c counted) One(ctx context.Context, call redisconn.Call) (any, error) {
-	if n := c.r.calls.Add(1); n == 1 && c.r.block != nil {
-		select {
-		case <-c.r.block:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return c.Runner.One(ctx, call)
-}
-
-func (r *rig) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-// lines are those of the log with a word.
-func (r *rig) lines(word string) (all []string) {
-	r.log.Flush()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for line := range strings.Lines(r.text.String()) {
-		if strings.Contains(line, word) {
-			all = append(all, line)
-		}
-	}
-	return all
-}
-
-func target(name string) store.Target {
-	return store.Target{Name: name, ID: name, Keys: keys.NewSpace("p").Queue(name)}
-}
-
-func (r *rig) set(queue, key string, s Schedule) {
-	r.t.Helper()
-	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Place{Target: target(queue)}); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// run runs them until the test, or the function that it returns, ends.
-func (r *rig) run(served ...store.Target) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.Run(r.ctx, func() []store.Target { return served })
-	}()
-	stop = sync.OnceFunc(func() { r.end(); <-ended })
-	r.t.Cleanup(stop)
-	return stop
-}
-
-func (r *rig) do(command string, args ...any) any { return redistest.Do(r.t, r.conn, command, args...) }
-
-// held reports whether Redis has a schedule.
-func (r *rig) held(queue, key string) bool {
-	n, err := redis.Int(r.conn.Do("EXISTS", "p:recurrence:{"+queue+"}:"+store.EntryOf(key)))
-	return err == nil && n == 1
-}
-
-func (r *rig) eventually(what string, ok func() bool) {
-	r.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("not within 30 s: %s\n%s", what, strings.Join(r.lines(""), ""))
-		}
-	}
-}
-
-// quiet has some calls made, and checks that they come no faster than so many a beat.
-func (r *rig) quiet(perBeat int) {
-	r.t.Helper()
-	began, before := time.Now(), r.calls.Load()
-	r.eventually("calls", func() bool { return time.Since(began) > 25*fast && r.calls.Load() > before+10 })
-	beats := int64(time.Since(began)/fast) + 5 // those that are asserted at once
-	if n := r.calls.Load() - before; n > beats*int64(perBeat) {
-		r.t.Errorf("%d calls in %d beats", n, beats)
-	}
-}
-
-// A schedule that has no times any more, or that Redis doesn't take, isn't tried at full speed once
-// Redis has lost it. It's said once.
-func TestLostSchedules(t *testing.T) {
+func newBench(t *testing.T) *bench {
 	t.Parallel()
-	t.Run("over", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		r := newRig(t)
-		var over atomic.Bool
-		r.set("q", "x", next(func(at time.Time) time.Time {
-			if over.Load() {
-				return time.Time{}
-			}
-			return at.Truncate(time.Hour).Add(time.Hour)
-		}))
-		r.set("q", "y", every(time.Hour))
-		r.run()
-		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
-		over.Store(true)
-		r.do("FLUSHALL")
-		r.eventually("one is back", func() bool { return r.held("q", "y") })
-		r.quiet(2)
-		is.Equal(len(r.lines("no times any more")), 1)
-		is.Equal(len(r.lines("")), 1)
-		over.Store(false)
-		r.eventually("the other is back", func() bool { return r.held("q", "x") })
-	})
-	t.Run("full", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		r := newRig(t)
-		r.set("q", "x", every(time.Hour))
-		r.set("q", "y", every(time.Hour))
-		r.run()
-		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
-		r.do("CONFIG", "SET", "maxmemory", 1)
-		r.do("DEL", "p:recurrence:{q}:k:x")
-		r.eventually("it is said", func() bool { return len(r.lines("OOM")) > 0 })
-		r.quiet(2)
-		is.Equal(len(r.lines("")), 1)
-		is.True(strings.Contains(r.lines("")[0], "queue=q"))
-		r.do("CONFIG", "SET", "maxmemory", 0)
-		r.eventually("it is back", func() bool { return r.held("q", "x") })
-	})
-}
-
-// Renew asserts all at once, but not more than once a period.
-func TestRenew(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newRig(t)
-	for i := range 3 {
-		r.set(string(rune('a'+i)), "x", every(time.Hour))
+	place, err := store.Open(redistest.URL(), store.Access{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r.run()
-	r.eventually("all are there", func() bool { return r.held("a", "x") && r.held("b", "x") && r.held("c", "x") })
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() {
-		for ctx.Err() == nil {
-			r.Renew()
-		}
-	})
-	r.quiet(3)
-	stop()
-	all.Wait()
-	is.Equal(len(r.lines("")), 0)
+	lines := store.NewLines(place, store.Lanes, logs.New(slog.New(slog.DiscardHandler)), store.DefaultTimeout, time.Second)
+	t.Cleanup(lines.Close)
+	return &bench{I: is.New(t), t: t, lines: lines, space: store.SpaceAt(place, redistest.Prefix(t))}
 }
 
-// Unset ends what was set, and a spec of the same print isn't another one.
-func TestSet(t *testing.T) {
-	is := is.New(t)
-	r := newRig(t)
-	r.set("q", "x", every(time.Hour))
-	one := r.jobs[id{"q", "k:x"}]
-	r.set("q", "x", every(time.Hour))
-	is.Equal(r.jobs[id{"q", "k:x"}], one)
-	r.set("q", "x", every(time.Minute))
-	is.True(r.jobs[id{"q", "k:x"}] != one)
-	is.True(!r.current(one))
-	is.True(r.Unset("q", "k:x"))
-	is.True(!r.Unset("q", "k:x"))
-	is.True(r.Set("q", "k:x", Spec{Schedule: every(-1)}, Place{}) != nil)
+func (b *bench) peer() *Schedules {
+	return New(Config{Calls: b.lines.Calls, Log: logs.New(slog.New(slog.NewTextHandler(b, nil))), Beat: time.Second,
+		Home: b.lines.Calls.Home, List: func(context.Context, store.Target) {}})
+}
+
+func (b *bench) queue(name string) store.Target {
+	return store.Target{Name: name, ID: name, Keys: b.space.Queue(name)}
+}
+
+// set has something recur under x on q, beginning at a time.
+func (b *bench) set(s *Schedules, spec Spec) {
+	b.t.Helper()
+	b.NoErr(s.Set("q", "k:x", spec, Place{Target: b.queue("q")}))
+}
+
+// turn is one beat of a peer.
+func (b *bench) turn(s *Schedules) {
+	s.mu.Lock()
+	for _, l := range s.lanes {
+		l.visited = time.Time{}
+	}
+	s.mu.Unlock()
+	s.turn(b.t.Context()).Wait()
+	s.log.Flush()
+}
+
+// again has a peer assert all, as after a cycle.
+func (b *bench) again(s *Schedules) {
+	s.renewed = time.Time{}
+	s.Renew()
+	b.turn(s)
+}
+
+// field is one of the schedule.
+func (b *bench) field(name string) string {
+	b.t.Helper()
+	text, err := redis.String(redistest.Conn(b.t).Do("HGET", b.queue("q").Keys.Recurrence("k:x"), name))
+	if err != nil && err != redis.ErrNil {
+		b.t.Fatal(err)
+	}
+	return text
+}
+
+// lapse makes Redis forget that anybody asserts it.
+func (b *bench) lapse() {
+	b.t.Helper()
+	_, err := redistest.Conn(b.t).Do("ZADD", b.queue("q").Keys.Recurring(), 1, "k:x")
+	b.NoErr(err)
+}
+
+func starting(at time.Time) Schedule {
+	return next(func(t time.Time) time.Time {
+		if t.Before(at) {
+			return at
+		}
+		return t.Add(24 * time.Hour)
+	})
+}
+
+func inHours(n int) time.Time {
+	return time.Now().Add(time.Duration(n) * time.Hour).Truncate(time.Second)
+}
+
+func first(at time.Time) string { return fmt.Sprint(at.UnixMilli()) + " " }
+
+// A peer that changes a schedule has the newest, whatever was in force, and even if its print doesn't
+// tell.
+func TestChanged(t *testing.T) {
+	b := newBench(t)
+	mine, other := b.peer(), b.peer()
+	one, two, three := inHours(1), inHours(2), inHours(3)
+	inForce := func(at time.Time) {
+		t.Helper()
+		b.Helper()
+		b.True(strings.HasPrefix(b.field("times"), first(at)))
+	}
+	b.set(mine, Spec{Schedule: starting(one)})
+	b.set(other, Spec{Schedule: starting(one)})
+	b.turn(mine)
+	b.turn(other)
+	inForce(one)
+	b.set(mine, Spec{Schedule: starting(two)}) // no sample shows it
+	b.turn(mine)
+	inForce(two)
+	b.again(other)
+	inForce(two)
+	b.Equal(b.told("newer schedule"), 1)
+	b.set(mine, Spec{Schedule: starting(one)}) // as before
+	b.turn(mine)
+	inForce(one)
+	b.set(other, Spec{Schedule: starting(three), Payload: []byte("b")})
+	b.turn(other)
+	b.again(mine)
+	inForce(three)
+	b.Equal(b.field("payload"), "b")
+
+	// What's equal stays, and isn't asserted at once.
+	print, since := b.field("print"), b.field("since")
+	b.set(other, Spec{Schedule: starting(three), Payload: []byte("b")})
+	_, before := other.at(id{"q", "k:x"})
+	b.True(before)
+	b.again(other)
+	b.Equal(b.field("print"), print)
+	b.Equal(b.field("since"), since)
+}
+
+// The spec that was set last is asked for times, also if it's equal as far as anybody can tell.
+func TestSetReplaces(t *testing.T) {
+	b := newBench(t)
+	s, at := b.peer(), inHours(1)
+	b.set(s, Spec{Schedule: starting(at)})
+	asked := false
+	b.set(s, Spec{Schedule: next(func(t time.Time) time.Time {
+		asked = true
+		return starting(at).Next(t)
+	})})
+	asked = false
+	b.turn(s)
+	b.True(asked)
+	b.True(s.Unset("q", "k:x"))
+	b.True(!s.Unset("q", "k:x"))
+}
+
+// A queue whose keys are of another type harms no other.
+func TestWrongType(t *testing.T) {
+	b := newBench(t)
+	s := b.peer()
+	b.NoErr(s.Set("p", "k:x", Spec{Schedule: every(time.Hour)}, Place{Target: b.queue("p")}))
+	b.set(s, Spec{Schedule: starting(inHours(1))})
+	_, err := redistest.Conn(t).Do("SET", b.queue("p").Keys.Recurring(), "another type")
+	b.NoErr(err)
+	grown(s)
+	s.Over(b.queue("p"))
+	b.turn(s)
+	b.True(b.field("print") != "")
+	b.Equal(b.told("cannot assert schedules"), 1)
+	b.True(s.judgesNow(s.homes[""], s.lanes["q"]))
+	b.True(!s.judgesNow(s.homes[""], s.lanes["p"]))
 }

@@ -65,7 +65,7 @@ func (s *Schedules) times(ctx context.Context, wants []want) [][]int64 {
 	fresh := make([]bool, len(wants))
 	for i, w := range wants {
 		if w.timing == nil {
-			w.timing, fresh[i] = begin(w.spec, w.after, w.after.Add(6*s.period)), true
+			w.timing, fresh[i] = begin(s.specOf(w.job), w.after, w.after.Add(6*s.period)), true
 		}
 	}
 	patience, over := time.NewTimer(maxNext), false

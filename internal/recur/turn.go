@@ -17,16 +17,18 @@ type lane struct {
 	store.Target
 	upset logs.Outage
 
-	busy   bool      // somebody visits it; this and those below are protected by Schedules.mu
-	until  time.Time // it isn't visited before, since the last visit failed
-	steady time.Time // when the last visit failed, or took long; or when it was first seen
+	busy    bool      // somebody visits it; this and those below are protected by Schedules.mu
+	until   time.Time // it isn't visited before, since the last visit failed
+	visited time.Time
+	steady  time.Time // when a visit last failed, or took long
 }
 
 // A home is a node. One goroutine at a time visits the lanes there.
 type home struct {
-	busy   bool      // protected by Schedules.mu, as those below
-	until  time.Time // the node didn't answer
-	steady time.Time // when it last didn't, or took long
+	busy    bool      // protected by Schedules.mu, as those below
+	until   time.Time // the node didn't answer
+	visited time.Time
+	steady  time.Time // when it last didn't answer, or took long, or wasn't visited for long
 }
 
 // A finder finds the parts of a queue that have its schedules.
@@ -44,9 +46,8 @@ type visit struct {
 }
 
 // turn has that begun which is due. It waits for nothing; the caller may.
-func (s *Schedules) turn(ctx context.Context, served []store.Target) *sync.WaitGroup {
-	now := time.Now()
-	finds, visits, targets := s.due(now, served)
+func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
+	finds, visits, targets := s.due(time.Now())
 	var all sync.WaitGroup
 	do := func(f func()) {
 		all.Add(1)
@@ -68,13 +69,9 @@ func (s *Schedules) turn(ctx context.Context, served []store.Target) *sync.WaitG
 }
 
 // due takes what is due, and marks it as being done.
-func (s *Schedules) due(now time.Time, served []store.Target) (finds map[string][]*job, visits map[string]*visit, targets map[string]store.Target) {
+func (s *Schedules) due(now time.Time) (finds map[string][]*job, visits map[string]*visit, targets map[string]store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.turned) > s.period/2 { // this process stood still, as may have others
-		s.steady = now
-	}
-	s.turned = now
 	finds, visits = map[string][]*job{}, map[string]*visit{}
 	var ready []*job
 	for _, j := range s.jobs {
@@ -84,7 +81,7 @@ func (s *Schedules) due(now time.Time, served []store.Target) (finds map[string]
 		if j.target == nil || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
 			continue
 		}
-		if s.admitsLocked(s.laneLocked(*j.target, now), now) {
+		if s.admitsLocked(s.laneLocked(*j.target), now) {
 			ready = append(ready, j)
 		}
 	}
@@ -98,11 +95,20 @@ func (s *Schedules) due(now time.Time, served []store.Target) (finds map[string]
 	}
 	for _, j := range ready[:min(n, len(ready))] {
 		j.tried = now
-		s.bookLocked(visits, s.laneLocked(*j.target, now), j)
+		s.bookLocked(visits, s.laneLocked(*j.target), j)
 	}
-	s.tourLocked(visits, served, now)
+	s.endsLocked(visits, now)
+	if s.turns++; s.turns%forgetEach == 0 {
+		s.forgetLocked(now)
+	}
 	for _, v := range visits {
-		v.home.busy = true
+		if h := v.home; now.Sub(h.visited) > s.period { // this process may have stood still, as others may
+			h.steady = now
+		}
+		v.home.busy, v.home.visited = true, now
+		for _, l := range v.lanes {
+			l.visited = now
+		}
 		slices.SortFunc(v.lanes, func(a, b *lane) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	if !s.listing && len(s.unlisted) > 0 {
@@ -111,47 +117,27 @@ func (s *Schedules) due(now time.Time, served []store.Target) (finds map[string]
 	return finds, visits, targets
 }
 
-// tourLocked books visits to queues where this peer may assert nothing, to end schedules that
-// nobody asserts. A few at a time.
-func (s *Schedules) tourLocked(visits map[string]*visit, served []store.Target, now time.Time) {
-	for _, q := range served {
-		s.laneLocked(q, now) // it's steady from now on
-	}
-	if len(served) == 0 {
-		return
-	}
-	s.toured = max(s.toured+1, 0)
-	for i := s.toured % tour; i < len(served); i += tour {
-		if l := s.laneLocked(served[i], now); s.admitsLocked(l, now) {
-			s.bookLocked(visits, l, nil)
-		}
-	}
-	if s.toured%tour == 0 {
-		s.forgetLocked(served, now)
-	}
-}
+// forgetEach is after how many turns it is forgotten what isn't used.
+const forgetEach = 60
 
 // forgetLocked forgets queues and nodes that the peer has nothing to do with any more.
-func (s *Schedules) forgetLocked(served []store.Target, now time.Time) {
+func (s *Schedules) forgetLocked(now time.Time) {
 	used, queues := map[string]bool{}, map[string]bool{}
-	for _, q := range served {
-		used[q.ID] = true
-	}
 	for _, j := range s.jobs {
 		queues[j.queue] = true
 		if j.target != nil {
 			used[j.target.ID] = true
 		}
 	}
-	maps.DeleteFunc(s.lanes, func(id string, l *lane) bool { return !used[id] && !l.busy })
+	maps.DeleteFunc(s.lanes, func(id string, l *lane) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
 	maps.DeleteFunc(s.finders, func(queue string, f *finder) bool { return !queues[queue] && !f.busy })
-	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.steady) > 2*s.period })
+	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.visited) > 2*s.period })
 }
 
-func (s *Schedules) laneLocked(q store.Target, now time.Time) *lane {
+func (s *Schedules) laneLocked(q store.Target) *lane {
 	l := s.lanes[q.ID]
 	if l == nil {
-		l = &lane{Target: q, steady: now}
+		l = &lane{Target: q}
 		s.lanes[q.ID] = l
 	}
 	return l
@@ -243,25 +229,13 @@ func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
 	if long || err != nil {
 		l.steady = now
 	}
+	h.visited = now
 	if long || isGone(err) {
 		h.steady = now
 	}
 	if isGone(err) {
 		h.until = now.Add(s.beat)
 	}
-}
-
-// judges reports whether a schedule that nobody asserts in a lane has nobody any more: whoever has
-// it could have asserted it meanwhile.
-func (s *Schedules) judges(h *home, l *lane) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range []time.Time{s.steady, h.steady, l.steady} {
-		if time.Since(at) <= 2*s.period {
-			return false
-		}
-	}
-	return true
 }
 
 // findsLocked books the finder of a queue.

@@ -92,22 +92,16 @@ func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	long := now.Add(-3 * r.period)
-	l := &lane{Target: target("q"), steady: long}
-	h := &home{steady: long}
-	r.steady = long
-	is.True(r.judges(h, l))
+	l := &lane{Target: target("q")}
+	h := &home{steady: now.Add(-3 * r.period)}
+	is.True(r.judgesNow(h, l))
 	r.note(h, l, now, nil)
-	is.True(r.judges(h, l))
+	is.True(r.judgesNow(h, l))
 	r.note(h, l, now, errors.New("WRONGTYPE"))
-	is.True(!r.judges(h, l))
-	is.True(r.judges(h, &lane{steady: long})) // others do
+	is.True(!r.judgesNow(h, l))
+	is.True(r.judgesNow(h, &lane{})) // others do
 	r.note(h, l, now.Add(-r.period), nil)
-	is.True(!r.judges(h, &lane{steady: long}))
-	h.steady = long
-	r.turned = long
-	r.due(now, nil)
-	is.True(!r.judges(h, &lane{steady: long}))
+	is.True(!r.judgesNow(h, &lane{}))
 }
 
 // Each is asserted once a cycle, and those that were never first.
@@ -127,32 +121,22 @@ func TestDue(t *testing.T) {
 		}
 		return n
 	}
-	_, visits, _ := r.due(now, nil)
+	_, visits, _ := r.due(now)
 	is.Equal(count(visits), 3*perBeat)
-	_, visits, _ = r.due(now.Add(fast/4), nil)
+	_, visits, _ = r.due(now.Add(fast / 4))
 	is.Equal(count(visits), 0) // not so soon
-	_, visits, _ = r.due(now.Add(fast), nil)
+	_, visits, _ = r.due(now.Add(fast))
 	is.Equal(count(visits), perBeat)
-	_, visits, _ = r.due(now.Add(2*fast), nil)
-	_, again, _ := r.due(now.Add(3*fast), nil)
+	_, visits, _ = r.due(now.Add(2 * fast))
+	_, again, _ := r.due(now.Add(3 * fast))
 	is.Equal(count(again), 0) // somebody is there
 	is.Equal(count(visits), perBeat)
 
-	served := []store.Target{target("other")}
-	seen := 0
-	for i := range tour {
-		_, visits, _ = r.due(now.Add(time.Duration(4+i)*fast), served)
-		for _, v := range visits {
-			for _, l := range v.lanes {
-				if l.ID == "other" {
-					seen++
-				}
-			}
-		}
-		count(visits)
-	}
-	is.Equal(seen, 1)
-	is.Equal(len(r.lanes), 2)
-	r.forgetLocked(nil, now)
+	r.Unset("q", "k:0")
+	r.forgetLocked(now.Add(time.Hour))
 	is.Equal(len(r.lanes), 1)
+	clear(r.jobs)
+	r.forgetLocked(now.Add(time.Hour))
+	is.Equal(len(r.lanes), 0)
+	is.Equal(len(r.homes), 0)
 }

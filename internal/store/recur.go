@@ -18,12 +18,15 @@ import (
 type Schedule struct {
 	Entry   string
 	Print   string // what it is: equal ones have equal prints; hexadecimal
-	Since   int64  // since when this is asserted, as an answer told; 0 if none has
+	Since   int64  // since when this is asserted, as an answer told; 0 if none has, JustNow if it has just been changed
 	Late    int64  // ms after which an occurrence is skipped; 0 is never
 	Times   []int64
 	Payload []byte
 	Card    []byte // "": none
 }
+
+// JustNow stands for the time of the call, in Schedule.Since.
+const JustNow = -1
 
 // An Asserted is what Redis has of a schedule that was asserted.
 type Asserted struct {

@@ -5,8 +5,8 @@
 -- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
 -- ARGV[7] judge   1: schedules that nobody asserts end
--- ARGV[8] schedules  each: entry, print, since in μs or 0, late in ms, times in ms, ascending,
---                 or "", payload, card or ""
+-- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
+--                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
 -- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
@@ -70,8 +70,8 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   if mine then
     since = math.max(since, began)
-  elseif since == 0 then
-    since = tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
+  elseif since <= 0 then
+    since = since == 0 and tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
   end
   if was and not mine and since <= began and until_ >= now then
     return { since, 0, 'older' }

@@ -176,6 +176,9 @@ func TestRecur(t *testing.T) {
 			{call: recurs("x", "2b", ""), want: "held", state: twoX}}},
 		{name: "an older one, whose peers stay", seed: oneX(twoX), steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "before=2b:now,1a:-9m"))}}},
+		{name: "an older one that has just been changed is the newest", seed: twoX, steps: []when{
+			{call: recurs("x", "1a", "", "since=-1"), want: "wanted"},
+			{call: recurs("x", "1a", "+10m +20m +30m", "since=-1"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now", "before=2b:now,1a:-9m"))}}},
 		{name: "a newer one, while one is due", seed: dueX, steps: []when{
 			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
 		{name: "a newer one, while one runs", seed: takenX, steps: []when{
