@@ -141,7 +141,9 @@ func recur(q *queue, c store.Call) any {
 	if c.Arg("judge") == "1" {
 		over := q.between(q.recurring(), -inf, float64(q.now-1))
 		for _, r := range over[:min(len(over), 50)] {
-			q.endSchedule(r.name)
+			if !q.endSchedule(r.name) {
+				break
+			}
 			ended = append(ended, r.name)
 		}
 	}
@@ -151,15 +153,34 @@ func recur(q *queue, c store.Call) any {
 	return []any{answers, ended}
 }
 
-func (q *queue) endSchedule(entry string) {
+// endSchedule ends a schedule. It is false if the call can't afford to.
+func (q *queue) endSchedule(entry string) bool {
 	if q.is(q.entry+entry, "hash") {
 		turn, waits := q.field(q.entry+entry, "turn")
 		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
+			if !q.affords(q.entry + entry) {
+				return false
+			}
 			q.unwait(&q.lane, entry)
 		}
 	}
 	q.del(q.recurrence(entry))
 	q.remove(q.recurring(), entry)
+	return true
+}
+
+// affords reports whether a call may drop or copy a payload: it has at most 1 MiB of them, besides the
+// first one.
+func (q *queue) affords(key string) bool {
+	payload := ""
+	if q.is(key, "hash") {
+		payload, _ = q.field(key, "payload")
+	}
+	if q.moved > 0 && q.moved+len(payload) > 1<<20 {
+		return false
+	}
+	q.moved += len(payload)
+	return true
 }
 
 // assert is what becomes of one schedule that is asserted.
@@ -207,6 +228,9 @@ func (q *queue) assert(period, until int64, s []string) any {
 	} else if lacks {
 		return []any{since, q.now, "wanted"}
 	}
+	if known && !mine && !q.affords(q.entry+entry) {
+		return []any{since, q.now, "wanted"}
+	}
 	passed := q.now
 	if p, ok := q.field(key, "passed"); ok {
 		passed = number(p)
@@ -215,7 +239,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 		q.store(key, s, since, passed, before, known && !mine)
 	}
 	q.add(q.recurring(), entry, q.now+period)
-	q.mend(entry, passed, known && !mine)
+	q.mend(entry, passed, known && !mine, times != "")
 	return []any{since, 0, "held"}
 }
 
@@ -245,7 +269,7 @@ func (q *queue) store(key string, s []string, since, passed int64, before string
 }
 
 // mend plans what is missing, was withheld, or is of a schedule that was replaced.
-func (q *queue) mend(entry string, passed int64, changed bool) {
+func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 	key := q.entry + entry
 	q.lift(entry)
 	_, waits := q.field(key, "payload")
@@ -266,7 +290,7 @@ func (q *queue) mend(entry string, passed int64, changed bool) {
 		q.unset(key, "withheld")
 		q.set(key, "due", number(turn))
 		q.plan(&q.lane, entry, number(turn))
-	case !waits && (took || !runs):
+	case !waits && (took || !runs) && (sent || q.affords(q.recurrence(entry))):
 		q.follow(entry, runs)
 	}
 }

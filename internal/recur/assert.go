@@ -116,7 +116,7 @@ const named = 5
 func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
 	began, judge := time.Now(), s.judgesNow(h, l)
 	told, ended, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), judge, all)
-	if judge && err == nil {
+	if judge && err == nil && len(ended) == 0 { // else there may be more
 		s.judged(l, began)
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {

@@ -71,7 +71,7 @@ func (s *Schedules) judgesNow(h *home, l *lane) bool {
 	return s.judgesLocked(h, l, time.Now())
 }
 
-// judged notes that a lane was judged, in a call that began then. Beats tell if there is more.
+// judged notes that a lane was judged, in a call that began then, and nothing is left.
 func (s *Schedules) judged(l *lane, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

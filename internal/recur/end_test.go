@@ -39,6 +39,7 @@ func TestOver(t *testing.T) {
 	b.turn(young)
 	b.Equal(b.field("print"), "")
 	b.Equal(b.told("schedules have ended"), 1)
+	b.turn(young) // there may have been more
 	b.Equal(len(young.ends.over), 0)
 }
 
@@ -65,5 +66,6 @@ func TestLeft(t *testing.T) {
 	grown(s)
 	b.turn(s)
 	b.Equal(b.field("print"), "")
+	b.turn(s)
 	b.Equal(len(s.ends.left), 0)
 }

@@ -29,18 +29,33 @@ local function replaced(before, print, since)
   return table.concat(all, ' ')
 end
 
+-- Payloads that a call drops or copies have at most 1 MiB, besides the first one. Some aren't even
+-- read, but may be.
+local bytes = 0
+local function affords(key)
+  local size = redis.pcall('HSTRLEN', key, 'payload')
+  size = type(size) == 'number' and size or 0
+  if bytes > 0 and bytes + size > 1048576 then --! page bound constant
+    return false
+  end
+  bytes = bytes + size
+  return true
+end
+
 -- What an entry has to do: nothing to change, except a plan that is missing, was withheld, or
--- is of a schedule that was replaced.
-local function mend(entry, passed, changed)
+-- is of a schedule that was replaced. A plan that this call can't afford is missing until a
+-- later one, unless the caller has just sent what occurs.
+local function mend(entry, passed, changed, sent)
   local key = q.keyed .. entry
   added.lift(entry)
-  local payload, process, took, turn, held = unpack(redis.call('HMGET', key, 'payload', 'process', 'took', 'turn', 'withheld'))
+  local process, took, turn, held = unpack(redis.call('HMGET', key, 'process', 'took', 'turn', 'withheld'))
+  local waits = redis.call('HEXISTS', key, 'payload') == 1
   turn = turn and number(turn)
-  local fresh = payload and turn and turn > passed
+  local fresh = waits and turn and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
-      unwait(q, entry)
-      payload, held = nil, nil
+      unwait(q, entry, nil, nil, true)
+      waits, held = false, nil
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
   end
@@ -48,7 +63,7 @@ local function mend(entry, passed, changed)
     redis.call('HDEL', key, 'withheld')
     redis.call('HSET', key, 'due', turn)
     plan(q, entry, turn)
-  elseif not payload and (took or not process) then
+  elseif not waits and (took or not process) and (sent or affords(courses.key(entry))) then
     courses.follow(entry, process)
   end
 end
@@ -83,6 +98,9 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   elseif lacks then
     return { since, now, 'wanted' }
   end
+  if was and not mine and not affords(q.keyed .. entry) then -- the next call may
+    return { since, now, 'wanted' }
+  end
   local passed = known[3] and number(known[3]) or now
   if times ~= '' then
     local all, newest = {}, passed
@@ -101,7 +119,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
       'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
   end
   redis.call('ZADD', KEYS[19], now + period, entry)
-  mend(entry, passed, was and not mine)
+  mend(entry, passed, was and not mine, times ~= '')
   return { since, 0, 'held' }
 end
 
@@ -120,9 +138,12 @@ for i = at, #ARGV, 7 do
 end
 if judge then
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do --! page constant.2
-    local course, waits = courses.of(entry), redis.pcall('HMGET', q.keyed .. entry, 'turn')
-    if waits[1] and (not course or number(waits[1]) > course.passed) then
-      unwait(q, entry)
+    local passed, turn = courses.passed(entry), redis.pcall('HGET', q.keyed .. entry, 'turn')
+    if type(turn) == 'string' and (not passed or number(turn) > passed) then
+      if not affords(q.keyed .. entry) then
+        break
+      end
+      unwait(q, entry, nil, nil, true)
     end
     redis.call('DEL', courses.key(entry))
     redis.call('ZREM', KEYS[19], entry)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("recur",
@@ -198,5 +200,79 @@ func TestRecur(t *testing.T) {
 		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
 		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
+	})
+}
+
+// A call drops or copies at most 1 MiB of payloads, besides the first one, and reads none whose digest is
+// kept. The rest is for the next calls.
+func TestRecurPages(t *testing.T) {
+	count(t)
+	const n, size = 20, 400 << 10
+	start := func(t *testing.T) (*env, []Schedule) {
+		e := newEnv(t, redistest.URL(), nil)
+		var all []Schedule
+		far := e.now() + time.Hour.Milliseconds()
+		for i := range n {
+			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
+		}
+		told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+		if err != nil || told[n-1].State != ScheduleHeld {
+			t.Fatal(told, err)
+		}
+		for i := range n { // as somebody puts them
+			if _, err := Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.counted()
+		return e, all
+	}
+	unread := func(t *testing.T, e *env) {
+		t.Helper()
+		if hashed, read := e.counted(); hashed+read > 0 {
+			t.Errorf("%d bytes are hashed, %d read", hashed, read)
+		}
+	}
+	t.Run("another schedule", func(t *testing.T) {
+		e, all := start(t)
+		for i := range all {
+			all[i].Print, all[i].Since = "2b", e.now()*2000
+		}
+		states := map[string]int{}
+		for calls := 0; states[ScheduleHeld] < n; calls++ {
+			told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+			if err != nil || calls > n {
+				t.Fatal(states, err)
+			}
+			was := states[ScheduleHeld]
+			clear(states)
+			for _, a := range told {
+				states[a.State]++
+			}
+			if held := states[ScheduleHeld]; held > was+3 || held < was+1 {
+				t.Errorf("%d after %d", held, was)
+			}
+			if states[ScheduleHeld]+states[ScheduleWanted] != n {
+				t.Error(states)
+			}
+		}
+		unread(t, e)
+	})
+	t.Run("ends", func(t *testing.T) {
+		e, _ := start(t)
+		for i := range n {
+			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+		}
+		for left := n; left > 0; {
+			_, ended, err := Recur(e.ctx, e.line, e.q, 60_000, true, nil)
+			if err != nil || len(ended) == 0 || len(ended) > 3 {
+				t.Fatal(len(ended), err)
+			}
+			left -= len(ended)
+		}
+		unread(t, e)
+		if n := e.count("ZCARD", "contents"); n != 0 {
+			t.Errorf("%d are left", n)
+		}
 	})
 }
