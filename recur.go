@@ -154,7 +154,8 @@ type RecurringTask struct {
 	LastDue, LastAt time.Time
 }
 
-// Recurring yields the recurring tasks of the queue, in no order.
+// Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it
+// yields an error after the others.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
 	at := func(ms int64) time.Time {
 		if ms == 0 {

@@ -283,3 +283,31 @@ func TestSpreadSchedules(t *testing.T) {
 	}
 	is.Equal(len(recurring(t, q)), 9)
 }
+
+// Delete ends what recurs and no running peer has; until then, the queue is on the list.
+func TestDeleteRecurring(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	is.NoErr(q.Every("x", daily{inAnHour()}, nil, nil))
+	stop := run(t, p)
+	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
+	another := open(t, worqr.Options{Prefix: prefix})
+	other := another.Queue("q")
+	is.NoErr(other.Delete(t.Context()))
+	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
+	stop()
+	is.NoErr(other.Delete(t.Context()))
+	listed := func() (names []string) {
+		for name := range each(t, another.Queues(t.Context())) {
+			names = append(names, fmt.Sprint(name))
+		}
+		return names
+	}
+	is.Equal(len(listed()), 1)
+	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
+	is.NoErr(other.Delete(t.Context()))
+	is.Equal(len(listed()), 0)
+	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
+}

@@ -276,3 +276,39 @@ func TestRecurPages(t *testing.T) {
 		}
 	})
 }
+
+// A schedule that is damaged keeps none of the others from being listed.
+func TestDamagedRecurring(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
+	var keys []string
+	var failed error
+	for r, err := range Recurring(e.ctx, e.line, e.q) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		keys = append(keys, r.Key)
+	}
+	if fmt.Sprint(keys) != "[a z]" {
+		t.Error(keys)
+	}
+	if failed == nil || !IsWrongType(failed) || !strings.HasPrefix(failed.Error(), "2 recurring tasks can't be read") || strings.Contains(failed.Error(), "secret") {
+		t.Error(failed)
+	}
+}
+
+// What nobody asserts ends, however much it is; the rest stays.
+func TestEndRecurring(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(planX)
+	for i := range 120 {
+		e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+	}
+	e.must(nil, EndRecurring(e.ctx, e.line, e.q))
+	if n := e.count("ZCARD", "recurring"); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+}
