@@ -162,13 +162,16 @@ func (u upcoming) changed(by upcoming) upcoming {
 	return by
 }
 
+// dated is a card with the time at which its task is enqueued.
+func (q *queue) dated(card string) string { return card + "s" + text(len(text(q.now))) + ":" + text(q.now) }
+
 // carded gives what is put a card with its time, or none.
 func (q *queue) carded(key, card string) {
 	if card == "" {
 		q.unset(key, "card")
 		return
 	}
-	q.set(key, "card", card+"s"+text(len(text(q.now)))+":"+text(q.now))
+	q.set(key, "card", q.dated(card))
 }
 
 // putBefore tells what a nonce stands for, if it was used.

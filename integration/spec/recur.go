@@ -85,7 +85,10 @@ func (q *queue) follow(entry string, runs bool) {
 		if at <= c.passed {
 			continue
 		}
-		q.await(&q.lane, entry, c.payload, at, 0, 0, c.card)
+		if c.card == "" {
+			c.card = "0"
+		}
+		q.await(&q.lane, entry, c.payload, at, 0, 0, q.dated(c.card))
 		q.set(q.entry+entry, "turn", at)
 		if runs {
 			q.set(q.entry+entry, "keep", 1, "counts", 1, "low", 0, "high", int64(never))

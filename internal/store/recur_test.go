@@ -59,16 +59,16 @@ func course(print, times, passed string, more ...string) string {
 var (
 	// planX occurs under x.
 	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"),
-		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m"))
+		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now"))
 	// dueX is when that is due.
 	dueX = planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
 	// next is what waits behind a run.
-	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", rule(1, 1, "0", "never"))
+	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now", rule(1, 1, "0", "never"))
 	// takenX is when it runs.
 	takenX = dueX.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
 		"recurrence:k:x", course("1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
 	// overX is when it has ended, and the next one is planned.
-	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m"))
+	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now"))
 )
 
 func lastX(outcome string) string {
@@ -124,7 +124,7 @@ func TestRecurrence(t *testing.T) {
 			{call: recurs("x", "1a", "+20m +30m"), want: "held", state: takenX.with("recurrence:k:x", course("1a", "+20m,+30m", "now"))}}},
 		{name: "its card", seed: dueX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m", "card=0t4:1500"), "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=0t4:1500")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x[0t4:1500][-1m]", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "held=0t4:1500", nextX, "card=0t4:1500"))},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "held=0t4:1500", nextX, "card=0t4:1500s13:now"))},
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
 				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
@@ -139,7 +139,7 @@ func TestRecurrence(t *testing.T) {
 			{call: removes("k:x"), want: "removed=true", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=removed:+10m:now"))}}},
 		{name: "removed behind a run: the one after it is planned", seed: takenX, steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "+20m", "last=removed:+20m:now"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("a", "+30m", 0, 0), "turn=+30m", rule(1, 1, "0", "never")))}}},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("a", "+30m", 0, 0), "turn=+30m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "canceled: the one after it is planned", seed: planX, steps: []when{
 			{call: cancelsKey("x"), want: "removed=1 token=0", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=canceled:+10m:now"))}}},
 		{name: "its payload is canceled: a peer plans the one after it", seed: planX.with("recurring", "(k:x=+30m)"), steps: []when{
@@ -157,7 +157,7 @@ func TestRecur(t *testing.T) {
 	t.Parallel()
 	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
 	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
-		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m"))
+		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now"))
 	two := recurs("x", "2b", "+5m +6m", "payload=b")
 	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
 	run(t, []scenario{
@@ -185,7 +185,7 @@ func TestRecur(t *testing.T) {
 			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
 		{name: "a newer one, while one runs", seed: takenX, steps: []when{
 			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", rule(1, 1, "0", "never")))}}},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "a put task is there: it goes first", seed: keyX, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
 		{name: "and while it runs", seed: runX, steps: []when{
